@@ -1,4 +1,4 @@
-"""Generates man pages, completions, the schema of spec files and a requirements file: `python man/generate.py`."""
+"""Generates man pages, completions and the schema of spec files: `python man/generate.py`."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.cli.completion import SHELLS
 from tar2tf_cli.cli.options import grouped
 from tar2tf_cli.ops import OPS
-from tar2tf_cli.spec.schema import spec_schema
+from tar2tf_cli.spec.yaml_file import spec_schema
 
 ROOT = Path(__file__).parent.parent
 
 EXIT_STATUS = {
     0: "Done; for convert, also when everything was up to date.",
-    1: "Done, with findings: verify found faults, or convert skipped samples.",
-    2: "An option, a template or a spec file is wrong, or other files are in the way of the output.",
-    3: "An input or output failed. The same command continues.",
-    130: "Interrupted. The same command continues.",
+    1: "Done, with findings: verify found faults, diff found differences, or convert skipped samples.",
+    2: "An option, a template or a spec file is wrong, or the output exists and belongs to something else.",
+    3: "An input or output failed. Run the same command again to continue.",
+    130: "Interrupted. Run the same command again to continue.",
     141: "The program that reads the output closed it early, as head does.",
 }
 
 FILES = {
-    "train-manifest.json": "The manifest, for -o 'train-<>.record': the conversion, its inputs, shards and features.",
-    ".NAME-manifest.tar2tf/": "The folder in which a conversion works. It is removed when the manifest is written.",
-    "SHARD.idx": "With --index: a line for each record, with its byte offset and its size, framing included.",
+    "train-manifest.json": "The manifest for -o 'train-<>.record': the conversion, its inputs, shards and features.",
+    ".NAME-manifest.tar2tf/": "The working folder of a conversion, removed once the manifest is written.",
+    "SHARD.idx": "The index of a shard, written by --index or tar2tf index: the offset of each record or sample.",
 }
 
 LIMIT = """\
-The limit of --max-shard-size is the size of the file on disk, framing included: 16 bytes for each record. A shard is
-closed before the record that would exceed the limit. A record larger than the limit gets a shard of its own, and is
-reported. With --compression gzip, the compressed size counts, and shards are closed between blocks of records. For a
-numbered path without a limit, the limit is 256MiB."""
+--max-shard-size limits the size of the file on disk. This includes the 16 bytes that frame each record of a TFRecord,
+and the end-of-archive blocks of a tar. A shard is closed before the record that would exceed the limit. A record
+larger than the limit is reported, and gets a shard of its own. With --compression, the compressed size counts, and
+shards are closed between blocks of records. A numbered path without a limit has a limit of 256MiB."""
 
 
 def main() -> None:
@@ -57,18 +57,7 @@ def generated() -> dict[Path, str]:
         page = "\n".join(_command_page(click.Context(command, parent=context, info_name=name)))
         files[ROOT / "man" / f"{_page_name(name)}.1"] = page
     files[ROOT / "docs" / "spec.schema.json"] = json.dumps(spec_schema(), indent=1) + "\n"
-    files[ROOT / "docs" / "without-tensorflow.txt"] = "\n".join(_without_tensorflow()) + "\n"
     return files | {ROOT / "completions" / f"tar2tf.{name}": shell.script for name, shell in SHELLS.items()}
-
-
-def _without_tensorflow() -> Iterator[str]:
-    """The dependencies but TensorFlow, as a file for pip."""
-    yield "# What tar2tf convert, inspect and verify need: every dependency but TensorFlow."
-    yield "#   pip install --no-deps tar2tf-cli"
-    yield "#   pip install --no-warn-conflicts -r without-tensorflow.txt"
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    listed = project.partition("\ndependencies = [\n")[2].partition("\n]")[0]
-    yield from (needed for needed in re.findall(r'^ +"([^"]+)"', listed, re.MULTILINE) if "tensorflow" not in needed)
 
 
 def _group_page(context: click.Context) -> Iterator[str]:
@@ -120,8 +109,9 @@ def _head(name: str, summary: str) -> Iterator[str]:
 
 def _tail(codes: Iterable[int]) -> Iterator[str]:
     yield ".SH ENVIRONMENT"
-    yield _term("TAR2TF_*", "Every long option in capitals: TAR2TF_NUM_WORKERS=8 is -j 8. Flags override them.")
-    colours = "NO_COLOR turns colours off, FORCE_COLOR turns them on, and TERM=dumb turns progress bars off, too."
+    variables = "Each long option as a variable in capitals: TAR2TF_NUM_WORKERS=8 means -j 8. Flags override variables."
+    yield _term("TAR2TF_*", variables)
+    colours = "NO_COLOR turns colours off, FORCE_COLOR turns them on. TERM=dumb turns off colours and progress bars."
     yield _term("NO_COLOR, FORCE_COLOR, TERM", colours)
     yield ".SH EXIT STATUS"
     for code in codes:

@@ -1,7 +1,7 @@
 """Turn shards of samples (tar) into TFRecord shards, and prove that both are whole.
 
 Convert:   convert(Conversion(Input(...), Output(...))) -> Summary, with Events for progress
-Check:     verify(...) -> Report of FileReport of Fault; inspect(...) -> Contents
+Check:     verify(...) -> Report of FileReport of Fault; inspect(...) -> Contents; diff(A, B) -> Differences
 Train:     load_dataset(MANIFEST), default_record_parser, Dataset and AisDataset (the AIS tar2tf client)
 Read:      open_records(MANIFEST) -> Records, in any order and without TensorFlow, for grain, torch and Keras
 Stages:    Pipeline(...).do() -> PipelineSummary, TFRecordReader, TFRecordWriter (go-tfdata)
@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from tar2tf_cli.spec.version import __version__ as __version__
+from tar2tf_cli.spec import __version__ as __version__
 
 TYPE_CHECKING = False  # typing takes a while to import, in which Ctrl-C is not ours to answer yet
 if TYPE_CHECKING:
     from typing import Any, Final
 
     from tar2tf_cli.checking.contents import Contents as Contents
+    from tar2tf_cli.checking.diff import Difference as Difference
+    from tar2tf_cli.checking.diff import Differences as Differences
+    from tar2tf_cli.checking.diff import diff as diff
     from tar2tf_cli.checking.faults import Fault as Fault
     from tar2tf_cli.checking.faults import FileReport as FileReport
     from tar2tf_cli.checking.faults import Report as Report
@@ -28,12 +31,12 @@ if TYPE_CHECKING:
     from tar2tf_cli.compat.dataset import AisDataset as AisDataset
     from tar2tf_cli.compat.dataset import Dataset as Dataset
     from tar2tf_cli.compat.dataset import default_record_parser as default_record_parser
+    from tar2tf_cli.compat.file_objects import TFRecordReader as TFRecordReader
+    from tar2tf_cli.compat.file_objects import TFRecordWriter as TFRecordWriter
     from tar2tf_cli.compat.pipeline import Pipeline as Pipeline
     from tar2tf_cli.compat.pipeline import PipelineSummary as PipelineSummary
-    from tar2tf_cli.compat.transformations import TFRecordReader as TFRecordReader
-    from tar2tf_cli.compat.transformations import TFRecordWriter as TFRecordWriter
+    from tar2tf_cli.conversion.publish import Summary as Summary
     from tar2tf_cli.conversion.run import convert as convert
-    from tar2tf_cli.conversion.tally import Summary as Summary
     from tar2tf_cli.datasets.load import load_dataset as load_dataset
     from tar2tf_cli.datasets.records import Records as Records
     from tar2tf_cli.datasets.records import open_records as open_records
@@ -45,11 +48,12 @@ if TYPE_CHECKING:
 
 _NAMES: Final = {
     "checking.contents": ("Contents",),
+    "checking.diff": ("Difference", "Differences", "diff"),
     "checking.inspect": ("inspect",),
     "checking.faults": ("Fault", "FileReport", "Report"),
     "checking.verify": ("verify",),
     "conversion.run": ("convert",),
-    "conversion.tally": ("Summary",),
+    "conversion.publish": ("Summary",),
     "compat.dataset": ("AisDataset", "Dataset", "default_record_parser"),
     "datasets.load": ("load_dataset",),
     "datasets.records": ("Records", "open_records"),

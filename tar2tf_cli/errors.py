@@ -11,6 +11,7 @@ Tar2tfError                 exit code 3: input or output failed; the same comman
 │   └── DamagedShardError       a file exists, but is not a whole tar or TFRecord
 ├── SampleError             one sample cannot become an example (`--on-error skip` skips it)
 │   ├── EntryError              an entry is a member that cannot be read, such as a link that leads nowhere
+│   ├── LackingError            a sample lacks an entry or a feature
 │   ├── NotAdjacentError        a key appears again after other keys
 │   └── ImageError              an image cannot be decoded, resized or encoded
 ├── StageError              a stage of a Pipeline raised, or returned something invalid
@@ -35,6 +36,7 @@ __all__ = [
     "DamagedShardError",
     "ImageError",
     "Interrupted",
+    "LackingError",
     "MachineError",
     "NoShardsError",
     "NotAdjacentError",
@@ -65,6 +67,12 @@ class Tar2tfError(Exception):
         member: the member of the shard, or the number of a record or row, as `record 7` or `row 7`.
         offset: byte offset in the tar or TFRecord; for damage to the gzip stream, in the compressed bytes.
         hint: what to do next, one line.
+
+    >>> try:
+    ...     inspect("nowhere")
+    ... except Tar2tfError as error:
+    ...     print(error.exit_code, error)
+    3 nowhere: no such directory or file
     """
 
     exit_code: ClassVar[int] = 3
@@ -132,7 +140,7 @@ class ProblemsError(UsageError):
 
     def __init__(self, message: str = "", *, problems: Sequence[Problem] = (), **where: Any) -> None:
         super().__init__(message or "; ".join(text for _, text in problems), **where)
-        self.problems = tuple(problems)
+        self.problems: tuple[Problem, ...] = tuple(problems)
 
 
 class RemoteError(UsageError):
@@ -150,7 +158,7 @@ class OutputExistsError(UsageError):
         super().__init__(message, **where)
         self.replaceable = replaceable
         if replaceable and not self.hint:
-            self.hint = "pass --overwrite to replace what is there, or choose another output path"
+            self.hint = "pass --overwrite to replace the output, or choose another output path"
 
 
 class SourceError(Tar2tfError):
@@ -183,7 +191,8 @@ class Lost(NamedTuple):
     Attributes:
         start: offset of its first byte in the tar or TFRecord, after decompression.
         end: offset behind its last byte; None where the input breaks off, so that nobody knows how much is missing.
-        bytes: how many bytes of the input are there, but were not used.
+        bytes: how many bytes of the input are there, but were not used; for a compressed input that cannot be
+            used at all, its stored size.
     """
 
     start: int
@@ -239,6 +248,10 @@ class EntryError(SampleError):
         self.kind = kind
 
 
+class LackingError(SampleError):
+    """A sample lacks an entry or a feature; it may be half of one whose members are not adjacent."""
+
+
 class NotAdjacentError(SampleError):
     """A key appears again after other keys: the shard must be read again to put its samples together."""
 
@@ -291,8 +304,8 @@ _REMEDIES: Final = {
 
 def remedy(error: OSError) -> str | None:
     """Return what to do if the machine lacks something; None where that is not why."""
-    found = _REMEDIES.get(error.errno or 0)
-    return found and f"{found}, then run the same command"
+    advice = _REMEDIES.get(error.errno or 0)
+    return advice and f"{advice}, then run the same command"
 
 
 def machine_error(error: BaseException) -> MachineError | None:
@@ -300,14 +313,14 @@ def machine_error(error: BaseException) -> MachineError | None:
     if isinstance(error, MemoryError):
         return _lacking("out of memory", _FREE_MEMORY)
     if isinstance(error, BlockingIOError) or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
-        return _lacking("no further thread or process can be started", _RAISE_PROCESSES)
+        return _lacking("no more threads or processes can be started", _RAISE_PROCESSES)
     if type(error).__name__ == "PanicException":  # of a library in Rust, which no import gives
         return _lacking(f"a library ended: {error}", _RAISE_PROCESSES)
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         named = f"{error.filename}: " if error.filename else ""
         return _lacking(f"{named}{error.strerror}", _REMEDIES[error.errno])
     if isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError):
-        return _lacking(f"importing failed: {error}", "free memory if there is none left, or install the package again")
+        return _lacking(f"importing failed: {error}", "free memory, or install the package again")
     return None
 
 
@@ -354,6 +367,19 @@ def not_installed(error: ModuleNotFoundError) -> UsageError:
     return UsageError(f"the Python package {package!r} is not installed", hint=hint)
 
 
+def check_tensorflow(what: str) -> None:
+    """Check that TensorFlow is there for what needs it.
+
+    Raises:
+        UsageError: when it is not installed.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("tensorflow") is None:
+        hint = "pip install tensorflow; open_records reads shards without it"
+        raise UsageError(f"{what} needs TensorFlow, which is not installed", hint=hint)
+
+
 @contextmanager
 def write_errors(path: str, place: str = "choose another place") -> Iterator[None]:
     """Convert an OSError in the `with` block to an error that names a path, as `write_failed` does."""
@@ -393,6 +419,6 @@ def few(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
-def count(number: int, noun: str) -> str:
-    """`1 shard`, `2 shards`, `12,000 records`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def count(number: int, noun: str, several: str = "") -> str:
+    """`1 shard`, `2 shards`, `12,000 records`; `several` is a plural that does not end with s alone."""
+    return f"{number:,} {noun if number == 1 else several or noun + 's'}"

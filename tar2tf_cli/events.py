@@ -40,17 +40,25 @@ def set_waiting(report: Callable[[str], None]) -> None:
 
 
 class Events:
-    """Receives progress of a conversion or check; the methods here log notes, and do nothing else."""
+    """Receives progress of a conversion or check; the methods here log notes, and do nothing else.
 
-    def planned(self, inputs: int, size: int | None) -> None:
-        """Work begins on this many inputs of `size` stored bytes in total; None when the size is unknown."""
+    >>> class Notes(Events):
+    ...     def note(self, text):
+    ...         print(text)
+    """
+
+    def planned(self, inputs: int, size: int | None, done: int = 0) -> None:
+        """Work begins on this many inputs of `size` stored bytes in total; None when the size is unknown.
+
+        An interrupted run read about `done` of these bytes, which are not read again.
+        """
 
     def resumed(self, shards: int) -> None:
         """An interrupted run had finished this many shards, which are kept; by default, that is a note."""
-        self.note(f"continuing an interrupted run: {shards:,} shard{'' if shards == 1 else 's'} done already")
+        self.note(f"continuing an interrupted run: {shards:,} shard{'' if shards == 1 else 's'} already done")
 
     def progress(self, size: int) -> None:
-        """This many stored bytes have been read since the beginning."""
+        """This many stored bytes have been read since the beginning, with those that an interrupted run read."""
 
     def shard(self, path: str, records: int, size: int) -> None:
         """A shard was published under its final name."""
@@ -59,15 +67,15 @@ class Events:
         """A faulty sample was skipped: its shard, key, member, offset and message; in input order."""
 
     def not_remote(self, error: Exception) -> None:
-        """The cluster cannot make the records although it should: they are made here, unless this raises the error."""
+        """The cluster cannot make the records, although it should. They are made here, unless this raises the error."""
         import sys
         import warnings
 
         frame, level = sys._getframe(), 1
         while frame.f_back and frame.f_globals.get("__name__", "").startswith(("tar2tf_cli", "contextlib")):
             frame, level = frame.f_back, level + 1
-        warnings.warn(f"the records are made here, as {error}", UserWarning, stacklevel=level)
+        warnings.warn(f"converting here, not in the cluster: {error}", UserWarning, stacklevel=level)
 
     def note(self, message: str) -> None:
-        """A note for the user, such as on what was read in another way than expected; each is given once."""
+        """A note for the user, for example on members that are not adjacent. Each note is given once."""
         log_waiting(message)

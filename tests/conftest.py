@@ -159,6 +159,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name long bytes by their argument, as the time that gzip notes in them would differ from process to process."""
+    return argname if isinstance(val, bytes) and len(val) > 40 else None
+
+
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest) -> Iterator[Path]:
     """An empty folder."""

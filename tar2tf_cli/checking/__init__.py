@@ -1,1 +1,1 @@
-"""Checks shards: `verify` proves that they are whole, `inspect` shows what they contain."""
+"""Checks shards: `verify` proves that they are whole, `inspect` shows what they contain, `diff` what changed."""

@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import os
-import tempfile
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tar2tf_cli.checking.digests import Numbers, Places, Spill, among, digest_of, left_over, match
 from tar2tf_cli.checking.faults import Fault, FileReport
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.manifest import Document, Manifest, differing
 from tar2tf_cli.conversion.plan import Plan, make_plan
-from tar2tf_cli.errors import UsageError, write_errors
+from tar2tf_cli.conversion.sharding import FirstSeen
+from tar2tf_cli.errors import UsageError
+from tar2tf_cli.features.labels import AUTO, LabelMap
+from tar2tf_cli.flow.choosing import digest_in
 from tar2tf_cli.flow.sample_flow import Reading
-from tar2tf_cli.formats.checksums import blake2b
-from tar2tf_cli.formats.example_parser import decode
+from tar2tf_cli.formats.example import decode
 from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.formats.tar import TarReader
+from tar2tf_cli.inputs.base import TarsSource
 from tar2tf_cli.inputs.named import paths_source
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.stages import TarsSource
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.ops.func import asking
-from tar2tf_cli.samples.names import KEY
-from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.samples.grouping import KEY
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import Reach
 from tar2tf_cli.spec.yaml_file import build, overlaid
@@ -68,15 +72,16 @@ def verify_against(run: CheckRun, documents: Sequence[Document], origin: Origin,
         if shards := [(document.folder, item) for document in together for item in document.there()]:
             with asking(partial(_ask, run, together[0].path)):
                 plan = _plan(together[0].manifest, *origin)
-            _compare(run, plan, TarsSource(shards), reports)
+            with plan.joined():
+                _compare(run, plan, TarsSource(shards), reports)
 
 
 def _ask(run: CheckRun, manifest: str, where: str) -> None:
     """Refuse to run code that a manifest names, which may be from someone else, unless that is allowed."""
     if not run.allow_func:
-        hint = "read it first; with --allow-func it is run"
-        raise UsageError(f"the manifest {manifest} names {where}, a function that would be run", hint=hint)
-    run.events.note(f"note: {where} is run, as {manifest} names it")
+        hint = "read the function first, then pass --allow-func to run it"
+        raise UsageError(f"the manifest {manifest} names {where}, a function that --against would run", hint=hint)
+    run.events.note(f"note: {where} runs, because {manifest} names it")
 
 
 def _check_alike(documents: Sequence[Document]) -> None:
@@ -84,24 +89,34 @@ def _check_alike(documents: Sequence[Document]) -> None:
     for document in documents[1:]:
         first, other = documents[0].manifest.spec, document.manifest.spec
         names = [name for name in differing(first, other) if not name.startswith(_OWN)]
+        names += ["labels"] if documents[0].manifest.labels != document.manifest.labels else []
         if names or "limit" in other:
             what = f"differ in {', '.join(names[:3])}" if names else "each have a limit"
-            hint = "compare each by itself, or leave out the templates, to compare each with the inputs that it names"
-            raise UsageError(f"these manifests cannot be compared as one, as their specs {what}", hint=hint)
+            hint = "compare one manifest at a time, or leave out the templates to compare each with its own inputs"
+            raise UsageError(f"these manifests cannot be compared together: their specs {what}", hint=hint)
 
 
 def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport]) -> None:
     inputs = _Side(plan.source, TarRules(), items=plan.inputs, conversion=plan.work)
-    outputs = _Side(shards, TarRules(), items=shards.list(()))
-    with Digests() as expected, Digests() as actual:
+    passing = None  # what keeps the entries of tars
+    if plan.work.output.is_tar:
+        passing = Conversion(Input("-", key_split=plan.work.input.key_split), Output("-", to="tar"))
+    outputs = _Side(shards, TarRules(), items=shards.list(()), conversion=passing)
+    with Spill() as expected, Spill() as actual:
         for side, digests in ((inputs, expected), (outputs, actual)):
             tasks = [FileTask(item, _digests_of) for item in side.items]
             read_files(tasks, side, run.workers, run.events, digests.add)
         limit = None if plan.conversion.shuffle else plan.work.limit
-        found = compare(expected, actual, limit)
+        wanted = expected.by_file(np.uint64)
+        stay = _first_of_each(wanted) if plan.conversion.drop_duplicates else None
+        if stay:
+            wanted = [columns.reshape(3, -1)[0][numbers] for columns, numbers in zip(wanted, stay, strict=True)]
+        differences = compare(wanted, actual.by_file(np.uint64), limit)
+        if stay:
+            differences.missing[:] = [(file, int(stay[file][number])) for file, number in differences.missing]
     if plan.work.limit is not None and plan.conversion.shuffle:
-        found.missing.clear()  # which of them were drawn is not known
-    _report(found, inputs, outputs, reports)
+        differences.missing.clear()  # which of them were drawn is not known
+    _report(differences, inputs, outputs, reports)
 
 
 def _plan(manifest: Manifest, bucket: str, templates: Sequence[str], reach: Reach) -> Plan:
@@ -110,7 +125,14 @@ def _plan(manifest: Manifest, bucket: str, templates: Sequence[str], reach: Reac
     if own is not None:
         given["template"] = tuple(own)
     spec = overlaid(manifest.spec, {"input": given, "retry_for": reach.get("retry_for")})
-    return make_plan(build(spec), endpoint=reach.get("endpoint"), source=paths_source(bucket, templates))
+    plan = make_plan(build(spec), endpoint=reach.get("endpoint"), source=paths_source(bucket, templates))
+    maps = {name: manifest.labels.get(name, {}) for name, labels in plan.conversion.labels.items() if labels == AUTO}
+    plan = plan._replace(labels={name: LabelMap(numbers) for name, numbers in maps.items()})
+    listed, now = (spec.get("input", {}).get("keys_digest") for spec in (manifest.spec, plan.manifest().spec))
+    if listed != now:
+        hint = "restore the file, or convert again"
+        raise UsageError("no longer lists the keys of this output", shard=plan.conversion.input.keys, hint=hint)
+    return plan
 
 
 def _own(manifest: Manifest, bucket: str) -> Sequence[str] | None:
@@ -143,19 +165,26 @@ class _Record(NamedTuple):
 
     Attributes:
         parts: its data; to be used before the next record.
-        key: the key of its sample, if it should be in a shard.
+        key: the key of its sample, if it should be in a shard, or is in a tar.
         number: its number in the shard, if it is in one.
         offset: its offset there.
+        members: whether it consists of members of a tar.
+        sample: the key of its sample in the input.
     """
 
     parts: Iterable[bytes]
     key: str | None = None
     number: int | None = None
     offset: int | None = None
+    members: bool = False
+    sample: str | None = None
 
     @property
     def features(self) -> dict[str, tuple[Any, list[Any]]]:
-        """Kind and values of each feature; none if it is not an example."""
+        """Kind and values of each feature, or entry of a tar; none if it is not an example."""
+        if self.members:
+            reader = TarReader(BytesIO(b"".join(self.parts)), "", need_end=False)
+            return {name.removeprefix(f"{self.key}."): ("bytes", [data]) for name, data, _, _ in reader}
         try:
             return decode(b"".join(self.parts))
         except ValueError:
@@ -168,7 +197,7 @@ class _Side(FileContext):
 
     Attributes:
         items: the inputs or shards.
-        conversion: makes records of inputs; None for shards.
+        conversion: makes records of inputs, or reads tars; None for shards of TFRecord.
     """
 
     items: Sequence[ObjectInfo] = ()
@@ -178,8 +207,12 @@ class _Side(FileContext):
         """The records of an input; those of a shard whose CRCs are right, as the others are faults found elsewhere."""
         if self.conversion:
             with Reading(self.conversion, self.source, item, on_bytes=self.on_bytes, regroup=regroup) as reading:
-                for key, parts, _ in reading.records():
-                    yield _Record(_inner(parts), key)
+                members = self.conversion.output.is_tar
+                for number, (key, parts, _) in enumerate(reading.records()):
+                    if members:
+                        yield _Record(parts, _named(reading), number, reading.offset, members, key)
+                    else:
+                        yield _Record(_inner(parts), key, sample=key)
             return
         with OpenShard(self.source, item, self.on_bytes) as shard:
             reader = RecordReader(shard, shard.name)
@@ -202,6 +235,11 @@ class _Side(FileContext):
         ]
 
 
+def _named(reading: Reading) -> str | None:
+    """The key of the last sample in a tar."""
+    return None if reading.key is None else reading.key.decode("utf-8", "surrogateescape")
+
+
 def _inner(parts: Iterable[bytes]) -> Iterator[bytes]:
     """All parts but the first and the last, which are the framing."""
     rest = islice(parts, 1, None)
@@ -211,17 +249,34 @@ def _inner(parts: Iterable[bytes]) -> Iterator[bytes]:
         held = part
 
 
-def _digests_of(item: ObjectInfo, side: _Side) -> bytes:
-    def read(regroup: bool) -> bytes:
-        return b"".join(digest_of(record.parts) for record in side.records(item, regroup=regroup))
+def _digests_of(item: ObjectInfo, side: _Side) -> list[bytes]:
+    """The digests of records and, if duplicates are skipped, both halves of those by which their samples are known."""
 
-    return put_together(read)
+    def read(regroup: bool) -> list[array[int]]:
+        digests, high, low = array("Q"), array("Q"), array("Q")
+        previous = None
+        for record in side.records(item, regroup=regroup):
+            digests.append(digest_of(record.parts))
+            if side.conversion and side.conversion.drop_duplicates:
+                halves = digest_in(record.sample, previous)
+                for column, half in zip((high, low), halves, strict=True):
+                    column.append(half)
+                previous = record.sample
+        return [digests, high, low]
+
+    return [column.tobytes() for column in put_together(read)]
+
+
+def _first_of_each(files: Sequence[Numbers]) -> list[Numbers]:
+    """The numbers of the records in each file whose samples are no duplicates of earlier ones."""
+    seen = FirstSeen()
+    return [np.flatnonzero(seen.among(high, low)) for _, high, low in (columns.reshape(3, -1) for columns in files)]
 
 
 # --- Reports ---
 
 
-def _report(found: Differences, inputs: _Side, outputs: _Side, reports: list[FileReport]) -> None:
+def _report(differences: Differences, inputs: _Side, outputs: _Side, reports: list[FileReport]) -> None:
     """Add a fault for each difference; a missing and an unexpected record of the same key are one that changed."""
     by_path = {report.path: report for report in reports}
 
@@ -231,18 +286,22 @@ def _report(found: Differences, inputs: _Side, outputs: _Side, reports: list[Fil
             reports.append(by_path[path])
         by_path[path].add(fault)
 
-    missing = {record.key: (path, record) for path, record in inputs.at(found.missing[:_MOST])}
-    for path, record in outputs.at(found.unexpected[:_MOST]):
+    missing = {record.key: (path, record) for path, record in inputs.at(differences.missing[:_MOST])}
+    for path, record in outputs.at(differences.unexpected[:_MOST]):
         key = _key(record)
         source = missing.pop(key, None) if key is not None else None
         what = f"differs{_where(record, source[1])} from what {source[0]} makes" if source else ""
         kind = "changed" if source else "unexpected"
         add(path, _fault(kind, record, key, what or "was not made from a sample of the source"))
-    for path, record in outputs.at(found.doubled[:_MOST]):
+    for path, record in outputs.at(differences.doubled[:_MOST]):
         add(path, _fault("doubled", record, _key(record), "is in the output more often than it should"))
     for path, record in missing.values():
         add(path, Fault("missing", f"the record of the sample {record.key!r} is not in the output"))
-    for kind, ids in (("missing", found.missing), ("unexpected", found.unexpected), ("doubled", found.doubled)):
+    for kind, ids in (
+        ("missing", differences.missing),
+        ("unexpected", differences.unexpected),
+        ("doubled", differences.doubled),
+    ):
         if len(ids) > _MOST:
             reports[0].add(Fault(kind, f"and {len(ids) - _MOST:,} more of this kind in all shards"))
 
@@ -254,6 +313,8 @@ def _fault(kind: str, record: _Record, key: str | None, what: str) -> Fault:
 
 def _key(record: _Record) -> str | None:
     """The key in a record of a shard, if it has one."""
+    if record.key is not None:
+        return record.key
     kind, values = record.features.get(KEY, (None, []))
     return values[0].decode("utf-8", "surrogateescape") if kind == "bytes" and len(values) == 1 else None
 
@@ -265,14 +326,8 @@ def _where(record: _Record, wanted: _Record) -> str:
     return f" in {', '.join(map(repr, names[:5]))}" if names else ""
 
 
-# --- Digests of records in files, and which of two sets of them lacks what, in bounded memory ---
+# --- What is missing, and what is there for no reason ---
 
-
-_SIZE: Final = 8
-DIGESTS_AT_ONCE: Final = 1 << 17
-"""How many digests are compared at once; each takes about 60 bytes of memory then."""
-
-_Numbers: TypeAlias = NDArray[Any]
 
 RecordId: TypeAlias = tuple[int, int]
 """A record: the number of its file, and its number in the file."""
@@ -288,100 +343,33 @@ class Differences:
         doubled: records of the second set that are there more often than in the first.
     """
 
-    missing: list[RecordId] = field(default_factory=list)
-    unexpected: list[RecordId] = field(default_factory=list)
-    doubled: list[RecordId] = field(default_factory=list)
+    missing: list[RecordId]
+    unexpected: list[RecordId]
+    doubled: list[RecordId]
 
 
-def digest_of(parts: Iterable[bytes]) -> bytes:
-    """Return the digest of a record given in parts, 64 bits."""
-    state = blake2b(digest_size=_SIZE)
-    for part in parts:
-        state.update(part)
-    return state.digest()
-
-
-class Digests:
-    """The digests of the records in several files, in one temporary file without a name: no kill leaves it behind."""
-
-    def __init__(self) -> None:
-        with write_errors(tempfile.gettempdir()):
-            self._file = tempfile.TemporaryFile(prefix="tar2tf-")  # noqa: SIM115 - closed by __exit__
-        self._ranges: dict[int, tuple[int, int]] = {}
-        self._count = 0
-
-    def add(self, number: int, digests: bytes) -> None:
-        """Add the digests of a file with this number, in any order of the numbers.
-
-        Raises:
-            SinkError: when there is no room for them.
-        """
-        with write_errors(tempfile.gettempdir()):
-            self._file.write(digests)
-        self._ranges[number] = self._count, self._count + len(digests) // _SIZE
-        self._count += len(digests) // _SIZE
-
-    def by_file(self, limit: int | None = None) -> list[_Numbers]:
-        """The digests of each file, in order of the numbers, up to the first `limit` of all."""
-        with write_errors(tempfile.gettempdir()):
-            self._file.flush()
-        whole = np.memmap(self._file, np.uint64, "r") if self._count else np.empty(0, np.uint64)
-        found: list[_Numbers] = []
-        for _, (start, end) in sorted(self._ranges.items()):
-            found.append(whole[start : end if limit is None else min(end, start + limit)])
-            limit = None if limit is None else limit - len(found[-1])
-        return found
-
-    def __enter__(self) -> Digests:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._file.close()
-
-
-def compare(first: Digests, second: Digests, limit: int | None = None) -> Differences:
+def compare(first: Sequence[Numbers], second: Sequence[Numbers], limit: int | None = None) -> Differences:
     """Compare the digests in two sets of files, regardless of their order.
-
-    The digests are divided by their last bits into as many groups as are needed to hold one of them in memory.
 
     Args:
         first: those of the first set.
         second: those of the second set.
         limit: how many records of the first set count, from the beginning; None for all.
     """
-    sides = first.by_file(limit), second.by_file()
-    groups = 1 << (sum(len(digests) for side in sides for digests in side) // DIGESTS_AT_ONCE).bit_length()
-    found = Differences()
-    for group in range(groups):
-        (wanted, wanted_at), (there, there_at) = (_group(side, group, groups) for side in sides)
-        extra = _beyond(there, wanted)
-        doubled = np.isin(there[extra], wanted)
-        found.missing += _ids(wanted_at[_beyond(wanted, there)])
-        found.unexpected += _ids(there_at[extra[~doubled]])
-        found.doubled += _ids(there_at[extra[doubled]])
-    for ids in (found.missing, found.unexpected, found.doubled):
-        ids.sort()
-    return found
+    first = list(_limited(first, limit))
+    wanted, there, matched = Places.of(first), Places.of(second), match(first, second)
+    extra = left_over(there, matched)
+    surplus = [digests[left] for digests, left in zip(second, there.split(extra), strict=True)]
+    doubled = among(surplus, first)
+    positions = np.flatnonzero(extra)
+    return Differences(
+        missing=[wanted.file_of(position) for position in np.flatnonzero(matched < 0).tolist()],
+        unexpected=[there.file_of(position) for position in positions[~doubled].tolist()],
+        doubled=[there.file_of(position) for position in positions[doubled].tolist()],
+    )
 
 
-def _group(files: Sequence[_Numbers], group: int, groups: int) -> tuple[_Numbers, _Numbers]:
-    """The digests of one group, and the id of the record of each."""
-    digests, ids = [np.empty(0, np.uint64)], [np.empty((0, 2), np.int64)]
-    for file, every in enumerate(files):
-        numbers = np.flatnonzero(every & np.uint64(groups - 1) == group)
-        digests.append(every[numbers])
-        ids.append(np.column_stack([np.full_like(numbers, file), numbers]))
-    return np.concatenate(digests), np.concatenate(ids)
-
-
-def _beyond(these: _Numbers, others: _Numbers) -> _Numbers:
-    """The positions of surplus numbers: those beyond as many equal ones as there are among the others."""
-    order = np.argsort(these, kind="stable")
-    these, others = these[order], np.sort(others)
-    before = np.arange(len(these)) - np.searchsorted(these, these)
-    there = np.searchsorted(others, these, "right") - np.searchsorted(others, these)
-    return order[before >= there]
-
-
-def _ids(rows: _Numbers) -> list[RecordId]:
-    return [(file, number) for file, number in rows.tolist()]
+def _limited(files: Sequence[Numbers], limit: int | None) -> Iterator[Numbers]:
+    for digests in files:
+        yield digests[:limit]
+        limit = None if limit is None else max(limit - len(digests), 0)

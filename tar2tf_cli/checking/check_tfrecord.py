@@ -2,38 +2,150 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
-from struct import Struct
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from tar2tf_cli.checking.contents import is_text
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport
-from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats.example import TAGS
-from tar2tf_cli.formats.example_parser import ParsedFeature, is_sequence, strict_parse
+from tar2tf_cli.errors import DamagedShardError, ImageError, SampleError, UsageError
+from tar2tf_cli.formats import image
+from tar2tf_cli.formats.census import Census, Expected
+from tar2tf_cli.formats.compression import sniff
+from tar2tf_cli.formats.decoding import can_decode, decode
+from tar2tf_cli.formats.example import ParsedFeature, is_sequence, parse, strict_parse
+from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS
+from tar2tf_cli.formats.image.headers import tiff_pages
+from tar2tf_cli.formats.image.lazy import cv2, np
+from tar2tf_cli.formats.image.pixels import opencv
+from tar2tf_cli.formats.npy import PickledError
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.tfrecord import FRAMING, crc_field
 
 if TYPE_CHECKING:
-    from tar2tf_cli.checking.undecodable import Faults
-    from tar2tf_cli.conversion.manifest import Expected
     from tar2tf_cli.flow.sample_flow import Located
+
+
+_SOUND = ("audio", "sound")
+_NAMED: Final = {
+    **dict.fromkeys(("jpg", "jpeg", "png", "bmp", "gif", "webp", "tif", "tiff"), ("image", "an image")),
+    **dict.fromkeys(("wav", "flac", "ogg"), _SOUND),
+    "npy": ("npy", "an npy array"),
+    "npz": ("npz", "an npz file"),
+}
+"""What kind of value a name promises, and what it is called."""
+
+_PROMISES: Final = dict(_NAMED.values())
+_HEAD: Final = 1024
+
+Faults: TypeAlias = Sequence[tuple[str, str]]
+"""The faults of one record or sample, each as its kind and a message."""
+
+_Value: TypeAlias = tuple[str, bytes]
+
+
+class Values:
+    """Remembers what the values of each name are, to find one that differs, such as an image without its beginning.
+
+    Attributes:
+        unknown: how many values of each kind cannot be decoded here, so that nothing is known of them.
+    """
+
+    def __init__(self) -> None:
+        self.unknown: Counter[str] = Counter()
+        self._kinds: dict[str, str] = {}
+        self._lock = Lock()
+
+    def odd(self, values: Iterable[_Value]) -> list[tuple[str, str]]:
+        """The faults of values that are not images, sounds or arrays, although their name or those before say so."""
+        faults = []
+        for name, data in values:
+            kind = _kind(data).partition("/")[0]
+            wanted = self._kinds.get(name) or _NAMED.get(name.rpartition(".")[2], ("", ""))[0]
+            if kind in _PROMISES:
+                self._kinds[name] = kind
+            elif wanted:
+                what = _PROMISES[wanted]
+                state = "empty" if not data else f"not {what}"
+                faults.append(("undecodable", f"{name!r} is {state}, where {what} is expected"))
+        return faults
+
+    def undecodable(self, values: Iterable[_Value]) -> list[tuple[str, str]]:
+        """The faults of images, sounds and arrays that are damaged; may be called in several threads."""
+        faults = []
+        for name, data in values:
+            kind = _kind(data)
+            try:
+                _try(kind, data)
+            except _UnknownError as error:
+                with self._lock:
+                    self.unknown[f"{kind or 'unknown bytes'} {error}".rstrip()] += 1
+            except (SampleError, ValueError) as error:
+                faults.append(("undecodable", f"{name!r} cannot be decoded: {error}"))
+        return faults
+
+
+def record_values(message: bytes) -> list[_Value]:
+    """The bytes values of a tf.train.Example with the names of their features; not those that are plain numbers."""
+    features = parse(message, sequence=True)
+    single = (feature for feature in features.values() if feature.kind == "bytes")
+    return [(item.name, part) for item in single if f"{item.name}/shape" not in features for part in item.parts()]
+
+
+def _kind(data: bytes) -> str:
+    kind = sniff(data[:_HEAD]) or ""
+    if kind == "image/bmp" and (len(data) < 26 or any(data[6:10])):
+        return ""  # a text may begin with BM, too
+    return kind
+
+
+class _UnknownError(Exception):
+    """Nobody here can tell whether a value is whole; says why, or nothing."""
+
+
+def _try(kind: str, data: bytes) -> None:
+    """Decode a value.
+
+    Raises:
+        _UnknownError: when it cannot be decoded here, and is no text.
+        SampleError, ValueError: when it is damaged.
+    """
+    if kind == "image/tiff":
+        _decode_tiff(data)
+    elif kind == "image/png":
+        image.check_png(data)
+    elif can_decode(kind):
+        try:
+            decode(data)
+        except PickledError:
+            raise _UnknownError("of Python objects") from None
+        except UsageError as error:
+            raise _UnknownError(f"({error.message})") from None
+    elif kind or not is_text(data):
+        raise _UnknownError
+
+
+def _decode_tiff(data: bytes) -> None:
+    """Decode all pages of a TIFF with OpenCV."""
+    shape = image.header(data)
+    if shape.height * shape.width > DEFAULT_MAX_PIXELS:
+        raise ImageError(f"{shape.height}x{shape.width} pixels are more than the limit of {DEFAULT_MAX_PIXELS}")
+    pages = list(tiff_pages(data))
+    try:
+        with opencv("decode a TIFF"):
+            whole, images = cv2.imdecodemulti(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    except ImageError:
+        whole, images = False, ()
+    if not (whole and images):
+        if all(page.common for page in pages):
+            raise ValueError("it is damaged")
+        raise _UnknownError("of an uncommon kind")
 
 
 Findings: TypeAlias = Sequence[tuple[str, str]]
 """The faults of one example, each as its kind and a message."""
-
-MOST_REMEMBERED: Final = 10_000
-"""Names, and combinations of them, whose records are counted together before they are forgotten."""
-
-_MOST_KNOWN: Final = 64  # names that the kernel takes
-_MOST_KINDS: Final = 512  # combinations of them
-_KNOWN: Final = Struct("=5i")
-_LARGEST: Final = 2**31 - 1
-_NO_KIND: Final = 0  # of a feature of which no list is right
 
 
 class Checker:
@@ -50,15 +162,8 @@ class Checker:
     def __init__(self, schema: Mapping[str, Expected] | None = None, required: frozenset[str] = frozenset()) -> None:
         self._schema = schema
         self._required = required
-        self._counts: Counter[str] = Counter()
+        self._good = Census(schema or {})
         self.sequences = 0
-        self._begin()
-
-    def _begin(self) -> None:
-        self._bits: dict[str, int] = {}  # the bit of each name
-        self._records: dict[int, int] = {}  # how many good records there are by the bits of their names
-        self._kinds: list[int] = []  # those of them that the kernel knows
-        self._known = (0, 0), (b"", b"")
 
     def check(self, message: bytes) -> Findings:
         """What is wrong with a message; empty if it is an example that matches the schema.
@@ -77,35 +182,20 @@ class Checker:
             findings.append(("schema", f"the example lacks {', '.join(map(repr, missing))}, which all others have"))
         self.sequences += is_sequence(message)
         if not findings:
-            if max(len(self._bits), len(self._records)) >= MOST_REMEMBERED:
-                self.counts()
-            names = sum(self._bits.get(name) or self._new_bit(name) for name in features)
-            self._records[names] = self._records.get(names, 0) + 1
+            self._good.count(features)
         return findings
 
     def known(self) -> tuple[bytes, bytes]:
         """The names and kinds of examples that the kernel may check, as many as it takes."""
-        sizes = min(len(self._bits), _MOST_KNOWN), min(len(self._records), _MOST_KINDS)
-        if self._known[0] != sizes:
-            schema = self._schema or {}
-            names = b"".join(_described(name, schema.get(name)) for name in islice(self._bits, _MOST_KNOWN))
-            self._kinds = [kind for kind in islice(self._records, _MOST_KINDS) if kind < 1 << _MOST_KNOWN]
-            self._known = sizes, (names, array("Q", self._kinds).tobytes())
-        return self._known[1]
+        return self._good.known()
 
     def add(self, counts: bytes) -> int:
         """Count records of known kinds; return how many there are."""
-        found = array("Q", counts)
-        for names, records in zip(self._kinds, found, strict=True):
-            self._records[names] += records
-        return sum(found)
+        return self._good.add(counts)
 
     def counts(self) -> Counter[str]:
         """How many examples have each feature; faulty examples are not counted."""
-        for names, records in self._records.items():
-            self._counts.update({name: records for name, bit in self._bits.items() if names & bit})
-        self._begin()
-        return self._counts
+        return self._good.counts()
 
     def _misfit(self, feature: ParsedFeature) -> str | None:
         if self._schema is None:
@@ -113,22 +203,6 @@ class Checker:
         if feature.name not in self._schema:
             return f"the feature {feature.name!r} is not in the manifest"
         return self._schema[feature.name].misfit(feature)
-
-    def _new_bit(self, name: str) -> int:
-        return self._bits.setdefault(name, 1 << len(self._bits))
-
-
-def _described(name: str, wanted: Expected | None) -> bytes:
-    """What the kernel takes about one feature: see `examples` in kernel.c."""
-    text, kind, count, size, values = name.encode(), -1, None, None, None
-    if wanted:
-        kind = TAGS[wanted.kind][0] if wanted.kind else -1
-        count, size, values = wanted.count, wanted.size, wanted.values
-    if values is not None and count != len(values):
-        count, kind = len(values), kind if count is None else _NO_KIND
-    numbers = [-1 if number is None else min(number, _LARGEST) for number in (count, size)]
-    content = array("q", [-1 if value is None else value for value in values or ()]).tobytes()
-    return _KNOWN.pack(kind, *numbers, len(text), values is not None) + text + content
 
 
 CheckRecord: TypeAlias = "Callable[[bytes], Faults]"
@@ -177,7 +251,6 @@ def _check_records(reader: RecordReader, check: CheckRecord, tally: _Tally, keep
 def _decode_records(
     reader: RecordReader, check: CheckRecord, tally: _Tally, keep: Keep | None, *, threads: int
 ) -> None:
-    from tar2tf_cli.checking.undecodable import Values, record_values
     from tar2tf_cli.flow.sample_flow import work_in_threads
 
     seen = Values()
@@ -220,8 +293,8 @@ class _Tally:
         second = None
         try:
             more = reader.resume(error)
-        except DamagedShardError as found:
-            more, second = False, found
+        except DamagedShardError as next_one:
+            more, second = False, next_one
         if reader.count == number:
             self._end(error)
             return False

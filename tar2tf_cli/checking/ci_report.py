@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.spec.version import __version__
+from tar2tf_cli.spec import __version__
 
 
 def write_report(report: Report, path: str) -> None:
@@ -32,17 +32,17 @@ def write_report(report: Report, path: str) -> None:
 
 def _junit(report: Report) -> bytes:
     root = Element("testsuites")
-    faulty = sum(1 for found in report.files if found.faults)
+    faulty = sum(1 for file in report.files if file.faults)
     now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
     about = {"package": "tar2tf", "id": "0", "name": "tar2tf verify", "timestamp": now, "hostname": "localhost"}
     numbers = {"tests": f"{len(report.files)}", "failures": f"{faulty}", "errors": "0", "time": "0"}
     suite = SubElement(root, "testsuite", about | numbers)
     SubElement(SubElement(suite, "properties"), "property", name="version", value=__version__)
-    for found in report.files:
-        case = SubElement(suite, "testcase", classname="tar2tf.verify", name=_valid(found.path), time="0")
-        if found.faults:
-            lines = [_valid(f"{fault} ({fault.kind})") for fault in found.faults]
-            failure = SubElement(case, "failure", type=_valid(found.faults[0].kind), message=lines[0])
+    for file in report.files:
+        case = SubElement(suite, "testcase", classname="tar2tf.verify", name=_valid(file.path), time="0")
+        if file.faults:
+            lines = [_valid(f"{fault} ({fault.kind})") for fault in file.faults]
+            failure = SubElement(case, "failure", type=_valid(file.faults[0].kind), message=lines[0])
             failure.text = "\n".join(lines)
     SubElement(suite, "system-out")
     SubElement(suite, "system-err")
@@ -64,9 +64,9 @@ def _valid(text: str) -> str:
 
 
 def _sarif(report: Report) -> dict[str, Any]:
-    kinds = sorted({fault.kind for found in report.files for fault in found.faults})
+    kinds = sorted({fault.kind for file in report.files for fault in file.faults})
     rules = [{"id": kind, "shortDescription": {"text": kind.replace("_", " ")}} for kind in kinds]
-    results = [_result(found, fault, kinds) for found in report.files for fault in found.faults]
+    results = [_result(file, fault, kinds) for file in report.files for fault in file.faults]
     driver = {"name": "tar2tf verify", "version": __version__, "rules": rules}
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -75,9 +75,9 @@ def _sarif(report: Report) -> dict[str, Any]:
     }
 
 
-def _result(found: FileReport, fault: Fault, kinds: list[str]) -> dict[str, Any]:
+def _result(file: FileReport, fault: Fault, kinds: list[str]) -> dict[str, Any]:
     location: dict[str, Any] = {
-        "artifactLocation": {"uri": quote(found.path, safe="/:@!$&'()*+,;=~-._", errors="surrogateescape")}
+        "artifactLocation": {"uri": quote(file.path, safe="/:@!$&'()*+,;=~-._", errors="surrogateescape")}
     }
     if fault.offset is not None:
         location["region"] = {"byteOffset": fault.offset, "byteLength": fault.lost or 0}

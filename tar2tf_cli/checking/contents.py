@@ -1,20 +1,311 @@
-"""What shards hold: statistics of each entry or feature, of one shard, and of all."""
+"""What shards hold: what a value is, by its bytes; statistics of each entry or feature, of one shard, and of all."""
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeVar
+from itertools import islice
+from math import inf, isfinite, prod
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
-from tar2tf_cli.checking.look import Look
-from tar2tf_cli.errors import SampleError, SourceError
+from tar2tf_cli.errors import ImageError, SampleError, SourceError
+from tar2tf_cli.features.described import notes_on_shapes
+from tar2tf_cli.formats.compression import riff_chunks, sniff
+from tar2tf_cli.formats.example import Kind, ParsedFeature, fields, read_varint
+from tar2tf_cli.formats.image.pixels import MOST_VALUES, values_described
+from tar2tf_cli.formats.npy import read_header
 from tar2tf_cli.inputs.open_shard import Format
+
+_MOST_JSON: Final = 1 << 20
+_WITHOUT_HEADER: Final = tuple(f"image/{name}" for name in ("avif", "heic", "jp2", "jxl", "exr", "psd"))
+_TEXT_HEAD: Final = 4096
+_MOST_CHARACTERS: Final = 200
+
+
+class Look(NamedTuple):
+    """What a value is.
+
+    Attributes:
+        kind: such as `image/jpeg`, `text`, `json`, `npy` or `int64`; `bytes` for anything else.
+        shape: width, height and channels of an image; width and height of a video; the shape of an array.
+        seconds: duration of audio or video.
+    """
+
+    kind: str
+    shape: tuple[int, ...] = ()
+    seconds: float | None = None
+
+
+def look_at(data: bytes, size: int | None = None) -> Look:
+    """Detect what bytes are from their content; if that is cut, `size` is that of the whole."""
+    kind = sniff(data)
+    if kind and not kind.startswith("image/"):
+        return _by_header(kind, data, len(data) if size is None else size)
+    if kind:
+        from tar2tf_cli.formats.image import header
+
+        try:
+            image = header(data)
+            return Look(kind, (image.width, image.height, image.channels))
+        except ImageError:
+            if kind in _WITHOUT_HEADER or (kind == "image/tiff" and (size or 0) > len(data)):
+                return Look(kind)
+    return _tensor(data) or Look(_text_kind(data))
+
+
+def _text_kind(data: bytes) -> str:
+    text = _text(data)
+    if text is None:
+        return "bytes" if data else "empty"
+    if text.lstrip()[:1] in ("{", "[") and len(data) <= _MOST_JSON:
+        import json
+
+        try:
+            json.loads(data)
+            return "json"
+        except (ValueError, RecursionError):
+            pass
+    return "text"
+
+
+def is_text(data: bytes) -> bool:
+    """Whether bytes are text, by their beginning; none are."""
+    return not data or _text(data) is not None
+
+
+def _text(data: bytes) -> str | None:
+    """The beginning of a text; None if the bytes are not text."""
+    head = data[:_TEXT_HEAD]
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if len(head) == len(data) or error.start < len(head) - 3:  # otherwise the cut is inside a character
+            return None
+        text = head[: error.start].decode("utf-8")
+    good = text and all(part.isprintable() or part in "\t\r\n" for part in text)
+    return text if good else None
+
+
+def example_of(data: bytes) -> str:
+    """The beginning of a value: text on one line, other bytes in hexadecimal."""
+    text = " ".join((_text(data) or "").split())
+    return shortened(text) or data[:16].hex(" ") + (" …" if len(data) > 16 else "")
+
+
+def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
+    """Text cut to at most `most` characters, ending with an ellipsis if it was longer."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+# --- Headers of audio, video and arrays ---
+
+
+def _by_header(kind: str, data: bytes, size: int) -> Look:
+    """What the header of a value of this kind says; nothing more than the kind if it is damaged, or of another kind."""
+    try:
+        described = _READERS[kind](data, size)
+    except (ValueError, LookupError, struct.error, ZeroDivisionError):
+        return Look(kind)
+    return described._replace(kind=f"{kind} {described.kind}".rstrip())
+
+
+def _audio(rate: int, channels: int, samples: float) -> Look:
+    named = {1: "mono", 2: "stereo"}.get(channels, f"{channels} channels")
+    return Look(f"{rate} Hz {named}", (), samples / rate if samples else None)
+
+
+def _wav(data: bytes, whole: int) -> Look:
+    """RIFF chunks: https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html."""
+    form, samples = b"", 0.0
+    for name, start, size in riff_chunks(data):
+        if name == b"fmt ":
+            form = data[start : start + 16]
+        if name == b"fact":
+            (samples,) = struct.unpack_from("<I", data, start)
+        if name == b"data":
+            code, channels, rate, _, align, _ = struct.unpack("<HHIIHH", form)
+            if code in _UNCOMPRESSED:  # the size is unknown to writers of pipes
+                samples = min(size, whole - start) / align
+            return _audio(rate, channels, samples)
+    return Look("")
+
+
+_UNCOMPRESSED: Final = (1, 3, 6, 7, 0xFFFE)  # PCM, floats, A-law, mu-law, extensible
+
+
+def _flac(data: bytes, whole: int) -> Look:
+    """The STREAMINFO block: RFC 9639, section 8.2."""
+    packed = int.from_bytes(data[18:26], "big")
+    rate, channels, samples = packed >> 44, (packed >> 41 & 7) + 1, packed & (1 << 36) - 1
+    return _audio(rate, channels, samples)
+
+
+def _npy(data: bytes, whole: int) -> Look:
+    (descr, _, shape), _ = read_header(data)
+    return Look(_numpy_name(descr), shape)
+
+
+def _numpy_name(code: object) -> str:
+    text = str(code).lstrip("<>|=")
+    named = {"f": "float", "i": "int", "u": "uint", "c": "complex"}
+    return f"{named[text[0]]}{8 * int(text[1:])}" if text[:1] in named else {"b1": "bool"}.get(text, text)
+
+
+def _mp4(data: bytes, whole: int) -> Look:
+    """Boxes of ISO/IEC 14496-12: moov/mvhd has the duration, moov/trak/tkhd the size of a track, and mp4a its sound."""
+    seconds: float | None = None
+    shape: tuple[int, ...] = ()
+    sound = ""
+    for name, start, end in _boxes(data, 0, len(data)):
+        if name != b"moov":
+            continue
+        for inner, first, last in _boxes(data, start, end):
+            if inner == b"mvhd":
+                form, skip = (">IQ", 20) if data[first] else (">II", 12)
+                scale, duration = struct.unpack_from(form, data, first + skip)
+                seconds = duration / scale or None  # fragments have durations of their own
+            elif inner == b"trak":
+                sound = sound or _sound(data[first:last])
+                ends = [stop for box, _, stop in _boxes(data, first, last) if box == b"tkhd"]
+                sizes = (struct.unpack_from(">II", data, stop - 8) for stop in ends)
+                shape = next(((wide >> 16, high >> 16) for wide, high in sizes if wide and high), shape)
+    return Look(sound, shape, seconds)
+
+
+def _sound(track: bytes) -> str:
+    """Rate and channels by a track's AudioSampleEntry in stsd; empty for a track of another kind."""
+    entry = track.find(b"mp4a", track.find(b"stsd"))
+    if entry < 0 or b"stsd" not in track:
+        return ""
+    channels, rate = struct.unpack_from(">H6xH", track, entry + 20)
+    return _audio(rate, channels, 0).kind
+
+
+def _boxes(data: bytes, position: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    while position + 8 <= end:
+        size, name = struct.unpack_from(">I4s", data, position)
+        start = position + 8
+        if size == 1:
+            size, start = struct.unpack_from(">Q", data, start)[0], start + 8
+        size = size or end - position
+        yield name, start, min(position + size, end)
+        position += max(size, 8)
+
+
+_READERS: Final = {
+    "audio/wav": _wav,
+    "audio/flac": _flac,
+    "audio/mp4": _mp4,
+    "npy": _npy,
+    "video/mp4": _mp4,
+}
+
+# --- Serialized tensors ---
+
+_DTYPES: Final = {
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 9: "int64", 10: "bool",
+    14: "bfloat16", 17: "uint16", 19: "float16", 22: "uint32", 23: "uint64",
+}  # fmt: skip
+"""DataType in tensorflow/core/framework/types.proto."""
+
+_WIDTHS: Final = {"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4, "uint8": 1, "int8": 1}
+
+
+def _tensor(data: bytes) -> Look | None:
+    """Read dtype and shape of a tf.io.serialize_tensor value; None if the bytes are something else.
+
+    The message is TensorProto in tensorflow/core/framework/tensor.proto: 1 is the dtype, 2 the shape, 4 the content.
+    """
+    if data[:1] != b"\x08" or data[1:2] == b"" or data[1] not in _DTYPES or data[2:3] != b"\x12":
+        return None
+    try:
+        ranges = {tag: (start, end) for tag, start, end in fields(data, 0, len(data), 0)}
+        shape = tuple(_dimension(data, *place) for _, *place in fields(data, *ranges.get(0x12, (0, 0)), 1))
+    except (ValueError, IndexError):
+        return None
+    dtype = _DTYPES[data[1]]
+    start, end = ranges.get(0x22, (0, 0))
+    size = prod(shape) * _WIDTHS.get(dtype, 0)
+    if any(tag >> 3 > 17 for tag in ranges) or (start < end and size and size != end - start):
+        return None
+    return Look(f"tensor {dtype}", shape)
+
+
+def _dimension(data: bytes, start: int, end: int) -> int:
+    """The size in a TensorShapeProto.Dim, which is its field 1."""
+    number = 0
+    for tag, first, last in fields(data, start, end, 2):
+        if tag == 0x08:
+            number = read_varint(data, first, last, 10)[0]
+    return number
+
+
+if TYPE_CHECKING:
+    from tar2tf_cli.conversion.manifest import Manifest
 
 N = TypeVar("N", int, float)
 
+_WAITING: Final = 1 << 16
+_FEW: Final = 1 << 12  # bytes
+
 STEPS: Final = "[]"
 """Ends the name of a feature list of a tf.train.SequenceExample; its sizes are numbers of steps."""
+
+
+@dataclass(slots=True)
+class Numbers:
+    """The numbers of a feature: the smallest, the largest, their sum and how many they are; NaN is left out.
+
+    They are decoded many at a time; `decode` does it with the rest, before they are looked at.
+    """
+
+    least: float = inf
+    most: float = -inf
+    total: float = 0
+    count: int = 0
+    waiting: dict[str, bytearray] = field(default_factory=dict)
+
+    def add(self, kind: str, parts: Iterable[bytes]) -> None:
+        """Add the numbers in runs of an int64 or a float list."""
+        waiting = self.waiting.get(kind)
+        if waiting is None:
+            waiting = self.waiting[kind] = bytearray()
+        for part in parts:
+            waiting += part
+        if len(waiting) > _WAITING:
+            self.decode()
+
+    def decode(self) -> Numbers:
+        """Decode the numbers that wait, and return itself."""
+        waiting, self.waiting = self.waiting, {}
+        for kind, data in waiting.items():
+            self._decode(kind, data)
+        return self
+
+    def _decode(self, kind: str, data: bytearray) -> None:
+        if len(data) <= _FEW:  # for which numpy need not be imported
+            whole = ParsedFeature(bytes(data), "", cast("Kind", kind), len(data) // 4, [(0, len(data))])
+            if numbers := [number for number in whole.values() if number == number]:
+                self._extend(min(numbers), max(numbers), sum(numbers), len(numbers))
+            return
+        from tar2tf_cli.features.decoder import numbers_in
+
+        array = numbers_in(kind, data)
+        array = array[array == array]
+        if len(array):
+            self._extend(array.min().item(), array.max().item(), array.sum(dtype=float).item(), len(array))
+
+    def update(self, other: Numbers) -> None:
+        """Add those of another shard."""
+        self._extend(other.decode().least, other.most, other.total, other.count)
+
+    def _extend(self, least: float, most: float, total: float, count: int) -> None:
+        self.least = least if least < self.least else self.least
+        self.most = most if most > self.most else self.most
+        self.total += total
+        self.count += count
 
 
 @dataclass(slots=True)
@@ -29,8 +320,12 @@ class Stats:
         shapes: the smallest and largest dimensions of each kind of image, video or array; empty if their number varies.
         seconds: the shortest and longest duration of each kind of audio or video.
         values: the smallest and largest number of values of a feature in a record.
+        numbers: the values of a feature of numbers, as far as they were read.
         lists: the kinds of lists that hold the values of a feature; None for a feature without a list.
         divided: whether numbers of a list are in several pieces, as protobuf allows.
+        turned: how many of the examined images are stored rotated, by their EXIF data.
+        distinct: the distinct values of the pixels of examined masks, at most `MOST_VALUES` and one more; None if it is
+            neither named like a mask nor a PNG with a palette.
         shaped: what a feature NAME/shape is the shape of: `values`, or `uint8` for bytes; empty if of neither, and None
             if there is no such feature.
     """
@@ -45,7 +340,10 @@ class Stats:
     shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
     seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
     values: tuple[int, int] | None = None
+    numbers: Numbers = field(default_factory=Numbers)
     lists: set[str | None] = field(default_factory=set)
+    turned: int = 0
+    distinct: set[Any] | None = None
     shaped: str | None = None
     divided: bool = False
 
@@ -58,6 +356,17 @@ class Stats:
     def kind(self) -> str:
         """The kinds, most frequent first, such as `image/jpeg 500x375x3` or `image/png 28-32x28-32x1, text`."""
         return ", ".join(self._described(kind) for kind, _ in self.kinds.most_common()) or "bytes"
+
+    def summary(self, size: Callable[[int], str]) -> tuple[str, str, str, str]:
+        """The kind, and the smallest, mean and largest number or, of other values, size; `size` formats bytes."""
+        if self.unit == "bytes":
+            return self.kind, size(self.least), size(round(self.mean)), size(self.most)
+        numbers = self.numbers.decode()
+        if not numbers.count:
+            return self.kind, f"{self.least:,}", _number(round(self.mean, 1)), f"{self.most:,}"
+        few, many = self.values or (1, 1)
+        kind = self.kind if few == many == 1 else f"{self.kind}, {_range(f'{few:,}', f'{many:,}')} values"
+        return kind, _number(numbers.least), _number(numbers.total / numbers.count), _number(numbers.most)
 
     def add(self, size: int) -> None:
         """Add the size of a value."""
@@ -87,8 +396,17 @@ class Stats:
         if look.seconds is not None:
             self.seconds[look.kind] = _wider(self.seconds.get(look.kind), (look.seconds, look.seconds))
 
+    def add_distinct(self, values: set[Any]) -> None:
+        """Add the distinct values of a mask."""
+        self.distinct = values | (self.distinct or set())
+        if len(self.distinct) > MOST_VALUES:
+            self.distinct = set(islice(self.distinct, MOST_VALUES + 1))
+
     def update(self, other: Stats) -> None:
         """Add the statistics of another shard."""
+        self.turned += other.turned
+        if other.distinct is not None:
+            self.add_distinct(other.distinct)
         if self.example is None:
             self.example = other.example
         if not self.count:
@@ -99,6 +417,7 @@ class Stats:
         self.divided = self.divided or other.divided
         if other.shaped is not None:
             self.shaped = other.shaped if self.shaped in (None, other.shaped) else ""
+        self.numbers.update(other.numbers)
         self.least = min(self.least, other.least) if self.count and other.count else self.least or other.least
         self.most = max(self.most, other.most)
         self.count += other.count
@@ -111,6 +430,7 @@ class Stats:
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
+        numbers = self.numbers.decode()
         return {
             "count": self.count,
             "kind": self.kind,
@@ -119,6 +439,9 @@ class Stats:
             "mean": round(self.mean, 2),
             "max": self.most,
             "example": self.example,
+            **({"range": [numbers.least, numbers.most]} if numbers.count and isfinite(numbers.total) else {}),
+            **({"turned": self.turned} if self.turned else {}),
+            **({} if self.distinct is None else {"distinct": len(self.distinct)}),
         }
 
     def _widen(self, kind: str, low: tuple[int, ...], high: tuple[int, ...]) -> None:
@@ -136,9 +459,14 @@ class Stats:
         return " ".join(parts)
 
 
-def _wider(known: tuple[N, N] | None, found: tuple[N, N]) -> tuple[N, N]:
+def _number(value: float) -> str:
+    """A whole number with separators, or up to six digits of another one."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def _wider(known: tuple[N, N] | None, value: tuple[N, N]) -> tuple[N, N]:
     """The smallest and the largest number of both."""
-    return (min(known[0], found[0]), max(known[1], found[1])) if known else found
+    return (min(known[0], value[0]), max(known[1], value[1])) if known else value
 
 
 def _range(low: object, high: object) -> str:
@@ -190,10 +518,10 @@ class ShardContents:
 
     def stats(self, name: str) -> Stats:
         """The statistics of an entry; created if necessary."""
-        found = self.entries.get(name)
-        if found is None:
-            found = self.entries[name] = Stats()
-        return found
+        stats = self.entries.get(name)
+        if stats is None:
+            stats = self.entries[name] = Stats()
+        return stats
 
     def count_fault(self, error: SampleError) -> None:
         """Count a faulty sample."""
@@ -225,17 +553,27 @@ class Contents:
         shards: the shards, in order.
         skipped: names of files in a directory that are neither tar nor TFRecord.
         bucket: what was inspected.
+        manifests: those that were inspected.
+
+    >>> inspect("shards", workers=1).entries["cls"].count
+    24
     """
 
     shards: list[ShardContents] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     bucket: str = ""
+    manifests: Sequence[Manifest] = ()
 
     @property
     def format(self) -> str:
         """`tar` or `tfrecord`; `mixed` if there are both, `unknown` if no shard can be opened."""
         formats: set[str] = {shard.format for shard in self.shards if shard.format}
         return "mixed" if len(formats) > 1 else next(iter(formats), "unknown")
+
+    @property
+    def shapes(self) -> list[str]:
+        """Notes on features of several shapes, as manifests describe them."""
+        return [*{note: None for one in self.manifests for note in notes_on_shapes(one.features, one.spec)}]
 
     @property
     def errors(self) -> list[SourceError]:
@@ -259,7 +597,7 @@ class Contents:
 
     @property
     def skipped_members(self) -> Counter[str]:
-        """How many members of tars are not part of any sample, by reason."""
+        """The number of skipped members of tars, by reason."""
         return sum((shard.skipped for shard in self.shards), Counter())
 
     @property
@@ -270,6 +608,16 @@ class Contents:
             for name, stats in shard.entries.items():
                 merged.setdefault(name, Stats()).update(stats)
         return dict(sorted(merged.items()))
+
+    def of_images(self) -> Iterator[str]:
+        """Notes on images: how many have an EXIF rotation, and the distinct values of masks."""
+        for name, stats in self.entries.items():
+            examined = f"{stats.kinds.total():,} examined"
+            if stats.turned:
+                turns = f"--op orient:{name} applies it, decode does not"
+                yield f"{stats.turned:,} of {examined} images in {name!r} have an EXIF rotation; {turns}"
+            if stats.distinct is not None:
+                yield f"{name!r} looks like a mask; the {examined} have {values_described(stats.distinct)}"
 
     def lacking(self, stats: Stats) -> int:
         """How many samples or examples lack an entry or feature with these statistics."""
@@ -292,6 +640,7 @@ class Contents:
             "bytes": self.bytes,
             **({"not_adjacent": self.not_adjacent} if self.not_adjacent else {}),
             **({"skipped": dict(sorted(self.skipped_members.items()))} if self.skipped_members else {}),
+            **({"shapes": self.shapes} if self.shapes else {}),
             "entries": {
                 name: {**stats.to_json(), "missing": self.lacking(stats)} for name, stats in self.entries.items()
             },

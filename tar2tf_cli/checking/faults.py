@@ -30,6 +30,9 @@ class Fault(NamedTuple):
         lost: number of bytes, from the offset, that no good record holds; None if unknown, or if none are lost.
         before: the good records before the fault; None if unknown.
         after: the good records after the fault; None if unknown.
+
+    >>> verify("cut.record", workers=1).files[0].faults[0].kind
+    'truncated'
     """
 
     kind: str
@@ -81,6 +84,10 @@ class FileReport:
         sequences: how many records are a tf.train.SequenceExample.
         cut: whether there is a place behind which nothing can be read.
         not_decoded: how many images and arrays of each kind could not be decoded here, though they may be whole.
+        notes: what is unusual and no fault.
+
+    >>> [file.path for file in verify("out/train-1.record", workers=1).files]
+    ['out/train-1.record']
     """
 
     path: str
@@ -98,6 +105,7 @@ class FileReport:
     sequences: int = 0
     cut: bool = False
     not_decoded: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def status(self) -> str:
@@ -130,6 +138,7 @@ class FileReport:
             "faults": [fault.to_json() for fault in self.faults],
             **({"not_adjacent": self.not_adjacent} if self.not_adjacent else {}),
             **({"not_decoded": dict(self.not_decoded)} if self.not_decoded else {}),
+            **({"notes": self.notes} if self.notes else {}),
         }
 
 
@@ -169,6 +178,10 @@ class Report:
         skipped: names of files in a directory that are neither tar nor TFRecord.
         manifest: a manifest in the directory, which was also skipped.
         salvaged: what was written of the good records, if that was asked for.
+
+    >>> report = verify("out/train-manifest.json", workers=1)
+    >>> report.ok, report.records
+    (True, 24)
     """
 
     files: list[FileReport] = field(default_factory=list)

@@ -11,15 +11,16 @@ from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.base import Outcome, Schedule, Task, run_tasks
 from tar2tf_cli.errors import SourceError, Tar2tfError, few
 from tar2tf_cli.events import Events
+from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
 from tar2tf_cli.inputs.named import Named, resolve
-from tar2tf_cli.inputs.stages import Tar, TarsSource, unreadable_input
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.ops.rules import accepted, text
+from tar2tf_cli.ops.base import accepted, text
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from tar2tf_cli.conversion.manifest import Manifest
     from tar2tf_cli.spec.conversion import PathText
     from tar2tf_cli.spec.urls import Reach
 
@@ -46,15 +47,16 @@ def open_shards(bucket: str, templates: Sequence[str], *, paths: bool, **reach: 
     if not named.manifests:
         return named
     several = len(named.manifests) > 1
-    source = TarsSource([tar for path in named.manifests for tar in _shards_of(path, several, **reach)])
+    read: list[Manifest] = []
+    source = TarsSource([tar for path in named.manifests for tar in _shards_of(path, several, read, **reach)])
     source.bucket = few(named.manifests, 1)
     if not source.list(()):
         raise SourceError("the manifest lists no shards, so there is nothing to read", shard=source.bucket)
-    return named._replace(source=source, templates=())
+    return named._replace(source=source, templates=(), read=read)
 
 
-def _shards_of(path: str, anyway: bool, **reach: Unpack[Reach]) -> Iterator[Tar]:
-    """The shards of a manifest; with `anyway`, one that stands for a manifest that cannot be read."""
+def _shards_of(path: str, anyway: bool, read: list[Manifest], **reach: Unpack[Reach]) -> Iterator[Tar]:
+    """The shards of a manifest, which is added to `read`; with `anyway`, one that stands for an unreadable manifest."""
     from tar2tf_cli.conversion.manifest import read_document
 
     try:
@@ -64,10 +66,11 @@ def _shards_of(path: str, anyway: bool, **reach: Unpack[Reach]) -> Iterator[Tar]
             raise
         yield unreadable_input(path, error)
         return
-    found = {item.name: item for item in document.there()}
+    read.append(document.manifest)
+    listed = {item.name: item for item in document.there()}
     for shard in document.manifest.shards:
-        if shard.path in found:
-            yield document.folder, found[shard.path]
+        if shard.path in listed:
+            yield document.folder, listed[shard.path]
         else:
             yield unreadable_input(document.folder.locate(shard.path), document.missing(shard))
 

@@ -16,29 +16,30 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.checking.contents import STEPS, Contents, ShardContents, Stats
+from tar2tf_cli.checking.contents import STEPS, Contents, Look, ShardContents, Stats, example_of, look_at, shortened
 from tar2tf_cli.checking.files import FileContext, FileTask, as_texts, open_shards, read_files
-from tar2tf_cli.checking.look import Look, example_of, look_at, shortened
 from tar2tf_cli.errors import (
     DamagedShardError,
     NothingFoundError,
     OutputExistsError,
+    SampleError,
     SourceError,
     UsageError,
     write_errors,
 )
 from tar2tf_cli.events import Events
+from tar2tf_cli.formats.compression import foreign
 from tar2tf_cli.formats.cursor import OnDamage, past_damage
-from tar2tf_cli.formats.example_parser import ParsedFeature, parse, parse_lists
-from tar2tf_cli.formats.files import WholeFile
-from tar2tf_cli.formats.magic import foreign
+from tar2tf_cli.formats.example import ParsedFeature, parse, parse_lists
+from tar2tf_cli.formats.files import StoredBytes, WholeFile
+from tar2tf_cli.formats.image.headers import is_palette, orientation
+from tar2tf_cli.formats.image.pixels import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.record_reader import RecordReader
-from tar2tf_cli.formats.stored import StoredBytes
 from tar2tf_cli.inputs.named import nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
-from tar2tf_cli.ops.rules import workers as number_of
-from tar2tf_cli.samples.names import KEY, Sample, key_of
+from tar2tf_cli.ops.base import workers as number_of
+from tar2tf_cli.samples.grouping import KEY, Sample, key_of
 from tar2tf_cli.stores import ObjectInfo
 
 if TYPE_CHECKING:
@@ -76,15 +77,17 @@ def inspect(
         rules: how tars are read.
         workers: how many shards are read at once; defaults to the number of CPUs.
         endpoint: URL of the store that holds the bucket.
-        retry_for: for how many seconds failed requests to the store are repeated without progress; by default
-            TAR2TF_RETRY_FOR, else 60.
-        no_sign_request: whether a cloud bucket is read without credentials, as public ones may be.
+        retry_for: how many seconds to retry failed requests without progress; by default TAR2TF_RETRY_FOR, else 60.
+        no_sign_request: read a public cloud bucket without credentials.
         events: notified of progress.
-        damaged: whether shards may be damaged or unreadable: their errors are in the result, and what is before the
-            damage is counted.
+        damaged: whether to accept damaged and unreadable shards. What can be read is then counted, and the errors are
+            in the result.
 
     Raises:
         SourceError: when there is nothing to inspect, or a shard is damaged or cannot be read.
+
+    >>> inspect("shards", workers=1).samples
+    24
     """
     bucket, templates = as_texts(bucket, templates)
     reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
@@ -92,9 +95,9 @@ def inspect(
     source, templates, inputs = named.source, named.templates, named.files()
     looks = -(-LOOKS // max(len(inputs), 1))
     tasks = [FileTask(item, partial(_inspect_shard, looks, damaged)) for item in inputs]
-    contents = Contents(bucket=source.bucket)
-    found = read_files(tasks, FileContext(source, rules or TarRules()), number_of(workers), events or Events())
-    for item, shard in zip(inputs, found, strict=True):
+    contents = Contents(bucket=source.bucket, manifests=named.read)
+    inspected = read_files(tasks, FileContext(source, rules or TarRules()), number_of(workers), events or Events())
+    for item, shard in zip(inputs, inspected, strict=True):
         known = shard.format in ("tar", "tfrecord")
         if not known and not shard.error and source.asked_for(item.name, templates):
             shard.error = not_a_shard(shard.path, shard.bytes, shard.instead)
@@ -133,7 +136,7 @@ def _inspect_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileCon
 def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContext, regroup: bool) -> ShardContents:
     def on_damage(error: DamagedShardError, more: bool) -> None:
         contents.error = contents.error or error.at(hint="run tar2tf verify to list all faults")
-        if not damaged:
+        if not (damaged or shard.by_name):
             raise contents.error from None
 
     rules = context.rules._replace(regroup=regroup or context.rules.regroup)
@@ -149,6 +152,10 @@ def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContex
                 _read_records(shard, contents, looks, on_damage)
         except DamagedShardError as error:
             on_damage(error, False)
+        if shard.by_name and not contents.samples:
+            contents.format = contents.error = None
+        elif contents.error and not damaged:
+            raise contents.error
         contents.bytes, contents.compression = shard.size, shard.compression
     return contents
 
@@ -165,6 +172,11 @@ def _read_tar(shard: OpenShard, rules: TarRules, contents: ShardContents, looks:
             elif _add_sizes(contents, sample, looks):
                 wanted.append(tar.grouper.offset)
         contents.not_adjacent, contents.skipped = tar.not_adjacent, tar.skipped
+        try:
+            tar.check_end()
+        except DamagedShardError as error:
+            if contents.samples:  # the counts say it of a tar that has none
+                damaged(error, True)
     for sample in _samples_at(shard, wanted, rules):
         _look_at_sample(contents, sample, looks)
 
@@ -207,7 +219,26 @@ def _look_at_sample(contents: ShardContents, sample: Sample, looks: int) -> None
             stats = contents.stats(name)
             if stats.kinds.total() < looks:
                 head = data.head() if isinstance(data, StoredBytes) else data
-                stats.look(look_at(head, len(data)), partial(example_of, head))
+                _look_at_value(stats, name, head, len(data))
+
+
+def _look_at_value(stats: Stats, name: str, head: bytes, size: int) -> None:
+    """Examine a value, or only its beginning."""
+    look = look_at(head, size)
+    stats.look(look, partial(example_of, head))
+    if look.kind.startswith("image/"):
+        stats.turned += orientation(head) > 1
+    if len(head) == size and (is_named_like_mask(name) or is_palette(head)):
+        from tar2tf_cli.formats.decoding import decode
+
+        with suppress(SampleError, UsageError, ValueError):
+            _add_distinct(stats, decode(head).get(""))
+
+
+def _add_distinct(stats: Stats, pixels: Any) -> None:
+    """Add the values of a mask, if it is an image."""
+    if pixels is not None and pixels.ndim in (2, 3):
+        stats.add_distinct(distinct_values(pixels))
 
 
 def _read_records(shard: OpenShard, contents: ShardContents, looks: int, damaged: OnDamage) -> None:
@@ -220,48 +251,63 @@ def _read_records(shard: OpenShard, contents: ShardContents, looks: int, damaged
 def add_record(contents: ShardContents, record: bytes, looks: int) -> None:
     """Add the features of a record; if it is a SequenceExample, those of its context and its feature lists."""
     try:
-        found = parse(record)
+        features = parse(record)
     except ValueError:
         _add_other(contents, record, looks)
         return
-    _add_features(contents, found, looks)
+    _add_features(contents, features, looks)
 
 
-def _add_features(contents: ShardContents, found: Mapping[str, ParsedFeature], looks: int) -> None:
-    for name, feature in found.items():
+def _add_features(contents: ShardContents, features: Mapping[str, ParsedFeature], looks: int) -> None:
+    for name, feature in features.items():
         stats = contents.entries.get(name) or contents.stats(name)
         if stats.count < looks:
             _look_at_feature(stats, feature)
-            if shape := found.get(f"{name}/shape"):
+            if shape := features.get(f"{name}/shape"):
                 _look_at_shape(stats, feature, shape)
         _add_list(stats, feature)
-        stats.add(feature.size if feature.kind in ("bytes", None) else feature.count)
+        if feature.kind in ("bytes", None):
+            stats.add(feature.size)
+        else:
+            stats.add(feature.count)
+            parts = feature.parts()
+            if type(feature.message) is bytes or feature.size == sum(map(len, parts)):  # else some were not read
+                stats.numbers.add(feature.kind, parts)
 
 
 def _look_at_shape(stats: Stats, feature: ParsedFeature, shape: ParsedFeature) -> None:
-    """Find out whether another feature holds the shape of this one, whose values are numbers or the bytes of uint8."""
+    """Find out whether another feature holds the shape of this one, whose values are numbers or the bytes of uint8.
+
+    Of masks, the distinct values are added.
+    """
     size = prod(shape.values()) if shape.kind == "int64" else None
     if feature.kind == "bytes":
         fits = "uint8" if feature.count == 1 and size == feature.size else ""
     else:
         fits = "values" if size == feature.count else ""
     stats.shaped = fits if stats.shaped in (None, fits) else ""
+    if fits and is_named_like_mask(feature.name):
+        import numpy as np
+
+        data = np.frombuffer(feature.parts()[0], np.uint8) if feature.kind == "bytes" else np.array(feature.values())
+        if len(data) == size:
+            _add_distinct(stats, data.reshape(shape.values()))
 
 
 def _add_other(contents: ShardContents, record: bytes, looks: int) -> None:
     """Add a record that is not a tf.train.Example."""
     try:
-        found, lists = parse(record, sequence=True), parse_lists(record)
+        parsed, lists = parse(record, sequence=True), parse_lists(record)
     except ValueError:
-        found, lists = {}, {}
-    if not (found or lists):
+        parsed, lists = {}, {}
+    if not (parsed or lists):
         contents.foreign += 1
         if contents.foreign <= looks:
             contents.payload.look(look_at(record), partial(example_of, record))
         contents.payload.add(len(record))
         return
     contents.sequences += 1
-    _add_features(contents, found, looks)
+    _add_features(contents, parsed, looks)
     for name, features in lists.items():
         stats = contents.stats(name + STEPS)
         if stats.count < looks and features:
@@ -284,7 +330,7 @@ def _look_at_feature(stats: Stats, feature: ParsedFeature) -> None:
         stats.look(Look(feature.kind), lambda: _numbers(feature.values()))
     elif feature.count == 1:
         (data,) = feature.parts()
-        stats.look(look_at(data, feature.size), partial(example_of, data))
+        _look_at_value(stats, feature.name, data, feature.size)
     elif feature.count:
         first = feature.parts()[0]
         look = look_at(first)
@@ -382,7 +428,7 @@ def read_samples(
     named = open_shards(bucket, templates, paths=paths, **reach)
     source, templates = named.source, named.templates
     rules = rules or TarRules()
-    found = False
+    any_read = False
 
     def on_damage(error: DamagedShardError, more: bool) -> None:
         if damaged is None:
@@ -395,15 +441,15 @@ def read_samples(
                 read = contents_of(shard, rules, on_damage, heads_only=heads_only)
                 yield from (RawSample(shard.name, number, content) for number, content in read)
                 if shard.format in ("tar", "tfrecord"):
-                    found = True
+                    any_read = True
                 elif source.asked_for(item.name, templates):
                     raise not_a_shard(shard.name, item.size, foreign(shard.head))
         except SourceError as error:
             if damaged is None:
                 raise
             damaged(error)
-            found = True
-    if not found:
+            any_read = True
+    if not any_read:
         raise nothing_found(source.bucket)
 
 
@@ -425,8 +471,18 @@ def contents_of(
             yield from enumerate(past_damage(tar.samples, tar.resume, damaged))
     elif shard.format == "tfrecord":
         reader = RecordReader(shard, shard.name)
-        for _, record in reader.undamaged(damaged):
+        first, is_one = list[tuple[DamagedShardError, bool]](), not shard.by_name
+
+        def note(error: DamagedShardError, more: bool) -> None:
+            damaged(error, more) if is_one else first.append((error, more))
+
+        for _, record in reader.undamaged(note):
+            is_one = True
+            while first:
+                damaged(*first.pop(0))
             yield reader.count, record
+        if not is_one:  # no record behind what would be damaged
+            shard.format = None
 
 
 _UNSAFE: Final = re.compile(r"[/\0]")
@@ -460,7 +516,9 @@ def extract(samples: Iterable[RawSample], keys: Sequence[str], folder: str) -> I
                 return
     if wanted:
         missing = ", ".join(sorted(wanted)[:3])
-        raise NothingFoundError(f"there is no sample with the key {missing}", hint="tar2tf inspect --keys lists them")
+        raise NothingFoundError(
+            f"there is no sample with the key {missing}", hint="list the keys with tar2tf inspect --keys"
+        )
 
 
 def _check(key: str) -> None:

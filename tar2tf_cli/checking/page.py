@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
-from math import log2
+from math import log2, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -21,22 +21,20 @@ import cv2
 import numpy as np
 from humanfriendly import format_size
 
-from tar2tf_cli.checking.against import digest_of
-from tar2tf_cli.checking.contents import Contents
+from tar2tf_cli.checking.contents import Contents, shortened
+from tar2tf_cli.checking.digests import digest_of
 from tar2tf_cli.checking.faults import Report
 from tar2tf_cli.checking.files import FileContext, FileTask, open_shards, read_files
 from tar2tf_cli.checking.inspect import contents_of, values_of
-from tar2tf_cli.checking.look import shortened
-from tar2tf_cli.errors import ImageError, SourceError
+from tar2tf_cli.errors import ImageError, SourceError, count, few
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats import image
-from tar2tf_cli.formats.example_parser import ParsedFeature
-from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.formats.magic import sniff
-from tar2tf_cli.formats.stored import StoredBytes
+from tar2tf_cli.formats.compression import sniff
+from tar2tf_cli.formats.example import ParsedFeature
+from tar2tf_cli.formats.files import StoredBytes, write_whole
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.samples.names import KEY, key_of
+from tar2tf_cli.samples.grouping import KEY, key_of
 from tar2tf_cli.spec.urls import Reach
 from tar2tf_cli.stores import ObjectInfo
 
@@ -59,11 +57,27 @@ _SPLIT: Final = re.compile(r"(?<![a-z])(train|val|test|dev|eval)(?:ing|idation|i
 
 
 class Picture(NamedTuple):
-    """An image of the contact sheet: its sample's key, its label if there is one, and its bytes."""
+    """An image of the contact sheet.
+
+    Attributes:
+        key: its sample's key.
+        label: its sample's label, if there is one.
+        data: a small JPEG; None if it cannot be decoded.
+        variety: how many of the pixels that were looked at differ.
+    """
 
     key: str
     label: str | None
-    data: bytes
+    data: bytes | None
+    variety: int = 0
+
+
+class _Drawn(NamedTuple):
+    """An image that was drawn: key and label of its sample, and the image, encoded or as pixels."""
+
+    key: str
+    label: str | None
+    data: Any
 
 
 @dataclass(slots=True)
@@ -74,21 +88,21 @@ class ShardPage:
         name: the shard's name.
         sizes: number of samples in each bar of the histogram of their sizes.
         labels: number of samples with each label; the rest is under an empty label if there are too many.
-        digests: 64 bits of a digest of each sample's image or, without one, of all its values.
-        pictures: some images, drawn at random.
+        digests: 64 bits of a digest of each sample, of all but its key.
+        pictures: some images of each entry or feature, drawn at random.
     """
 
     name: str
     sizes: Counter[int] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     digests: array[int] = field(default_factory=lambda: array("Q"))
-    pictures: list[Picture] = field(default_factory=list)
+    pictures: dict[str, list[Picture]] = field(default_factory=dict)
 
 
 def split_of(name: str) -> str | None:
     """The split that a shard's name says, such as `train`."""
-    found = _SPLIT.search(name)
-    return found[1].lower() if found else None
+    match = _SPLIT.search(name)
+    return match[1].lower() if match else None
 
 
 def read_pages(
@@ -117,26 +131,78 @@ def read_pages(
 
 def _read_page(pictures: int, item: ObjectInfo, context: FileContext) -> ShardPage:
     """Read all samples of a shard that can be read, and draw so many images; damage is listed among the faults."""
-    page, chance = ShardPage(item.name), random.Random(os.fsencode(item.name))
+    page, sheet = ShardPage(item.name), _Sheet(pictures, random.Random(os.fsencode(item.name)))
     with suppress(SourceError), OpenShard(context.source, item, context.on_bytes) as shard:
         for number, content in contents_of(shard, context.rules, lambda error, more: None):
-            _add(page, number, values_of(content), chance, pictures)
+            _add(page, number, values_of(content), sheet)
+    page.pictures = {name: [_picture(image) for image in images] for name, images in sheet.drawn.items()}
     return page
 
 
-def _add(page: ShardPage, number: int, values: dict[str, Any], chance: random.Random, most: int) -> None:
+class _Sheet:
+    """Draws images of each entry or feature, every one as likely as any other.
+
+    Args:
+        most: how many of each.
+        chance: draws them.
+    """
+
+    def __init__(self, most: int, chance: random.Random) -> None:
+        self.drawn: dict[str, list[_Drawn]] = {}
+        self._seen: Counter[str] = Counter()
+        self._most = most
+        self._chance = chance
+
+    def add(self, name: str, values: dict[str, Any], key: str, label: str | None) -> None:
+        """Draw an image, or do not."""
+        drawn, seen = self.drawn.setdefault(name, []), self._seen[name]
+        self._seen[name] += 1
+        place = seen if seen < self._most else self._chance.randrange(seen + 1)
+        if place < self._most:
+            value = values[name]
+            data = value if type(value) is bytes and _is_image(value) else _small(_pixels(name, values))
+            drawn[place : place + 1] = [_Drawn(key, label, data)]
+
+
+def _add(page: ShardPage, number: int, values: dict[str, Any], sheet: _Sheet) -> None:
     size = sum(_value_size(value) for name, value in values.items() if name != KEY)
     page.sizes[int(log2(max(size, 1)) * STEPS_PER_DOUBLING)] += 1
     label = _label(values)
     if label is not None:
         page.labels[label if label in page.labels or len(page.labels) < _MOST_LABELS else ""] += 1
-    image = next((value for value in values.values() if type(value) is bytes and _is_image(value)), None)
-    digest = digest_of([image] if image is not None else _parts(values))
-    page.digests.append(int.from_bytes(digest, "little"))
-    if most and image is not None:  # each is as likely to be kept as any other
-        place = len(page.pictures) if len(page.pictures) < most else chance.randrange(number + 1)
-        if place < most:
-            page.pictures[place : place + 1] = [Picture(_key(values, number), label, image)]
+    page.digests.append(digest_of(_parts(values)))
+    for name, value in values.items():
+        if (type(value) is bytes and _is_image(value)) or _shape_of(name, values):
+            sheet.add(name, values, _key(values, number), label)
+
+
+def _shape_of(name: str, values: dict[str, Any]) -> list[int] | None:
+    """Height, width and channels of an image that was decoded to an array; None for another value."""
+    value, folder = values[name], name.rpartition("/")[0]
+    parts = [f"{name}/shape"]
+    if values.get(f"{folder}/format") == b"tensor":  # as the preset imagenet-tensor stores them
+        parts = [f"{folder}/{axis}" for axis in ("height", "width", "channels")]
+    shape = [length for part in parts for length in _integers(values.get(part))]
+    if len(shape) != 3 or shape[2] not in (1, 3, 4):
+        return None
+    numbers = value.count if isinstance(value, ParsedFeature) and value.kind == "float" else 0
+    return shape if 0 < prod(shape) == (len(value) if isinstance(value, bytes) else numbers) else None
+
+
+def _integers(value: Any) -> list[int]:
+    return value.values() if isinstance(value, ParsedFeature) and value.kind == "int64" else []
+
+
+def _pixels(name: str, values: dict[str, Any]) -> Any:
+    """The pixels of an image that was decoded to an array, as uint8 RGB; floats up to 1 are scaled."""
+    value, shape = values[name], _shape_of(name, values)
+    if isinstance(value, ParsedFeature):
+        floats = np.frombuffer(b"".join(value.parts()), "<f4")
+        pixels = np.clip(floats * (255 if floats.max() <= 1 else 1), 0, 255).astype(np.uint8)
+    else:
+        pixels = np.frombuffer(value, np.uint8)
+    pixels = pixels.reshape(shape)
+    return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[:, :, :3]
 
 
 def _value_size(value: Any) -> int:
@@ -178,7 +244,7 @@ def _parts(values: dict[str, Any]) -> Iterator[bytes]:
 
 
 class Duplicates(NamedTuple):
-    """Samples with equal images or, without images, with equal values.
+    """Samples that are equal in all but their keys.
 
     Attributes:
         extra: how many samples repeat another.
@@ -194,15 +260,15 @@ class Duplicates(NamedTuple):
 def find_duplicates(pages: Sequence[ShardPage]) -> Duplicates:
     """Find equal samples; takes about 20 bytes of memory for each sample, and more for those that repeat another."""
     digests = np.concatenate([np.empty(0, np.uint64), *(np.frombuffer(page.digests, np.uint64) for page in pages)])
-    found, counts = np.unique(digests, return_counts=True)
-    groups: dict[int, list[tuple[str, int]]] = {digest: [] for digest in found[counts > 1].tolist()}
+    distinct, counts = np.unique(digests, return_counts=True)
+    groups: dict[int, list[tuple[str, int]]] = {digest: [] for digest in distinct[counts > 1].tolist()}
     for page in pages:
         for number, digest in enumerate(page.digests if groups else ()):
             if digest in groups:
                 groups[digest].append((page.name, number))
     leaked = sum(map(_is_leaked, groups.values()))
     shown = sorted(groups.values(), key=_is_leaked, reverse=True)[:_MOST_GROUPS]
-    return Duplicates(len(digests) - len(found), leaked, [group[:_MOST_MEMBERS] for group in shown])
+    return Duplicates(len(digests) - len(distinct), leaked, [group[:_MOST_MEMBERS] for group in shown])
 
 
 def _is_leaked(group: list[tuple[str, int]]) -> bool:
@@ -218,7 +284,7 @@ _MOST_COLUMNS: Final = 92
 _MOST_TEXT: Final = 160
 _SIDE: Final = 160
 _MOST_PIXELS: Final = 1 << 26
-"""The largest image of which a small picture is made: decoding one takes up to six bytes a pixel."""
+"""The largest image, in pixels, that gets a small picture: decoding one takes up to six bytes a pixel."""
 
 
 def write_page(path: str, contents: Contents, pages: Sequence[ShardPage], report: Report) -> None:
@@ -234,13 +300,12 @@ def _page(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Ite
     title, style = escape(_cut(contents.bucket)), Path(__file__).with_name("page.css").read_text()
     copies = find_duplicates(pages)
     sizes, labels = _summed(page.sizes for page in pages), _summed(page.labels for page in pages)
-    pictures = [picture for page in pages for picture in page.pictures][:MOST_PICTURES]
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{title}</title><style>{style}</style></head><body><main><h1>{title}</h1>"
     yield _facts(contents, labels, copies, report)
     yield _faults(report)
-    yield _pictures(pictures) if pictures else ""
+    yield _pictures(pages)
     yield '<div class="pair">'
     yield _sizes(sizes) if sizes else ""
     yield _classes(labels) if labels else ""
@@ -255,21 +320,21 @@ def _page(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Ite
 
 
 def _facts(contents: Contents, labels: Counter[str], copies: Duplicates, report: Report) -> str:
-    what = {"tar": "tar shards", "tfrecord": "TFRecord shards"}.get(contents.format, "tar and TFRecord shards")
+    what = {"tar": "tar shard", "tfrecord": "TFRecord shard"}.get(contents.format, "tar and TFRecord shard")
     splits = Counter(split for shard in contents.shards if (split := split_of(shard.name)))
-    named = ", ".join(f"{count:,} {split}" for split, count in splits.items())
+    named = ", ".join(f"{number:,} {split}" for split, number in splits.items())
     of_records = contents.format == "tfrecord"
-    facts = [
-        (f"{contents.samples:,}", "records" if of_records else "samples"),
-        (_size(contents.bytes), "on disk"),
-        (_size(contents.bytes / max(contents.samples, 1)), "per sample"),
-        (f"{len(contents.entries):,}", "features" if of_records else "entries"),
-        *([(f"{len(labels):,}", "classes")] if labels else []),
-        (f"{copies.extra:,}", "duplicates"),
-        (f"{sum(len(found.faults) for found in report.files):,}", "faults"),
+    counted = [
+        count(contents.samples, "record" if of_records else "sample"),
+        *([count(len(labels), "class", "classes")] if labels else []),
+        count(len(contents.entries), "feature") if of_records else count(len(contents.entries), "entry", "entries"),
+        count(copies.extra, "duplicate"),
+        count(sum(len(file.faults) for file in report.files), "fault"),
     ]
+    sizes = [(_size(contents.bytes), "on disk"), (_size(contents.bytes / max(contents.samples, 1)), "per sample")]
+    facts = [*(text.split(" ", 1) for text in counted), *sizes]
     boxes = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for value, name in facts)
-    shards = f"{len(contents.shards):,} {what}{f': {named}' if named else ''}"
+    shards = f"{count(len(contents.shards), what)}{f': {named}' if named else ''}"
     return f'<p class="soft">{shards}</p><div class="facts">{boxes}</div>'
 
 
@@ -281,17 +346,30 @@ def _section(title: str, *parts: str, note: str = "") -> str:
 def _faults(report: Report) -> str:
     if report.ok:
         return _section("Faults", '<p class="good">None: every shard is whole.</p>')
-    some = [(found, fault) for found in report.files for fault in found.faults[:3]]
-    rows = [(_cut(found.path), fault.kind, _cut(str(fault))) for found, fault in some[:_MOST_ROWS]]
-    files = sum(1 for found in report.files if found.faults)
+    some = [(file, fault) for file in report.files for fault in file.faults[:3]]
+    rows = [(_cut(file.path), fault.kind, _cut(str(fault))) for file, fault in some[:_MOST_ROWS]]
+    files = sum(1 for file in report.files if file.faults)
     more = f"; the first {_MOST_ROWS} are shown" if len(some) > _MOST_ROWS else ""
-    note = f"{files:,} of {len(report.files):,} files are not whole{more}. tar2tf verify lists everything."
-    return _section("Faults", _table(("file", "kind", "what"), rows), note=f'<span class="bad">{note}</span>')
+    whole = f"{files:,} of {count(len(report.files), 'file')} {'is' if files == 1 else 'are'} not whole"
+    note = f"{whole}{more}. tar2tf verify lists everything."
+    return _section("Faults", _table("Faults", ("file", "kind", "what"), rows), note=f'<span class="bad">{note}</span>')
 
 
-def _pictures(pictures: Sequence[Picture]) -> str:
-    figures = "".join(map(_figure, pictures))
-    return _section("Images", f'<div class="sheet">{figures}</div>', note="Drawn at random from the shards.")
+def _pictures(pages: Sequence[ShardPage]) -> str:
+    """The images of the entry or feature whose images have the most variety, and others of samples that lack it."""
+    names = dict.fromkeys(name for page in pages for name in page.pictures)
+    drawn = {name: [(page.name, one) for page in pages for one in page.pictures.get(name, ())] for name in names}
+    ranked = sorted(drawn, key=lambda name: -sum(one.variety for _, one in drawn[name]) / max(len(drawn[name]), 1))
+    if not ranked:
+        return ""
+    tiles: dict[tuple[str, str], tuple[str, Picture]] = {}
+    for name in ranked:
+        for shard, picture in drawn[name]:
+            tiles.setdefault((shard, picture.key), (name, picture))
+    figures = "".join(_figure(name, picture) for name, picture in [*tiles.values()][:MOST_PICTURES])
+    others = f" Images are also in {escape(few(ranked[1:]))}." if ranked[1:] else ""
+    note = f"{escape(_cut(ranked[0]))}, drawn at random from the shards.{others}"
+    return _section("Images", f'<div class="sheet">{figures}</div>', note=note)
 
 
 def _sizes(sizes: Counter[int]) -> str:
@@ -307,38 +385,43 @@ def _sizes(sizes: Counter[int]) -> str:
 
 def _classes(labels: Counter[str]) -> str:
     most, least = max(labels.values()), min(labels.values())
-    rows = [(escape(name or "(others)"), count) for name, count in labels.most_common(_MOST_CLASSES)]
+    rows = [(escape(name or "(others)"), number) for name, number in labels.most_common(_MOST_CLASSES)]
     bars = "".join(
         f'<span title="{name}">{name}</span><svg viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect width="{max(100 * count / most, 0.6):.1f}" height="12"/></svg><span class="r">{count:,}</span>'
-        for name, count in rows
+        f'<rect width="{max(100 * number / most, 0.6):.1f}" height="12"/></svg><span class="r">{number:,}</span>'
+        for name, number in rows
     )
-    note = f"{len(labels):,} classes; the largest has {most / least:,.3g} times as many samples as the smallest."
-    rest = sum(labels.values()) - sum(count for _, count in rows)
-    more = f'<p class="soft">and {len(labels) - len(rows):,} more with {rest:,} samples</p>' if rest else ""
+    classes = count(len(labels), "class", "classes")
+    note = f"The largest of {classes} has {most / least:,.3g} times as many samples as the smallest."
+    rest = sum(labels.values()) - sum(number for _, number in rows)
+    others = f"and {len(labels) - len(rows):,} more with {count(rest, 'sample')}"
+    more = f'<p class="soft">{others}</p>' if rest else ""
     return _section("Class balance", f'<div class="bars">{bars}</div>', more, note=note)
 
 
 def _entries(contents: Contents) -> str:
     rows = []
     for name, stats in list(contents.entries.items())[:_MOST_ROWS]:
-        show = _size if stats.unit == "bytes" else lambda value: f"{value:,.4g}"
         missing = contents.lacking(stats)
-        sizes = (show(value) for value in (stats.least, stats.mean, stats.most))
-        example = "" if stats.kind.startswith(_NOT_SHOWN) else _cut(stats.example or "", 60)
-        rows.append((_cut(name), f"{stats.count:,}", f"{missing:,}" if missing else "", stats.kind, *sizes, example))
+        kind, *sizes = stats.summary(_size)
+        binary = any(kind.startswith(_NOT_SHOWN) for kind in stats.kinds)
+        example = "" if binary else _cut(stats.example or "", 60)
+        rows.append((_cut(name), f"{stats.count:,}", f"{missing:,}" if missing else "", kind, *sizes, example))
     heading = ("name", "count", "missing", "kind", "min", "mean", "max", "example")
     title = "Features" if contents.format == "tfrecord" else "Entries"
-    return _section(title, _table(heading, rows, (1, 2, 4, 5, 6)))
+    return _section(title, _table(title, heading, rows, (1, 2, 4, 5, 6)), note="Numbers by value, others by size.")
 
 
 def _duplicates(copies: Duplicates) -> str:
     if not copies.extra:
-        return _section("Exact duplicates", '<p class="good">None: no two samples have the same bytes.</p>')
+        return _section("Exact duplicates", '<p class="good">None: no two samples are equal in all but their keys.</p>')
     leaks = f' <b class="bad">Found in more than one split: {copies.leaked:,}.</b>' if copies.leaked else ""
-    note = f"Samples that repeat another: {copies.extra:,}.{leaks} Each is given by its shard and number."
+    note = (
+        f"Samples that repeat another in everything but the key: {copies.extra:,}.{leaks} "
+        "Each is given by its shard and number."
+    )
     places = (("  ·  ".join(f"{_cut(name, 80)} #{place}" for name, place in group),) for group in copies.groups)
-    return _section("Exact duplicates", _table(("equal samples",), places), note=note)
+    return _section("Exact duplicates", _table("Exact duplicates", ("equal samples",), places), note=note)
 
 
 def _shards(contents: Contents) -> str:
@@ -349,7 +432,7 @@ def _shards(contents: Contents) -> str:
     columns = [(mean, f"{_cut(name, 60)}: {_size(mean)}") for name, mean in means]
     chart = _chart("Sizes of shards", columns, _cut(shards[0].name, 40), _cut(shards[-1].name, 40))
     rows = [(_cut(shard.name), f"{shard.samples:,}", _size(shard.bytes)) for shard in shards[:_MOST_ROWS]]
-    listing = _table(("name", "samples", "size"), rows, (1, 2))
+    listing = _table("Shards", ("name", "samples", "size"), rows, (1, 2))
     more = f'<p class="soft">and {len(shards) - _MOST_ROWS:,} more</p>' if len(shards) > _MOST_ROWS else ""
     largest = _size(max(shard.bytes for shard in shards))
     return _section("Shards", chart if len(shards) > 1 else "", listing, more, note=f"Up to {largest} each.")
@@ -374,36 +457,48 @@ def _chart(what: str, columns: Sequence[tuple[float, str]], first: str, last: st
     )
 
 
-def _table(heading: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """A table of texts; the columns with these indexes are numbers."""
+def _table(what: str, heading: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """A table of texts, which can be scrolled from the keyboard; the columns with these indexes are numbers."""
 
-    def line(cells: Sequence[str], tag: str) -> str:
+    def line(cells: Sequence[str], tag: str, more: str = "") -> str:
         marks = [' class="r"' if place in right else "" for place in range(len(cells))]
-        return "".join(f"<{tag}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True))
+        return "".join(f"<{tag}{more}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True))
 
-    body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{line(heading, "th")}</tr></thead><tbody>{body}</tbody></table></div>'
+    head, body = line(heading, "th", ' scope="col"'), "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
+    box = f'<div class="wide" tabindex="0" role="region" aria-label="{what}">'
+    return f"{box}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
-def _figure(picture: Picture) -> str:
-    """An image of the contact sheet, with its label and key."""
-    data, title = _thumbnail(picture.data), escape(picture.key)
+def _figure(name: str, picture: Picture) -> str:
+    """An image of the contact sheet, with its label, its entry or feature, and its key."""
+    title, feature = escape(picture.key), escape(_cut(name, 40))
     shown = '<small class="bad">not decodable</small>'
-    if data:
-        source = f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
-        shown = f'<img loading="lazy" alt="{title}" src="{source}">'
+    if picture.data:
+        source = f"data:image/jpeg;base64,{base64.b64encode(picture.data).decode()}"
+        labelled = f", {escape(picture.label)}" if picture.label is not None else ""
+        shown = f'<img loading="lazy" alt="{feature} of {title}{labelled}" src="{source}">'
     label = f"<b>{escape(picture.label)}</b><br>" if picture.label is not None else ""
-    return f'<figure><div>{shown}</div><figcaption title="{title}">{label}<small>{title}</small></figcaption></figure>'
+    caption = f"{label}<small>{title}<br>{feature}</small>"
+    return f'<figure><div>{shown}</div><figcaption title="{title}">{caption}</figcaption></figure>'
 
 
-def _thumbnail(data: bytes) -> bytes | None:
-    """A small JPEG of the centre of an image; None if it cannot be decoded."""
+def _picture(drawn: _Drawn) -> Picture:
+    """A small JPEG of an image, and how many of its pixels differ."""
     try:
-        pixels = image.center_crop(image.decode(data, 3, max_pixels=_MOST_PIXELS))
-        side = min(len(pixels), _SIDE)
-        return image.encode(cv2.resize(pixels, (side, side), interpolation=cv2.INTER_AREA), "jpeg", 78)
+        small = drawn.data
+        if isinstance(small, bytes):
+            small = _small(image.decode(small, 3, max_pixels=_MOST_PIXELS))
+        packed = small.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
+        return Picture(drawn.key, drawn.label, image.encode(small, "jpeg", 78), len(np.unique(packed)))
     except (ImageError, cv2.error):
-        return None
+        return Picture(drawn.key, drawn.label, None)
+
+
+def _small(pixels: Any) -> Any:
+    """The centre of an image, scaled down."""
+    pixels = image.center_crop(pixels)
+    side = min(len(pixels), _SIDE)
+    return cv2.resize(np.ascontiguousarray(pixels), (side, side), interpolation=cv2.INTER_AREA)
 
 
 def _size(value: float) -> str:

@@ -1,15 +1,20 @@
-"""Writes Python code that parses the records of TFRecord shards with tf.data, from what inspect found in them."""
+"""Writes Python code that reads TFRecord shards or tars with tf.data, from what inspect learned of them."""
 
 from __future__ import annotations
 
 import glob
 import json
+import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.checking.contents import STEPS, Contents, Stats
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.errors import SourceError, UsageError
+
+if TYPE_CHECKING:
+    from tar2tf_cli.conversion.manifest import Manifest
 
 _DTYPES: Final = {"bytes": "tf.string", "int64": "tf.int64", "float": "tf.float32"}
 _DEFAULTS: Final = {"bytes": '""', "int64": "0", "float": "0.0"}
@@ -18,23 +23,29 @@ _MOST_FILES: Final = 20
 
 
 def parse_code(contents: Contents) -> str:
-    """Return a program with a feature description, a parse function and a dataset.
+    """Return a program that makes a dataset: for TFRecord shards, with a feature description and a parse function.
 
     Features that some records lack get a default; lists whose length varies become vectors. Images are decoded, arrays
-    reshaped; other bytes stay as they are.
+    get their shape; other bytes stay as they are. Dtypes that records do not tell are those of the manifest, if one was
+    inspected, or lies beside local shards. The program for tars uses `Dataset`, and does not read entries that some
+    samples lack.
 
     Raises:
-        UsageError: when the shards are not TFRecord, or are compressed in a way that TensorFlow does not read.
+        UsageError: when the shards are of both kinds, or TFRecord in a compression that TensorFlow does not read.
     """
-    if contents.format != "tfrecord":
-        raise UsageError("--code is for TFRecord shards", hint="convert tars first")
-    return "\n".join([*_program(contents), ""])
+    programs = {"tfrecord": _program, "tar": _program_for_tars}
+    if contents.format not in programs:
+        raise UsageError("--code is for TFRecord shards or for tars, not for both at once")
+    return "\n".join([*programs[contents.format](contents), ""])
 
 
 def _program(contents: Contents) -> Iterator[str]:
     foreign = sum(shard.foreign for shard in contents.shards)
     examples = contents.samples - foreign
-    body = list(_function(contents) if examples or not foreign else _payload_function(contents.payload))
+    if examples or not foreign:
+        body = list(_function(contents, _described(contents)))
+    else:
+        body = list(_payload_function(contents.payload))
     if any("load_npy" in line for line in body):
         yield from ("import io", "", "import numpy as np")
     yield from ("import tensorflow as tf", "")
@@ -59,13 +70,24 @@ class _Feature:
         lacking: how many examples lack it.
         vector: whether it is a vector even if it always has one value, as the shape of an array is.
         in_context: whether it is in the context of SequenceExamples, where TensorFlow takes lists only as sparse ones.
+        described: what a manifest says of it.
     """
 
     def __init__(
-        self, name: str, stats: Stats, lacking: int, *, vector: bool = False, in_context: bool = False
+        self,
+        name: str,
+        stats: Stats,
+        lacking: int,
+        *,
+        vector: bool = False,
+        in_context: bool = False,
+        described: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
-        self.vector = vector
+        self.shape: Sequence[int | None] | None = described["shape"] if described else None
+        self.dtype: str | None = described["dtype"] if described else stats.shaped or None
+        self.is_raw = described["encoding"] == "raw" if described else stats.shaped == "uint8"
+        self.vector = vector or bool(self.shape and not self.is_raw)
         self.in_context = in_context
         self.stats = stats
         self.kinds = sorted(kind for kind in stats.lists if kind)
@@ -85,7 +107,7 @@ class _Feature:
         if not self.kinds:
             return "has no values"
         if self.stats.divided:
-            return "has lists in several pieces, of which TensorFlow reads only the first"
+            return "has lists in several pieces, but TensorFlow reads only the first piece"
         if len(self.kinds) > 1:
             return f"is a list of {' in some records, of '.join(self.kinds)} in others, which TensorFlow cannot parse"
         return None
@@ -123,12 +145,53 @@ class _Feature:
         return f"  # {self.stats.kind}{lacking}".replace("\n", " ")
 
 
-def _features(contents: Contents, *, steps: bool = False, in_context: bool = False) -> list[_Feature]:
+def _described(contents: Contents) -> dict[str, Mapping[str, Any]]:
+    """What manifests say of each feature, where they agree."""
+    manifests = contents.manifests or _beside([os.path.abspath(shard.path) for shard in contents.shards])
+    said: dict[str, list[Mapping[str, Any]]] = {}
+    for manifest in manifests:
+        for name, feature in manifest.features.items():
+            said.setdefault(name, []).append(feature)
+    return {name: lists[0] for name, lists in said.items() if all(_alike(lists[0], other) for other in lists)}
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one[key] == other[key] for key in ("encoding", "dtype", "shape"))
+
+
+def _beside(paths: Sequence[str]) -> list[Manifest]:
+    """The manifests that list local shards and lie in the same folder."""
+    from tar2tf_cli.conversion.manifest import read_document
+
+    manifests, folders = [], dict.fromkeys(map(os.path.dirname, paths))
+    for folder in folders:
+        for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*manifest.json"))):
+            with suppress(SourceError):
+                manifest = read_document(path).manifest
+                if any(os.path.join(folder, shard.path) in paths for shard in manifest.shards):
+                    manifests.append(manifest)
+    return manifests
+
+
+def _features(
+    contents: Contents,
+    described: Mapping[str, Mapping[str, Any]],
+    *,
+    steps: bool = False,
+    in_context: bool = False,
+) -> list[_Feature]:
     entries = {name: stats for name, stats in contents.entries.items() if name.endswith(STEPS) == steps}
     cut = len(STEPS) if steps else 0
     shapes = {f"{name}/shape" for name, stats in entries.items() if stats.shaped}
     return [
-        _Feature(name[: len(name) - cut], stats, contents.lacking(stats), vector=name in shapes, in_context=in_context)
+        _Feature(
+            name[: len(name) - cut],
+            stats,
+            contents.lacking(stats),
+            vector=name in shapes,
+            in_context=in_context,
+            described=described.get(name),
+        )
         for name, stats in entries.items()
     ]
 
@@ -147,10 +210,10 @@ def _description(title: str, features: Sequence[_Feature], *, listed: bool = Fal
 # --- The parse function ---
 
 
-def _function(contents: Contents) -> Iterator[str]:
+def _function(contents: Contents, described: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     sequences = sum(shard.sequences for shard in contents.shards)
-    steps = _features(contents, steps=True) if sequences else []
-    features = _features(contents, in_context=bool(steps))
+    steps = _features(contents, described, steps=True) if sequences else []
+    features = _features(contents, described, in_context=bool(steps))
     call: tuple[str, ...]
     if steps:
         yield from _description("context_features", features)
@@ -179,19 +242,49 @@ def _function(contents: Contents) -> Iterator[str]:
 def _decoded(feature: _Feature, features: dict[str, _Feature]) -> Iterator[str]:
     """The lines that turn the bytes or values of a feature into an image or array."""
     value = f"features[{_quoted(feature.name)}]"
-    shape = features.get(f"{feature.name}/shape")
-    if feature.stats.shaped and shape and not (feature.optional or shape.optional):
-        source = f"tf.io.decode_raw({value}, tf.uint8)" if feature.stats.shaped == "uint8" else value
-        yield f"    {value} = tf.reshape({source}, features[{_quoted(shape.name)}])"
+    if array := _array(feature, features, value):
+        yield f"    {value} = {array}"
     elif not feature.is_scalar or feature.kinds != ["bytes"]:
         return
-    elif found := _decoding(feature.stats, value):
-        yield from _optionally(feature, value, *found)
-        if "decode_image" in found[0]:
+    elif decoding := _decoding(feature.stats, value):
+        yield from _optionally(feature, value, *decoding)
+        if "decode_image" in decoding[0]:
             yield f"    {value}.set_shape([None, None, {_channels(feature.stats)}])"
     elif _is_raw_image(feature, features):
         sizes = ", ".join(f'features["image/{side}"]' for side in ("height", "width", "channels"))
         yield f"    {value} = tf.reshape(tf.io.decode_raw({value}, tf.uint8), [{sizes}])"
+
+
+def _array(feature: _Feature, features: dict[str, _Feature], value: str) -> str | None:
+    """What gives an array its values, dtype and shape; None if the feature is no array, or stays as it is."""
+    array = value
+    if feature.is_raw:
+        stored = "int64" if feature.dtype == "uint64" else feature.dtype  # which decode_raw does not know
+        array = f"tf.io.decode_raw({array}, tf.{stored})"
+        array = f"tf.bitcast({array}, tf.uint64)" if stored != feature.dtype else array
+    elif feature.dtype in _CAST:
+        array = f"tf.cast({array}, tf.{feature.dtype})"
+    shape = _shape(feature, features, array)
+    if shape is None:
+        known = not feature.is_raw or feature.shape == []
+        return array if known and array != value else None
+    return f"tf.reshape({array}, {shape})"
+
+
+def _shape(feature: _Feature, features: dict[str, _Feature], array: str) -> str | None:
+    """The shape of an array; None if it is not known, or values have it already."""
+    beside = features.get(f"{feature.name}/shape")
+    if not beside or not (feature.is_raw or feature.stats.shaped or feature.shape):
+        return "[]" if feature.is_raw and feature.shape == [] and not feature.optional else None
+    shape = f"features[{_quoted(beside.name)}]"
+    if not (feature.optional or beside.optional):
+        return shape
+    if not feature.shape:
+        return None
+    if feature.optional:  # where the array is missing, so is its shape; single values and empty lists have none
+        return f"tf.pad({shape}, [[0, {len(feature.shape)} - tf.size({shape})]])"
+    lengths = [f"tf.minimum(tf.size({array}), 1)" if size is None else str(size) for size in feature.shape]
+    return f"tf.concat([{shape}, tf.cast([{', '.join(lengths)}], tf.int64)[tf.size({shape}):]], 0)"
 
 
 def _decoding(stats: Stats, value: str) -> tuple[str, str] | None:
@@ -231,6 +324,9 @@ def _same(kinds: Sequence[str], prefix: str) -> str | None:
     return dtypes.pop() if len(dtypes) == 1 and dtypes & _TENSOR_DTYPES else None
 
 
+_CAST: Final = ("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64", "float16", "float64")
+"""Dtypes of arrays that are stored as int64 or float32."""
+
 _TENSOR_DTYPES: Final = {
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     *("float16", "float32", "float64", "bfloat16", "bool", "string"),
@@ -246,10 +342,10 @@ def _is_raw_image(feature: _Feature, features: dict[str, _Feature]) -> bool:
 
 def _payload_function(payload: Stats) -> Iterator[str]:
     """The function for records that are not examples."""
-    found = _decoding(payload, "record")
+    decoding = _decoding(payload, "record")
     yield f"# The records are not examples: {payload.kind}."
     yield "def parse(record):"
-    yield f"    return {found[0] if found else 'record'}"
+    yield f"    return {decoding[0] if decoding else 'record'}"
 
 
 # --- The dataset ---
@@ -271,12 +367,53 @@ def _dataset(contents: Contents) -> Iterator[str]:
 
 
 def _files(name: str, paths: Sequence[str]) -> Iterator[str]:
-    folder, slash, base = glob.escape(paths[0]).rpartition("/")
-    pattern = folder + slash + re.sub(r"\d+", "*", base)
-    if len(paths) > _MOST_FILES and sorted(glob.glob(pattern)) == sorted(paths):
-        yield f"{name} = sorted(tf.io.gfile.glob({_quoted(pattern)}))"
+    folder, slash, base = _pattern(paths)
+    if base:
+        yield f"{name} = sorted(tf.io.gfile.glob({_quoted(folder + slash + base)}))"
         return
     yield from (f"{name} = [", *(f"    {_quoted(path)}," for path in paths), "]")
+
+
+def _pattern(paths: Sequence[str]) -> tuple[str, str, str]:
+    """The folder of many local files, a slash, and a pattern that only their names match; empty if there is none."""
+    folder, slash, base = glob.escape(paths[0]).rpartition("/")
+    base = re.sub(r"\d+", "*", base)
+    alike = len(paths) > _MOST_FILES and sorted(glob.glob(folder + slash + base)) == sorted(paths)
+    return folder, slash, base if alike else ""
+
+
+# --- Tars ---
+
+
+def _program_for_tars(contents: Contents) -> Iterator[str]:
+    complete = {name: stats for name, stats in contents.entries.items() if not contents.lacking(stats)}
+    decoded = [f"    {op}," for name, stats in complete.items() if (op := _decode_op(name, stats))]
+    yield from ("from tar2tf_cli import Dataset", "from tar2tf_cli.ops import Decode, Select", "")
+    yield from ("conversions = [", *decoded, "]", "selections = {", '    "__key__": Select("__key__"),')
+    for name, stats in contents.entries.items():
+        if name in complete:
+            yield f"    {_quoted(name)}: Select({_quoted(name)}),  # {stats.kind}".replace("\n", " ")
+        else:
+            yield f"    # {_quoted(name)} is missing in {contents.lacking(stats):,}"
+    yield from ("}", "")
+    paths: dict[str, list[str]] = {}
+    for shard in contents.shards:
+        paths.setdefault(os.path.dirname(shard.path), []).append(shard.path)
+    joined = "dataset = "
+    for folder, inside in paths.items():
+        names = [_pattern(inside)[2]] if _pattern(inside)[2] else [os.path.basename(path) for path in inside]
+        yield f"{joined}Dataset({_quoted(folder or '.')}, conversions=conversions, selections=selections).load("
+        yield from ("    [", *(f"        {_quoted(name)}," for name in names), "    ]", ")" * (1 + (joined[-1] == "(")))
+        joined = "dataset = dataset.concatenate("
+
+
+def _decode_op(name: str, stats: Stats) -> str | None:
+    """The op that makes an array of an entry; None if it stays as it is."""
+    kinds = set(stats.kinds)
+    if kinds and kinds <= {"image/jpeg", "image/png", "image/bmp"}:
+        channels = {size[2] for sizes in stats.shapes.values() for size in sizes}
+        return f"Decode({_quoted(name)}{', channels=3' if len(channels) > 1 else ''})"
+    return f"Decode({_quoted(name)})" if _same([*stats.kinds], "npy ") or kinds == {"audio/wav"} else None
 
 
 def _quoted(text: str) -> str:

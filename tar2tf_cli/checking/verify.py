@@ -17,16 +17,16 @@ from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.named import list_files, names_manifest, nothing_found, resolve
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.ops.rules import workers as number_of
-from tar2tf_cli.spec.templates import TAR_SUFFIXES, is_glob, is_numbered
+from tar2tf_cli.ops.base import workers as number_of
+from tar2tf_cli.spec.templates import TAR_SUFFIXES, is_glob, is_numbered, is_record_name
 from tar2tf_cli.spec.urls import Reach
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.against import Origin
     from tar2tf_cli.conversion.manifest import Document, Manifest, ShardEntry
-    from tar2tf_cli.spec.conversion import PathText
-    from tar2tf_cli.spec.output_path import PathTemplate
+    from tar2tf_cli.spec.conversion import Format, PathText
+    from tar2tf_cli.spec.templates import PathTemplate
 
 
 def verify(
@@ -51,25 +51,27 @@ def verify(
     Args:
         bucket: a directory, a tar or TFRecord file, `-`, a URL of any of these, or a manifest by its path or URL.
         templates: which shards of the bucket, by default every tar and TFRecord; or further manifests.
-        paths: whether bucket and templates are taken as files and folders if all of them exist.
+        paths: whether bucket and templates are files and folders if all of them exist.
         rules: how tars are read.
         workers: how many files are checked at once; defaults to the number of CPUs.
         endpoint: URL of the store that holds the bucket.
-        retry_for: for how many seconds failed requests to the store are repeated without progress; by default
-            TAR2TF_RETRY_FOR, else 60.
-        no_sign_request: whether a cloud bucket is read without credentials, as public ones may be.
+        retry_for: how many seconds to retry failed requests without progress; by default TAR2TF_RETRY_FOR, else 60.
+        no_sign_request: read a public cloud bucket without credentials.
         events: notified of progress.
         fast: check only the framing and the CRCs of lengths, not those of data, and no examples.
         decode: also decode images and arrays.
         salvage: path of a new file for the good records of all TFRecords.
-        against: bucket of the samples that the shards of manifests were made from: each sample is converted again, and
-            must be in the shards, once, with the same bytes. `templates` that are not manifests then name its shards,
-            of which the manifests together must have all samples; by default, each must have those that its spec names.
-        allow_func: whether `against` runs functions that the spec of a manifest names.
+        against: the bucket that was converted. Each of its samples is converted again, and must be in the output once,
+            with the same bytes. `templates` that are not manifests name shards of this bucket, whose samples must be in
+            the outputs of all manifests together; by default, each output must hold the samples of its own inputs.
+        allow_func: whether `against` may run functions that a manifest names.
 
     Raises:
         SourceError: when there is nothing to check. Damage, and a file that cannot be read, are faults, not errors.
         UsageError: for options that contradict each other, and a path for `salvage` that is taken.
+
+    >>> verify("out/train-manifest.json", against="shards", workers=1).ok
+    True
     """
     if fast and (decode or salvage or against):
         raise UsageError("--fast reads no data: leave out --decode, --salvage and --against")
@@ -91,7 +93,7 @@ def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], reach:
     manifests = named.manifests or [path for path in [named.manifest_among(named.files())] if path]
     if not manifests:
         hint = "name the manifest beside the shards, such as out/train-manifest.json"
-        raise UsageError("--against needs a manifest, whose spec says how samples become records", hint=hint)
+        raise UsageError("--against needs a manifest, which says how the samples were converted", hint=hint)
     shards = [name for name in templates if not names_manifest(name)]
     return _verify_documents(run, manifests, reach, (against, shards, reach))
 
@@ -207,12 +209,12 @@ def _series(names: list[str]) -> Iterable[_Series]:
     differing = [index for index, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
     if not differing:
         return []
-    found: dict[tuple[str, str], _Series] = defaultdict(list)
+    series: dict[tuple[str, str], _Series] = defaultdict(list)
     for name in names:
         match = list(_DIGITS.finditer(name))[differing[-1]]
         numbered = _Numbered(name[: match.start()], int(match[0]), match[0], name[match.end() :])
-        found[numbered.head, numbered.tail].append(numbered)
-    return found.values()
+        series[numbered.head, numbered.tail].append(numbered)
+    return series.values()
 
 
 def _is_numbering(series: _Series) -> bool:
@@ -245,9 +247,6 @@ def _gap(series: _Series, behind: _Numbered | None, first: int, last: int) -> Ga
     return Gap(name(first), name(last), last - first + 1, behind and behind.name)
 
 
-_TFRECORD_NAME: Final = re.compile(r"\.(tf)?records?(-\d+-of-\d+)?(\.(gz|zlib|zst|bz2|xz))?$")
-
-
 def verify_bucket(run: CheckRun, source: Source, templates: Sequence[str], *, by_folder: bool = False) -> Report:
     """Check the shards that match the templates or, without any, every file whose content is a shard.
 
@@ -269,22 +268,22 @@ def _skip_others(source: Source, templates: Sequence[str], names: list[str], rep
     A file with the name of a shard, or a name like those of the other shards, is kept even if its content is not that
     of a shard: it is reported as a fault.
     """
-    shapes = {_shape(name) for name, found in zip(names, report.files, strict=True) if _is_shard(found)}
+    shapes = {_shape(name) for name, file in zip(names, report.files, strict=True) if _is_shard(file)}
     kept = []
-    for name, found in zip(names, report.files, strict=True):
+    for name, file in zip(names, report.files, strict=True):
         asked_for = source.asked_for(name, templates) and (name in templates or not _is_marker(name))
-        if found.format == "manifest" and not asked_for:
-            report.manifest = report.manifest or found.path
-        elif asked_for or _is_shard(found) or _shape(name) in shapes or _has_name_of_shard(name):
-            kept.append((name, found))
+        if file.format == "manifest" and not asked_for:
+            report.manifest = report.manifest or file.path
+        elif asked_for or _is_shard(file) or _shape(name) in shapes or _has_name_of_shard(name):
+            kept.append((name, file))
         else:
             report.skipped.append(name)
-    report.files = [found for _, found in kept]
+    report.files = [file for _, file in kept]
     return [name for name, _ in kept]
 
 
-def _is_shard(found: FileReport) -> bool:
-    return found.format in ("tar", "tfrecord")
+def _is_shard(file: FileReport) -> bool:
+    return file.format in ("tar", "tfrecord")
 
 
 def _is_marker(name: str) -> bool:
@@ -293,22 +292,24 @@ def _is_marker(name: str) -> bool:
 
 
 def _has_name_of_shard(name: str) -> bool:
-    return name.lower().endswith(TAR_SUFFIXES) or bool(_TFRECORD_NAME.search(name.lower()))
+    return name.lower().endswith(TAR_SUFFIXES) or is_record_name(name)
 
 
 def _shape(name: str) -> str:
     return _DIGITS.sub("0", name)
 
 
-def add_gaps(source: Source, names: list[str], report: Report, *, by_folder: bool = False) -> None:
-    """Insert a fault for every gap in the numbering, where the missing shards would be; an empty one is there."""
-    known = [(name, _shape(name), found.format) for name, found in zip(names, report.files, strict=False)]
-    shapes = {shape for _, shape, format in known if format == "tfrecord"}
-    records = [name for name, shape, format in known if shape in shapes and format in ("tfrecord", None)]
-    for gap in _gaps_by_folder(records) if by_folder else find_gaps(records):
+def add_gaps(
+    source: Source, names: list[str], report: Report, *, by_folder: bool = False, kind: Format = "tfrecord"
+) -> None:
+    """Insert a fault for every gap in the numbering of shards of a kind, where they would be; an empty one is there."""
+    known = [(name, _shape(name), file.format) for name, file in zip(names, report.files, strict=False)]
+    shapes = {shape for _, shape, format in known if format == kind}
+    alike = [name for name, shape, format in known if shape in shapes and format in (kind, None)]
+    for gap in _gaps_by_folder(alike) if by_folder else find_gaps(alike):
         position = names.index(gap.before) if gap.before else len(names)
         names.insert(position, gap.first)
-        report.files.insert(position, _gap_fault(source, gap))
+        report.files.insert(position, _gap_fault(source, gap, kind))
 
 
 def _gaps_by_folder(paths: list[str]) -> Iterator[Gap]:
@@ -319,11 +320,11 @@ def _gaps_by_folder(paths: list[str]) -> Iterator[Gap]:
     return (gap for alike in folders.values() for gap in find_gaps(alike) if not os.path.exists(gap.first))
 
 
-def _gap_fault(source: Source, gap: Gap) -> FileReport:
+def _gap_fault(source: Source, gap: Gap, kind: Format) -> FileReport:
     message = "this shard is missing from the numbering"
     if gap.missing > 1:
         message = f"{gap.missing:,} shards, up to {gap.last}, are missing from the numbering"
-    return FileReport(source.locate(gap.first), "tfrecord", faults=[Fault("gap", message)], missing=True)
+    return FileReport(source.locate(gap.first), kind, faults=[Fault("gap", message)], missing=True)
 
 
 # --- What a manifest lists ---
@@ -331,7 +332,7 @@ def _gap_fault(source: Source, gap: Gap) -> FileReport:
 
 def verify_manifest(run: CheckRun, document: Document) -> Report:
     """Check everything that a manifest lists, and that there are no other shards."""
-    from tar2tf_cli.conversion.manifest import expected
+    from tar2tf_cli.features.described import expected
 
     manifest = document.manifest
     if not manifest.shards and not manifest.skipped.get("samples"):
@@ -339,13 +340,15 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     source, template = document.folder, manifest.template
     nearby = _nearby(run, source, manifest, template)
     others = source.find([shard.path for shard in manifest.shards if shard.path not in nearby])
-    found = [nearby.get(shard.path) or others.get(shard.path) for shard in manifest.shards]
-    files = [(item, shard) for item, shard in zip(found, manifest.shards, strict=True) if item]
+    objects = [nearby.get(shard.path) or others.get(shard.path) for shard in manifest.shards]
+    files = [(item, shard) for item, shard in zip(objects, manifest.shards, strict=True) if item]
     schema = expected(manifest.features)
     required = frozenset(name for name in schema if manifest.features[name].get("count") == manifest.records)
-    checked = iter(run.check(source, files, schema=schema, required=required))
-    there = zip(found, manifest.shards, strict=True)
-    report = Report([next(checked) if item else _missing(source, shard) for item, shard in there])
+    rules = run.rules._replace(key_split=manifest.spec.get("input", {}).get("key_split", run.rules.key_split))
+    run = run._replace(rules=rules)
+    checked = iter(run.check(source, files, schema=schema, required=required, claimed=manifest.format))
+    there = zip(objects, manifest.shards, strict=True)
+    report = Report([next(checked) if item else _missing(source, shard, manifest.format) for item, shard in there])
     if template:
         _look_around(source, manifest, template, nearby, report)
     whole = _check_sums(document.path, manifest, report, fast=run.fast)
@@ -370,9 +373,9 @@ def _nearby(run: CheckRun, source: Source, manifest: Manifest, template: PathTem
         return {}
 
 
-def _missing(source: Source, shard: ShardEntry) -> FileReport:
+def _missing(source: Source, shard: ShardEntry, kind: Format) -> FileReport:
     fault = Fault("missing", f"the file is missing; the manifest lists it with {count(shard.records, 'record')}")
-    return FileReport(source.locate(shard.path), "tfrecord", faults=[fault], missing=True)
+    return FileReport(source.locate(shard.path), kind, faults=[fault], missing=True)
 
 
 def _look_around(
@@ -382,7 +385,7 @@ def _look_around(
     names = [shard.path for shard in manifest.shards]
     regex, listed = template.regex(), set(names)
     if "number" in template.fields and "input" not in template.fields:  # with <input>, the numbers come from the inputs
-        add_gaps(source, names, report)
+        add_gaps(source, names, report, kind=manifest.format)
     for name, item in nearby.items():
         if name not in listed and regex.match(name):
             fault = Fault("stray", "the manifest does not list this shard")
@@ -392,7 +395,9 @@ def _look_around(
 def _not_converted(manifest: Manifest) -> Iterator[Fault]:
     """What of the inputs the conversion itself skipped."""
     if skipped := manifest.skipped.get("samples"):
-        yield Fault("skipped", f"{count(skipped, 'sample')} of the inputs skipped: --errors of convert lists each")
+        yield Fault(
+            "skipped", f"{count(skipped, 'sample')} of the inputs skipped; to list them, convert with --errors FILE"
+        )
     for lost in manifest.skipped.get("lost", ()):
         start, end, size = lost["from"], lost["to"], lost["bytes"]
         where = f"from byte {start:,} on" if end is None else f"from byte {start:,} to {end:,}"
@@ -402,7 +407,7 @@ def _not_converted(manifest: Manifest) -> Iterator[Fault]:
 
 def _check_sums(path: str, manifest: Manifest, report: Report, *, fast: bool) -> FileReport:
     """Check the manifest itself: its totals against those of its shards, and its counts of features."""
-    from tar2tf_cli.conversion.manifest import contradictions
+    from tar2tf_cli.features.described import contradictions
 
     whole = FileReport(path, "manifest")
     for name, number in manifest.totals.items():
@@ -411,16 +416,17 @@ def _check_sums(path: str, manifest: Manifest, report: Report, *, fast: bool) ->
             of = "it lists" if name == "inputs" else "its shards have"
             whole.add(Fault("count", f"the manifest's total of {name} is {claimed}, but {of} {number}"))
     if manifest.checksum and not manifest.is_as_written:
-        whole.add(Fault("digest", "the manifest was changed after it was written: its checksum of itself differs"))
+        whole.add(Fault("digest", "the manifest was changed after it was written: its checksum does not match"))
     for contradiction in contradictions(manifest.features):
         whole.add(Fault("schema", contradiction))
     for fault in _not_converted(manifest):
         whole.add(fault)
     if report.ok and not fast:
-        counts = sum((found.features for found in report.files), Counter[str]())
+        called = "samples have the entry" if manifest.format == "tar" else "examples have the feature"
+        counts = sum((file.features for file in report.files), Counter[str]())
         for name, described in manifest.features.items():
             claimed = described.get("count", counts[name])
             if claimed != counts[name]:
-                message = f"{counts[name]} examples have the feature {name!r}, but {claimed} in the manifest"
+                message = f"{counts[name]} {called} {name!r}, but {claimed} in the manifest"
                 whole.add(Fault("count", message))
     return whole

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.checking.check_tfrecord import Checker, Findings, check_tfrecord
@@ -26,27 +25,30 @@ from tar2tf_cli.errors import (
     write_errors,
 )
 from tar2tf_cli.events import Events
-from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.checksums import crc32c
-from tar2tf_cli.formats.cursor import past_damage
+from tar2tf_cli.formats.compression import foreign
+from tar2tf_cli.formats.cursor import ByteStream, past_damage
 from tar2tf_cli.formats.example import delimited_name
-from tar2tf_cli.formats.files import RecordFile, WholeFile
-from tar2tf_cli.formats.magic import foreign
+from tar2tf_cli.formats.files import RecordFile, WholeFile, whole_sample
 from tar2tf_cli.formats.record_reader import RecordReader
-from tar2tf_cli.formats.stored import whole_sample
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_index import find_samples, index_lines
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples, put_together
-from tar2tf_cli.samples.names import KEY, Sample
+from tar2tf_cli.samples.grouping import KEY, KeySplit, Sample
+from tar2tf_cli.spec.templates import TAR_SUFFIXES
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.manifest import Expected, ShardEntry
+    from tar2tf_cli.conversion.manifest import ShardEntry
     from tar2tf_cli.flow.sample_flow import Located
+    from tar2tf_cli.formats.census import Expected
+    from tar2tf_cli.spec.conversion import Format
 
 
-_TFRECORD_NAME: Final = re.compile(r"\.(tf)?records?\b")
+_READ: Final = 1 << 20
+_LENGTH: Final = 8  # bytes of the length in front of a record
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -56,12 +58,14 @@ class CheckContext(FileContext):
     Attributes:
         schema: what is expected of each feature; None without a manifest.
         required: the names of features that every example must have.
+        claimed: what a manifest says the files are; None without one.
         fast: whether only the framing and the CRCs of lengths are checked.
         decoders: number of threads per file that decode images and arrays; 0 if they are not to be decoded.
     """
 
     schema: Mapping[str, Expected] | None = None
     required: frozenset[str] = frozenset()
+    claimed: Format | None = None
     fast: bool = False
     decoders: int = 0
 
@@ -80,7 +84,7 @@ class _FileCheck:
     """The check of one file.
 
     Attributes:
-        claim: the file's entry in a manifest, if there is one; the file must then be TFRecord.
+        claim: the file's entry in a manifest, if there is one; the file must then be what that says.
         part: where its good records go.
         item: the file.
         context: what it has in common with the other files.
@@ -97,16 +101,19 @@ class _FileCheck:
         Raises:
             NotAdjacentError: when the check must begin again with `regroup`.
         """
-        stored, context = _Stored(), self.context
-        report = FileReport(context.source.locate(self.item.name), "tfrecord" if self.claim else None)
+        context, index = self.context, self._index()
+        stored = _Stored(index.look if index else None)
+        report = FileReport(context.source.locate(self.item.name), context.claimed)
         try:
-            wrap = stored if self.claim and not context.fast else lambda raw: raw
+            wrap = stored if (self.claim or index) and not context.fast else lambda raw: raw
             with OpenShard(context.source, self.item, context.on_bytes, wrap) as shard:
                 report.bytes = shard.size
-                self._check(shard, report, regroup=regroup)
+                self._check(shard, report, index, regroup=regroup)
                 report.bytes = shard.size
-                if report.format == "tfrecord" and shard.seekable and not report.faults:
-                    _compare_index(self.item, report)
+                if index and shard.plain and report.format == "tfrecord" and not report.faults:
+                    index.check(shard.size, report)
+                elif report.format == "tar" and shard.seekable and not report.faults and (beside := self._beside()):
+                    beside.check_tar(context.rules.key_split, report)
                 if shard.unusual and report.format == "tfrecord":
                     report.add(Fault("trailing_garbage", f"{shard.unusual}; decompress the file and compress it again"))
         except SourceError as error:
@@ -117,26 +124,49 @@ class _FileCheck:
         report.close()
         return report
 
-    def _check(self, shard: OpenShard, report: FileReport, *, regroup: bool) -> None:
+    def _index(self) -> _Index | None:
+        """The index of a TFRecord, if there is one."""
+        return None if self.item.name.lower().endswith(TAR_SUFFIXES) else self._beside()
+
+    def _beside(self) -> _Index | None:
+        """The file NAME.idx beside the shard, if there is one that can be read."""
+        source, name = self.context.source, f"{self.item.name}.idx"
+        with suppress(SourceError):
+            for item in source.find([name]).values():
+                with closing(source.open(item)) as stream:
+                    return _Index(b"".join(iter(partial(stream.read, _READ), b"")))
+        return None
+
+    def _check(self, shard: OpenShard, report: FileReport, index: _Index | None, *, regroup: bool) -> None:
         report.format = report.format or shard.format
         if shard.damage and report.format is None:
             report.add(damage(shard.damage))
             report.cut = True
         elif report.format == "tar":
             rules = self.context.rules._replace(regroup=regroup or self.context.rules.regroup)
-            check_tar(shard, rules, report, decoders=self.context.decoders)
+            names = EntryNames(report, self.context.schema, self.context.required)
+            check_tar(shard, rules, report, names, decoders=self.context.decoders)
         elif report.format == "tfrecord":
-            self._check_records(shard, report)
-        elif report.format is None and _TFRECORD_NAME.search(self.item.name) and not foreign(shard.head):
-            self._search_records(shard, report)
+            self._check_records(shard, report, index)
+            if shard.by_name and not (report.records or self.claim):
+                report.format = None
+                report.faults.clear()
+                report.counts.clear()
+                report.add(_unknown(shard.head))
         else:
             report.add(_unknown(shard.head))
 
-    def _check_records(self, shard: OpenShard, report: FileReport) -> None:
+    def _check_records(self, shard: OpenShard, report: FileReport, index: _Index | None) -> None:
         if self.context.fast:
             stream, seeks = shard.seekable or shard, shard.seekable is not None
             reader = RecordReader(stream, shard.name, want="lengths", seeks=seeks, size=self.item.size)
-            check_tfrecord(reader, lambda data: (), report)
+
+            def begins(data: bytes) -> Findings:
+                if index:
+                    index.begins(reader.offset)
+                return ()
+
+            check_tfrecord(reader, begins, report)
             return
         checker, decoders = Checker(self.context.schema, self.context.required), self.context.decoders
         own = own_checks("check_record")
@@ -163,16 +193,6 @@ class _FileCheck:
                 )
         finally:
             report.features, report.sequences = checker.counts(), checker.sequences
-
-    def _search_records(self, shard: OpenShard, report: FileReport) -> None:
-        """Check a file whose first bytes are not those of a TFRecord, although its name is that of one."""
-        report.format = "tfrecord"
-        self._check_records(shard, report)
-        if not report.records:
-            report.format = None
-            report.faults.clear()
-            report.counts.clear()
-            report.add(_unknown(shard.head))
 
 
 class CheckRun(NamedTuple):
@@ -203,9 +223,10 @@ class CheckRun(NamedTuple):
         *,
         schema: Mapping[str, Expected] | None = None,
         required: frozenset[str] = frozenset(),
+        claimed: Format | None = None,
     ) -> list[FileReport]:
         """Check files, each with its entry in a manifest if it has one, and return their reports in order."""
-        context = CheckContext(source, self.rules, schema=schema, required=required, fast=self.fast)
+        context = CheckContext(source, self.rules, schema=schema, required=required, claimed=claimed, fast=self.fast)
         part: Callable[[], Part] = self.salvage.next_part if self.salvage else lambda: nullcontext
         tasks = [FileTask(item, partial(_check_file, claim, part())) for item, claim in files]
         if self.decode:
@@ -222,8 +243,8 @@ def _unknown(head: bytes) -> Fault:
         return Fault("empty", "the file is empty")
     if len(head) < 12:
         return Fault("truncated", f"the file is too short for a tar or a TFRecord: {len(head)} B", offset=0)
-    if found := foreign(head):
-        return Fault("unknown_format", f"the file is {found[0]}, neither a tar nor a TFRecord; {found[1]}", offset=0)
+    if kind := foreign(head):
+        return Fault("unknown_format", f"the file is {kind[0]}, neither a tar nor a TFRecord; {kind[1]}", offset=0)
     return Fault("unknown_format", "the file is neither a tar nor a TFRecord, or its first bytes are damaged", offset=0)
 
 
@@ -231,11 +252,16 @@ def _unknown(head: bytes) -> Fault:
 
 
 class _Stored:
-    """Wraps the stream of an input, and computes the CRC-32C of everything that is read from it."""
+    """Wraps the stream of an input, and computes the CRC-32C of everything that is read from it.
 
-    def __init__(self) -> None:
+    Args:
+        look: gets it, too; None for nothing more.
+    """
+
+    def __init__(self, look: Callable[[bytes], None] | None) -> None:
         self.crc = 0
         self.read_to_end = False
+        self._look = look
 
     def __call__(self, raw: ByteStream) -> ByteStream:
         self._raw = raw
@@ -245,10 +271,74 @@ class _Stored:
         data = self._raw.read(size)
         self.crc = crc32c(data, self.crc)
         self.read_to_end = not data
+        if self._look:
+            self._look(data)
         return data
 
     def close(self) -> None:
         self._raw.close()
+
+
+class _Index:
+    """Compares the lines of an index, `OFFSET SIZE`, with where the records of a TFRecord are; or that of a tar.
+
+    Args:
+        lines: the index.
+    """
+
+    def __init__(self, lines: bytes) -> None:
+        self._lines = enumerate(lines.splitlines(), 1)
+        self._begin: int | None = None  # of the last record
+        self._next = self._seen = 0  # offset of the next record, and of the bytes that come next
+        self._rest = b""  # of the bytes before, the beginning of a length
+        self._message = ""
+
+    def look(self, data: bytes) -> None:
+        """Go through the next bytes of the shard, from length to length."""
+        buffer, start = self._rest + data, self._seen - len(self._rest)
+        self._seen += len(data)
+        while self._next + _LENGTH <= self._seen:
+            at = self._next - start
+            self.begins(self._next)
+            self._next += int.from_bytes(buffer[at : at + _LENGTH], "little") + FRAMING
+        self._rest = buffer[self._next - start :]
+
+    def begins(self, offset: int) -> None:
+        """Compare the record that ends where another begins."""
+        if self._begin is not None and not self._message:
+            self._compare(b"%d %d" % (self._begin, offset - self._begin))
+        self._begin = offset
+
+    def check(self, size: int, report: FileReport) -> None:
+        """Compare the last record, and report the first difference."""
+        self.begins(size)
+        self._report(report)
+
+    def check_tar(self, key_split: KeySplit, report: FileReport) -> None:
+        """Compare the index of a tar on the disk with its headers, which are read again for that."""
+        try:
+            with open(report.path, "rb", buffering=0) as tar:
+                for line in index_lines(find_samples(tar, report.path, key_split)):
+                    if not self._message:
+                        self._compare(line.rstrip())
+        except (UsageError, SampleError) as error:
+            self._message = error.message
+        self._report(report)
+
+    def _report(self, report: FileReport) -> None:
+        if not self._message:
+            self._compare(None)
+        if self._message:
+            report.add(Fault("index", f"its index is wrong: {self._message}"))
+
+    def _compare(self, right: bytes | None) -> None:
+        number, line = next(self._lines, (0, None))
+        if line is None and right is None:
+            return
+        if line is None or right is None or line.split() != right.split():
+            says = f"line {number:,} says {line[:60].decode(errors='replace')!r}" if line else "a line is missing"
+            should = f"it should be {right[:60].decode(errors='replace')!r}" if right else "there are no more records"
+            self._message = f"{says}, but {should}"
 
 
 def _compare(claim: ShardEntry, stored: _Stored, report: FileReport) -> None:
@@ -265,33 +355,52 @@ def _compare(claim: ShardEntry, stored: _Stored, report: FileReport) -> None:
         report.add(Fault("digest", f"the file's digest is {digest(stored.crc)}, but {claim.digest} in the manifest"))
 
 
-def _compare_index(item: ObjectInfo, report: FileReport) -> None:
-    """Compare PATH.idx, if there is one, with the lengths in a shard on the disk, which are read again for that."""
-    try:
-        index = open(f"{report.path}.idx", "rb")  # noqa: SIM115
-    except OSError:
-        return
-    with index, open(report.path, "rb", buffering=0) as shard:
-        wanted = RecordReader(shard, report.path, want="lengths", seeks=True, size=item.size).index_lines()
-        for number, (line, right) in enumerate(zip_longest(index, wanted), 1):
-            if line is None or right is None or line.split() != right.split():
-                says = f"says {line[:60].decode(errors='replace').strip()!r}" if line else "is missing"
-                should = f"should be {right.decode().strip()!r}" if right else "there are no more records"
-                message = f"its index says otherwise where its records are: line {number:,} {says}, but {should}"
-                report.add(Fault("index", message))
-                return
-
-
 # --- A tar ---
 
 
-def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders: int = 0) -> None:
+class EntryNames:
+    """Counts the entries of samples by their names, and checks these against a manifest.
+
+    Args:
+        report: receives the counts, and faults of the kind "schema".
+        schema: has the names that may be there; None for any.
+        required: names that every sample must have.
+    """
+
+    def __init__(self, report: FileReport, schema: Mapping[str, Expected] | None, required: frozenset[str]) -> None:
+        self._report = report
+        self._schema = schema
+        self._required = required
+        self._samples: Counter[tuple[str, ...]] = Counter()
+
+    def counted(self, samples: Iterator[Sample], tar: TarSamples) -> Iterator[Sample]:
+        """The same samples."""
+        for sample in samples:
+            names = tuple(sample)
+            self._samples[names] += 1
+            if self._schema is not None:
+                for misfit in self._misfits(names):
+                    self._report.add(Fault("schema", f"sample {sample[KEY]} {misfit}", None, tar.grouper.offset))
+            yield sample
+        for names, count in self._samples.items():
+            self._report.features.update(dict.fromkeys(names, count))
+
+    def _misfits(self, names: tuple[str, ...]) -> Iterator[str]:
+        for name in names:
+            if self._schema is not None and name not in self._schema:
+                yield f"has an entry {name!r}, which is not in the manifest"
+        if missing := self._required.difference(names):
+            yield f"lacks {', '.join(map(repr, sorted(missing)))}, which all others have"
+
+
+def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, names: EntryNames, *, decoders: int = 0) -> None:
     """Read every byte of a tar, as any of them may be unreadable; fill in the report's faults and numbers.
 
     Args:
         shard: the tar.
         rules: how it is read.
         report: the report of the file.
+        names: counts the entries.
         decoders: number of threads that decode images and arrays; 0 if they are not to be decoded.
 
     Raises:
@@ -309,7 +418,8 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders
 
     own = own_checks("check_sample")
     with closing(shard.samples(rules, note, sizes_only=not (decoders or own), every_byte=True)) as tar:
-        samples = _well_named(past_damage(tar.samples, tar.resume, damaged), tar, report)
+        samples = names.counted(past_damage(tar.samples, tar.resume, damaged), tar)
+        samples = _well_named(samples, tar, report)
         if decoders or own:
             _check_samples(tar, samples, report, own, decoders)
         else:
@@ -321,6 +431,10 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, *, decoders
             tar.check_end()
         except DamagedShardError as error:
             report.add(damage(error, last=False))
+        if tar.archives > 1:
+            report.notes.append(f"holds {tar.archives} archives end to end; all were read")
+        if tar.grouper.lacking:
+            report.notes.append(tar.grouper.lacking)
     report.good = Amount(report.records, report.bytes)
 
 
@@ -340,7 +454,7 @@ def _well_named(samples: Iterator[Sample], tar: TarSamples, report: FileReport) 
 def _check_samples(
     tar: TarSamples, samples: Iterator[Sample], report: FileReport, own: Sequence[OwnCheck], decoders: int
 ) -> None:
-    from tar2tf_cli.checking.undecodable import Values
+    from tar2tf_cli.checking.check_tfrecord import Values
     from tar2tf_cli.flow.sample_flow import work_in_threads
 
     seen = Values()

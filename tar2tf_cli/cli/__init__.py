@@ -25,13 +25,15 @@ from tar2tf_cli.errors import (
     not_installed,
     remedy,
 )
-from tar2tf_cli.spec.version import __version__
+from tar2tf_cli.spec import __version__
 
 _COMMANDS: Final = {
     "convert": "convert:command",
     "inspect": "inspect:command",
     "verify": "verify:command",
-    "export": "export:command",
+    "diff": "diff:command",
+    "index": "export:index",
+    "export": "export:export",
     "ops": "ops:ops",
     "schema": "ops:schema",
     "etl": "etl:command",
@@ -118,14 +120,14 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
 
     from tar2tf_cli.formats import kernel
 
-    def found(name: str) -> str:
+    def named(name: str) -> str:
         try:
             return f"{name} {version(name)}"
         except PackageNotFoundError:
             return f"{name} not installed"
 
     click.echo(f"tar2tf {__version__}, Python {platform.python_version()}")
-    click.echo(", ".join(found(name) for name in ("tensorflow", "google-crc32c", "isal")))
+    click.echo(", ".join(named(name) for name in ("tensorflow", "google-crc32c", "isal")))
     click.echo(kernel.described())
     ctx.exit()
 
@@ -158,17 +160,18 @@ def cli() -> None:
 
 def all_commands() -> dict[str, click.Command]:
     """Return every command by its words, such as `etl serve`."""
-    found: dict[str, click.Command] = {}
+    commands: dict[str, click.Command] = {}
     for name in _COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         inner = command.commands if isinstance(command, click.Group) else {}
-        found |= {f"{name} {word}": item for word, item in inner.items()} or {name: command or cli}
-    return found
+        commands |= {f"{name} {word}": item for word, item in inner.items()} or {name: command or cli}
+    return commands
 
 
 VARIABLES: Final = (
     "TAR2TF_PURE",
     "TAR2TF_MIN_RATE",
+    "TAR2TF_CHECK_ETAG",
     "TAR2TF_ETL_SETTINGS",
     "TAR2TF_ETL_FOR_A_RUN",
     "TAR2TF_ETL_NODES",

@@ -123,17 +123,17 @@ SHELLS: Final[dict[str, type[_Shell]]] = {shell.name: add_completion_class(shell
 """Every shell by name, with its script."""
 
 
-@click.command("completion", cls=Command, short_help="Print the script for the Tab key in a shell.")
+@click.command("completion", cls=Command, short_help="Print the script that completes words in your shell.")
 @click.argument("shell", type=Words(("bash", "zsh", "fish")))
 def command(shell: str) -> int:
-    """Print the script that makes a shell complete paths, options, ops, presets and types.
+    """Print the script that completes paths, options, ops, presets and types in your shell.
 
     \b
     eval "$(tar2tf completion bash)"
     eval "$(tar2tf completion zsh)"
     tar2tf completion fish | source
 
-    Put the line for your shell into ~/.bashrc, ~/.zshrc (after compinit) or ~/.config/fish/config.fish.
+    Add the line for your shell to ~/.bashrc, ~/.zshrc (after compinit) or ~/.config/fish/config.fish.
     """
     click.echo(SHELLS[shell].script, nl=False)
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,12 +14,17 @@ from click.core import ParameterSource
 from tar2tf_cli.cli import label
 from tar2tf_cli.cli.options import (
     Command,
-    completing,
+    Words,
     feature_option,
     input_option,
     new_file_in_output,
     option,
     output_option,
+    propose_files,
+    propose_labels,
+    propose_ops,
+    propose_presets,
+    propose_types,
     report_options,
     sample_option,
     shards_arguments,
@@ -29,15 +34,15 @@ from tar2tf_cli.cli.options import (
     work_options,
 )
 from tar2tf_cli.cli.output import Terminal, message, print_json, print_members, printable, prints_on_stderr, size
-from tar2tf_cli.errors import alternatives, count
+from tar2tf_cli.errors import alternatives, count, few
 from tar2tf_cli.registry import input_kinds, preset_names
-from tar2tf_cli.spec.output_path import STDOUT
+from tar2tf_cli.spec.templates import STDOUT
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.plan import Plan
     from tar2tf_cli.conversion.preview import Estimate, Outcome, Step
-    from tar2tf_cli.conversion.tally import Summary
-    from tar2tf_cli.spec.conversion import Conversion
+    from tar2tf_cli.conversion.publish import Summary
+    from tar2tf_cli.spec.conversion import Conversion, Output
     from tar2tf_cli.stores import Source
 
 
@@ -51,19 +56,16 @@ def _document(summary: Summary) -> dict[str, Any]:
         "bytes": summary.bytes,
         "shards": [shard.to_json() for shard in summary.shards],
         "skipped": summary.left_out(),
+        **({"shapes": summary.shapes} if summary.shapes else {}),
     }
 
 
-def print_summary(summary: Summary, path: str, *, quiet: bool, as_json: bool) -> None:
-    """Print the summary: JSON on standard output, text on standard error; skipped samples are always counted.
-
-    Args:
-        path: the output path, shown if there is no manifest.
-    """
+def print_summary(summary: Summary, output: Output, *, quiet: bool, as_json: bool) -> None:
+    """Print the summary: JSON on standard output, text on standard error; skipped samples are always counted."""
     if as_json:
         print_json(_document(summary))
     if not quiet:
-        _print_totals(summary, path)
+        _print_totals(summary, output)
     for text, faults in _grouped(summary.errors).items():
         first = faults[0]
         named = [first["shard"], first["member"] or first["key"] or f"offset {first['offset']}"]
@@ -83,28 +85,37 @@ def _lost(summary: Summary) -> str:
     return f", or more: {parts} could not be read ({size(total)}{cut}), and each held at least 1 sample"
 
 
-def _print_totals(summary: Summary, path: str) -> None:
-    done = f"{count(summary.records, 'record')}, {size(summary.bytes)}"
+def _print_totals(summary: Summary, output: Output) -> None:
+    done = f"{count(summary.records, output.holds)}, {size(summary.bytes)}"
     if summary.manifest is None:
-        message(f"{done} on {'standard output' if path == STDOUT else path}")
+        message(f"{done} on {'standard output' if output.path == STDOUT else output.path}")
     elif summary.up_to_date:
         message(f"up to date: {done} in {count(len(summary.shards), 'shard')}, manifest {summary.manifest}")
     else:
         kept = f" ({summary.kept:,} kept)" if summary.kept else ""
         message(f"{done} in {count(len(summary.shards), 'shard')}{kept}, manifest {summary.manifest}")
     if summary.shuffled:
-        message(f"shuffled {count(summary.records, 'record')} across all shards, seed {summary.seed}")
+        message(f"shuffled {count(summary.records, output.holds)} across all shards, seed {summary.seed}")
     if summary.classes:
         message(_classes(summary.classes))
+    for name, labels in summary.labels.items():
+        message(f"{name}: {_classes([*labels])}")
     if summary.oversized:
-        message(f"{count(summary.oversized, 'record')} larger than --max-shard-size, each in its own shard")
+        message(f"{count(summary.oversized, output.holds)} larger than --max-shard-size, each in its own shard")
     print_members(summary.skipped)
+    for note in summary.shapes:
+        message(note)
+    for name, number in sorted(summary.asked.items()):
+        message(f"{count(number, 'sample')} skipped: {name}")
+    if summary.keys_missing:
+        missing = few(summary.keys_missing, 20)
+        message(f"{count(len(summary.keys_missing), 'key')} of --keys not in any input: {missing}")
 
 
 def _classes(names: Sequence[str]) -> str:
     """How many classes there are, and the first few."""
     few = ", ".join(names[:3])
-    return f"{len(names):,} {'class' if len(names) == 1 else 'classes'}: {few}{', …' if len(names) > 3 else ''}"
+    return f"{count(len(names), 'class', 'classes')}: {few}{', …' if len(names) > 3 else ''}"
 
 
 def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -118,7 +129,7 @@ def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 def print_plan(plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
     """Print what a conversion would do, how much it would write, and its first sample after each op."""
     from tar2tf_cli.conversion.preview import estimate, trace
-    from tar2tf_cli.conversion.tally import growth
+    from tar2tf_cli.conversion.publish import growth
 
     with prints_on_stderr():
         steps, expected = trace(plan), estimate(plan)
@@ -133,9 +144,12 @@ def print_plan(plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
     click.echo(f"to {plan.conversion.output.template.text}" + (f", at most {size(limit)} each" if limit else ""))
     if expected:
         shards = f" in {count(expected.shards, 'shard')}" if not plan.conversion.output.is_stream else ""
-        click.echo(f"about {count(expected.records, 'record')}, {size(expected.bytes)}{shards}")
-    if warning:
-        message(warning)
+        click.echo(f"about {count(expected.records, plan.conversion.output.holds)}, {size(expected.bytes)}{shards}")
+        for note in expected.shapes:
+            click.echo(f"among the first samples: {note}")
+    palettes = expected.palettes if expected else ()
+    for note in (*(note for op in plan.conversion.ops for note in op.notes(palettes)), *filter(None, [warning])):
+        message(note)
     for step in steps:
         click.echo(step.step)
         for name, look in step.entries.items():
@@ -180,7 +194,7 @@ def _ops() -> dict[str, list[tuple[str, str]]]:
     return {"--op": [(op.examples[0], op.help()) for op in OPS.values()]}
 
 
-_SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
+_SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 
 
 @click.command("convert", cls=Command, terms=_ops, short_help=_SHORT)
@@ -194,21 +208,27 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
 @input_option(
     "--from KIND",
     "kind",
-    **words(*input_kinds()),
+    **{**words(*input_kinds()), "show_default": False},
     help=f"{alternatives(input_kinds())}.",
-    more="What BUCKET is: tars, a folder of images per class, or rows of a CSV file.",
+    more="What BUCKET holds. By default, the content of each input decides between tar and TFRecord. imagefolder is a "
+    "folder with one folder of images per class, table a CSV or JSON Lines file, examples a CSV file whose rows "
+    "--example-class turns into examples. tfrecord also accepts empty inputs and inputs whose first record is damaged.",
 )
 @store_options
 @tar_options
 @input_option(
-    "--labels FILE|imagenet",
-    shell_complete=completing("labels"),
-    help="Labels of an image folder's classes.",
-    more="Their numbers and texts: JSON, lines of CLASS or CLASS<TAB>TEXT, or imagenet for those of ImageNet-1k.",
+    "--columns ENTRY=COLUMN,…",
+    "columns",
+    multiple=True,
+    help="Table columns to convert.",
+    more="With --from table. image=path:jpg reads the files named in column path as entry image; label=label:int64 "
+    "reads column label as numbers. Without a type or suffix, a CSV column is text, and a JSON value keeps its type. "
+    "Columns of a table without a header are numbered from 1. May be repeated. By default, every column becomes an "
+    "entry of the same name.",
 )
 @input_option(
     "--example-class WHERE",
-    shell_complete=completing("files"),
+    shell_complete=propose_files,
     help="Class that turns rows into examples.",
     more="WHERE is FILE.py:CLASS or MODULE:CLASS.",
 )
@@ -216,42 +236,83 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
     "--example-arg NAME=VALUE",
     "example_args",
     multiple=True,
-    help="Argument passed to its methods.",
+    help="Argument for the methods of that class.",
     more="May be repeated. A VALUE that is valid JSON is parsed.",
 )
 @sample_option(
     "--op OP",
     "ops",
-    shell_complete=completing("ops"),
+    shell_complete=propose_ops,
     multiple=True,
-    help="Op to apply; repeat it for more, in order:",
-    more="tar2tf ops shows all of them with examples.",
+    help="Op to apply. Repeat for more, in order:",
+    more="tar2tf ops lists them with examples.",
+)
+@sample_option(
+    "--keys FILE",
+    help="Convert only samples with these keys.",
+    more="FILE has one key a line, as tar2tf inspect --keys prints them.",
+)
+@sample_option(
+    "--keys-missing WHAT",
+    **words("error", "skip"),
+    help="If a key is in no input.",
+    more="error stops the conversion; skip lists the missing keys in the summary and the manifest.",
+)
+@sample_option(
+    "--join BUCKET",
+    multiple=True,
+    shell_complete=propose_files,
+    help="Add entries from BUCKET, matched by key.",
+    more="BUCKET holds tars or TFRecords, or is a CSV or JSON Lines file. May be repeated.",
+)
+@sample_option(
+    "--join-key COLUMN",
+    help="Key column of a joined table.",
+    more="By default, the column __key__ or key.",
+)
+@sample_option(
+    "--join-missing WHAT",
+    **words("error", "skip", "keep"),
+    help="If no key matches.",
+    more="error: the sample is faulty. skip: it is skipped and counted. keep: it is kept as it is.",
+)
+@sample_option(
+    "--sample P",
+    help="Convert a random fraction, such as 0.1.",
+    more="A hash of the key and --seed decides, so the choice does not change when data is added.",
+)
+@sample_option(
+    "--drop-duplicates [ENTRY]",
+    is_flag=False,
+    flag_value="*",
+    help="Skip samples equal to an earlier one.",
+    more="Compares ENTRY or, by default, all entries, never the keys. The first sample in input order is kept.",
 )
 @sample_option("--limit N", help="Convert at most N samples.")
 @sample_option("--shuffle", is_flag=True, help="Shuffle the records across all shards.")
 @sample_option("--seed N", help="Random seed.  [default: 0]")
 @sample_option(
     "--max-pixels N",
-    help="Largest image in pixels.  [default: 134217728]",
-    more="An image with more (height x width) is a faulty sample when it is decoded.",
+    help="Largest image to decode.  [default: 134217728]",
+    more="A sample with a larger image (height x width) is faulty.",
 )
 @sample_option(
     "--max-entry-size SIZE",
-    help="Maximum entry in memory.  [default: 512MiB]",
-    more="A sample with a larger entry is faulty if an op, a preset or a type needs that entry as a whole. Entries "
-    "that do not change are copied in pieces, up to 2 GiB.",
+    help="Largest entry to load.  [default: 512MiB]",
+    more="A sample is faulty if an op, a preset or a type has to load a larger entry. Entries that stay unchanged are "
+    "copied in pieces, up to 2 GiB.",
 )
 @sample_option("--on-error", **words("fail", "skip"), help="How to treat a faulty sample.")
 @sample_option(
     "--max-errors N",
     help="Fail after more than N faulty samples.",
-    more="With --on-error skip; by default, any number of them is skipped.",
+    more="With --on-error skip. By default, there is no limit.",
 )
 @sample_option(
     "--max-lost SIZE",
-    help="Fail after more than SIZE of lost input.",
-    more="With --on-error skip: the bytes of inputs that could not be read, as they are damaged. An input that breaks "
-    "off lacks an unknown number of bytes, which is more than any SIZE.",
+    help="Fail after losing more than SIZE of input.",
+    more="With --on-error skip: counts the bytes of damaged inputs that could not be read. A truncated input has lost "
+    "an unknown number of bytes, which exceeds any SIZE.",
 )
 @sample_option(
     "--errors FILE",
@@ -264,21 +325,33 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
     "--select SEL",
     multiple=True,
     help="Entries that become features: jpg,cls.",
-    more="NAME=ENTRY renames, and label=json:annotations.0.label takes a value in a JSON entry. May be repeated.",
+    more="NAME=ENTRY renames an entry. label=json:annotations.0.label takes one value from a JSON entry; "
+    "boxes=json:annotations.*.box takes a value from every item of a list; score=json:score=0 sets a default. "
+    "frames=*.jpg collects all matching entries in a list. May be repeated.",
 )
 @feature_option(
     "--type NAME=TYPE",
     "types",
-    shell_complete=completing("types"),
+    shell_complete=propose_types,
     multiple=True,
-    help="int64, float or bytes, or with _list.",
-    more="The type of a feature, such as cls=int64; text is parsed. May be repeated.",
+    help="Type of a feature, such as cls=int64.",
+    more="TYPE is int64, float, bytes, int64_list, float_list or bytes_list. Text is parsed as a number. May be "
+    "repeated.",
+)
+@feature_option(
+    "--labels NAME=FILE",
+    multiple=True,
+    shell_complete=propose_labels,
+    help="Turn the text of a feature into numbers.",
+    more="FILE is a label map: lines of CLASS, CLASS<TAB>TEXT or CLASS<TAB>N, or JSON. imagenet is the map of "
+    "ImageNet-1k. auto numbers all texts of the inputs from 0, in sorted order, and reads the inputs twice. Without "
+    "NAME=, the map is for the classes of an image folder. May be repeated.",
 )
 @feature_option(
     "--preset NAME",
-    shell_complete=completing("presets"),
-    help="A known set of features.",
-    more=f"It is {alternatives(preset_names())}.",
+    shell_complete=propose_presets,
+    help="Write a standard set of features.",
+    more=f"NAME is {alternatives(preset_names())}.",
 )
 @feature_option("--image-size N", help="Crop and scale imagenet-tensor to N x N pixels.")
 @output_option(
@@ -286,82 +359,98 @@ _SHORT: Final = "Convert tars, image folders or CSV rows to TFRecord shards."
     "--output PATH",
     "path",
     help="Path template of the shards; - for stdout.",
-    more="<> counts from 1 and <00000> from 00000; <total> is the number of shards, <split> the split and <input> the "
-    "input's name. A device or a pipe is written to like standard output.",
+    more="<> numbers shards from 1, <00000> from 00000. <total> is the number of shards, <split> the name of the "
+    "split, <input> the name of the input. A device or a pipe is written like standard output.",
 )
 @output_option(
     "--max-shard-size SIZE",
     help="Maximum size, such as 100MB.  [default: 256MiB]",
-    more="The default is for a path with a number, and without another limit.",
+    more="The default applies to numbered paths without another limit.",
 )
 @output_option("--num-shards N", help="Write N shards with equal numbers of records.")
 @output_option("--records-per-shard N", help="Maximum number of records in a shard.")
 @output_option(
     "--split NAME=FRACTION,…",
     help="Split by key, such as train=0.9,val=0.1.",
-    more="A hash of the key assigns each sample, so that it stays in its split when data is added.",
+    more="A hash of the key decides, so a sample stays in its split when data is added.",
 )
-@output_option("--compression", **words("none", "gzip"), help="Compress the shards.")
+@output_option(
+    "--to KIND",
+    type=Words(("tfrecord", "tar")),
+    help="Kind of shards: tfrecord or tar.",
+    more="The default is tar if PATH ends in .tar, .tar.gz, .tgz or .tar.zst, which also sets the compression, and "
+    "tfrecord otherwise.",
+)
+@output_option(
+    "--compression HOW",
+    **words("none", "gzip", "zstd"),
+    help="none, gzip or zstd.",
+    more="How to compress the shards. zstd is for tars only.",
+)
 @output_option(
     "--index",
     is_flag=True,
     help="Write SHARD.idx beside each shard.",
-    more="It has the offset and size of each record.",
+    more="It lists the offset and size of each record. For tars, it is in the format of DALI's wds2idx.",
 )
 @output_option(
     "--tfds NAME[:VERSION]",
     help="Also describe the shards for TFDS.",
-    more="As tar2tf export tfds does: tfds.builder_from_directory then reads the folder of the manifest. Shards have "
-    "to be numbered with <00000> or <00000>-of-<total>.",
+    more="Does what tar2tf export tfds does: tfds.builder_from_directory can then read the output folder. Number the "
+    "shards with <00000> or <00000>-of-<total>.",
 )
 @output_option(
     "--update",
     is_flag=True,
     help="Convert only what changed since the last run.",
-    more="Shards none of whose inputs were added, removed or changed since the last run are kept. The result is the "
-    "same as that of a new run.",
+    more="Shards whose inputs have not changed are kept. The result is the same as that of a fresh run.",
 )
 @output_option(
     "--remove-many",
     is_flag=True,
-    help="Let --update remove more than half of the inputs.",
-    more="Otherwise it stops there, as a listing may have been incomplete.",
+    help="Let --update remove over half of the inputs.",
+    more="Without it, --update then stops with an error, as the listing may have been incomplete.",
 )
-@output_option("--overwrite", is_flag=True, help="Replace what this conversion did not write.")
+@output_option("--overwrite", is_flag=True, help="Overwrite existing output.")
 @work_options
 @option(
     "--remote-exec/--no-remote-exec",
     default=None,
     help="Convert in the AIStore cluster, or here.",
-    more="The cluster that holds the inputs makes the records, and only they cross the network. By default, it does if "
-    "it has a running transformer of this very spec. --remote-exec makes one where there is none, and deletes it at "
-    "the end; see tar2tf etl.",
+    more="The cluster that stores the inputs converts them and sends only the records. By default, it is used if it "
+    "runs a transformer for exactly this spec. --remote-exec makes one if needed, and deletes it at the end; see "
+    "tar2tf etl.",
 )
-@option("--etl NAME", help="Transformer in the cluster to use.", more="As made by tar2tf etl init --name NAME.")
+@option("--etl NAME", help="Name of the transformer to use.", more="The one that tar2tf etl init --name NAME made.")
 @option(
     "--engine",
     **words("local", "ray"),
-    help="Where the work is done.",
-    more="ray: on a Ray cluster. Submit the command to it: ray job submit -- tar2tf convert ... --engine ray. Inputs "
-    "and output have to be in a folder that all nodes share, or in a bucket. -j is then the number of tasks at once.",
+    help="Where to convert.",
+    more="ray converts on a Ray cluster. Submit the command to the cluster: ray job submit -- tar2tf convert ... "
+    "--engine ray. Inputs and output must be in a bucket or a folder that all nodes share. -j is then the number of "
+    "tasks that run at once.",
 )
 @option("--address HOST:PORT", help="Ray cluster.  [default: RAY_ADDRESS, or here]")
-@option("--dry-run", is_flag=True, help="Show plan and first sample; write nothing.")
+@option("--dry-run", is_flag=True, help="Show the plan and a sample; write nothing.")
 @report_options
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> int:
     """\b
-    Convert tars, image folders or CSV rows to TFRecord shards.
+    Convert shards, image folders or tables to TFRecords or tars.
     tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record'
-    BUCKET is a directory, a tar, - or a URL; TEMPLATE names shards in it.
+    BUCKET is a directory, a shard, - or a URL; TEMPLATE names shards in it.
     \f
 
-    BUCKET is a directory, a tar file, - for one tar on standard input, or a URL that begins with ais://, ais+s3://,
-    ais+gs://, s3://, gs://, az://, http:// or https://; with --from, a folder with one folder of
-    images per class, or a CSV file whose rows describe examples. TEMPLATE names shards in it, with bash
-    braces or a glob; by default every *.tar, *.tar.gz, *.tgz, *.tar.zst, *.tar.bz2 and *.tar.xz is
-    converted in sorted order. If all arguments are existing paths, these files and folders are the inputs, in the
-    order given.
+    BUCKET is a directory, a tar, a TFRecord, a manifest, - for a tar or TFRecord on standard input, or a URL that
+    begins with ais://, ais+s3://, ais+gs://, s3://, gs://, az://, http:// or https://. With --from, it can also be a
+    folder with one folder of images per class, a table, or a CSV file whose rows describe examples.
+
+    TEMPLATE names shards in BUCKET, with bash braces or a glob. By default, every *.tar, *.tar.gz, *.tgz, *.tar.zst,
+    *.tar.bz2 and *.tar.xz is converted in sorted order; if there are none, every TFRecord. If all arguments are
+    existing paths, these files and folders are the inputs, in the order given.
+
+    The records of a TFRecord are copied unchanged, whatever they hold, if there are no ops, selections or types.
+    Otherwise each example is a sample, and its features are the entries.
 
     \b
     tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record'
@@ -370,6 +459,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     tar2tf convert shards -o train.record --op decode:jpg \\
         --op resize:jpg,224x224 --select jpg,cls --type cls=int64
     cat one.tar | tar2tf convert - -o one.record
+    tar2tf convert out/train-manifest.json -o 'new-<>.record' --num-shards 64
     tar2tf convert --from imagefolder photos --preset imagenet-tensor \\
         --image-size 300 -o 'out/train-<00000>-of-<total>'
     tar2tf convert --from examples --example-class toy.py:ToyExample \\
@@ -384,7 +474,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     with prints_on_stderr():
         conversion, as_json = _conversion(ctx), options["as_json"]
     if as_json and conversion.output.path == "-" and not options["dry_run"]:
-        raise click.UsageError("--json and the records would both go to standard output: use one or the other")
+        raise click.UsageError("--json and -o - both write to standard output: use one of them")
     if options["tfds"]:
         from tar2tf_cli.datasets.tfds import check_output
 
@@ -398,7 +488,8 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         plan = make_plan(conversion, **where)
         beside(plan.work, plan.source, plan.inputs, Terminal())  # refuses what a cluster cannot do
         how = {name: options[name] for name in ("endpoint", "overwrite", "update", "remove_many")}
-        print_plan(plan, outcome(plan, **how), as_json=as_json)
+        with plan.joined():
+            print_plan(plan, outcome(plan, **how), as_json=as_json)
         return 0
     with Terminal(**options) as terminal:
         _note_lost_field(terminal, conversion.output.path)
@@ -418,16 +509,32 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         from tar2tf_cli.datasets.tfds import export_tfds
 
         export_tfds(summary.manifest, options["tfds"], overwrite=options["overwrite"])
-    print_summary(summary, conversion.output.path, quiet=options["quiet"], as_json=as_json)
+    print_summary(summary, conversion.output, quiet=options["quiet"], as_json=as_json)
     return 1 if summary.skipped_samples else 0
+
+
+def _value(params: Mapping[str, Any], name: str, section: str) -> Any:
+    """The value that an option gives to a field; --labels has the maps of features, and that of an image folder."""
+    value = params.get(name)
+    if name != "labels" or not value:
+        return value
+    if section != "input":
+        return tuple(item for item in value if "=" in item)
+    maps = [item for item in value if "=" not in item]
+    if len(maps) > 1:
+        raise click.UsageError(f"--labels: an image folder takes one label map, not {' and '.join(maps)}")
+    return maps[0] if maps else None
 
 
 def _paths(conversion: Conversion) -> Source | None:
     """The source of the inputs if all arguments are existing paths; otherwise None."""
     spec = conversion.input
-    if spec.kind != "tar" or not spec.template:
+    if spec.kind not in ("tar", "tfrecord") or not spec.template:
         return None
-    from tar2tf_cli.inputs.named import paths_source
+    from tar2tf_cli.inputs.named import names_manifest, paths_source
+
+    if names_manifest(spec.bucket):
+        return None
 
     return paths_source(spec.bucket, spec.template)
 
@@ -435,16 +542,17 @@ def _paths(conversion: Conversion) -> Source | None:
 def _check_errors_path(path: str, conversion: Conversion, spec_path: str | None) -> None:
     """Refuse a list of errors in the place of what the conversion itself reads or writes."""
     own, template = os.path.realpath(path), conversion.output.template
-    others = (template.manifest(), conversion.input.bucket, conversion.input.labels, spec_path)
+    maps = [getattr(labels, "path", None) for labels in conversion.labels.values()]
+    others = (template.manifest(), conversion.input.bucket, conversion.input.labels, spec_path, *maps)
     shards = template._replace(text=os.path.realpath(template.text)).regex()
     if shards.match(own) or own in (os.path.realpath(other) for other in others if other):
-        raise click.UsageError(f"--errors: {path!r} is a file of the conversion itself; name another file")
+        raise click.UsageError(f"--errors: the conversion itself reads or writes {path!r}; name another file")
 
 
 def _note_lost_field(terminal: Terminal, path: str) -> None:
     """Warn about a path that ends as if the shell had treated its `<>` as a redirection."""
     if path.endswith(("-", "_")) and path != "-" and not {"<", "{"} & set(path):
-        terminal.note(f"note: the output path ends with {path[-1]!r}; quote a <>, as in -o '{path}<>.record'")
+        terminal.note(f"note: the output path ends with {path[-1]!r}; if you wrote <>, quote it: -o '{path}<>.record'")
 
 
 def _conversion(context: click.Context) -> Conversion:
@@ -456,7 +564,7 @@ def _conversion(context: click.Context) -> Conversion:
     labels = {param.name: label(param, context) for param in context.command.params}
     for section, kind in {**SECTIONS, "": Conversion}.items():
         for key, field in spec_fields(kind).items():
-            value = context.params.get(field.name)
+            value = _value(context.params, field.name, section)
             default = context.get_parameter_source(field.name) in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
             if value not in (None, ()) and not default:
                 flags.get(section, flags)[key] = field.check(value, labels[field.name])

@@ -11,7 +11,7 @@ from tar2tf_cli.cli import Group
 from tar2tf_cli.cli.options import Command, input_option, option, seconds, together, whole_number, words
 from tar2tf_cli.cli.output import echo, message, print_json, print_table
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.ops import rules
+from tar2tf_cli.ops import base as rules
 
 
 @click.group("etl", cls=Group)
@@ -30,8 +30,8 @@ _cluster_options = together(
     option(
         "--retry-for SECONDS",
         type=seconds,
-        help="Time to repeat failed requests.  [default: 60]",
-        more="Requests are repeated until there has been no progress for this many seconds.",
+        help="How long to retry requests.  [default: 60]",
+        more="Failed requests are repeated until nothing has arrived for this many seconds.",
     ),
     option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
 )
@@ -45,37 +45,38 @@ _name = click.argument("name")
 @option(
     "--name NAME",
     help="Name of the transformer.  [default: by spec]",
-    more="The default follows from the spec and the version of tar2tf. Whatever its name, tar2tf convert finds it.",
+    more="By default, the name is derived from the spec and the version of tar2tf. tar2tf convert needs no name to "
+    "find a transformer for its spec.",
 )
 @option(
     "--image IMAGE",
-    help="Image of its pods.  [default: tar2tf:VERSION]",
-    more="The default is the image that the Dockerfile in tar2tf_cli/elsewhere builds.",
+    help="Container image.  [default: tar2tf:VERSION]",
+    more="The Dockerfile in tar2tf_cli/elsewhere builds the default image.",
 )
 @option(
     "--comm",
     **words("hpush", "hpull"),
-    help="How requests reach it.",
-    more="With hpush, targets pass on what its pods answer; with hpull, they refer clients to the pods.",
+    help="How requests reach the pods.",
+    more="hpush: the cluster's targets forward requests and answers. hpull: targets redirect clients to the pods.",
 )
-@option("--timeout SECONDS", "init_seconds", type=seconds, help="Time for its pods to be ready.  [default: 120]")
+@option("--timeout SECONDS", "init_seconds", type=seconds, help="How long to wait for the pods.  [default: 120]")
 @option(
     "--object-timeout SECONDS",
     "seconds",
     type=seconds,
-    help="Time for one shard.  [default: by size]",
-    more="By the size of the largest shard that the spec's input names: 120 s and 1 s more for each 2 MB.",
+    help="Time limit for a shard.  [default: by size]",
+    more="The default is 120 s, plus 1 s for each 2 MB of the largest input shard.",
 )
 @_cluster_options
 def init(spec: str, endpoint: str | None, retry_for: float | None, as_json: bool, **how: Any) -> int:
-    """Make a transformer, whose pods run next to the shards.
+    """Start a transformer in pods next to the shards.
 
     \b
     tar2tf etl init --spec spec.yaml
     tar2tf convert --spec spec.yaml
 
-    Conversions of this spec then run in the cluster until tar2tf etl delete. The name of the transformer is printed.
-    One that was stopped, or whose pods ended, is replaced.
+    Until you run tar2tf etl delete, conversions of this spec run in the cluster. The command prints the name of the
+    transformer. It replaces one that was stopped or whose pods ended.
     """
     from tar2tf_cli.elsewhere.transformers import init_for_spec
 
@@ -95,7 +96,7 @@ def list_all(endpoint: str | None, retry_for: float | None, as_json: bool) -> in
     \b
     tar2tf etl list
 
-    Transformers of other programs are listed, too. Aborted means that one was stopped, or that its pods ended.
+    The list includes transformers of other programs. Aborted means that the transformer was stopped or its pods ended.
     """
     from tar2tf_cli.elsewhere.transformers import ask
 
@@ -111,7 +112,7 @@ def list_all(endpoint: str | None, retry_for: float | None, as_json: bool) -> in
 @_name
 @_cluster_options
 def logs(name: str, endpoint: str | None, retry_for: float | None, as_json: bool) -> int:
-    """Show what the pods of a transformer have written.
+    """Show the logs of a transformer's pods.
 
     \b
     tar2tf etl logs tar2tf-0123456789abcdef
@@ -132,12 +133,12 @@ def logs(name: str, endpoint: str | None, retry_for: float | None, as_json: bool
 @_name
 @_cluster_options
 def stop(name: str, endpoint: str | None, retry_for: float | None, as_json: bool) -> int:
-    """End the pods of a transformer.
+    """Stop the pods of a transformer.
 
     \b
     tar2tf etl stop tar2tf-0123456789abcdef
 
-    Its name stays taken until tar2tf etl delete, or until tar2tf etl init makes it again.
+    The name stays in use until tar2tf etl delete. tar2tf etl init starts the transformer again.
     """
     from tar2tf_cli.elsewhere.transformers import ask
 
@@ -149,7 +150,7 @@ def stop(name: str, endpoint: str | None, retry_for: float | None, as_json: bool
 @_name
 @_cluster_options
 def delete(name: str, endpoint: str | None, retry_for: float | None, as_json: bool) -> int:
-    """Delete a transformer, and end its pods.
+    """Delete a transformer and stop its pods.
 
     \b
     tar2tf etl delete tar2tf-0123456789abcdef
@@ -170,26 +171,27 @@ def _done(name: str, stage: str | None, as_json: bool) -> int:
 @input_option(
     "--spec FILE",
     help="YAML spec of the conversion; - for stdin.",
-    more="Its input and output are not used. The default is the settings in TAR2TF_ETL_SETTINGS, which etl init sets.",
+    more="Its input and output are ignored. The default is TAR2TF_ETL_SETTINGS, which etl init sets.",
 )
 @option(
     "--host ADDRESS",
     default="127.0.0.1",
     show_default=True,
     help="Address to listen on.",
-    more="Pods that tar2tf etl init makes listen on 0.0.0.0. Whoever reaches the port can read the target's objects.",
+    more="Pods started by tar2tf etl init listen on 0.0.0.0. Anyone who can reach the port can read the target's "
+    "objects.",
 )
 @option("--port N", type=whole_number, help="Port to listen on.  [default: PORT, else 8000]")
 @option("-j", "--num-workers N", type=whole_number, help="Number of processes.  [default: CPUs]")
 def serve(spec: str | None, host: str, port: int | None, num_workers: int | None) -> int:
-    """Serve as a transformer in a pod of the cluster.
+    """Run the server of a transformer in a pod of the cluster.
 
     \b
     tar2tf etl serve --spec spec.yaml
 
-    The cluster asks for one tar at a time, and gets its records. It sets AIS_TARGET_URL.
+    The cluster requests one tar at a time, and receives its records. It sets AIS_TARGET_URL.
     """
-    from tar2tf_cli.elsewhere.settings import ENVIRONMENT, TARGET, Settings
+    from tar2tf_cli.elsewhere.stream import ENVIRONMENT, TARGET, Settings
     from tar2tf_cli.engines import cpu_count
     from tar2tf_cli.spec.yaml_file import SpecFile
 
@@ -199,7 +201,7 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
             hint="start a transformer with: tar2tf etl init --spec SPEC",
         )
     if not (spec or os.environ.get(ENVIRONMENT)):
-        raise UsageError(f"there are no settings: give --spec, or set {ENVIRONMENT}")
+        raise UsageError(f"no conversion is given: use --spec, or set {ENVIRONMENT}")
     settings = Settings.of_file(SpecFile(spec)) if spec else Settings.load(os.environ[ENVIRONMENT])
     given, label = port or os.environ.get("PORT", 8000), "--port" if port else "PORT"
     port = rules.accepted(rules.whole_number(1, 65535), given, label)

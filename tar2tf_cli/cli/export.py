@@ -1,4 +1,4 @@
-"""`tar2tf export`: describes shards for another program, which then reads them as they are."""
+"""`tar2tf export` and `tar2tf index`: describe shards for other programs, which then read them as they are."""
 
 from __future__ import annotations
 
@@ -6,39 +6,40 @@ from collections.abc import Sequence
 
 import click
 
-from tar2tf_cli.cli.options import Command, completing, output_option
-from tar2tf_cli.cli.output import echo
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.cli.options import Command, input_option, option, output_option, propose_files, shards_arguments, words
+from tar2tf_cli.cli.output import echo, message
+from tar2tf_cli.errors import UsageError, count
 
 
 @click.command("export", cls=Command)
 @click.argument("format", type=click.Choice(["tfds"]), metavar="tfds")
-@click.argument("manifest", metavar="DIR", shell_complete=completing("files"))
+@click.argument("manifest", metavar="DIR", shell_complete=propose_files)
 @output_option(
     "--name NAME[:VERSION]",
     help="Name and version.  [default: FOLDER:1.0.0]",
-    more="Those of the dataset; by default, the name of the folder and 1.0.0.",
+    more="Name and version of the dataset.",
 )
 @output_option(
     "--class-names FEATURE=FILE",
     multiple=True,
-    help="Label map with the names of its classes.",
-    more="May be repeated. The default is the label map that convert wrote. FILE has one class per line, or is JSON.",
+    help="Label map with the class names.",
+    more="FILE has one class per line, or is JSON. The default is the label map that convert wrote. May be repeated.",
 )
-@output_option("--overwrite", is_flag=True, help="Replace other files of these names.")
-def command(format: str, manifest: str, name: str | None, class_names: Sequence[str], overwrite: bool) -> int:
+@output_option("--overwrite", is_flag=True, help="Overwrite existing files.")
+def export(format: str, manifest: str, name: str | None, class_names: Sequence[str], overwrite: bool) -> int:
     """Describe shards for TensorFlow Datasets.
 
-    TensorFlow Datasets then reads them as they are. DIR is a folder with one manifest, or a manifest. Next to it,
-    dataset_info.json and features.json are written, and a file of names for each feature that has a label map.
+    TensorFlow Datasets can then read the shards as they are. DIR is a manifest, or a folder with one manifest. The
+    command writes dataset_info.json and features.json beside the manifest, and a file of class names for each feature
+    with a label map.
 
     \b
     tar2tf convert --from imagefolder photos -o 'out/train-<00000>.record'
     tar2tf export tfds out --name my_photos:1.0.0
 
-    In Python, tensorflow_datasets.builder_from_directory("out") then has the splits, images and names of classes.
+    In Python, tensorflow_datasets.builder_from_directory("out") then has the splits, images and class names.
 
-    TensorFlow Datasets finds shards that are numbered with <00000> or <00000>-of-<total>, and a single shard.
+    TensorFlow Datasets requires shards numbered with <00000> or <00000>-of-<total>, or a single shard.
     """
     from tar2tf_cli.datasets.tfds import export_tfds
 
@@ -46,8 +47,42 @@ def command(format: str, manifest: str, name: str | None, class_names: Sequence[
     for feature, equals, path in pairs:
         if not (feature and equals and path):
             given = feature + equals + path
-            raise UsageError(f"--class-names takes FEATURE=FILE, not {given!r}", hint="write it as in cls=names.txt")
+            raise UsageError(f"--class-names takes FEATURE=FILE, not {given!r}", hint="for example: cls=names.txt")
     maps = {feature: path for feature, _, path in pairs}
     for path in export_tfds(manifest, name, labels=maps, overwrite=overwrite):
         echo(path)
+    return 0
+
+
+@click.command("index", cls=Command)
+@shards_arguments()
+@input_option(
+    "--key-split",
+    **words("first", "last"),
+    help="Split names at first/last dot.",
+    more="The part of a member's base name before this dot belongs to the key, and the part after it is the "
+    "extension. WebDataset splits at the first dot.",
+)
+@output_option("--overwrite", is_flag=True, help="Replace indexes that differ.")
+@option("-q", "--quiet", is_flag=True, help="Print errors only.")
+def index(bucket: str, template: tuple[str, ...], key_split: str, overwrite: bool, quiet: bool) -> int:
+    """Write an index beside each shard.
+
+    BUCKET is a folder or a shard. TEMPLATE names shards in it, with bash braces or a glob. If all arguments are
+    existing paths, these files and folders are indexed.
+
+    \b
+    tar2tf index shards
+    tar2tf index shards/train-*.tar
+
+    The index of a.tar is a.tar.idx, in the format of NVIDIA DALI's wds2idx (version 1.2), for its webdataset reader.
+    The index of a.record is a.record.idx, with the offset and size of each record, as convert --index writes it.
+    open_records uses both to jump to any sample. Indexing reads only headers and lengths. An index that is already
+    correct is kept.
+    """
+    from tar2tf_cli.datasets.indexes import write_indexes
+
+    for path, number in write_indexes(bucket, template, key_split=key_split, overwrite=overwrite):  # type: ignore[arg-type]
+        if not quiet:
+            message(f"{path}: {count(number, 'sample')}")
     return 0

@@ -53,7 +53,7 @@ _TOGETHER: Final = ({"--keys", "-n"}, {"-n", "--json"}, {"--html", "--json"}, {"
 @click.command("inspect", cls=Command)
 @shards_arguments()
 @output_option("-n N", "samples", type=whole_number, help="Print the first N samples, also with --json.")
-@output_option("--code", is_flag=True, help="Print Python code that parses the records.")
+@output_option("--code", is_flag=True, help="Print Python code that reads the shards.")
 @output_option("--html FILE", type=new_file, help="Write a page that shows the dataset.")
 @output_option("--keys", is_flag=True, help="Print the key of every sample, one per line.")
 @output_option("--extract KEY", multiple=True, help="Write a sample's entries to files.", more="May be repeated.")
@@ -65,9 +65,9 @@ _TOGETHER: Final = ({"--keys", "-n"}, {"-n", "--json"}, {"--html", "--json"}, {"
 def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     """Show what tar and TFRecord shards contain.
 
-    BUCKET is a directory, a URL, a single shard, a manifest, or - for standard input. TEMPLATE names shards in it, with
-    bash braces or a glob; by default every file whose content is a tar or a TFRecord is inspected. If all arguments are
-    existing paths, these files and folders are inspected; if they are manifests, the shards of all of them.
+    BUCKET is a directory, a shard, a manifest, the URL of any of these, or - for standard input. TEMPLATE names shards
+    in it, with bash braces or a glob; by default, every tar and TFRecord is inspected, whatever its name. If all
+    arguments are existing paths, these files and folders are inspected, and the shards that manifests list.
 
     \b
     tar2tf inspect shards
@@ -82,8 +82,8 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     Every sample is counted. About a hundred values of each entry or feature are examined to find what they are:
     images with width x height x channels, text, JSON, arrays. Sizes are in bytes; for lists of numbers, in values.
 
-    A shard that is damaged or cannot be read does not keep the others from being shown: what can
-    be read is counted, its first error is printed, and the exit code is 3.
+    A shard that is damaged or cannot be read does not stop the others. What can be read is
+    counted, its first error is printed, and the exit code is 3.
     """
     from tar2tf_cli.inputs.tar_samples import TarRules
 
@@ -148,7 +148,7 @@ def _show_contents(
     for error in errors:
         damaged(error)
     if len(errors) < len(contents.errors):
-        message(f"and {count(len(contents.errors) - len(errors), 'error')} more; -v prints them all")
+        message(f"and {count(len(contents.errors) - len(errors), 'more error')}; use -v to see all")
 
 
 def _write_page(
@@ -167,9 +167,9 @@ def _check_modes(options: dict[str, Any], bucket: str) -> None:
     modes = {"--code": "code", "--keys": "keys", "--extract": "extract", "-n": "samples", "--html": "html"}
     given = [name for name, option in {**modes, "--json": "as_json"}.items() if options[option]]
     if len(given) > 1 and set(given) not in _TOGETHER:
-        raise click.UsageError(f"{' and '.join(given)} each show something else: use one of them")
+        raise click.UsageError(f"{' and '.join(given)} cannot be combined: use one of them")
     if bucket == "-" and options["html"]:
-        raise click.UsageError("standard input can be read only once, so --html cannot show it")
+        raise click.UsageError("standard input can be read only once, but --html reads its input twice")
     if bucket == "-" and {"-n", "--json"} <= set(given):
         raise click.UsageError("standard input can be read only once: use either -n or --json")
 
@@ -179,7 +179,7 @@ def _print_contents(contents: Contents, *, every_shard: bool) -> None:
     shards, samples = count(len(contents.shards), f"{what} shard"), count(contents.samples, _noun(contents))
     echo(f"{contents.bucket}: {shards}, {samples}, {size(contents.bytes)}")
     if contents.not_adjacent:
-        echo(f"{count(contents.not_adjacent, 'sample')} with members that are not adjacent; convert puts them together")
+        echo(f"{count(contents.not_adjacent, 'sample')} with members that are not adjacent; convert regroups them")
     if len(contents.shards) > 1:
         _print_shards(contents, every_shard=every_shard)
     if contents.entries:
@@ -207,7 +207,7 @@ def _print_shards(contents: Contents, *, every_shard: bool) -> None:
     echo("")
     print_table([heading, *rows], right={1, 2}, shrink={0: 12})
     if len(shown) < len(shards):
-        echo(f"and {len(shards) - len(shown):,} more; -v lists them all")
+        echo(f"and {len(shards) - len(shown):,} more; use -v to see all")
 
 
 def _print_entries(contents: Contents) -> None:
@@ -228,22 +228,20 @@ def _print_entries(contents: Contents) -> None:
     echo("")
     print_table([heading, *rows], right=right, shrink=shrink, drop=drop)
     if len(entries) > _MOST_ENTRIES:
-        echo(f"and {len(entries) - _MOST_ENTRIES:,} more; --json lists them all")
+        echo(f"and {len(entries) - _MOST_ENTRIES:,} more; use --json to see all")
 
 
 def _row(name: str, stats: Stats, missing: int | None) -> tuple[str, ...]:
-    from tar2tf_cli.checking.look import shortened
+    from tar2tf_cli.checking.contents import shortened
 
-    sizes = (_amount(number, stats.unit) for number in (stats.least, stats.mean, stats.most))
     lacking = [] if missing is None else [f"{missing:,}" if missing else "-"]
-    return (name, f"{stats.count:,}", *lacking, stats.kind, *sizes, shortened(stats.example or "", _MOST_EXAMPLE))
+    example = shortened(stats.example or "", _MOST_EXAMPLE)
+    return (name, f"{stats.count:,}", *lacking, *stats.summary(_bytes), example)
 
 
-def _amount(number: float, unit: str) -> str:
-    """A size in bytes with its unit, or a plain number of values."""
-    if unit == "bytes":
-        return _bytes(round(number))
-    return f"{number:,.1f}".removesuffix(".0")
+def _length(stats: Stats) -> str:
+    """The size of one value in bytes or, of a list of numbers, their number."""
+    return _bytes(stats.most) if stats.unit == "bytes" else f"{stats.most:,}"
 
 
 def _bytes(number: int) -> str:
@@ -254,7 +252,7 @@ def _print_sample(shown: RawSample) -> None:
     place = f"record {shown.number}" if shown.key is None else f"sample {shown.number}, {shown.key}"
     echo(f"{shown.path}: {place}")
     entries = sorted(shown.entries.items())
-    rows = [(name, stats.kind, _amount(stats.most, stats.unit), stats.example or "") for name, stats in entries]
+    rows = [(name, stats.kind, _length(stats), stats.example or "") for name, stats in entries]
     print_table(rows, right={2}, shrink={3: 16, 1: 22, 0: 24}, drop=(2, 3), indent="  ")
 
 
@@ -262,8 +260,10 @@ def _print_notes(contents: Contents) -> None:
     """Report what was not counted, on standard error."""
     print_skipped(contents.skipped)
     print_members(contents.skipped_members)
+    for note in (*contents.shapes, *contents.of_images()):
+        message(note)
     if faulty := sum(shard.faulty for shard in contents.shards):
-        message(f"{count(faulty, 'faulty sample')} not counted: tar2tf verify lists them")
+        message(f"{count(faulty, 'faulty sample')} not counted: use tar2tf verify to list them")
     if sequences := sum(shard.sequences for shard in contents.shards):
         message(f"{count(sequences, 'record')}: tf.train.SequenceExample; names that end with [] are feature lists")
     if foreign := sum(shard.foreign for shard in contents.shards):

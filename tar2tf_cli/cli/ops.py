@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tar2tf_cli.cli.options import Command, completing, option
+from tar2tf_cli.cli.options import Command, option, propose_op_names
 from tar2tf_cli.cli.output import print_json, terminal_width
 from tar2tf_cli.errors import UsageError, meant
 
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 
 @click.command("ops", cls=Command)
-@click.argument("name", nargs=-1, shell_complete=completing("op_names"))
+@click.argument("name", nargs=-1, shell_complete=propose_op_names)
 @option("--json", "as_json", is_flag=True, help="Print the ops as JSON.")
 def ops(name: tuple[str, ...], as_json: bool) -> int:
-    """Show the ops, which change samples on their way into records.
+    """List the operations.
 
     \b
     tar2tf ops
     tar2tf ops resize rotate
     tar2tf convert shards -o x.record --op decode:jpg --op resize:jpg,64x64
 
-    Each is shown as written after --op of tar2tf convert. In a spec file, an item of ops is the same text, or
-    NAME: FIELDS, such as resize: {ext: jpg, size: [64, 64]}. NAME selects ops; by default all are shown.
+    Operations change samples before they become records. The list shows each one in the form that tar2tf convert --op
+    takes. In a spec file, write the same text as an item of ops, or NAME: FIELDS, such as
+    resize: {ext: jpg, size: [64, 64]}.
     """
     from tar2tf_cli.ops import OPS
 
@@ -63,13 +64,13 @@ def schema() -> int:
     \b
     tar2tf schema > tar2tf.schema.json
 
-    In editors that use the YAML language server, such as VS Code with its YAML extension, this first line of a spec
-    file completes and checks the rest:
+    Editors with the YAML language server, such as VS Code with the YAML extension, complete and check a spec file that
+    begins with this line:
 
     \b
     # yaml-language-server: $schema=tar2tf.schema.json
     """
-    from tar2tf_cli.spec.schema import spec_schema
+    from tar2tf_cli.spec.yaml_file import spec_schema
 
     print_json(spec_schema())
     return 0

@@ -6,14 +6,16 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
 
 from tar2tf_cli.cli import Quick, label
-from tar2tf_cli.ops import rules
+from tar2tf_cli.ops import base as rules
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tar2tf_cli.spec.urls import Reach
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,15 +24,71 @@ GROUPS: Final = ("Input", "Samples", "Features", "Output", "Running")
 """The groups of options, in the order in which help and man page show them."""
 
 
-def completing(what: str) -> Callable[..., Any]:
-    """Return what click calls to complete a value: the function of this name in `proposals`, imported when needed."""
+Proposals: TypeAlias = "list[CompletionItem[str]]"
+"""What is proposed to complete a value on the command line."""
 
-    def propose(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-        from tar2tf_cli.cli import proposals
 
-        return getattr(proposals, what)(incomplete)
+def propose_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
+    """Propose local files and folders, which the shell lists."""
+    from click.shell_completion import CompletionItem
 
-    return propose
+    return [CompletionItem(incomplete, type="file")]
+
+
+def propose_labels(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
+    """Propose `imagenet`, files and folders; after NAME=, also `auto`."""
+    name, equals, _ = incomplete.rpartition("=")
+    words = {"imagenet": "ImageNet-1k", **({"auto": "all values, sorted"} if equals else {})}
+    named = ((f"{name}{equals}{word}", help) for word, help in words.items())
+    return [*_beginning(incomplete, named), *propose_files(ctx, param, incomplete)]
+
+
+def propose_presets(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
+    """Propose presets."""
+    from tar2tf_cli.registry import preset_names
+
+    return _beginning(incomplete, ((name, "") for name in preset_names()))
+
+
+def propose_types(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
+    """Propose a type after NAME=."""
+    from tar2tf_cli.features.feature_map import TYPES
+
+    name, equals, _ = incomplete.rpartition("=")
+    return _beginning(incomplete, ((f"{name}={kind}", "") for kind in TYPES if equals))
+
+
+def propose_op_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
+    """Propose ops by name."""
+    from tar2tf_cli.ops import OPS
+
+    return _beginning(incomplete, ((name, op.help()) for name, op in OPS.items()))
+
+
+def propose_ops(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
+    """Propose an op or, after its name, the words that its next field may be."""
+    from dataclasses import fields, is_dataclass
+
+    from tar2tf_cli.ops import OPS
+
+    name, colon, text = incomplete.partition(":")
+    if not colon:
+        named = ((f"{op.name}:" if op.usage != op.name else op.name, op.help()) for op in OPS.values())
+        return _beginning(incomplete, named)
+    op, before = OPS.get(name), incomplete.rpartition(",")[0]
+    names: list[str] = [field.name for field in fields(op)] if op and is_dataclass(op) else []
+    place = text.count(",")
+    if not op or not 0 < place < len(names):
+        return propose_files(ctx, param, incomplete) if name == "func" else []
+    words = op.checks[names[place]].schema.get("enum", ())
+    return _beginning(incomplete, ((f"{before},{word}", "") for word in words))
+
+
+def _beginning(incomplete: str, named: Iterable[tuple[str, str]]) -> Proposals:
+    """The proposals that begin with what was typed."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(name, help=help or None) for name, help in named if name.startswith(incomplete)]
 
 
 _PATHS: Final = ("PATH", "FILE", "DIR")
@@ -51,7 +109,7 @@ class _Option(click.Option):
         names = [word.partition(" ")[0] for word in declarations]
         metavar = next((word.partition(" ")[2] for word in declarations if " " in word), None)
         if metavar in _PATHS:
-            settings.setdefault("shell_complete", completing("files"))
+            settings.setdefault("shell_complete", propose_files)
         name = next((name for name in names if name.startswith("--")), names[-1]).partition("/")[0]
         variable = "TAR2TF_" + name.lstrip("-").upper().replace("-", "_")
         super().__init__(names, metavar=metavar, envvar=variable, **settings)
@@ -66,13 +124,14 @@ feature_option = partial(option, group="Features")
 output_option = partial(option, group="Output")
 
 
-def _argument(name: str, **settings: Any) -> Callable[[F], F]:
-    return click.argument(name, shell_complete=completing("files"), **settings)
+def argument(name: str, **settings: Any) -> Callable[[F], F]:
+    """An argument that is a path or URL."""
+    return click.argument(name, shell_complete=propose_files, **settings)
 
 
 def shards_arguments(*, required: bool = True) -> Callable[[F], F]:
     """The arguments BUCKET and TEMPLATE."""
-    return together(_argument("bucket", required=required), _argument("template", nargs=-1))
+    return together(argument("bucket", required=required), argument("template", nargs=-1))
 
 
 _SECOND_NAME: Final = re.compile(r" / --no-\S+")
@@ -122,7 +181,7 @@ def grouped(params: Iterable[click.Parameter]) -> dict[str, list[click.Parameter
     for param in params:
         if isinstance(param, click.Option):
             groups[getattr(param, "group", GROUPS[-1])].append(param)
-    return {group: found for group, found in groups.items() if found}
+    return {group: options for group, options in groups.items() if options}
 
 
 class Words(click.Choice):  # type: ignore[type-arg]
@@ -164,7 +223,7 @@ class _NewFile(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value == "-":
-            self.fail("- is not the name of a file: standard output is used for other text", param, ctx)
+            self.fail("name a file: - (standard output) is used for other text", param, ctx)
         folder = os.path.dirname(value)
         if self._folder_is_there and folder and not os.path.isdir(folder):
             self.fail(f"there is no folder {folder!r}", param, ctx)
@@ -213,7 +272,7 @@ store_options = together(
     input_option(
         "--endpoint URL",
         help="Address of the store that holds BUCKET.",
-        more="Such as that of AIStore's proxy or of your own S3 server; by default AIS_ENDPOINT or AWS_ENDPOINT_URL.",
+        more="For example, AIStore's proxy or your own S3 server. The default is AIS_ENDPOINT or AWS_ENDPOINT_URL.",
     ),
     input_option(
         "--no-sign-request",
@@ -235,8 +294,8 @@ work_options = together(
     option(
         "--retry-for SECONDS",
         type=seconds,
-        help="Time to repeat failed requests.  [default: 60]",
-        more="Requests are repeated until there has been no progress for this many seconds.",
+        help="How long to retry requests.  [default: 60]",
+        more="Failed requests are repeated until nothing has arrived for this many seconds.",
     ),
 )
 """How the work is done."""
@@ -244,21 +303,23 @@ tar_options = together(
     input_option(
         "--key-split",
         **words("first", "last"),
-        help="Dot at which a key ends.",
-        more="A member's base name is split into key and extension at its first dot, as by WebDataset, or at its last.",
+        help="Split names at first/last dot.",
+        more="The part of a member's base name before this dot belongs to the key, and the part after it is the "
+        "extension. WebDataset splits at the first dot.",
     ),
     input_option(
         "--regroup/--no-regroup",
         default=None,
-        help="Join members that are not adjacent, or refuse.",
-        more="By default a shard is read again to put its samples together when a key appears again; standard input "
-        "cannot be read again. --regroup does so from the start; --no-regroup makes such a key an error.",
+        help="Regroup split samples, or reject them.",
+        more="The members of a split sample are not adjacent in the tar. By default, a shard with such samples is read "
+        "again to regroup them, which standard input does not allow. --regroup regroups from the start; --no-regroup "
+        "makes them an error.",
     ),
     input_option(
         "--ignore-missing-end",
         is_flag=True,
         help="Accept tars without end-of-archive blocks.",
-        more="Some writers omit them, but a tar that was cut off between two members looks the same.",
+        more="Some writers omit these blocks, but a tar that was cut off between two members looks the same.",
     ),
 )
 """How shards are read."""
@@ -270,7 +331,7 @@ report_options = together(
         "--progress/--no-progress",
         default=None,
         help="Show a progress bar, or nothing.",
-        more="The default is a bar on a terminal, and elsewhere a line every 30 seconds.",
+        more="The default is a bar on a terminal, and a line every 30 seconds elsewhere.",
     ),
 )
 """How a command reports its results."""

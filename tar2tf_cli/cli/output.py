@@ -141,27 +141,42 @@ class Terminal(Events):
         self._waited = float("-inf")
         set_waiting(self._waiting)
         self._bar: Any = None
+        self._planned = False
         self._total: int | None = None
+        self._done = 0  # by an interrupted run
         self._began = self._printed = time.monotonic()
         self._errors_path = errors_path or ""
         self._errors: IO[str] | None = None
 
-    def planned(self, inputs: int, size: int | None) -> None:
-        """Start the bar and open the list of errors; a run with nothing to do leaves an older list unchanged."""
-        self._total = size
-        if self._shards_wanted:
+    def planned(self, inputs: int, size: int | None, done: int = 0) -> None:
+        """Start the bar and open the list of errors; a run with nothing to do leaves an older list unchanged.
+
+        A run that reads its inputs twice calls this twice, and gets a bar for each pass.
+        """
+        first, self._planned = not self._planned, True
+        self._total, self._done = size, done
+        if self._bar is not None:
+            self._bar.close()
+        if self._shards_wanted and first:
             from tar2tf_cli.formats import kernel
 
             if not kernel.native():
                 self.note(f"note: {kernel.described()}")
-        if self._errors_path:
+        if self._errors_path and first:
             with write_errors(self._errors_path):
                 self._errors = open(self._errors_path, "w", encoding="utf-8")  # noqa: SIM115 - closed in __exit__
         if self._bar_wanted:
             from tqdm import tqdm
 
             self._bar = tqdm(
-                total=size, unit="B", unit_scale=True, unit_divisor=1000, dynamic_ncols=True, leave=False, delay=0.5
+                total=size,
+                initial=done,
+                unit="B",
+                unit_scale=True,
+                unit_divisor=1000,
+                dynamic_ncols=True,
+                leave=False,
+                delay=0.5,
             )
 
     def progress(self, size: int) -> None:
@@ -215,9 +230,9 @@ class Terminal(Events):
 
     def _line(self, done: int) -> str:
         elapsed = time.monotonic() - self._began
-        if not self._total or not done:
+        if not self._total or done <= self._done:
             return f"{size(done)} read in {elapsed:.0f} s"
-        left = elapsed / done * (self._total - done)
+        left = elapsed / (done - self._done) * (self._total - done)
         return f"{done / self._total:.0%} of {size(self._total)} read, about {left:.0f} s left"
 
 

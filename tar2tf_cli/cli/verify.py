@@ -11,10 +11,10 @@ from click.core import ParameterSource
 
 from tar2tf_cli.cli.options import (
     Command,
-    completing,
     input_option,
     new_file,
     output_option,
+    propose_files,
     reach_of,
     report_options,
     sample_option,
@@ -32,36 +32,36 @@ if TYPE_CHECKING:
 
 _MOST_ALIKE: Final = 3
 _MOST_LINES: Final = 40
-_CONVERT: Final = "tar2tf convert --on-error skip makes records of the whole samples of damaged tars"
+_CONVERT: Final = "to recover whole samples from damaged tars, use tar2tf convert --on-error skip"
 _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 
 
 @click.command("verify", cls=Command)
 @shards_arguments()
-@sample_option("--fast", is_flag=True, help="Check lengths only, and read no data.")
-@sample_option("--decode", is_flag=True, help="Also decode every image and array.")
+@sample_option("--fast", is_flag=True, help="Check only lengths, without reading the data.")
+@sample_option("--decode", is_flag=True, help="Also decode every image, sound and array.")
 @input_option(
     "--against BUCKET",
-    shell_complete=completing("files"),
-    help="Compare with the samples that were converted.",
-    more="BUCKET of verify is then a manifest, or several, and TEMPLATE names shards in the BUCKET of --against, whose "
-    "samples must be in all manifests together; by default, each manifest must have those of its own inputs. Every "
-    "sample is converted again in memory, and must be there once, unchanged.",
+    shell_complete=propose_files,
+    help="Compare the output with its inputs in BUCKET.",
+    more="The arguments are then one or more manifests. Every sample of the inputs is converted again in memory, and "
+    "must be in the output once, unchanged. TEMPLATE chooses shards in the BUCKET of --against, whose samples must be "
+    "in the outputs of all manifests together. Without TEMPLATE, each output must hold the samples of its own inputs.",
 )
 @input_option(
     "--allow-func",
     is_flag=True,
-    help="Run functions that a manifest names.",
-    more="Only --against runs any: those of --op func and --example-class.",
+    help="Allow --against to run your functions.",
+    more="A manifest names the functions of --op func and the class of --example-class, which --against has to run.",
 )
 @output_option("--salvage PATH", type=new_file, help="Write the good records to a new file.")
-@output_option("--json-lines", is_flag=True, help="Print one JSON document per file and line.")
+@output_option("--json-lines", is_flag=True, help="Print one line of JSON per file.")
 @output_option(
     "--report FILE",
     "report_path",
     type=new_file,
     help="Write JUnit XML or SARIF, for a CI server.",
-    more="The suffix decides: .xml for JUnit, .sarif for SARIF 2.1.0; anything else is the JSON document.",
+    more="The suffix decides: .xml for JUnit, .sarif for SARIF 2.1.0, anything else for the document of --json.",
 )
 @work_options
 @tar_options
@@ -70,9 +70,9 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     """Prove that TFRecord and tar shards are whole.
 
-    BUCKET is a manifest, a directory, a single shard, the URL of any of these, or - for standard input. TEMPLATE names
-    shards in it, with bash braces or a glob; by default every file whose content is a tar or a TFRecord is checked. If
-    all arguments are existing paths, these files and folders are checked. Several manifests are one dataset.
+    BUCKET is a manifest, a directory, a shard, the URL of any of these, or - for standard input. TEMPLATE names shards
+    in it, with bash braces or a glob; by default, every tar and TFRecord is checked, whatever its name. If all
+    arguments are existing paths, these files and folders are checked. Several manifests count as one dataset.
 
     \b
     tar2tf verify out/train-manifest.json
@@ -84,12 +84,12 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     tar2tf verify parts/part*-manifest.json --against shards 'train-*.tar'
     tar2tf verify shards 'train-{0000..0146}.tar' --json
 
-    In a TFRecord, every length, CRC and example is checked, and after damage the next records are found. In a tar,
-    every header, the end of the archive and every sample is checked; in gzip, the trailer. With a manifest, counts,
-    digests and the schema of the features are checked, too, and missing and stray shards are reported. Each fault is
-    one line on standard output: file, record (from 0), offset, what it cost.
+    TFRecords: every length, CRC and example is checked, and checking resumes after damage. Tars: every header, every
+    sample and the end of the archive. gzip: the trailer. With a manifest, verify also checks counts, digests and the
+    schema of the features, and reports missing and stray shards. It prints one line per fault: the file, the record
+    (from 0), the offset, and how much was lost.
 
-    Exit code: 0 everything is whole, 1 faults were found, 2 wrong usage, 3 nothing could be checked.
+    Exit code: 0 everything is whole, 1 there are faults, 2 wrong usage, 3 nothing could be checked.
     """
     from tar2tf_cli.checking.verify import verify
     from tar2tf_cli.inputs.tar_samples import TarRules
@@ -98,7 +98,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     if options["as_json"] and options["json_lines"]:
         source = click.get_current_context().get_parameter_source
         if source("as_json") is source("json_lines"):
-            raise click.UsageError("--json and --json-lines print the report in different forms: use one of them")
+            raise click.UsageError("--json and --json-lines cannot be combined: use one of them")
         options["as_json"] = source("as_json") is ParameterSource.COMMANDLINE  # a flag overrides a variable
     if options["salvage"] and options["salvage"] == options["report_path"]:
         raise click.UsageError("--salvage and --report name the same file; name two files")
@@ -125,7 +125,7 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     if not options["quiet"]:
         _print_summary(report)
     if report.salvaged and report.salvaged.tars == len(report.files):
-        raise UsageError("--salvage writes records, but there are only tars", hint=_CONVERT)
+        raise UsageError("--salvage works on TFRecords, but the inputs are tars", hint=_CONVERT)
     return 0 if report.ok else 1
 
 
@@ -135,37 +135,37 @@ def _print_report(report: Report, options: dict[str, Any]) -> None:
     elif options["json_lines"]:
         import json
 
-        for found in report.files:
-            click.echo(json.dumps(found.to_json()))
+        for file in report.files:
+            click.echo(json.dumps(file.to_json()))
     else:
-        lines = [line for found in report.files for line in _lines(found)]
+        lines = [line for file in report.files for line in _lines(file)]
         for line in lines if len(lines) <= _MOST_LINES or options["verbose"] else _kinds(report):
             echo(line)
 
 
-def _lines(found: FileReport) -> Iterator[str]:
+def _lines(file: FileReport) -> Iterator[str]:
     """One line per fault; if there are many of a kind, one line for the first and one that counts the others."""
-    for kind, alike in _by_kind(found.faults).items():
+    for kind, alike in _by_kind(file.faults).items():
         shown = alike if len(alike) <= _MOST_ALIKE else alike[:1]
         for fault in shown:
-            yield f"{found.path}: {fault}{_cost(fault)} ({kind})"
+            yield f"{file.path}: {fault}{_cost(fault)} ({kind})"
         if len(alike) > len(shown):
             last = next((fault for fault in reversed(alike) if fault.offset is not None), alike[-1])
             place = f", up to {last.place}" if last.place else ""
-            yield f"{found.path}: {found.counts[kind] - 1:,} more like it{place} ({kind})"
+            yield f"{file.path}: {file.counts[kind] - 1:,} more like it{place} ({kind})"
 
 
 def _kinds(report: Report) -> Iterator[str]:
     """A line for each kind of fault in all files, with the first of its kind, so that they fit on a screen."""
     kinds: dict[str, list[tuple[FileReport, list[Fault]]]] = {}
-    for found in report.files:
-        for kind, alike in _by_kind(found.faults).items():
-            kinds.setdefault(kind, []).append((found, alike))
+    for file in report.files:
+        for kind, alike in _by_kind(file.faults).items():
+            kinds.setdefault(kind, []).append((file, alike))
     for kind, files in kinds.items():
-        number = sum(found.counts[kind] or len(alike) for found, alike in files)
+        number = sum(file.counts[kind] or len(alike) for file, alike in files)
         first = f"{files[0][0].path}: {files[0][1][0]}"
         yield f"{count(number, 'fault')} in {count(len(files), 'file')} ({kind}), first: {first}"
-    yield "-v prints each fault, --json everything that is known"
+    yield "use -v to see every fault, --json for all details"
 
 
 def _by_kind(faults: Iterable[Fault]) -> dict[str, list[Fault]]:
@@ -183,21 +183,24 @@ def _cost(fault: Fault) -> str:
 
 
 def _print_summary(report: Report) -> None:
-    tars = {found.format for found in report.files} == {"tar"}
-    checked = [found for found in report.files if not found.missing]
+    tars = {file.format for file in report.files} == {"tar"}
+    checked = [file for file in report.files if not file.missing]
     total = (
         f"{count(len(checked), 'file')}, {count(report.records, 'sample' if tars else 'record')}, {size(report.bytes)}"
     )
     print_skipped(report.skipped)
     if report.manifest:
-        message(f"{report.manifest} was skipped: verify it to check counts, digests and features as well")
-    if sequences := sum(found.sequences for found in report.files):
+        message(f"{report.manifest} was skipped: verify the manifest to also check counts, digests and features")
+    if sequences := sum(file.sequences for file in report.files):
         message(f"{count(sequences, 'record')} are tf.train.SequenceExamples")
-    if scattered := sum(found.not_adjacent for found in report.files):
-        message(f"note: {count(scattered, 'sample')} with members that are not adjacent, which convert puts together")
-    if unknown := sum((found.not_decoded for found in report.files), Counter[str]()):
+    if scattered := sum(file.not_adjacent for file in report.files):
+        message(f"note: {count(scattered, 'sample')} with members that are not adjacent; convert regroups them")
+    if noted := [(file.path, note) for file in report.files for note in file.notes]:
+        path, note = noted[0]
+        message(f"note: {path}: {note}" + (f"; {count(len(noted) - 1, 'note')} more in --json" if noted[1:] else ""))
+    if unknown := sum((file.not_decoded for file in report.files), Counter[str]()):
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in unknown.most_common())
-        message(f"note: {count(unknown.total(), 'value')} not decoded, as tar2tf cannot decode such values: {kinds}")
+        message(f"note: {count(unknown.total(), 'value')} not decoded, because tar2tf cannot decode this kind: {kinds}")
     if saved := report.salvaged:
         lost = f"lost {count(saved.lost_records, 'record')}, {size(saved.lost_bytes)}"
         lost += f", and the rest of {count(saved.cut, 'file')} that cannot be read" if saved.cut else ""
@@ -208,7 +211,7 @@ def _print_summary(report: Report) -> None:
     if report.ok:
         message(f"whole: {total}")
         return
-    faulty = sum(1 for found in checked if found.faults)
+    faulty = sum(1 for file in checked if file.faults)
     missing = len(report.files) - len(checked)
     said = [f"{faulty:,} of {count(len(checked), 'file')} faulty"] if faulty else []
     said += [f"{missing:,} missing"] if missing else []

@@ -16,24 +16,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import is_dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget
-from tar2tf_cli.datasets.parse import Decoder
 from tar2tf_cli.datasets.stream import Stream, as_number
 from tar2tf_cli.elsewhere import samples_beside
-from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.errors import SampleError, UsageError, check_tensorflow
 from tar2tf_cli.events import Events
-from tar2tf_cli.features.image_entries import IMAGE_ENTRIES, label_of
-from tar2tf_cli.formats.stored import MAX_ENTRY_SIZE
+from tar2tf_cli.features.decoder import Decoder
+from tar2tf_cli.features.presets import IMAGE_ENTRIES, label_of
+from tar2tf_cli.formats.files import MAX_ENTRY_SIZE
 from tar2tf_cli.ops import Convert, Decode, Op, Rename, Resize, Select, SelectDict, Selection, SelectList
 from tar2tf_cli.ops.base import called
 from tar2tf_cli.ops.select import flatten, to_selection
-from tar2tf_cli.samples.names import KeySplit, Sample
+from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
-from tar2tf_cli.spec.output_path import STDOUT
+from tar2tf_cli.spec.templates import STDOUT
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -45,8 +45,8 @@ DEFAULT_SELECTIONS: Final = ("jpg", "cls")
 _IN_MEMORY: Final = Output(STDOUT)
 _NO_LIMIT: Final = 1 << 62  # bytes; a numbered path has a limit otherwise
 
-Paths: TypeAlias = "str | os.PathLike[str] | Callable[[], Iterable[str]] | Iterable[str] | None"
-"""Where TFRecord is written: a path or template, or a generator of paths; None or "" for a dataset in memory."""
+Names: TypeAlias = "str | os.PathLike[str] | Callable[[], Iterable[str]] | Iterable[str]"
+"""Where TFRecord is written: a path or template, or a generator of paths; "" for a dataset in memory."""
 
 ToExample: TypeAlias = "Callable[[Sample], Any] | None"
 
@@ -61,11 +61,16 @@ class Dataset:
         conversions: ops applied to each sample; by default, jpg is decoded to float32 and resized to 224x224.
         selections: the parts of each element, usually a value and a label; defaults to jpg and cls. With a mapping,
             elements are dicts, and its keys are the names of the TFRecord features.
-        remote_exec: whether the AIStore cluster that holds the shards applies the conversions and, for TFRecord files,
-            makes the records; where it cannot, a warning says why, and that is done here. By default, it does if it
-            has a transformer of this very spec.
-        key_split: whether the name of a member is split into key and extension at the first or the last dot. At the
-            first, extensions are in lower case, and so are those of conversions and selections: `Decode("JPEG")`.
+        remote_exec: whether the AIStore cluster that stores the shards applies the conversions and, for TFRecord files,
+            makes the records. If it cannot, a warning says why, and this process does it. By default, the cluster
+            applies the conversions of a dataset in memory if it can, and makes records if it runs a transformer for
+            exactly this spec.
+        key_split: whether the name of a member is split into key and extension at its first or last dot. At the first
+            dot, extensions are lower-cased, also in conversions and selections such as `Decode("JPEG")`.
+
+    >>> images = Dataset("shards", conversions=[Decode("jpg", channels=3)], selections=["jpg", "cls"])
+    >>> [(image.shape[2], int(label)) for image, label in images.load("photos-0.tar").take(2)]
+    [(3, 0), (3, 1)]
     """
 
     def __init__(
@@ -93,10 +98,46 @@ class Dataset:
             self._selections = [_in_lower_case(item) for item in self._selections]
         self._remote_exec = remote_exec
 
+    @overload
+    def load(
+        self,
+        template: str | Sequence[str] = ...,
+        path: None = ...,
+        record_to_example: None = ...,
+        *,
+        output_types: Any = ...,
+        output_shapes: Any = ...,
+        num_workers: int = ...,
+        max_shard_size: None = ...,
+        max_entry_size: str | int = ...,
+        shuffle_tar: bool = ...,
+        remote_exec: bool | None = ...,
+        overwrite: bool = ...,
+        update: bool = ...,
+    ) -> tf.data.Dataset[Any]: ...
+
+    @overload
+    def load(
+        self,
+        template: str | Sequence[str],
+        path: Names,
+        record_to_example: ToExample = ...,
+        *,
+        output_types: Any = ...,
+        output_shapes: Any = ...,
+        num_workers: int = ...,
+        max_shard_size: str | int | None = ...,
+        max_entry_size: str | int = ...,
+        shuffle_tar: bool = ...,
+        remote_exec: bool | None = ...,
+        overwrite: bool = ...,
+        update: bool = ...,
+    ) -> list[str]: ...
+
     def load(
         self,
         template: str | Sequence[str] = (),
-        path: Paths = None,
+        path: Names | None = None,
         record_to_example: ToExample = None,
         *,
         output_types: Any = None,
@@ -108,7 +149,7 @@ class Dataset:
         remote_exec: bool | None = None,
         overwrite: bool = False,
         update: bool = False,
-    ) -> Any:
+    ) -> tf.data.Dataset[Any] | list[str]:
         """Load the shards that match a template, as a `tf.data.Dataset` or, with `path`, as TFRecord files.
 
         Args:
@@ -149,14 +190,14 @@ class Dataset:
             return stream.dataset(output_types, output_shapes)
         target = None
         if isinstance(path, (str, os.PathLike)):
-            output = Output(os.fspath(path), max_shard_size or None)
+            output = Output(os.fspath(path), max_shard_size or None, to="tfrecord")
             if output.limit and not max_shard_size:
                 output = replace(output, max_shard_size=_NO_LIMIT)
         else:
             names = path() if callable(path) else path
             target = FilesTarget(map(os.fspath, names), overwrite=overwrite, again=True, listed=True)
             placeholder = "<00000>" if max_shard_size else "0"  # for these names
-            output = Output(placeholder, max_shard_size or None)
+            output = Output(placeholder, max_shard_size or None, to="tfrecord")
         conversion = self._conversion(template, remotely, output, shuffle=shuffle_tar, max_entry_size=max_entry_size)
         how: dict[str, Any] = {"endpoint": self._endpoint, "target": target, "update": update, "apart": True}
         how.update(workers=num_workers or None, overwrite=overwrite)
@@ -165,7 +206,7 @@ class Dataset:
         return [os.path.join(folder, shard.path) for shard in done.shards]
 
     def stop(self) -> None:
-        """Delete what runs in the cluster for datasets in memory, which then make their elements no longer."""
+        """Delete the transformers that run in the cluster for datasets in memory; these can then no longer be read."""
         while self._open:
             self._open.pop().close()
 
@@ -182,7 +223,7 @@ class Dataset:
         atexit.register(until_the_end.close)
         self._open.append(until_the_end)
         work = replace(plan.work, select=wanted)
-        read = samples_beside(work, plan.source, plan.inputs, Events(), workers)
+        read = samples_beside(work, plan.source, plan.inputs, Events())
         return Stream(plan, make, workers, shuffle=shuffle, source=until_the_end.enter_context(read))
 
     def _conversion(
@@ -203,19 +244,23 @@ class Dataset:
 
 
 class AisDataset(Dataset):
-    """A bucket of an AIStore cluster, or a directory, with the method names of the first AIS tar2tf client."""
+    """A bucket of an AIStore cluster, or a directory, with the method names of the first AIS tar2tf client.
+
+    >>> len(list(AisDataset("shards", conversions=[], selections=["cls"]).load("photos-0.tar")))
+    6
+    """
 
     def load_from_tar(
         self,
         template: str,
-        path: Paths = None,
+        path: Names | None = None,
         record_to_example: ToExample = None,
         record_to_pair: Callable[[Sample], Any] | None = None,
         *,
         output_types: Any = None,
         output_shapes: Any = None,
         **options: Any,
-    ) -> Any:
+    ) -> tf.data.Dataset[Any]:
         """A dataset of pairs in memory or, with `path`, of the records that are written there.
 
         Args:
@@ -236,7 +281,10 @@ class AisDataset(Dataset):
 
             return tf.data.TFRecordDataset(self.load(template, path, record_to_example, **options))
         if record_to_pair is None:
-            return self.load(template, output_types=output_types, output_shapes=output_shapes, **options)
+            pairs: tf.data.Dataset[Any] = self.load(
+                template, output_types=output_types, output_shapes=output_shapes, **options
+            )
+            return pairs
         conversion = self._conversion(template, options.get("remote_exec", self._remote_exec))
         if self._raw:  # the function gets the sample as it is in the tar
             conversion = replace(conversion, ops=())
@@ -301,7 +349,13 @@ def default_record_parser(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
 
     Args:
         record: a serialised example, a scalar string tensor.
+
+    >>> paths = Dataset("shards").load("photos-0.tar", path="seed.record")
+    >>> image, label = default_record_parser(next(iter(tf.data.TFRecordDataset(paths))))
+    >>> image.shape, label.dtype
+    (TensorShape([224, 224, 3]), tf.int32)
     """
+    check_tensorflow("default_record_parser")
     import tensorflow as tf
 
     description = {"image_raw": tf.io.FixedLenFeature([], tf.string, "")}
@@ -320,7 +374,7 @@ def default_record_parser(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.ensure_shape(tf.image.resize(image, (224, 224)), (224, 224, 3)), label
 
 
-def _converted(record: tf.Tensor) -> tuple[Any, Any]:
+def _converted(record: Any) -> tuple[Any, Any]:
     """Image and label of a record that conversions made."""
     import numpy as np
 

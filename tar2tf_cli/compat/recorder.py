@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.datasets.parse import record_parser, tensors_parser
-from tar2tf_cli.errors import SourceError, UsageError, count
+from tar2tf_cli.datasets.load import record_parser, tensors_parser
+from tar2tf_cli.errors import SourceError, UsageError, check_tensorflow, count
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.inputs.kinds import examples as rows
 from tar2tf_cli.inputs.kinds.examples import count_rows, find_class
-from tar2tf_cli.samples.names import KEY
+from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 if TYPE_CHECKING:
@@ -95,6 +95,9 @@ def generate_and_save_train_eval_test_tfrecords_files(
     Raises:
         UsageError: for ratios that do not sum to 1, or the wrong number of lists.
         Tar2tfError: as raised by `convert`; the same call then continues where this one stopped.
+
+    >>> generate_and_save_train_eval_test_tfrecords_files("words", Word, "words.csv", examples_num_workers=1)
+    {'train': 8, 'eval': 2}
     """
     root = os.fspath(save_directory_path)
     parts = _parts(examples_list_filepath, examples_train_eval_test_ratio)
@@ -184,6 +187,9 @@ def get_tfrecord_filepaths(dirpath: str | os.PathLike[str]) -> list[str]:
 
     Raises:
         SourceError: when the directory does not exist.
+
+    >>> get_tfrecord_filepaths("words/eval")
+    ['words/eval/0.tfr']
     """
     folder = os.fspath(dirpath)
     if not os.path.isdir(folder):
@@ -202,7 +208,7 @@ def generate_dataset(
     dataset_fetching_num_threads: int | None = None,
     num_workers: int | None = None,
     worker_index: int | None = None,
-) -> tf.data.Dataset:
+) -> tf.data.Dataset[tuple[tf.Tensor, ...]]:
     """A dataset of tuples: the attributes of each example, in the order in which its class declares them.
 
     Args:
@@ -215,7 +221,12 @@ def generate_dataset(
 
     Raises:
         UsageError: with neither a class nor a manifest, or with only one of `num_workers` and `worker_index`.
+
+    >>> dataset = generate_dataset(get_tfrecord_filepaths("words/train"), Word)
+    >>> next(iter(dataset))[0].dtype
+    tf.string
     """
+    check_tensorflow("generate_dataset")
     import tensorflow as tf
 
     paths = [os.fspath(path) for path in tfrecords_filepaths]
@@ -228,8 +239,8 @@ def generate_dataset(
         parse = _manifest_parser(manifest)
     else:
         raise UsageError("no manifest describes the examples", hint="give their class as example_class")
-    dataset = tf.data.TFRecordDataset(paths)
-    if num_workers is not None:
+    dataset: tf.data.Dataset[Any] = tf.data.TFRecordDataset(paths)
+    if num_workers is not None and worker_index is not None:
         dataset = dataset.shard(num_workers, worker_index)
     if dataset_num_shuffled_tfrecord_files:
         dataset = dataset.shuffle(dataset_num_shuffled_tfrecord_files)
@@ -271,7 +282,21 @@ def _class_parser(
 
 
 class Example(rows.Example):
-    """One example. Subclasses declare stored attributes with `tfrecordable`, and define how an example is made."""
+    """One example. Subclasses declare stored attributes with `tfrecordable`, and define how an example is made.
+
+    >>> class Word(Example):
+    ...     def __init__(self, text):
+    ...         super().__init__()
+    ...         self._text = text
+    ...
+    ...     @tfrecordable(dtype=Example.Field.TYPE_STRING)
+    ...     def text(self):
+    ...         return self._text
+    ...
+    ...     @classmethod
+    ...     def from_csv_row(cls, row):
+    ...         return cls(row[0])
+    """
 
     @classmethod
     def from_csv_file(cls, filepath: str | os.PathLike[str], **kwargs: Any) -> list[Any]:

@@ -19,7 +19,7 @@ from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, UsageError, few
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.sinks import Sink, open_sink
-from tar2tf_cli.spec.output_path import PathTemplate, check_replaceable
+from tar2tf_cli.spec.templates import PathTemplate, check_replaceable
 from tar2tf_cli.stores import endpoint_for
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 JournalEntry: TypeAlias = list[Any]
 """A whole shard: lane, number, size, records, CRC-32C, and its path as far as that is known."""
+
+CHANGED: Final = -1
+"""The size in the journal of a shard that others changed."""
 
 NO_MANIFEST: Final = "--update needs the manifest of the last run, and a stream or a generator of paths has none"
 
@@ -128,13 +131,13 @@ class Destination:
         hidden or behind a link, and none with another name.
         """
         regex, documents = self._listed_regex, {*self.documents, *map(self.template.beside, _DOCUMENTS)}
-        found, is_real = set(), lru_cache(maxsize=None)(self._is_real)
+        names, is_real = set(), lru_cache(maxsize=None)(self._is_real)
         for path in map(os.path.normpath, paths):
             whole = os.path.normpath(os.path.join(self.root, path))
             fits = regex.match(path) or regex.match(path.removesuffix(".idx")) or self.prefix + path in documents
             if fits and not _is_hidden(path, self.template.text) and is_real(os.path.dirname(path)):
-                found.add(whole)
-        return found
+                names.add(whole)
+        return names
 
     @cached_property
     def _listed_regex(self) -> re.Pattern[str]:
@@ -162,7 +165,7 @@ class Destination:
         """
         regex = self._listed_regex
         exact = not self.template.fields & {"split", "input"}  # otherwise a folder could match by accident
-        found = set()
+        names = set()
         for relative, is_folder in self.sink.walk(
             self.root, nested="/" in self.template.text.removeprefix(self.prefix)
         ):
@@ -173,8 +176,8 @@ class Destination:
                 if is_folder:
                     hint = f"remove it, or {_ELSEWHERE}"
                     raise OutputExistsError("is a directory, but a file is to be written here", shard=path, hint=hint)
-                found.add(path)
-        return found - {os.path.normpath(self.manifest)}
+                names.add(path)
+        return names - {os.path.normpath(self.manifest)}
 
     def previous(self) -> Manifest | None:
         """The existing manifest.
@@ -262,6 +265,8 @@ class Decision:
         continues: whether an interrupted run of the same conversion is continued.
         interrupted: whether there is one, which cannot be continued if its inputs can be read only once.
         replaceable: normalised paths of existing files that may be replaced.
+        published: normalised paths of files that a killed run of the same conversion must have written, as its claim is
+            there, although nothing else of it is; they stay if their bytes are those that are to be written there.
         stale: normalised paths of files that are removed once the output is whole, unless they are replaced.
         others: paths of files that the existing manifest lists and that are left alone, as they have other names.
         sealed: what an interrupted run noted of whole shards, which may be gone since, by lane and number.
@@ -277,6 +282,7 @@ class Decision:
     continues: bool = False
     interrupted: bool = False
     replaceable: set[str] = field(default_factory=set)
+    published: set[str] = field(default_factory=set)
     stale: set[str] = field(default_factory=set)
     others: list[str] = field(default_factory=list)
     sealed: dict[tuple[str, int], JournalEntry] = field(default_factory=dict)
@@ -296,15 +302,20 @@ class Decision:
         if self.error:
             return "refuse", f"would refuse: {self.error}"
         if self.finished:
-            return "up to date", "up to date: nothing would be done"
+            return "up to date", "up to date: nothing to do"
         if self.sealed:
             return "continue", f"would continue an interrupted run that finished {len(self.sealed):,} shards"
+        if self.published:
+            return (
+                "continue",
+                f"would continue a killed run, and compare {len(self.published):,} files that it left",
+            )
         if self.changes:
             return "update", f"would update: {self.changes}"
         if self.everything:
             return "update", f"would convert everything again: {self.everything}"
         if replaced := sorted(self.replaceable | self.stale):
-            return "overwrite", f"would replace what is there: {len(replaced):,} files ({few(replaced)})"
+            return "overwrite", f"would replace {len(replaced):,} existing files ({few(replaced)})"
         return "new", ""
 
 
@@ -352,7 +363,14 @@ def _unfinished(there: Destination, folder: WorkingFolder) -> Decision:
     _check_irreplaceable(there, made.replaceable | documents)
     if not there.is_of_same_options(of_journal):  # otherwise it was checked before that journal was begun
         claimed = listed | documents if previous else listed
-        _check_foreign(there, made.replaceable | documents, claimed, interrupted=of_journal is not None)
+        foreign = _foreign(made.replaceable | documents, claimed) if not there.overwrite else []
+        if foreign and of_journal is not None:
+            left = "was left by an interrupted run with other options"
+            raise OutputExistsError(left, shard=there.sink.locate(foreign[0]), replaceable=True)
+        if foreign and there.sink.reserved_by() != there.digest:
+            raise not_listed(there.sink.locate(foreign[0]))
+        made.published = set(foreign)
+        made.replaceable -= made.published
     replaced = there.own(head.get("replaces", [])) if head else set()
     if not made.interrupted:
         replaced |= listed | there.own(path for entry in entries for path in _published(entry))
@@ -366,7 +384,7 @@ def _unfinished(there: Destination, folder: WorkingFolder) -> Decision:
             f"was made from {len(previous.inputs):,} inputs, and there are only {len(there.plan.inputs):,} now: "
             f"{InputChanges.between(previous.inputs, there.plan.inputs)}",
             shard=there.where,
-            hint="pass --remove-many if the others are meant to go; otherwise, check the listing of the inputs",
+            hint="pass --remove-many if the other inputs were removed on purpose; otherwise check the listing",
         )
     if made.interrupted and head and "previous" in head:  # killed while it replaced that manifest's files
         previous = Manifest.from_bytes(head["previous"].encode(), there.where)
@@ -380,8 +398,8 @@ def _bring_up_to_date(
     made: Decision, there: Destination, previous: Manifest, open_sizes: Callable[[], BinaryIO | None]
 ) -> None:
     """Compare with the earlier conversion, if that can save any work."""
-    if found := there.other_options(previous.spec):
-        made.everything = f"the options have changed ({', '.join(found[:3])})"
+    if others := there.other_options(previous.spec):
+        made.everything = f"the options have changed ({', '.join(others[:3])})"
     elif option := there.plan.why_everything:
         made.everything = f"with {option}, each shard depends on all inputs"
     elif not previous.is_as_written:
@@ -395,7 +413,7 @@ def _bring_up_to_date(
             made.earlier = Earlier(previous, sizes, there.plan, there.listed_path, there.is_there)
         except (ValueError, LookupError, TypeError, OverflowError):
             sizes.close()
-            made.everything = f"{there.sink.locate(there.sizes)} does not have the sizes of its records"
+            made.everything = f"{there.sink.locate(there.sizes)} does not list the sizes of the records"
             return
         made.previous = previous
         made.changes = str(InputChanges.between(previous.inputs, there.plan.inputs))
@@ -428,9 +446,9 @@ def _what_changed(previous: Manifest, there: Destination) -> tuple[str, str | No
     names = there.other_options(previous.spec)
     if not names and previous.identity()["inputs"] != there.identity["inputs"]:
         return f"was made from other inputs: {InputChanges.between(previous.inputs, there.plan.inputs)}", hint
-    found = names or differing(previous.spec, there.identity["spec"])
+    changed = names or differing(previous.spec, there.identity["spec"])
     shown = [
-        f"{name} was {_value(previous.spec, name)}, is {_value(there.identity['spec'], name)}" for name in found[:3]
+        f"{name} was {_value(previous.spec, name)}, is {_value(there.identity['spec'], name)}" for name in changed[:3]
     ]
     return f"was made with other options: {'; '.join(shown)}", None if names else hint
 
@@ -461,20 +479,15 @@ def _check_irreplaceable(there: Destination, paths: set[str]) -> None:
         check_replaceable(where)
 
 
-def _check_foreign(there: Destination, paths: set[str], claimed: set[str], *, interrupted: bool) -> None:
-    """Raise if files that this conversion does not claim would be replaced.
+def _foreign(paths: set[str], claimed: set[str]) -> list[str]:
+    """Those files that no manifest of this conversion lists, neither they nor the shards that they index."""
+    return sorted(path for path in paths - claimed if path.removesuffix(".idx") not in claimed)
 
-    Args:
-        there: the files that the conversion will write.
-        paths: what would be replaced.
-        claimed: what the existing manifest lists, and the documents beside it.
-        interrupted: whether there is a journal, then of another conversion.
-    """
-    foreign = sorted(path for path in paths - claimed if path.removesuffix(".idx") not in claimed)
-    if foreign and not there.overwrite:
-        left = "was left by an interrupted run with other options"
-        reason = left if interrupted else "already exists, and no manifest of this conversion lists it"
-        raise OutputExistsError(reason, shard=there.sink.locate(foreign[0]), replaceable=True)
+
+def not_listed(where: str) -> OutputExistsError:
+    """The error for a file that this conversion does not claim."""
+    reason = "already exists, and no manifest of this conversion lists it"
+    return OutputExistsError(reason, shard=where, replaceable=True)
 
 
 def _published(entry: JournalEntry | dict[str, Any]) -> Iterable[str]:
@@ -485,8 +498,9 @@ def _published(entry: JournalEntry | dict[str, Any]) -> Iterable[str]:
 
 
 def _sealed(entries: list[Any]) -> dict[tuple[str, int], JournalEntry]:
-    """The entries of whole shards, by lane and number."""
-    return {(entry[0], entry[1]): entry for entry in entries if type(entry) is list and len(entry) == 6}
+    """The entries of whole shards that nobody changed since, by lane and number."""
+    last = {(entry[0], entry[1]): entry for entry in entries if type(entry) is list and len(entry) == 6}
+    return {place: entry for place, entry in last.items() if entry[2] != CHANGED}
 
 
 def _file(path: str) -> tuple[int, int] | str:

@@ -7,18 +7,16 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
-from math import prod
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError, few, read_failed
+from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.formats.checksums import blake2b, crc32c
-from tar2tf_cli.formats.example import Kind
-from tar2tf_cli.formats.example_parser import ParsedFeature
-from tar2tf_cli.spec.output_path import PathTemplate
+from tar2tf_cli.spec.templates import PathTemplate
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Folder, ObjectInfo, read_with_folder
 from tar2tf_cli.stores.directory import DirectorySource
@@ -26,6 +24,7 @@ from tar2tf_cli.stores.directory import DirectorySource
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from tar2tf_cli.spec.conversion import Format
     from tar2tf_cli.spec.urls import Reach
 
 
@@ -48,8 +47,8 @@ class Rows(Sequence[T], Generic[T]):
         return len(self._objects)
 
     def __getitem__(self, number: Any) -> Any:
-        found = self._objects[number]
-        return [*map(self._make, found)] if isinstance(found, list) else self._make(found)
+        row = self._objects[number]
+        return [*map(self._make, row)] if isinstance(row, list) else self._make(row)
 
     def __iter__(self) -> Iterator[T]:
         return map(self._make, self._objects)
@@ -76,17 +75,6 @@ A value; `(None, rule)` for null or what the rule accepts; `[rule]` for a list o
 of as many items, which all fit the first; `{str: rule}` for an object with any keys, and otherwise an object with these
 keys: a name with a question mark may be missing, and other keys are ignored.
 """
-
-_DTYPES: Final = {
-    "bytes": ("bytes",),
-    "int64": ("int64", "bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64"),
-    "float": ("float32", "float16", "float64"),
-    "raw": (
-        *("uint8", "float64", "uint64", "complex64", "complex128"),
-        *("bool", "int8", "int16", "int32", "int64", "uint16", "float16", "float32"),
-    ),
-}
-"""The dtypes that each encoding can hold."""
 
 
 def check(value: Any, rule: Rule, path: str = "") -> None:
@@ -121,8 +109,8 @@ def _all_fit(values: list[Any], rule: Rule) -> bool:
         return False
     for key, inner in rule.items():
         name = str(key).removesuffix("?")
-        found = [value[name] for value in values if name in value]
-        if not (name != key or len(found) == len(values)) or not _all_fit(found, inner):
+        those = [value[name] for value in values if name in value]
+        if not (name != key or len(those) == len(values)) or not _all_fit(those, inner):
             return False
     return True
 
@@ -181,8 +169,7 @@ def _are(kind: type, values: list[Any]) -> bool:
 
 def _matching(pattern: str, what: str) -> Value:
     """Text that matches a regular expression as a whole."""
-    fits = re.compile(pattern).fullmatch
-    return Value(lambda value: isinstance(value, str) and bool(fits(value)), what)
+    return Value(lambda value: isinstance(value, str) and bool(re.fullmatch(pattern, value)), what)
 
 
 def _one_of(*words: str) -> Value:
@@ -192,58 +179,36 @@ def _one_of(*words: str) -> Value:
 _NAME: Final = Value(_is_name, "text", _are_names)
 _BELOW: Final = Value(_is_below, "a path below the manifest's folder", _are_below)
 _COUNT: Final = Value(lambda value: _are_counts([value]), "a whole number, 0 or more", _are_counts)
-_DTYPE: Final = _one_of(*dict.fromkeys(dtype for dtypes in _DTYPES.values() for dtype in dtypes))
+_LABEL: Final = Value(lambda value: _are(int, [value]), "a whole number", lambda values: _are(int, values))
+_DTYPE: Final = _one_of(*dict.fromkeys(dtype for dtypes in DTYPES.values() for dtype in dtypes))
 _DIGEST: Final = _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal digits")._replace(
     all_fit=lambda values: _are(str, values) and bool(re.fullmatch("(crc32c:[0-9a-f]{8},)*", ",".join([*values, ""])))
 )
-_LOOK: Final[dict[str | type[str], Rule]] = {"dtype": _DTYPE, "shape": [(None, _COUNT)], "encoding": _one_of(*_DTYPES)}
+_LOOK: Final[dict[str | type[str], Rule]] = {"dtype": _DTYPE, "shape": [(None, _COUNT)], "encoding": _one_of(*DTYPES)}
 _INPUT: Final[Rule] = {"name": _NAME, "size": (None, _COUNT), "version": (None, _NAME)}
 _SHARD: Final[Rule] = {"path": _BELOW, "records": _COUNT, "bytes": _COUNT, "digest": _DIGEST, "split?": _NAME}
 _LOST: Final[Rule] = {"input": _NAME, "from": _COUNT, "to": (None, _COUNT), "bytes": _COUNT}
 MANIFEST: Final[Rule] = {
     "spec": {
-        "output": {"path": _BELOW, "compression?": _one_of("none", "gzip")},
+        "output": {"path": _BELOW, "compression?": _one_of("none", "gzip", "zstd"), "to?": _one_of("tfrecord", "tar")},
         "input?": {"fields?": {}},
     },
     "inputs": [_INPUT],
     "shards": [_SHARD],
     "features": {str: {**_LOOK, "count?": _COUNT}},
-    "skipped": {"samples": _COUNT, "members": {str: _COUNT}, "lost?": [_LOST]},
+    "skipped": {
+        "samples": _COUNT,
+        "members": {str: _COUNT},
+        "asked?": {str: _COUNT},
+        "keys_missing?": [_NAME],
+        "lost?": [_LOST],
+    },
     "totals?": {"inputs?": _COUNT, "shards?": _COUNT, "records?": _COUNT, "bytes?": _COUNT},
     "documents?": [_BELOW],
+    "labels?": {str: {str: _LABEL}},
     "sizes?": _DIGEST,
     "checksum?": _DIGEST,
 }
-
-
-def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What cannot be true of a manifest's features, each as a sentence that begins with the feature."""
-    for name, feature in features.items():
-        encoding, dtype, shape = feature["encoding"], feature["dtype"], feature["shape"]
-        if dtype not in _DTYPES[encoding]:
-            holder = "raw bytes" if encoding == "raw" else f"a list of {encoding}"
-            yield f"the feature {name!r} is {holder}, which cannot hold {dtype}"
-        stored = shape_features(name, features)
-        length = 1 if len(stored) > 1 else len(shape)
-        for found in stored:
-            kind, own = features[found]["encoding"], features[found]["shape"]
-            if (
-                kind != "int64"
-                or own not in ([length], [] if length == 1 else [length])
-                or len(stored) not in (1, len(shape))
-            ):
-                yield f"the feature {name!r} has {len(shape)} dimensions in the manifest, but {found!r} is {kind} {own}"
-
-
-def shape_features(name: str, features: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Names of the features that hold the shape of an array: NAME/shape, or an image's height, width and channels."""
-    if not features[name]["shape"]:
-        return []
-    if f"{name}/shape" in features:
-        return [f"{name}/shape"]
-    folder = name.rpartition("/")[0]
-    axes = [f"{folder}/{axis}" for axis in ("height", "width", "channels")]
-    return axes if features[name]["encoding"] == "raw" and all(axis in features for axis in axes) else []
 
 
 @contextmanager
@@ -286,7 +251,9 @@ class Manifest:
         inputs: the inputs, in order.
         shards: the shards, by split and then by number.
         features: dtype, shape, encoding and count of each feature (`Schema.describe`).
-        skipped: how many members were skipped, by reason, and how many samples; and the parts of inputs that were lost.
+        skipped: how many members were skipped, by reason, and how many samples, as they were faulty or as asked for;
+            the keys that no input has; and the parts of inputs that were lost.
+        labels: the number of each text, by feature, where there is a label map.
         documents: paths of other files that were written, such as a label map, relative to the manifest's folder.
         sizes: digest of the sizes of all records, which are published for `--update`; None if there are none.
         checksum: the checksum of itself that the document gives; for a manifest to be written, `lines` computes it.
@@ -298,6 +265,7 @@ class Manifest:
     shards: Sequence[ShardEntry] = ()
     features: dict[str, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, Any] = field(default_factory=dict)
     documents: list[str] = field(default_factory=list)
     sizes: str | None = None
     checksum: str | None = None
@@ -305,11 +273,11 @@ class Manifest:
 
     def identity(self) -> dict[str, Any]:
         """Version, spec and a digest of the inputs; two conversions are the same if these are equal."""
-        found = blake2b(digest_size=16)
+        hashed = blake2b(digest_size=16)
         items = iter(self.inputs)
         while some := [f"{name}\0{size}\0{version}\0" for name, size, version, _ in islice(items, _AT_ONCE)]:
-            found.update("".join(some).encode("utf-8", "surrogateescape"))
-        return {"version": VERSION, "spec": self.spec, "inputs": found.hexdigest()}
+            hashed.update("".join(some).encode("utf-8", "surrogateescape"))
+        return {"version": VERSION, "spec": self.spec, "inputs": hashed.hexdigest()}
 
     @property
     def records(self) -> int:
@@ -324,8 +292,13 @@ class Manifest:
 
     @property
     def compressed(self) -> bool:
-        """Whether the shards are gzip files."""
-        return bool(self.spec["output"].get("compression") == "gzip")
+        """Whether the shards are compressed."""
+        return bool(self.spec["output"].get("compression", "none") != "none")
+
+    @property
+    def format(self) -> Format:
+        """What the shards are."""
+        return "tar" if self.spec["output"].get("to") == "tar" else "tfrecord"
 
     @property
     def template(self) -> PathTemplate | None:
@@ -371,6 +344,8 @@ class Manifest:
         yield "features", self.features
         yield "totals", self.totals
         yield "skipped", self.skipped
+        if self.labels:
+            yield "labels", self.labels
         if self.documents:
             yield "documents", self.documents
         if self.sizes:
@@ -391,7 +366,7 @@ class Manifest:
         whole = _parsed(data, path)
         inputs = Rows(_input, whole["inputs"])
         shards = Rows(_shard, whole["shards"])
-        described = whole["features"], whole["skipped"], whole.get("documents", [])
+        described = whole["features"], whole["skipped"], whole.get("labels", {}), whole.get("documents", [])
         return cls(
             whole["spec"],
             inputs,
@@ -462,17 +437,40 @@ def digest(crc: int) -> str:
 
 @dataclass(eq=False, repr=False)
 class Document:
-    """A manifest, its path or URL, and the folder that holds it and its shards."""
+    """A manifest, its path or URL, and the folder that holds it and its shards.
+
+    Attributes:
+        path: the path or URL of the manifest.
+        manifest: its content.
+        folder: the folder.
+        named: those of its shards that the user named; None for all of them.
+    """
 
     path: str
     manifest: Manifest
     folder: Folder
+    named: Sequence[ShardEntry] | None = None
+
+    @property
+    def shards(self) -> Sequence[ShardEntry]:
+        """The shards that are meant."""
+        return self.manifest.shards if self.named is None else self.named
 
     def there(self) -> list[ObjectInfo]:
         """The shards that the manifest lists, without those that are missing."""
         names = [shard.path for shard in self.manifest.shards]
-        found = self.folder.find(names)
-        return [found[name] for name in names if name in found]
+        objects = self.folder.find(names)
+        return [objects[name] for name in names if name in objects]
+
+    def check_records(self) -> None:
+        """Refuse shards that are not TFRecord.
+
+        Raises:
+            UsageError: when they are tars.
+        """
+        if self.manifest.format == "tar":
+            hint = "read them with open_records or webdataset, or convert them to TFRecord: tar2tf convert"
+            raise UsageError("its shards are tars, not TFRecord", shard=self.path, hint=hint)
 
     def find(self, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
         """The shards in the folder.
@@ -480,11 +478,26 @@ class Document:
         Raises:
             SourceError: when one of them does not exist.
         """
-        found = self.folder.find([shard.path for shard in shards])
+        objects = self.folder.find([shard.path for shard in shards])
         for shard in shards:
-            if shard.path not in found:
+            if shard.path not in objects:
                 raise self.missing(shard)
-        return [found[shard.path] for shard in shards]
+        return [objects[shard.path] for shard in shards]
+
+    def whole(self, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
+        """The same shards, which have the sizes that the manifest gives.
+
+        Raises:
+            SourceError: when one of them does not exist.
+            DamagedShardError: when one has another size.
+        """
+        items = self.find(shards)
+        for shard, item in zip(shards, items, strict=True):
+            if item.size not in (None, shard.bytes):
+                message = f"the file has {item.size:,} bytes, but {shard.bytes:,} in the manifest"
+                hint = "see tar2tf verify; restore it from a copy, or convert again"
+                raise DamagedShardError(message, kind="size", shard=self.folder.locate(shard.path), hint=hint)
+        return items
 
     def missing(self, shard: ShardEntry) -> SourceError:
         """The error for a shard that is not in the folder."""
@@ -509,8 +522,8 @@ def read_document(path: str, **reach: Unpack[Reach]) -> Document:
             raise SourceError("is a folder, not a manifest", shard=path, hint="name the manifest in it")
         if manifest := Manifest.load(path):
             return Document(path, manifest, DirectorySource(os.path.dirname(path) or "."))
-    elif found := read_with_folder(path, **reach):
-        return Document(name, Manifest.from_bytes(found[0], name), found[1])
+    elif inside := read_with_folder(path, **reach):
+        return Document(name, Manifest.from_bytes(inside[0], name), inside[1])
     raise NothingFoundError("the manifest does not exist", shard=name)
 
 
@@ -541,82 +554,7 @@ def differing(before: Any, now: Any, name: str = "") -> list[str]:
         return [] if before == now else [name]
     dot = f"{name}." if name else ""
     return [
-        found
+        inner
         for key in sorted(before.keys() | now.keys())
-        for found in differing(before.get(key), now.get(key), f"{dot}{key}")
+        for inner in differing(before.get(key), now.get(key), f"{dot}{key}")
     ]
-
-
-_SIZES: Final = {
-    "uint8": 1,
-    "int8": 1,
-    "bool": 1,
-    "uint16": 2,
-    "int16": 2,
-    "float16": 2,
-    "float32": 4,
-    "int32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What a schema requires of one feature; None allows anything.
-
-    Attributes:
-        kind: the kind of list that holds the values.
-        count: number of values.
-        size: total size of the values on the wire in bytes.
-        values: the values themselves, each a number or None for any.
-    """
-
-    kind: Kind | None = None
-    count: int | None = None
-    size: int | None = None
-    values: tuple[int | None, ...] | None = None
-
-    def misfit(self, feature: ParsedFeature) -> str | None:
-        """What is wrong with a feature, if anything."""
-        if self.kind is not None and feature.kind != self.kind:
-            return f"the feature {feature.name!r} is {feature.kind or 'unset'}, but {self.kind} in the manifest"
-        if self.count is not None and feature.count != self.count:
-            return f"the feature {feature.name!r} has {feature.count:,} values, but {self.count:,} in the manifest"
-        if self.size is not None and feature.size != self.size:
-            return f"the feature {feature.name!r} has {feature.size:,} bytes, but {self.size:,} in the manifest"
-        if self.values is not None and not _alike(found := feature.values(), self.values):
-            shape = ["?" if length is None else length for length in self.values]
-            return f"the feature {feature.name!r} is {_shown(found)}, but {_shown(shape)} by its shape in the manifest"
-        return None
-
-
-def _alike(found: Sequence[int], wanted: Sequence[int | None]) -> bool:
-    return len(found) == len(wanted) and all(b in (a, None) for a, b in zip(found, wanted, strict=True))
-
-
-def _shown(numbers: Sequence[object]) -> str:
-    return ", ".join(map(str, numbers))
-
-
-def expected(features: Mapping[str, Mapping[str, Any]]) -> dict[str, Expected]:
-    """What a manifest's features (`Schema.describe`) require of each."""
-    found = {name: _expected(described) for name, described in features.items()}
-    for name, described in features.items():
-        stored, shape = shape_features(name, features), described["shape"]
-        if any(length is not None for length in shape):
-            lengths = [tuple(shape)] if len(stored) == 1 else [(length,) for length in shape]
-            found |= {shaped: replace(found[shaped], values=own) for shaped, own in zip(stored, lengths, strict=False)}
-    return found
-
-
-def _expected(described: Mapping[str, Any]) -> Expected:
-    encoding, shape = described["encoding"], described["shape"]
-    count = None if None in shape else prod(shape)
-    if encoding == "raw":
-        width = _SIZES.get(described["dtype"])
-        return Expected("bytes", 1, count * width if count is not None and width else None)
-    return Expected(encoding, count)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from tar2tf_cli.conversion import packing
 from tar2tf_cli.conversion.existing import NO_MANIFEST, Action, decide, destination
 from tar2tf_cli.conversion.plan import Plan
-from tar2tf_cli.conversion.spool import gzip_stream
 from tar2tf_cli.errors import Tar2tfError, UsageError
-from tar2tf_cli.features.feature_map import MissingFeatureError
+from tar2tf_cli.features.described import notes_on_shapes
+from tar2tf_cli.features.feature_map import MissingFeatureError, Schema
+from tar2tf_cli.features.labels import AUTO, Unnumbered
 from tar2tf_cli.flow.sample_flow import Faults, Reading, flow
+from tar2tf_cli.formats import image
 from tar2tf_cli.formats.example import Feature
-from tar2tf_cli.formats.stored import StoredBytes
-from tar2tf_cli.samples.names import KEY
+from tar2tf_cli.formats.files import StoredBytes
+from tar2tf_cli.samples.grouping import KEY
+from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.stores import ObjectInfo
 
 _INPUTS: Final = 3
@@ -28,17 +32,29 @@ _MOST_GZIP: Final = 1 << 20
 
 
 class Estimate(NamedTuple):
-    """What a conversion will write, about: records, bytes and shards."""
+    """What a conversion will write, about.
+
+    Attributes:
+        records: number of records.
+        bytes: size of all shards.
+        shards: number of shards.
+        shapes: notes on features of several shapes among the samples that were converted.
+        palettes: the entries among them that are PNGs with a palette.
+    """
 
     records: int
     bytes: int
     shards: int
+    shapes: Sequence[str] = ()
+    palettes: Sequence[str] = ()
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What a few samples took and gave: stored bytes, records, bytes of records, those bytes as written."""
+    """What a few samples took and gave: features, stored bytes, records, bytes of records, those bytes as written."""
 
+    schema: Schema
+    palettes: set[str]
     consumed: int = 0
     records: int = 0
     size: int = 0
@@ -51,25 +67,28 @@ def estimate(plan: Plan) -> Estimate | None:
     Returns:
         The estimate; None if an input can be read only once, the sizes are unknown, or no sample could be converted.
     """
+    plan = _unnumbered(plan)
     size, spec = plan.size, plan.conversion
     if not (plan.source.abilities().repeatable and plan.inputs and size is not None):
         return None
     count = plan.source.known().samples
-    records = total = 0.0
+    records, total, schema, palettes = 0.0, 0.0, Schema(), set[str]()
     for group in _alike(plan.inputs, whole=count is not None):
-        seen = _Seen()
+        seen = _Seen(schema, palettes)
         for place in sorted({round(each * (len(group) - 1) / (_INPUTS - 1)) for each in range(_INPUTS)}):
             with contextlib.suppress(Tar2tfError):  # the conversion will report it
                 _look_into(plan, group[place], seen)
         if seen.records:
             stored = sum(item.size or 0 for item in group)
-            found = count if count is not None else seen.records * stored / max(seen.consumed, 1)
-            records += found
-            total += found * (seen.written if spec.output.compression == "gzip" else seen.size) / seen.records
+            expected = count if count is not None else seen.records * stored / max(seen.consumed, 1)
+            records += expected
+            total += expected * (seen.written if spec.output.compression != "none" else seen.size) / seen.records
     if not records:
         return None
     part = 1.0 if spec.limit is None else min(1.0, spec.limit / records)
-    return Estimate(round(records * part), round(total * part), _shards(plan, round(records * part), total * part))
+    shapes = notes_on_shapes(schema.describe(), spec.canonical())
+    shards = _shards(plan, round(records * part), total * part)
+    return Estimate(round(records * part), round(total * part), shards, shapes, sorted(palettes))
 
 
 def _alike(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo]]:
@@ -99,23 +118,25 @@ def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
                 break
             blocks = len(fetched)
             sizes.append(size)
-            if plan.conversion.output.compression == "gzip":
-                written += round(size * _shrinks(parts))
+            if plan.conversion.output.compression != "none":
+                written += round(size * _shrinks(parts, plan.conversion.output))
     seen.records += len(sizes)
     seen.consumed += consumed
     seen.size += sum(sizes)
     seen.written += written
+    seen.schema.update(reading.report.schema)
+    seen.palettes.update(reading.report.palettes)
 
 
-def _shrinks(parts: Iterable[bytes]) -> float:
-    """The ratio of the sizes of a record with gzip and without, by its beginning."""
+def _shrinks(parts: Iterable[bytes], output: Output) -> float:
+    """The ratio of the sizes of a record with compression and without, by its beginning."""
     taken, total = list[bytes](), 0
     for part in parts:
         taken.append(part)
         total += len(part)
         if total > _MOST_GZIP:
             break
-    return sum(size for _, size in gzip_stream([(taken, total)])) / total
+    return sum(size for _, size in packing.compressed([(taken, total)], output)) / total
 
 
 def _shards(plan: Plan, records: int, total: float) -> int:
@@ -136,8 +157,11 @@ def _shards(plan: Plan, records: int, total: float) -> int:
 def _lanes(plan: Plan) -> Iterator[float]:
     """The part of the records in each series of shards."""
     size = plan.size
-    if "input" in plan.conversion.output.template.fields and size:
-        yield from ((item.size or 0) / size for item in plan.inputs)
+    if any(plan.stems) and size:
+        sizes: Counter[str] = Counter()
+        for item, lane in zip(plan.inputs, plan.stems, strict=True):
+            sizes[lane] += item.size or 0
+        yield from (part / size for part in sizes.values())
     else:
         yield from plan.conversion.split.values() or (1.0,)
 
@@ -179,29 +203,36 @@ def trace(plan: Plan) -> list[Step]:
         SampleError: when an op or selection fails on it.
         UsageError: when no sample of the first input has a feature that has a type.
     """
+    plan = _unnumbered(plan)
     try:
         return _steps(plan)
     except MissingFeatureError:
-        with Reading(plan.conversion, plan.source, plan.inputs[0], first=True) as reading:
+        with Reading(plan.work, plan.source, plan.inputs[0], first=True) as reading:
             deque(reading.records(), maxlen=0)  # raises the UsageError
         raise
+
+
+def _unnumbered(plan: Plan) -> Plan:
+    """The plan with a number for any text where `--labels NAME=auto` has not numbered them."""
+    return plan._replace(labels={name: Unnumbered({}) for name, labels in plan.label_maps.items() if labels == AUTO})
 
 
 def _steps(plan: Plan) -> list[Step]:
     if not plan.source.abilities().repeatable or not plan.inputs:
         return []
-    with Reading(plan.conversion, plan.source, plan.inputs[0], ahead=True) as reading:
+    with Reading(plan.work, plan.source, plan.inputs[0], ahead=True) as reading:
         sample = next(reading.samples(), None)
         if sample is None:
             return []
-        steps = [Step(f"the first sample, {sample[KEY]}:", _looks(sample))]
+        steps, in_tar = [Step(f"the first sample, {sample[KEY]}:", _looks(sample))], plan.conversion.output.is_tar
         for op, one in reading.steps.each():
-            title = f"after {_title(op.canonical())}:" if op else "features:"
+            title = f"after {_title(op.canonical())}:" if op else "members:" if in_tar else "features:"
             results = list(flow([sample], one, Faults(option="--on-error skip"), where=reading.where))
             if not results:
                 return [*steps, Step(f"{title} dropped", {})]
-            sample = results[0] if op else dict(sorted(results[0].items()))
-            steps.append(Step(title if len(results) == 1 else f"{title} {len(results)} samples", _looks(sample)))
+            sample = results[0] if op or in_tar else dict(sorted(results[0].items()))
+            looks = _looks(sample, reading.steps.context.palettes or ())
+            steps.append(Step(title if len(results) == 1 else f"{title} {len(results)} samples", looks))
     return steps
 
 
@@ -212,8 +243,13 @@ def _title(canonical: dict[str, Any]) -> str:
     return " ".join([name, *(f"{field}={value}" for field, value in fields.items())])
 
 
-def _looks(values: Any) -> dict[str, str]:
-    return {name: _look(value) for name, value in values.items()}
+def _looks(values: Any, palettes: Collection[str] = ()) -> dict[str, str]:
+    """What each value is; of the pixels of masks, also how many distinct values they have."""
+    looks = {name: _look(value) for name, value in values.items()}
+    for name, value in values.items():
+        if (name in palettes or image.is_named_like_mask(name)) and getattr(value, "ndim", 0) in (2, 3):
+            looks[name] += f", {image.values_described(image.distinct_values(value))}"
+    return looks
 
 
 def _look(value: Any) -> str:

@@ -8,25 +8,260 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.conversion.existing import Decision, Destination, decide, find_finished
+from tar2tf_cli.conversion.existing import CHANGED, Decision, Destination, decide, find_finished, not_listed
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest, without_collection
+from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool import Part
 from tar2tf_cli.conversion.update import SizesFile
-from tar2tf_cli.errors import OutputExistsError, SinkError, count, few, write_errors
+from tar2tf_cli.errors import OutputExistsError, SampleError, SinkError, Tar2tfError, count, few, write_errors
 from tar2tf_cli.events import Events
+from tar2tf_cli.features.described import notes_on_shapes
+from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.flow.choosing import KeysFound
+from tar2tf_cli.flow.sample_flow import check_most
 from tar2tf_cli.formats.files import RecordFile, crc32c_of_file, sync
-from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.inputs.report import InputReport, Notes
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.update import Earlier
     from tar2tf_cli.stores.store import Store
 
 
-_CACHE: Final = "set XDG_CACHE_HOME to a folder that can be written to, for unfinished work"
+_TIMES: Final = 4
+_MUCH: Final = 1_000_000
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a conversion wrote and skipped.
+
+    Attributes:
+        shards: the shards, with paths relative to the manifest's folder.
+        manifest: the manifest's path; None if records went to standard output.
+        features: the manifest's description of each feature.
+        errors: shard, key, member, offset and message of each skipped sample; empty if up to date.
+        skipped: number of skipped members, by reason.
+        skipped_samples: number of faulty samples that were skipped, also if up to date.
+        asked: number of samples that each option or op skipped on request, also if up to date.
+        keys_missing: keys of `--keys` that are in no input, also if up to date.
+        lost: the parts of inputs that could not be read, each with its `input`, the offsets `from` and `to`, and the
+            number of `bytes`, also if up to date.
+        up_to_date: whether nothing had to be done.
+        kept: number of shards that an update kept.
+        oversized: number of shards that hold one record larger than the limit.
+        classes: names of the classes of an image folder, sorted.
+        labels: the numbers that `--labels NAME=auto` gave to the texts of features, by name.
+        shapes: notes on features of several shapes.
+
+    >>> summary = convert(Conversion("shards", "sums/x-<>.record"), workers=1)
+    >>> summary.records, summary.manifest
+    (24, 'sums/x-manifest.json')
+    """
+
+    manifest: str | None = None
+    inputs: int = 0
+    shards: list[ShardEntry] = field(default_factory=list)
+    records: int = 0
+    bytes: int = 0
+    errors: list[dict[str, object]] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    skipped_samples: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
+    keys_missing: Sequence[str] = ()
+    lost: list[dict[str, Any]] = field(default_factory=list)
+    features: dict[str, dict[str, object]] = field(default_factory=dict)
+    up_to_date: bool = False
+    kept: int = 0
+    oversized: int = 0
+    shuffled: bool = False
+    seed: int = 0
+    classes: Sequence[str] = ()
+    labels: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    shapes: Sequence[str] = ()
+
+    def left_out(self) -> dict[str, Any]:
+        """What the shards lack of the inputs, as plain JSON."""
+        more = {"asked": dict(sorted(self.asked.items())), "keys_missing": [*self.keys_missing], "lost": self.lost}
+        return {
+            "samples": self.skipped_samples,
+            "members": dict(sorted(self.skipped.items())),
+            **{name: values for name, values in more.items() if values},
+        }
+
+
+class Tally:
+    """Adds up the totals of inputs and shards, reports notes, and raises if there are too many faulty samples.
+
+    Attributes:
+        summary: the totals so far.
+    """
+
+    def __init__(self, plan: Plan, events: Events) -> None:
+        self._plan = plan
+        self._events = events
+        self._schema = Schema(allows_mixed=plan.conversion.keeps_entries)
+        self._last = Schema()  # that of the last input
+        self._times = 0  # how many inputs with it, one after the other, are not yet counted in `_schema`
+        self._samples = 0  # in all inputs so far; with `--limit`, not all are written
+        self._notes = Notes(plan.conversion.input, events.note)
+        self._note_ops()
+        self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
+        known = plan.source.known()
+        self.summary.classes = known.classes
+        self.summary.skipped.update(known.skipped)
+        self._read = 0  # stored bytes of the inputs so far, if their sizes are known
+        self._written = 0
+        self._size = plan.size
+        self._described: list[str] = []
+        keys = plan.conversion.input.keys
+        self._keys = KeysFound(keys) if keys else None
+
+    def add_input(self, number: int, report: InputReport) -> None:
+        """Add the report of the next input, in input order.
+
+        Raises:
+            SampleError: when a feature has a different kind than in earlier inputs.
+            Tar2tfError: when more samples failed than `--max-errors` allows.
+        """
+        item = self._plan.inputs[number]
+        if report.schema is not self._last:
+            self._add_last()
+            self._last = report.schema
+            try:
+                self._schema.update(report.schema, 0)
+            except SampleError as error:
+                raise error.at(shard=self._plan.source.locate(item.name)) from None
+        self._times += 1
+        self.summary.inputs += 1
+        self._read += item.size or 0
+        if report.skipped:
+            self.summary.skipped.update(report.skipped)
+        self.summary.asked.update(report.asked)
+        if self._keys:
+            self._keys.add(report.keys)
+        if report.described:
+            self._described.append(report.described)
+        self._samples += report.samples
+        self.summary.errors += report.errors
+        self.summary.skipped_samples += report.faulty
+        for fault in report.errors:
+            self._events.fault(fault)
+        self._notes.add(self._plan.source.locate(item.name), report)
+        self._note_ops(report.palettes)
+        self.summary.lost += ({"input": item.name, **lost.to_json()} for lost in report.lost)
+        if (most := self._plan.conversion.max_errors) is not None:
+            check_most(self.summary.skipped_samples, most, self.summary.errors)
+        if (most := self._plan.conversion.max_lost) is not None:
+            check_lost(self.summary.lost, most)
+
+    def _note_ops(self, palettes: Collection[str] = ()) -> None:
+        for note in (note for op in self._plan.conversion.ops for note in op.notes(palettes)):
+            self._notes.once(note, note)
+
+    def _add_last(self) -> None:
+        """Count the examples of the inputs with the same schema as the last one."""
+        self._schema.update(self._last, self._times)
+        self._times = 0
+
+    @property
+    def described(self) -> str:
+        """The descriptions in the reports of all inputs, joined."""
+        return "".join(self._described)
+
+    def add_shard(self, shard: Shard) -> None:
+        """Add a shard that will be written."""
+        limit = self._plan.conversion.output.max_shard_size
+        self.summary.oversized += bool(limit and shard.size > limit and shard.records == 1)
+        self.summary.records += shard.records
+        self.summary.kept += shard.kept is not None
+        self._written += shard.size
+
+    def foresee(self, incomplete: Iterable[Shard]) -> None:
+        """Warn once if the inputs so far show that the output will be much larger than the input."""
+        if "growth" in self._notes.given or not (self._read and self._size):
+            return
+        written, records = self._written, self.summary.records
+        for shard in incomplete:
+            written, records = written + shard.size, records + shard.records
+        whole, limit = written * self._size // self._read, self._plan.conversion.limit
+        if limit and records:
+            whole = min(whole, written * limit // records)
+        self._notes.once("growth", growth(self._plan, whole, self._size))
+
+    def fill_in(self, manifest: Manifest) -> None:
+        """Fill in the manifest's features and the counts of skipped members and samples.
+
+        With `--limit`, more samples may have been read than written. The count of a feature that only some of them
+        have is then unknown, and omitted.
+
+        Raises:
+            SourceError: when no input has one of the keys of `--keys`, and `--keys-missing` does not say to skip those.
+        """
+        self._add_last()
+        self._look_for_keys()
+        if not self.summary.records and self.summary.asked:
+            reasons = ", ".join(f"{name} {number:,}" for name, number in self.summary.asked.most_common())
+            self._events.note(f"warning: no records were written, because all samples were skipped: {reasons}")
+        features = self._schema.describe()
+        if mixed := self._schema.mixed:
+            them = "it" if len(mixed) == 1 else "them"
+            self._events.note(f"note: records differ in the kind of {few(mixed)}; the manifest leaves {them} out")
+        if self._samples != self.summary.records:
+            for feature in features.values():
+                if feature.pop("count") == self._samples:
+                    feature["count"] = self.summary.records
+        self.summary.features = features
+        self.summary.shapes = notes_on_shapes(features, manifest.spec)
+        manifest.features.update(features)
+        manifest.skipped.update(self.summary.left_out())
+
+    def _look_for_keys(self) -> None:
+        spec = self._plan.conversion
+        all_read = spec.limit is None or spec.shuffle or self.summary.records < spec.limit
+        if self._keys and all_read and (missing := self._keys.missing()):
+            if spec.input.keys_missing == "error":
+                raise self._keys.error(missing)
+            self.summary.keys_missing = missing
+
+
+def check_lost(lost: Sequence[Mapping[str, Any]], most: int) -> None:
+    """Check that no more than `most` bytes of inputs could not be read.
+
+    Raises:
+        Tar2tfError: when there are more, or nobody knows how many, as an input breaks off.
+    """
+    if broken := next((part["input"] for part in lost if part["to"] is None), None):
+        raise Tar2tfError(f"{broken} is cut short, so more than --max-lost {most:,} bytes may be missing")
+    if (total := sum(part["bytes"] for part in lost)) > most:
+        raise Tar2tfError(f"{total:,} bytes of the inputs could not be read, more than --max-lost {most:,} allows")
+
+
+def growth(plan: Plan, size: int, read: int | None) -> str | None:
+    """A warning if ops or a preset make an output of `size` bytes that is much larger than its input."""
+    chosen = plan.conversion.ops or plan.conversion.preset
+    if not (chosen and read) or size < max(_TIMES * read, _MUCH):
+        return None
+    from humanfriendly import format_size
+
+    times = f"{size / read:.0f} times the {format_size(read)} of the input"
+    return f"warning: about {format_size(size)} will be written, {times}; {_advice(plan)}"
+
+
+def _advice(plan: Plan) -> str:
+    names: list[Any] = [next(iter(op.canonical())) for op in plan.conversion.ops]
+    decodes = "decode" in names or plan.conversion.preset == "imagenet-tensor"
+    if decodes and "encode" not in names:
+        return "encoded images take a fraction: leave out decode, or encode as the last op"
+    return "check the ops with --dry-run"
+
+
+_CACHE: Final = "set XDG_CACHE_HOME to a writable folder for unfinished work"
 
 
 class Publisher:
@@ -41,7 +276,7 @@ class Publisher:
         manifest: path or URL of the manifest, as shown to users.
         folder: the working folder.
         earlier: the earlier conversion that is brought up to date; None to convert everything.
-        resumes: whether an interrupted run left shards that are whole.
+        done: bytes of the shards that an interrupted run left whole.
 
     Raises:
         OutputExistsError: on entering, when a file that this conversion does not claim is in the way.
@@ -61,7 +296,7 @@ class Publisher:
         self.up_to_date: Manifest | None = None
         self.manifest: str | None = destination.where
         self._replaces = False  # whether an older manifest is gone, as it would be wrong
-        self.resumes = False
+        self.done = 0
 
     def __enter__(self) -> Publisher:
         where = (self._sink.locate(self._destination.root),) if self._sink.renames else (self.folder, _CACHE)
@@ -91,13 +326,18 @@ class Publisher:
         self._take_over(decision)
         if decision.others:
             left = few(decision.others)
-            self._events.note(f"note: the existing manifest lists files with other names, which stay: {left}")
+            self._events.note(f"note: files with other names in the existing manifest are kept: {left}")
+        if decision.published:
+            files = count(len(decision.published), "file")
+            self._events.note(
+                f"continuing a killed run: its unfinished work is gone, so {files} of its output are compared"
+            )
         if decision.changes:
             self._events.note(f"updating: {decision.changes}")
         elif decision.everything:
             self._events.note(f"note: everything is converted again: {decision.everything}")
-        self.resumes = bool(decision.sealed)
-        if self.resumes:
+        self.done = sum(size for _, _, size, *_ in decision.sealed.values())
+        if self.done:
             self._events.resumed(len(decision.sealed))
 
     def _take_over(self, decision: Decision) -> None:
@@ -157,7 +397,7 @@ class Publisher:
             sync(path)
         self._working_folder.note({"paths": [*map(self._destination.listed_path, shards)]})
         self._begin_to_replace()
-        return [*map(self._destination.path, shards)], frozenset(self._decision.replaceable)
+        return [*map(self._destination.path, shards)], frozenset(self._decision.replaceable | self._decision.published)
 
     @property
     def journal(self) -> Sequence[str]:
@@ -176,14 +416,28 @@ class Publisher:
         _, _, size, records, crc, _ = entry
         part = shard.part(self.folder)
         there = self._sink.part_size(part)
-        if os.path.exists(part) and crc32c_of_file(part) != crc:  # it was damaged after the run was interrupted
-            there = -1
-        if there is None and not self._destination.by_total:
+        if os.path.exists(part):
+            there = self._left(part, crc)
+        elif there is None and not self._destination.by_total:
             there = self._sink.size(self._destination.path(shard))
         if there == size and records == shard.records:
             return ShardReport(size, records, crc)
         del self._decision.sealed[shard.place]
         return None
+
+    def _left(self, part: str, crc: int) -> int | None:
+        """The size of a part that an interrupted run left on this disk; None if it was damaged since.
+
+        Its index is made again, as the journal has no checksum of it.
+        """
+        if crc32c_of_file(part) != crc:
+            return None
+        if self._destination.with_index:
+            from tar2tf_cli.conversion.tasks import write_index
+
+            write_index(part, self._destination.plan.conversion)
+            sync(f"{part}.idx")
+        return os.stat(part).st_size
 
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Record that a shard is whole, and publish it once all shards before it have been published."""
@@ -219,9 +473,11 @@ class Publisher:
             for lane in self._entries:
                 self._publish(lane)
             shards = [destination.prefix + entry.path for entry in manifest.shards]
-            self._remove_stale({os.path.normpath(path) for path in (*documents, *shards)})
+            written = {os.path.normpath(path) for path in (*documents, *shards)}
+            self._remove_stale(written)
             self._sink.flush({os.path.dirname(path) or "." for path in shards})
-            self._check_published(manifest.shards)
+            self._check_published()
+            self._check_left(written)
             for path, data in documents.items():
                 self._write(path, [data])
             self._sink.check_reserved()
@@ -230,19 +486,35 @@ class Publisher:
             self._working_folder.remove()
         return [*manifest.shards]
 
-    def _check_published(self, entries: Sequence[ShardEntry]) -> None:
-        """Check that nobody removed or cut a published shard; one in a bucket was looked at when it arrived there.
+    def _check_published(self) -> None:
+        """Check that nobody removed, cut or replaced a published shard, which the next run then makes again.
 
         Raises:
-            SinkError: when one is gone, or has another size.
+            SinkError: when somebody did.
         """
-        for entry in entries if self._sink.renames else ():
-            path = self._destination.prefix + entry.path
-            size = self._sink.size(path)
-            if size != entry.bytes:
-                there = "is gone" if size is None else f"has {size:,} bytes, not the {entry.bytes:,} that were written"
-                hint = "another program changed it during the conversion; run the same command again"
-                raise SinkError(there, shard=self._sink.locate(path), hint=hint)
+        shards = {
+            self._path(shard): (shard, report)
+            for lane, reports in self._entries.items()
+            for shard, report in ((Shard(lane, number), report) for number, report in reports.items())
+        }
+        changed = [*self._sink.changed({path: (report.size, report.crc) for path, (_, report) in shards.items()})]
+        for path, _ in changed:
+            shard, report = shards[path]
+            listed = path.removeprefix(self._destination.prefix)
+            self._working_folder.note([*shard.place, CHANGED, report.records, report.crc, listed])
+        for path, wrong in changed:
+            hint = "another program changed it during the conversion; run the same command again"
+            raise SinkError(wrong, shard=self._sink.locate(path), hint=hint)
+
+    def _check_left(self, written: set[str]) -> None:
+        """Check that this conversion made all that was there when it found nothing but its claim.
+
+        Raises:
+            OutputExistsError: when there is more.
+        """
+        for path in sorted(self._decision.published):
+            if path not in written and path.removesuffix(".idx") not in written:
+                raise not_listed(self._sink.locate(path))
 
     def _publish_sizes(self, manifest: Manifest) -> None:
         """Publish the sizes of all records, or remove those of an earlier conversion."""
@@ -285,7 +557,9 @@ class Publisher:
             return  # published by the run that was interrupted
         suffixes = (".idx", "") if self._destination.with_index else ("",)
         for final in (path + suffix for suffix in suffixes):
-            if os.path.normpath(final) not in self._decision.replaceable and self._sink.exists(final, now=True):
+            name = os.path.normpath(final)
+            is_known = name in self._decision.replaceable or name in self._decision.published
+            if not is_known and self._sink.exists(final, now=True):
                 where = self._sink.locate(final)
                 raise OutputExistsError("another program wrote it during the conversion", shard=where, replaceable=True)
         self._begin_to_replace()

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.conversion.existing import NO_MANIFEST, destination
 from tar2tf_cli.conversion.manifest import Manifest
-from tar2tf_cli.conversion.plan import Plan, make_plan
-from tar2tf_cli.conversion.publish import Publisher
+from tar2tf_cli.conversion.plan import Plan, joined_to, make_plan
+from tar2tf_cli.conversion.publish import Publisher, Summary, Tally
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool import Part, SpoolIndex
-from tar2tf_cli.conversion.tally import Summary, Tally
-from tar2tf_cli.conversion.tasks import Worker
+from tar2tf_cli.conversion.tasks import FindTexts, Texts, Worker
+from tar2tf_cli.conversion.working_folder import entry_of, line_of
 from tar2tf_cli.elsewhere import beside, place_of
 from tar2tf_cli.engines import Place
 from tar2tf_cli.engines.base import Engine, InOrder, MadeShard, RecordMaker, run_tasks
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
-from tar2tf_cli.ops.rules import workers as number_of
+from tar2tf_cli.features.described import notes_on_shapes
+from tar2tf_cli.features.labels import AUTO, LabelMap
+from tar2tf_cli.formats.files import write_whole
+from tar2tf_cli.formats.tar import END
+from tar2tf_cli.ops.base import workers as number_of
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.spec.output_path import STDOUT
+from tar2tf_cli.spec.templates import STDOUT
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.targets import Target
+
+
+_LABELS_FILE: Final = "labels"
+"""The file in the working folder that has the texts of labels, which a run that continues need not find again."""
 
 
 def convert(
@@ -50,69 +61,116 @@ def convert(
     Args:
         conversion: what to convert, and how.
         workers: number of worker processes, or of tasks at once; defaults to the number of CPUs.
-        overwrite: replace files that this conversion did not write.
-        update: bring the output of an earlier run up to date, of which inputs were added, removed or changed since:
-            shards none of whose inputs changed are kept.
+        overwrite: overwrite existing output.
+        update: convert only what changed since the last run, and keep shards whose inputs have not changed.
         remove_many: whether an update may remove more than half of the inputs.
-        apart: leave a manifest of that name alone if it lists only other files, and write one with a name of its own.
+        apart: choose another name for the manifest if its usual one is taken by a manifest of other files, such as
+            that of `train.record` for `train-<>.record`; by default, the output is then refused.
         endpoint: URL of the store that holds the bucket; also used for the output if it is in the same kind of store.
         events: notified of progress.
-        source: where the inputs are; defaults to the conversion's bucket.
-        target: where shards go, without a manifest; defaults to the output path, with a manifest.
-        engine: where the work is done: `local`, or `ray` for a Ray cluster.
-        address: address of the Ray cluster; defaults to RAY_ADDRESS, then to the one that this machine is a node of.
+        source: an object that lists and opens the inputs, a `tar2tf_cli.stores.Source`; by default, that of the
+            conversion's bucket.
+        target: an object that receives the finished shards, a `tar2tf_cli.conversion.targets.Target`; by default, they
+            go to the output path, with a manifest beside them.
+        engine: where to convert: `local`, or `ray` for a Ray cluster.
+        address: address of the Ray cluster; defaults to RAY_ADDRESS, then to the cluster of this machine.
 
     Returns:
         What was written, as recorded in the manifest beside the shards.
 
     Raises:
         Tar2tfError: when anything fails; the same call then continues where this one stopped.
+
+    >>> convert(Conversion("shards", "all/x-<>.record", types="cls=int64"), workers=1).records
+    24
     """
     workers = number_of(workers)
     if update and (target or conversion.output.is_stream):
         raise UsageError(NO_MANIFEST)
     events = events or Events()
     if engine != "local" and (conversion.remote_exec or conversion.etl):
-        raise UsageError(
-            f"--engine {engine} and --remote-exec each have other machines make the records: use one of them"
-        )
+        raise UsageError(f"--engine {engine} and --remote-exec cannot be combined: use one of them")
     place = place_of(engine, address)
     plan = make_plan(conversion, endpoint=endpoint, source=source)
-    for note in (note for op in conversion.ops for note in op.notes):
-        events.note(note)
     if place.shared and not plan.source.abilities().repeatable:
         raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
     target = target or _target(
         plan, events, endpoint=endpoint, overwrite=overwrite, update=update, remove_many=remove_many, apart=apart
     )
-    with closing(place):
+    with closing(place), plan.joined():
         if not place.shared:
             place = beside(plan.work, plan.source, plan.inputs, events) or place
-        return _run(plan, target, place, workers, events)
+        return _run(plan, target, place, workers, events, endpoint)
 
 
-def _run(plan: Plan, target: Target, place: Place, workers: int | None, events: Events) -> Summary:
+def _run(
+    plan: Plan, target: Target, place: Place, workers: int | None, events: Events, endpoint: str | None
+) -> Summary:
     manifest = plan.manifest()
     with target:
         if target.up_to_date:
             return _finished_before(target.up_to_date, target.manifest)
+        for joined in plan.source.joined:
+            joined.prepare()
         cpus = workers or place.cpus
         readers = plan.readers(cpus)
         writers = int(readers > 1 and plan.source.abilities().remote)  # so that no reader has to wait for a shard
         inputs = [path for path in plan.source.paths([plan.inputs[0], plan.inputs[-1]]) if not is_remote(path)]
-        engine = place.engine(readers + writers, carries=target.reads_shards, inputs=inputs)
+        engine = partial(place.engine, carries=target.reads_shards, inputs=inputs)
+        plan = _with_labels(plan, _worker(plan, target, place, None, cpus), partial(engine, readers), events)
+        manifest.labels.update(plan.label_maps)
         tally = Tally(plan, events)
         with place.maker() as maker:
             if maker and _one_shard_each(plan.conversion) and target.store and maker.makes_shards_in(target.store):
-                _make_shards(plan, maker, engine, target, tally, events)
+                _make_shards(plan, maker, engine(readers + writers), target, tally, events)
             else:
                 worker = _worker(plan, target, place, maker, cpus)
                 with closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
-                    run_tasks(schedule, engine, worker)
+                    run_tasks(schedule, engine(readers + writers), worker)
+        for joined, now in zip(plan.source.joined, joined_to(plan.conversion, endpoint), strict=True):
+            joined.check(now)
         tally.fill_in(manifest)
         tally.summary.shards = target.finish(manifest, plan.documents(tally.described))
-        tally.summary.manifest = target.manifest
+        tally.summary.manifest, tally.summary.labels = target.manifest, plan.labels
     return tally.summary
+
+
+def _with_labels(plan: Plan, worker: Worker, engine: Callable[[], Engine], events: Events) -> Plan:
+    """Return a plan in which every feature with labels has a label map; for `auto`, all inputs are read.
+
+    Args:
+        plan: the plan.
+        worker: the context of its tasks.
+        engine: makes the engine that reads the inputs.
+        events: notified of progress.
+    """
+    names = [name for name, labels in plan.conversion.labels.items() if labels == AUTO]
+    if not names:
+        return plan
+    path = os.path.join(worker.folder, _LABELS_FILE)
+    texts = _left(path)
+    if texts is None:
+        texts_of: Texts = {name: set() for name in names}
+
+        def take(number: int, some: Texts) -> None:
+            for name in names:
+                texts_of[name] |= some[name]
+
+        tasks = [FindTexts(number) for number in range(len(plan.inputs))]
+        where = [plan.source.locate(item.name) for item in plan.inputs]
+        events.planned(len(tasks), plan.size)
+        run_tasks(InOrder(tasks, where, take, events.progress), engine(), worker)
+        texts = {name: sorted(some) for name, some in texts_of.items()}
+        write_whole(path, [line_of(texts)], lasting=False)
+    return plan._replace(labels={name: LabelMap.of(some) for name, some in texts.items()})
+
+
+def _left(path: str) -> Mapping[str, list[str]] | None:
+    """What an interrupted run found; None if there is nothing, or it is damaged."""
+    with suppress(FileNotFoundError, ValueError), open(path, "rb") as file:
+        texts: Mapping[str, list[str]] = entry_of(file.read())
+        return texts
+    return None
 
 
 def _worker(plan: Plan, target: Target, place: Place, maker: RecordMaker | None, cpus: int) -> Worker:
@@ -162,8 +220,8 @@ def _target(plan: Plan, events: Events, **options: Any) -> Target:
     if conversion.output.is_stream:
         from tar2tf_cli.conversion.targets import DeviceTarget, StreamTarget
 
-        path = conversion.output.path
-        return StreamTarget() if path == STDOUT else DeviceTarget(path)
+        path, end = conversion.output.path, END if conversion.output.is_tar else b""
+        return StreamTarget(end=end) if path == STDOUT else DeviceTarget(path, end)
     return Publisher(destination(plan, **options), events)
 
 
@@ -178,7 +236,10 @@ def _finished_before(manifest: Manifest, path: str | None) -> Summary:
         sum(shard.bytes for shard in shards),
         skipped=Counter(manifest.skipped["members"]),
         skipped_samples=manifest.skipped["samples"],
+        asked=Counter(manifest.skipped.get("asked", {})),
+        keys_missing=manifest.skipped.get("keys_missing", []),
         lost=manifest.skipped.get("lost", []),
         features=manifest.features,
         up_to_date=True,
+        shapes=notes_on_shapes(manifest.features, manifest.spec),
     )

@@ -13,11 +13,19 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.conversion.plan import Plan
-from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, ShardReport
-from tar2tf_cli.conversion.shuffling import sorted_tables
+from tar2tf_cli.conversion.publish import Tally
+from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, ShardReport, sorted_tables
 from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex
-from tar2tf_cli.conversion.tally import Tally
-from tar2tf_cli.conversion.tasks import Filling, Group, ReadInputs, Worker, WriteShard, groups_in, load_group
+from tar2tf_cli.conversion.tasks import (
+    Filling,
+    Group,
+    ReadInputs,
+    Worker,
+    WriteShard,
+    groups_in,
+    load_group,
+    saved_inputs,
+)
 from tar2tf_cli.engines.base import Outcome, Schedule, Task
 from tar2tf_cli.errors import SourceError, Tar2tfError
 from tar2tf_cli.events import Events
@@ -43,6 +51,9 @@ class InputQueue:
         readers: how many tasks may read inputs at once.
         due: numbers of the inputs that have to be read, in ascending order.
         all_at_once: whether all are needed before the first shard, so that none is too far ahead.
+
+    Attributes:
+        left: numbers of the groups that an interrupted run read.
     """
 
     def __init__(self, plan: Plan, worker: Worker, readers: int, due: Sequence[int], *, all_at_once: bool) -> None:
@@ -55,7 +66,7 @@ class InputQueue:
         self._position = 0  # of the next one
         self._asked: list[int] = []  # others, in ascending order
         self._ahead = 0  # inputs that are being read, or wait for those before them
-        self._left = groups_in(worker.folder)  # by an interrupted run
+        self.left = groups_in(worker.folder)
         self._urgent = -1  # the input that all else waits for; read even if it is far ahead
 
     def next(self) -> tuple[int, ...]:
@@ -94,7 +105,7 @@ class InputQueue:
 
     def _left_group(self, first: int) -> tuple[int, ...]:
         """The next inputs if an interrupted run read them as a group; otherwise none."""
-        group = load_group(self._worker.path(first, "index")) if first in self._left else None
+        group = load_group(self._worker.path(first, "index")) if first in self.left else None
         numbers = group.numbers if group else ()
         return self._taken(numbers) if tuple(islice(self._waiting(), len(numbers))) == numbers else ()
 
@@ -108,9 +119,9 @@ class InputQueue:
         numbers: list[int] = []
         size = 0
         for number in islice(self._waiting(), min(room, max(1, min(most, fair)))):
-            found = self._inputs[number].size
-            size += _GROUP_BYTES if found is None else found
-            if numbers and (size > _GROUP_BYTES or number in self._left):
+            stored = self._inputs[number].size
+            size += _GROUP_BYTES if stored is None else stored
+            if numbers and (size > _GROUP_BYTES or number in self.left):
                 break
             numbers.append(number)
         return self._taken(tuple(numbers))
@@ -143,12 +154,18 @@ class ConversionSchedule(Schedule):
         self._events = events
         self._earlier = earlier = target.earlier
         self._size = None if earlier else plan.size  # how many bytes will be read, if that is known
-        tables = partial(sorted_tables, path=lambda number: worker.path(number, "table"), first=len(plan.inputs))
+        tables = partial(
+            sorted_tables,
+            path=lambda number: worker.path(number, "table"),
+            first=len(plan.inputs),
+            keyed=plan.conversion.output.is_tar,
+        )
         tracked = earlier is not None
         self._planner = planner = ShardPlanner(plan.work, plan.stems, plan.records, tracked=tracked, tables=tables)
         worker.stores_indexes = planner.holds_all
         self._load = lru_cache(maxsize=1)(self._load_stored)
         due = earlier.changed if earlier else range(len(plan.inputs))
+        self._begun = 0  # how many bytes an interrupted run read
         self._queue = InputQueue(plan, worker, readers, due, all_at_once=planner.holds_all)
         self._reading = 0
         self._frontier = 0  # the first input whose records have not been divided among shards
@@ -159,14 +176,16 @@ class ConversionSchedule(Schedule):
         self._users: Counter[int] = Counter()  # how many inputs to come and unwritten shards need a group's spool
         self._flusher: Flusher[tuple[Shard, ShardReport] | None] = Flusher()
         self._filling: Filling | None = None
-        self._may_fill = worker.fills and not (target.resumes or target.earlier)
+        self._may_fill = worker.fills and not (target.done or target.earlier)
         self._parts: dict[int, Part] = {}  # of an update: inputs that were read, for shards that are not complete
         self._waiting: dict[int, list[tuple[Shard, set[int]]]] = {}  # shards by each of the inputs that must be read
         self._needed: Counter[int] = Counter()  # how many of those shards hold records of an input
 
     def begin(self) -> None:
         """Report how much there is to do, and flush what is needed to continue, while inputs are read."""
-        self._events.planned(len(self._plan.inputs), self._size)
+        if self._size:
+            self._begun = min(self._read_before(), self._size)
+        self._events.planned(len(self._plan.inputs), self._size, self._begun)
         if self._target.journal:
             self._flusher.submit(self._target.journal, None)
         self._advance()
@@ -221,7 +240,18 @@ class ConversionSchedule(Schedule):
 
     def progress(self, size: int) -> None:
         """Report how many bytes have been read; inputs that are read twice count once."""
+        size += self._begun
         self._events.progress(size if self._size is None else min(size, self._size))
+
+    def _read_before(self) -> int:
+        """About how many bytes an interrupted run read: all of what it spooled, and what it copied into whole shards.
+
+        What is copied straight from a tar has about the size of the shard; so has what was spooled, or it is less.
+        """
+        groups = [*filter(None, (saved_inputs(self._worker.path(number, "index")) for number in self._queue.left))]
+        inputs = self._plan.inputs
+        spooled = sum(inputs[number].size or 0 for numbers, is_spooled in groups if is_spooled for number in numbers)
+        return spooled if all(is_spooled for _, is_spooled in groups) else max(spooled, self._target.done)
 
     def name(self, task: Task) -> str | None:
         """The shard that a task reads or writes."""
@@ -254,6 +284,10 @@ class ConversionSchedule(Schedule):
         while not self._finished:
             if (number := self._frontier) == len(self._plan.inputs) or self._planner.full:
                 self._enqueue([*self._planner.finish()])
+                for tar in self._planner.tars:
+                    self._check_keys(tar)
+                if self._planner.seen and self._planner.seen.duplicates:
+                    self._tally.summary.asked["--drop-duplicates"] = self._planner.seen.duplicates
                 self._finished = True
                 return
             if number in self._errors:
@@ -309,6 +343,7 @@ class ConversionSchedule(Schedule):
     def _enqueue(self, shards: Sequence[Shard]) -> None:
         """Queue shards to be written, except those that are there already."""
         for shard in shards:  # all of them first, or a spool that a later shard needs could be removed
+            self._check_keys(shard)
             if self._earlier:
                 self._compare(shard, self._earlier)
             self._users.update(shard.groups)
@@ -324,6 +359,15 @@ class ConversionSchedule(Schedule):
             self._forget()
         self._tally.foresee(self._planner.open_shards)
 
+    def _check_keys(self, shard: Shard) -> None:
+        """Refuse a tar that would hold two samples of the same key, which readers would take for one."""
+        if same := shard.same_key():
+            conversion, names = self._plan.conversion, {self._plan.inputs[number].name for number in same}
+            of = "" if conversion.shuffle else f", one of {' and one of '.join(sorted(names))}"
+            hint = "change their keys with --op func:FILE.py:NAME, or write one tar per input with <input> in the path"
+            path = conversion.output.template.path(shard.number, split=shard.lane, stem=shard.lane)
+            raise SourceError(f"two samples with the same key would be in this tar{of}", shard=path, hint=hint)
+
     def _compare(self, shard: Shard, earlier: Earlier) -> None:
         """Find out whether a shard is kept, and otherwise where its records are, as far as they have been read."""
         shard.kept, shard.pieces = earlier.kept(shard), []
@@ -331,11 +375,11 @@ class ConversionSchedule(Schedule):
             shard.fill(self._parts)
 
     def _not_read(self, shard: Shard) -> set[int]:
-        """The inputs of a shard of which only the sizes are known."""
+        """The inputs of a shard that were not read, as their sizes are known."""
         return {origin.source for origin in shard.origins} - self._parts.keys()
 
     def _wait_for(self, shard: Shard, missing: set[int]) -> None:
-        """Have inputs of which only the sizes are known read before a shard is written."""
+        """Have these inputs read before a shard is written."""
         self._needed.update({origin.source for origin in shard.origins})
         for number in sorted(missing):
             if number not in self._waiting:

@@ -9,17 +9,116 @@ a shard of its own.
 from __future__ import annotations
 
 import os
+from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from itertools import chain, count, groupby
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from tar2tf_cli.conversion.spool import Part, SpoolIndex
+from tar2tf_cli.conversion import packing
+from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex
+from tar2tf_cli.errors import write_errors
+from tar2tf_cli.formats.files import write_whole
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tar2tf_cli.spec.conversion import Conversion
+
+
+SORTED_AT_ONCE: Final = 1 << 16
+"""How many records are sorted at once, in 5 MB of memory, or 6 with the hashes of their keys."""
+
+MOST_FILES: Final = 128
+_CELL: Final = 8  # bytes
+
+
+def sorted_tables(
+    parts: Iterable[Part], most: int | None, path: Callable[[int], str], first: int, *, keyed: bool = False
+) -> Iterator[tuple[int, Part]]:
+    """The number of the lane and the rows of each table; records with equal order numbers keep the input order.
+
+    Args:
+        parts: all records; each is a unit of its own.
+        most: how many records to keep, the first ones in the new order; None for all.
+        path: returns the path of a table by its number; tables are numbered like groups of inputs.
+        first: the number of the first table.
+        keyed: whether the hashes of keys are kept, as shards are tars.
+    """
+    import numpy as np
+
+    numbers, columns = count(first), [1, 2, 3, 5] if keyed else [1, 2, 3]
+    for rows in _sorted(list(parts), os.path.dirname(path(first)), keyed=keyed):
+        rows = rows[:most]
+        most = None if most is None else most - len(rows)
+        for lane in np.unique(rows[:, 4]):
+            number, table = next(numbers), rows[np.ix_(rows[:, 4] == lane, columns)]
+            write_whole(path(number), [np.ascontiguousarray(table.T).tobytes()], lasting=False)
+            yield int(lane), Part(number, StoredIndex(partial(_table_index, path(number), len(columns))), 0, len(table))
+
+
+def _table_index(path: str, width: int) -> SpoolIndex:
+    """A table of so many columns as the index of records that follow each other."""
+    _, _, sizes, *keys = rows_of(path, 0, os.path.getsize(path) // (width * _CELL), width)
+    index = SpoolIndex(sizes)
+    for column in keys:
+        index.keys = column
+    return index
+
+
+def rows_of(path: str, first: int, count: int, width: int = 3) -> list[array[int]]:
+    """Some rows of a table: the group, the offset in its spool and the size of each record; of tars, the key's hash."""
+    columns = [array("Q") for _ in range(width)]
+    with open(path, "rb") as file:
+        height = os.fstat(file.fileno()).st_size // len(columns)
+        for place, column in enumerate(columns):
+            file.seek(place * height + first * _CELL)
+            column.frombytes(file.read(count * _CELL))
+    return columns
+
+
+def _sorted(parts: list[Part], folder: str, *, keyed: bool) -> Iterator[NDArray[Any]]:
+    """All records in order: order number, group, offset in its spool, size, number of the lane; and hash of the key."""
+    from tempfile import TemporaryFile
+
+    import numpy as np
+
+    buckets = min(1 + sum(part.stop - part.first for part in parts) // SORTED_AT_ONCE, MOST_FILES)
+    bounds = np.array([(2**64 * place) // buckets for place in range(1, buckets)], np.uint64)
+    with ExitStack() as stack:
+        with write_errors(folder):
+            files = [stack.enter_context(TemporaryFile(dir=folder)) for _ in range(buckets)]
+            for rows in (rows for part in parts for rows in _rows(part, keyed=keyed)):
+                bucket = np.searchsorted(bounds, rows[:, 0], side="right").astype(np.uint8)
+                rows = rows[np.argsort(bucket, kind="stable")]
+                ends = np.cumsum(np.bincount(bucket, minlength=buckets))
+                for file, some in zip(files, np.split(rows, ends), strict=False):
+                    file.write(some.tobytes())
+        for file in files:
+            file.seek(0)
+            rows = np.frombuffer(file.read(), np.uint64).reshape(-1, 6 if keyed else 5)
+            yield rows[np.argsort(rows[:, 0], kind="stable")]
+
+
+def _rows(part: Part, *, keyed: bool) -> Iterator[NDArray[Any]]:
+    import numpy as np
+
+    index = part.spool.loaded()
+    stored = (index.order, index.sizes, index.lanes, index.keys)
+    order, sizes, lanes, keys = (np.frombuffer(column, np.uint64) for column in stored)
+    end = int(sizes[: part.first].sum())
+    for first in range(part.first, part.stop, SORTED_AT_ONCE):
+        here = slice(first, min(first + SORTED_AT_ONCE, part.stop))
+        ends = end + np.cumsum(sizes[here], dtype=np.uint64)
+        end = int(ends[-1])
+        group, lane = np.full_like(ends, part.group), lanes[here] if lanes.size else np.zeros_like(ends)
+        columns = [order[here], group, ends - sizes[here], sizes[here], lane]
+        yield np.column_stack([*columns, keys[here]] if keyed else columns)
 
 
 class Piece(NamedTuple):
@@ -55,6 +154,9 @@ class Shard:
     """A shard to be written: its lane, its number in the lane (from 0), and its pieces in order.
 
     Attributes:
+        size: size on disk in bytes.
+        around: how much of that belongs to no unit.
+        keys: of a tar, the number of each input it holds samples of, and the hashes of their keys.
         origins: what it holds, by input; empty if this is not tracked.
         kept: the report of the earlier conversion's shard if that is kept, which has no pieces here; otherwise None.
     """
@@ -64,6 +166,8 @@ class Shard:
     pieces: list[Piece] = field(default_factory=list)
     size: int = 0
     records: int = 0
+    around: int = 0
+    keys: list[tuple[int, array[int]]] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     kept: ShardReport | None = None
 
@@ -102,10 +206,25 @@ class Shard:
 
     def fill(self, parts: Mapping[int, Part]) -> None:
         """Find the units of the records that it holds, in inputs that have been read."""
-        self.pieces, self.size, self.records = [], 0, 0
+        self.pieces, self.size, self.records = [], self.around, 0
         for origin in self.origins:
             part = parts[origin.source]
             self.add(part, *part.spool.units(part.first, origin.first, origin.records))
+
+    def same_key(self) -> tuple[int, int] | None:
+        """The numbers of two inputs whose samples have the same key, which may be one input; None if there are none.
+
+        The hashes are forgotten.
+        """
+        runs, self.keys = self.keys, []
+        if not _repeats(array("Q", chain.from_iterable(keys for _, keys in runs))):
+            return None
+        owners: dict[int, int] = {}
+        for source, key in ((source, key) for source, keys in runs for key in keys):
+            if key in owners:
+                return owners[key], source
+            owners[key] = source
+        return None
 
     def came_from(self, origin: Origin) -> None:
         """Add records to the origins."""
@@ -134,12 +253,68 @@ class Units(NamedTuple):
     length: int
 
 
+Buffer: TypeAlias = "array[int] | NDArray[Any]"
+"""Unsigned 64-bit integers."""
+
+_Range: TypeAlias = tuple[int, int]
+"""The first unit and the exclusive end of consecutive units."""
+
+
+class FirstSeen:
+    """Knows samples by their digests, to find the first of each; 16 bytes of memory for each of these.
+
+    Attributes:
+        duplicates: how many samples were not the first.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[NDArray[Any]] = []  # sorted digests; each array is at least twice as long as the next
+        self.duplicates = 0
+
+    def among(self, high: Buffer, low: Buffer) -> NDArray[np.bool_]:
+        """Whether each of the next units, given by the columns of their index, is of a sample with a new digest."""
+        import numpy as np
+
+        halves = np.column_stack([np.frombuffer(column, np.uint64) for column in (high, low)])
+        begins = np.flatnonzero(halves.any(axis=1))  # the first unit of each sample
+        digests, first = np.unique(np.ascontiguousarray(halves[begins]).view("S16").ravel(), return_index=True)
+        new = np.ones(len(digests), np.bool_)
+        for seen in self._seen:
+            place = np.minimum(np.searchsorted(seen, digests), len(seen) - 1)
+            new &= seen[place] != digests
+        self.duplicates += len(begins) - int(new.sum())
+        self._add(digests[new])
+        is_first = np.zeros(len(begins), np.bool_)
+        is_first[first[new]] = True
+        return np.repeat(is_first, np.diff(begins, append=len(halves)))
+
+    def _add(self, digests: NDArray[Any]) -> None:
+        import numpy as np
+
+        if len(digests):
+            self._seen.append(digests)
+        while len(self._seen) > 1 and len(self._seen[-2]) < 2 * len(self._seen[-1]):
+            self._seen[-2:] = [np.sort(np.concatenate(self._seen[-2:]))]
+
+    def ranges(self, part: Part) -> list[_Range]:
+        """The first unit and exclusive end of each run of an input's units that are of first samples."""
+        import numpy as np
+
+        index = part.spool.loaded()
+        if part.first == part.stop:
+            return []
+        mask = self.among(index.high[part.first : part.stop], index.low[part.first : part.stop])
+        edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)) + part.first
+        return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
+
+
 class ShardPlanner:
     """Takes the indexes of inputs in input order and yields shards as they fill up.
 
     Args:
         conversion: gives the limits, split, shuffle and number of shards.
-        stems: the inputs' stems, for a path with `<input>`.
+        stems: the lane of each input: its stem for a path with `<input>`, its split if inputs belong to splits, or an
+            empty text.
         records: total number of records in all inputs, if that is certain; otherwise `--num-shards` needs all
             indexes before the first shard can be planned.
         tracked: whether each shard's origins are noted.
@@ -148,6 +323,7 @@ class ShardPlanner:
     Attributes:
         full: whether `--limit` is reached, so that further inputs add nothing.
         totals: number of shards per lane so far.
+        seen: the samples so far, if duplicates are skipped.
     """
 
     def __init__(
@@ -162,6 +338,7 @@ class ShardPlanner:
         assert tables or not conversion.shuffle
         output = conversion.output
         self._max_bytes = output.limit
+        self._around = packing.around(output)
         self._max_records = output.records_per_shard
         self._num_shards = output.num_shards
         self._tables = tables if conversion.shuffle else None
@@ -169,9 +346,12 @@ class ShardPlanner:
         self._lanes = list(conversion.split) or [""]
         self._split = bool(conversion.split)
         self._stems = stems
-        self._by_stem = "input" in output.template.fields
-        self._by_input = self._by_stem or output.is_stream
-        self._held: list[tuple[int, Part]] = []
+        by_input = "input" in output.template.fields
+        self._by_stem = by_input or conversion.inputs_have_splits
+        self._by_input = by_input or output.is_stream
+        self._stream = Shard("", 0) if output.is_stream else None  # has the keys of all shards, which are one tar
+        self._held: list[tuple[int, Part, list[_Range]]] = []
+        self.seen = FirstSeen() if conversion.drop_duplicates is not None else None
         self._quotas: dict[str, list[int]] = {}
         if records is not None and self._num_shards and not (conversion.shuffle or self._by_stem):
             self._quotas = {"": _shares(records, self._num_shards)}
@@ -199,12 +379,18 @@ class ShardPlanner:
         """Numbers of the groups with units in incomplete shards."""
         return {piece.group for shard in self.open_shards for piece in shard.pieces}
 
+    @property
+    def tars(self) -> Iterable[Shard]:
+        """The tar whose parts all shards are, if they go to one stream."""
+        return (self._stream,) if self._stream else ()
+
     def add(self, source: int, part: Part) -> Iterator[Shard]:
         """Divide the units of an input, given by its number, among shards; yields each shard that is completed."""
+        ranges = [(part.first, part.stop)] if self.seen is None else self.seen.ranges(part)
         if self.holds_all:
-            self._held.append((source, part))
+            self._held.append((source, part, ranges))
             return
-        for units in _limited(self._runs(source, part), self._remaining):
+        for units in _limited(self._runs(source, part, ranges), self._remaining):
             if self._remaining is not None:
                 self._remaining -= units.length
             yield from self._fill(units)
@@ -226,19 +412,20 @@ class ShardPlanner:
 
     def _shuffled(self) -> Iterator[Units]:
         assert self._tables
-        for lane, part in self._tables((part for _, part in self._held), self._remaining):
+        parts = (part._replace(first=first, stop=stop) for _, part, ranges in self._held for first, stop in ranges)
+        for lane, part in self._tables(parts, self._remaining):
             yield Units(self._lanes[lane], 0, part, 0, part.stop)
 
-    def _runs(self, source: int, part: Part) -> Iterator[Units]:
-        """An input's units, as runs of consecutive units that go into the same lane."""
-        first, stop = part.first, part.stop
-        if not self._split:
-            yield Units(self._stems[source] if self._by_stem else "", source, part, first, stop - first)
-            return
-        for number, units in groupby(part.spool.loaded().lanes[first:stop]):
-            count = sum(1 for _ in units)
-            yield Units(self._lanes[number], source, part, first, count)
-            first += count
+    def _runs(self, source: int, part: Part, ranges: Iterable[_Range]) -> Iterator[Units]:
+        """Ranges of an input's units, as runs of consecutive units that go into the same lane."""
+        for first, stop in ranges:
+            if not self._split:
+                yield Units(self._stems[source] if self._by_stem else "", source, part, first, stop - first)
+                continue
+            for number, units in groupby(part.spool.loaded().lanes[first:stop]):
+                count = sum(1 for _ in units)
+                yield Units(self._lanes[number], source, part, first, count)
+                first += count
 
     def _fill(self, units: Units) -> Iterator[Shard]:
         """Add units to the shards of their lane; yields each shard that is full."""
@@ -252,6 +439,8 @@ class ShardPlanner:
                 continue
             stop = max(stop, unit + 1)
             records = shard.add(part, unit, stop)
+            if part.spool.keys:
+                (self._stream or shard).keys.append((source, part.spool.keys_of(unit, stop)))
             if self._tracked:
                 shard.came_from(Origin(source, part.spool.count(part.first, unit), records))
             unit = stop
@@ -259,7 +448,7 @@ class ShardPlanner:
     def _opened(self, lane: str) -> Shard:
         """The incomplete shard of a lane, perhaps a new one."""
         if lane not in self._open:
-            self._open[lane] = Shard(lane, self.totals.get(lane, 0))
+            self._open[lane] = Shard(lane, self.totals.get(lane, 0), size=self._around, around=self._around)
         return self._open[lane]
 
     def _room(self, shard: Shard, index: SpoolIndex, unit: int) -> int:
@@ -280,6 +469,16 @@ class ShardPlanner:
     def _close(self) -> Iterator[Shard]:
         for lane in list(self._open):
             yield self._closed(lane)
+
+
+def _repeats(keys: array[int]) -> bool:
+    """Whether a number is there twice."""
+    if len(keys) <= SORTED_AT_ONCE:
+        return len({*keys}) < len(keys)
+    import numpy as np  # a set would take eight times the memory
+
+    ordered = np.sort(np.frombuffer(keys, np.uint64))
+    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 def _limited(runs: Iterable[Units], most: int | None) -> Iterator[Units]:

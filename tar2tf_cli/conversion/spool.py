@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import zlib
+import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import reduce
 from itertools import accumulate
 from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
+from tar2tf_cli.conversion import packing
+from tar2tf_cli.conversion.packing import Chunk
 from tar2tf_cli.conversion.working_folder import entry_of, line_of
-from tar2tf_cli.formats.checksums import blake2b, crc32c
+from tar2tf_cli.flow.choosing import digest_in
+from tar2tf_cli.formats.checksums import crc32c, hash64, key_hash
 from tar2tf_cli.formats.files import RecordFile
-from tar2tf_cli.samples.grouping import Batch
+from tar2tf_cli.samples.grouping import RecordBatch
 from tar2tf_cli.spec.conversion import Conversion
 
-COLUMNS: Final = ("sizes", "records", "lanes", "order", "offsets")
+COLUMNS: Final = ("sizes", "records", "lanes", "order", "offsets", "keys", "high", "low")
 
 Lengths: TypeAlias = list[int]
 
@@ -30,6 +33,10 @@ class SpoolIndex:
         lanes: number of the split that each unit belongs to; empty without `--split`.
         order: sort key of each unit for shuffling; empty without `--shuffle`.
         offsets: byte offset of each sample in the input; empty if there is a spool.
+        keys: hash of the key of each record, if shards are tars, in which no two may have the same; otherwise empty.
+        high: first half of the digest by which duplicates of the unit's sample are known, and with
+        low: the second half: 0 and 0 if the unit is of the same sample as the one before it; empty without
+            `--drop-duplicates`.
     """
 
     __slots__ = (*COLUMNS, "_ends")
@@ -40,6 +47,9 @@ class SpoolIndex:
         self.lanes = array("Q")
         self.order = array("Q")
         self.offsets = array("Q")
+        self.keys = array("Q")
+        self.high = array("Q")
+        self.low = array("Q")
         self._ends = array("Q")
 
     def loaded(self) -> SpoolIndex:
@@ -62,6 +72,13 @@ class SpoolIndex:
     def start(self, unit: int) -> int:
         """Byte offset of a unit in the spool or, if there is none, in the tar."""
         return self.offsets[unit] if self.offsets else self.ends[unit]
+
+    def keys_of(self, first: int, stop: int) -> array[int]:
+        """The hashes of the keys of a range of units; `stop` is exclusive."""
+        if not self.keys:
+            return self.keys
+        start = self.count(0, first)
+        return self.keys[start : start + self.count(first, stop)]
 
     def units(self, first: int, record: int, records: int) -> tuple[int, int]:
         """The range of units that holds a number of records, beginning with one counted from the unit `first` on."""
@@ -120,11 +137,12 @@ class Part(NamedTuple):
 
 
 def packed(head: dict[str, Any], columns: Iterable[array[int]]) -> list[bytes]:
-    """A line of JSON and the columns behind it, all of it protected by CRCs."""
+    """A line of JSON and the columns behind it, little-endian; all of it is protected by CRCs."""
     columns = list(columns)
-    crc = reduce(lambda crc, column: crc32c(column.tobytes(), crc), columns, 0)
     kinds = [[column.typecode, len(column)] for column in columns]
-    return [line_of({**head, "columns": kinds, "crc": crc}), *(column.tobytes() for column in columns)]
+    data = [_little_endian(column).tobytes() for column in columns]
+    crc = reduce(lambda crc, column: crc32c(column, crc), data, 0)
+    return [line_of({**head, "columns": kinds, "crc": crc}), *data]
 
 
 def unpacked(file: BinaryIO) -> tuple[dict[str, Any], list[array[int]]]:
@@ -140,25 +158,18 @@ def unpacked(file: BinaryIO) -> tuple[dict[str, Any], list[array[int]]]:
         data = file.read(length * column.itemsize)
         crc = crc32c(data, crc)
         column.frombytes(data)
-        columns.append(column)
+        columns.append(_little_endian(column))
     if crc != head["crc"]:
         raise ValueError("the columns of an index are damaged")
     return head, columns
 
 
-_GZIP_LEVEL: Final = 6
-_GZIP_BLOCK: Final = 1 << 20
-
-
-def gzip_stream(chunks: Iterable[tuple[Iterable[bytes], int]]) -> Iterator[tuple[list[bytes], int]]:
-    """Compress chunks into one gzip member, always the same; takes and yields byte strings and their total size."""
-    compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)  # without a name and a timestamp
-    for parts, _ in chunks:
-        for part in parts:
-            if data := compressor.compress(part):
-                yield [data], len(data)
-    data = compressor.flush()
-    yield [data], len(data)
+def _little_endian(column: array[int]) -> array[int]:
+    """A column of this machine with the bytes of its numbers in the file's order, or the other way round."""
+    if sys.byteorder == "big":
+        column = array(column.typecode, column)
+        column.byteswap()
+    return column
 
 
 class Spool:
@@ -176,9 +187,11 @@ class Spool:
         self._index = index
         self._lanes = [int(end * 2**64) for end in accumulate(conversion.split.values())][:-1]
         self._has_lanes = bool(conversion.split)
+        self._has_digests = conversion.drop_duplicates is not None
+        self._last_key: str | None = None
         self._seed: bytes | None = None
         self._first = 0
-        self._block_size = _block_size(conversion)
+        self._block_size = packing.block_size(conversion)
         self._blocks: dict[int, _Block] = {}
 
     def begin(self, name: str) -> None:
@@ -186,25 +199,37 @@ class Spool:
         spec = self._conversion
         self._seed = f"{spec.seed}\0{name}\0".encode("utf-8", "surrogateescape") if spec.shuffle else None
         self._first = len(self._index.sizes)
+        self._last_key = None
 
-    def add(self, key: str, parts: Iterable[bytes], size: int) -> None:
-        """Append one framed record of `size` bytes."""
-        lane = bisect_right(self._lanes, _hash(key.encode("utf-8", "surrogateescape"))) if self._has_lanes else 0
+    def add(self, key: str, parts: Iterable[bytes], size: int, name: bytes | None = None) -> None:
+        """Append one record of `size` bytes.
+
+        Args:
+            key: that of the sample in the input.
+            parts: the record, as a shard holds it.
+            size: the length of the parts.
+            name: the key that the sample has in a tar; None in a record.
+        """
+        if self._has_digests:
+            self._note_digest(key)
+        keys = [] if name is None else [key_hash(name)]
+        lane = self._lane(key.encode("utf-8", "surrogateescape")) if self._has_lanes else 0
         if self._block_size is None:
             self._file.write(parts, size)
-            self._note(lane, size)
+            self._note(lane, size, keys)
             return
         if lane in self._blocks and self._blocks[lane].size + size > self._block_size:
             self._close_block(lane)  # so that only a single record can exceed the block size
         if not isinstance(parts, list):  # a large record, which is not held in memory
             if lane in self._blocks:
                 self._close_block(lane)
-            self._append_block(lane, [(parts, size)], 1)
+            self._append_block(lane, [(parts, size)], 1, keys)
             return
         block = self._blocks.setdefault(lane, _Block())
         block.parts += parts
         block.size += size
         block.records += 1
+        block.keys += keys
         if block.size >= self._block_size:
             self._close_block(lane)
 
@@ -222,41 +247,57 @@ class Spool:
     @property
     def takes_batches(self) -> bool:
         """Whether records may be added many at a time, as none is handled by itself."""
-        return not self._has_lanes and self._block_size is None
+        return self._block_size is None
 
-    def add_batch(self, batch: Batch) -> None:
+    def add_batch(self, batch: RecordBatch) -> None:
         """Append a batch of records."""
         index = self._index
         self._file.write([batch.data], len(batch.data))
         index.sizes.frombytes(batch.sizes)
+        index.keys.frombytes(batch.hashes)
+        index.high.extend(high for high, _ in batch.digests)
+        index.low.extend(low for _, low in batch.digests)
+        if self._has_lanes:
+            index.lanes.extend(map(self._lane, batch.keys))
         if self._seed is not None:
             numbers = range(len(index.order) - self._first, len(index.sizes) - self._first)
-            index.order.extend(_hash(self._seed + b"%d" % number) for number in numbers)
+            index.order.extend(hash64(self._seed + b"%d" % number) for number in numbers)
 
     def finish(self) -> None:
         """End an input: append the unfinished blocks."""
         for lane in list(self._blocks):
             self._close_block(lane)
 
+    def _lane(self, key: bytes) -> int:
+        """The number of the split of a sample."""
+        return bisect_right(self._lanes, hash64(key))
+
     def _close_block(self, lane: int) -> None:
         block = self._blocks.pop(lane)
-        self._append_block(lane, [([b"".join(block.parts)], block.size)], block.records)
+        self._append_block(lane, [([b"".join(block.parts)], block.size)], block.records, block.keys)
 
-    def _append_block(self, lane: int, records: Iterable[tuple[Iterable[bytes], int]], count: int) -> None:
+    def _append_block(self, lane: int, records: Iterable[Chunk], count: int, keys: list[int]) -> None:
         size = 0
-        for parts, length in gzip_stream(records):
+        for parts, length in packing.unit(records, self._conversion.output):
             self._file.write(parts, length)
             size += length
-        self._note(lane, size)
+        self._note(lane, size, keys)
         self._index.records.append(count)
 
-    def _note(self, lane: int, size: int) -> None:
+    def _note(self, lane: int, size: int, keys: list[int]) -> None:
         index = self._index
         index.sizes.append(size)
+        index.keys.extend(keys)
         if self._has_lanes:
             index.lanes.append(lane)
         if self._seed is not None:
-            index.order.append(_hash(self._seed + b"%d" % (len(index.order) - self._first)))
+            index.order.append(hash64(self._seed + b"%d" % (len(index.order) - self._first)))
+
+    def _note_digest(self, key: str) -> None:
+        high, low = digest_in(key, self._last_key)
+        self._last_key = key
+        self._index.high.append(high)
+        self._index.low.append(low)
 
 
 class _Block:
@@ -264,21 +305,4 @@ class _Block:
         self.parts: list[bytes] = []
         self.size = 0
         self.records = 0
-
-
-def _block_size(conversion: Conversion) -> int | None:
-    """Uncompressed size of a gzip block in bytes; None if units are plain records.
-
-    Records are compressed before they are divided among shards only if there is a limit on the size on disk. A block
-    is small compared with the limit, so that shards fill up well; if records are counted or shuffled, it is one record.
-    """
-    output = conversion.output
-    if output.compression == "none" or output.limit is None:
-        return None
-    if conversion.shuffle or conversion.limit is not None or output.records_per_shard:
-        return 1
-    return min(_GZIP_BLOCK, max(output.limit // 16, 1))
-
-
-def _hash(data: bytes) -> int:
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+        self.keys: list[int] = []

@@ -32,14 +32,14 @@ class Target(Protocol):
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
         manifest: path or URL of the manifest, as shown to users; None if none is written.
         earlier: the earlier conversion that is brought up to date; None to convert everything.
-        resumes: whether an interrupted run left shards that are whole.
+        done: bytes of the shards that an interrupted run left whole.
     """
 
     folder: str
     earlier: Earlier | None = None
     up_to_date: Manifest | None = None
     manifest: str | None = None
-    resumes: bool = False
+    done: int = 0
 
     @property
     def reads_shards(self) -> bool:
@@ -126,12 +126,14 @@ class StreamTarget(_WithoutManifest):
     Args:
         out: a file open for writing bytes; None for standard output.
         name: the name of the stream in errors.
+        end: what is written behind the last shard.
     """
 
-    def __init__(self, out: Any = None, name: str = "standard output") -> None:
+    def __init__(self, out: Any = None, name: str = "standard output", end: bytes = b"") -> None:
         super().__init__()
         self._out = out
         self._name = name
+        self._end = end
         self._next = 0
 
     @property
@@ -167,7 +169,11 @@ class StreamTarget(_WithoutManifest):
             self._next += 1
 
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
-        """Do nothing: all shards have been written."""
+        """Write what is behind the shards, which have all been written."""
+        if self._end:
+            stream = RecordStream(self._out, self._name)
+            stream.write([self._end], len(self._end))
+            stream.flush()
         return []
 
 
@@ -176,10 +182,11 @@ class DeviceTarget(StreamTarget):
 
     Args:
         path: the path; of a pipe, opening waits for a reader.
+        end: what is written behind the last shard.
     """
 
-    def __init__(self, path: str) -> None:
-        super().__init__(None, path)
+    def __init__(self, path: str, end: bytes = b"") -> None:
+        super().__init__(None, path, end)
 
     def __enter__(self) -> Self:
         with write_errors(self._name):

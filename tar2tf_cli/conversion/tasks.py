@@ -1,4 +1,4 @@
-"""The tasks of a conversion: one reads inputs into a spool and an index, the other writes a shard."""
+"""The tasks of a conversion: one reads inputs into a spool and an index, one writes a shard, one finds labels."""
 
 from __future__ import annotations
 
@@ -8,21 +8,27 @@ import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, dropwhile, islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport
-from tar2tf_cli.conversion.shuffling import rows_of
-from tar2tf_cli.conversion.spool import COLUMNS, Part, Spool, SpoolIndex, StoredIndex, gzip_stream, packed, unpacked
+from tar2tf_cli.conversion import packing
+from tar2tf_cli.conversion.packing import Chunk
+from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport, rows_of
+from tar2tf_cli.conversion.spool import COLUMNS, Part, Spool, SpoolIndex, StoredIndex, packed, unpacked
+from tar2tf_cli.conversion.working_folder import entry_of
 from tar2tf_cli.engines.base import RecordMaker
 from tar2tf_cli.errors import NotAdjacentError, SourceError, Tar2tfError, WorkerError, changed
-from tar2tf_cli.features.schema import Schema
-from tar2tf_cli.flow.sample_flow import Making, Reading
+from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.features.labels import AUTO
+from tar2tf_cli.flow.sample_flow import Making, Reading, Steps, context_of, feature_map_of
+from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.files import RecordFile, WholeFile, crc32c_of_file, shard_file, sync, write_whole
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import put_together
-from tar2tf_cli.samples.grouping import Batch
+from tar2tf_cli.ops.base import Op
+from tar2tf_cli.ops.select import flatten
+from tar2tf_cli.samples.grouping import RecordBatch
 from tar2tf_cli.sinks import Flusher
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
@@ -37,8 +43,8 @@ def group_file(folder: str, number: int, kind: FileKind) -> str:
 
 def groups_in(folder: str) -> frozenset[int]:
     """Numbers of the groups with an index in a working folder."""
-    found = map(re.compile(r"input-([0-9]+)\.index").fullmatch, os.listdir(folder))
-    return frozenset(int(name[1]) for name in found if name)
+    names = map(re.compile(r"input-([0-9]+)\.index").fullmatch, os.listdir(folder))
+    return frozenset(int(name[1]) for name in names if name)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -110,6 +116,16 @@ def load_group(path: str) -> Group | None:
         reports = [InputReport.from_json(report, schemas[place]) for place, report in head["reports"]]
         return Group(tuple(head["numbers"]), index, head["counts"], reports, head["spool_crc"])
     except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
+def saved_inputs(path: str) -> tuple[list[int], bool] | None:
+    """The numbers of the inputs that `save_group` saved, and whether they have a spool; None as for `load_group`."""
+    try:
+        with open(path, "rb") as file:
+            head = entry_of(file.readline())
+        return [int(number) for number in head["numbers"]], head["spool_crc"] is not None
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
         return None
 
 
@@ -214,6 +230,8 @@ def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
     light = spec.is_light and spec.output.compression == "none" and spec.on_error == "fail"
     if not (worker.source.abilities().seekable and light) or spec.shuffle or spec.split or spec.input.regroup:
         return False
+    if spec.drop_duplicates is not None:  # the digest of a sample takes its data
+        return False
     return not any(map(worker.is_small, numbers))
 
 
@@ -236,19 +254,43 @@ def measured(worker: Worker, numbers: tuple[int, ...]) -> Group | None:
 def _measure(worker: Worker, number: int, group: Group) -> bool:
     """Add an input to a group without a spool, if it can be read by offset and its records are not small.
 
-    If entries are stored unchanged, the headers alone give the sizes.
+    If entries are stored unchanged, the headers alone give the sizes. Records of a TFRecord may be small, as none is
+    made: they are checked here, and copied later.
     """
-    limit, sizes, offsets = worker.conversion.limit, group.index.sizes, group.index.offsets
-    first = len(sizes)
+    limit = worker.conversion.limit
     with worker.read(number, sizes_only=worker.conversion.keeps_entries, ahead=limit is not None) as reading:
         if not reading.seekable or reading.regroups:
             return False
-        for size in islice(reading.sizes(), limit):
-            sizes.append(size)
-            offsets.append(reading.offset)
-            if len(sizes) - first == _PROBE and sum(sizes[first:]) < _PROBE * _LARGE_RECORD:
-                return False
+        if reading.passes:
+            _add_passing(reading, group.index, limit)
+        elif not _add_made(reading, group.index, limit):
+            return False
     group.add(reading.report)
+    return True
+
+
+def _add_passing(reading: Reading, index: SpoolIndex, limit: int | None) -> None:
+    """Add the records of an input that pass as they are, all of which follow each other."""
+    first = len(index.sizes)
+    for batch in reading.batches():
+        index.sizes.frombytes(batch.sizes)
+        if limit is not None and len(index.sizes) - first >= limit:
+            del index.sizes[first + limit :]
+            break
+    sizes = index.sizes[first:]
+    index.offsets.extend(islice(accumulate(sizes, initial=0), len(sizes)))
+
+
+def _add_made(reading: Reading, index: SpoolIndex, limit: int | None) -> bool:
+    """Add the records that are made of an input; False if they are small."""
+    first = len(index.sizes)
+    for size in islice(reading.sizes(), limit):
+        index.sizes.append(size)
+        index.offsets.append(reading.offset)
+        if reading.key is not None:
+            index.keys.append(key_hash(reading.key))
+        if len(index.sizes) - first == _PROBE and sum(index.sizes[first:]) < _PROBE * _LARGE_RECORD:
+            return False
     return True
 
 
@@ -275,7 +317,7 @@ def spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
 def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
     """Append an input's records, or nothing after an error."""
     spec, item, mark = worker.conversion, worker.inputs[number], spool.mark()
-    most = None if spec.shuffle else spec.limit
+    most = None if spec.shuffle or spec.drop_duplicates else spec.limit  # which are taken is known later
     options = {"ahead": most is not None, "small": worker.is_small(number), "threads": worker.threads}
 
     def read(regroup: bool) -> InputReport:
@@ -284,10 +326,10 @@ def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
                 spool.begin(item.name)
                 if most is None and spool.takes_batches:
                     for made in reading.records_and_batches():
-                        spool.add_batch(made) if isinstance(made, Batch) else spool.add(*made)
+                        spool.add_batch(made) if isinstance(made, RecordBatch) else spool.add(*made, reading.key)
                 else:
                     for record in islice(reading.records(), most):
-                        spool.add(*record)
+                        spool.add(*record, reading.key)
                 if reading.is_unusable():
                     spool.go_back(mark)
                     spool.begin(item.name)
@@ -300,11 +342,62 @@ def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
     return put_together(read)
 
 
+Texts: TypeAlias = dict[str, set[str]]
+"""Texts by feature."""
+
+
+class FindTexts(NamedTuple):
+    """Finds the texts of features in one input.
+
+    Attributes:
+        number: the input's number in the plan.
+    """
+
+    number: int
+
+    def needs_folder(self, worker: Worker) -> bool:
+        """Never: it reads no files of other tasks."""
+        return False
+
+    def run(self, worker: Worker) -> Texts:
+        """Return the texts of the samples that are not faulty, by feature.
+
+        Raises:
+            UsageError: when no sample of the first input has a feature.
+            SampleError: when a sample is faulty, and such samples are not skipped.
+            SourceError: when the input cannot be read.
+        """
+        return put_together(lambda regroup: self._texts(worker, regroup))
+
+    def _texts(self, worker: Worker, regroup: bool) -> Texts:
+        spec = worker.conversion
+        maps = {name: AUTO for name, labels in spec.labels.items() if labels == AUTO}
+        steps = Steps(context_of(spec), _needed(spec), feature_map_of(replace(spec, labels=maps)).texts)
+        all_texts: Texts = {name: set() for name in maps}
+        options = {"on_bytes": worker.on_bytes, "threads": worker.threads, "small": worker.is_small(self.number)}
+        with worker.read(self.number, regroup=regroup, **options) as reading:
+            for texts in reading.results(steps):
+                for name, some in texts.items():
+                    all_texts[name] |= some
+            return {name: set() for name in maps} if reading.is_unusable() else all_texts
+
+
+def _needed(spec: Conversion) -> tuple[Op, ...]:
+    """The ops without those at the end that only change images."""
+    chosen = flatten(spec.select or {}).items()
+    labelled = [name for name, labels in spec.labels.items() if labels == AUTO]
+    sources = {item.ext_name for name, item in chosen if any(f"{label}/".startswith(f"{name}/") for label in labelled)}
+
+    def only_pixels(op: Op) -> bool:
+        own = f"{getattr(op, 'ext', '')}/"  # an npz file has entries below its own
+        return op.unlocked and not any(f"{source}/".startswith(own) for source in sources or labelled)
+
+    kept: Iterator[Op] = dropwhile(only_pixels, reversed(spec.ops))
+    return tuple(reversed([*kept]))
+
+
 _COPY: Final = 1 << 18  # stays in the CPU cache until it is written
 MOST_OPEN: Final = 64
-
-Chunk: TypeAlias = tuple[Iterable[bytes], int]
-"""Framed bytes in parts, and their total size."""
 
 
 class WriteShard(NamedTuple):
@@ -343,14 +436,14 @@ class WriteShard(NamedTuple):
 
     def _written(self, worker: Worker, path: str) -> ShardReport:
         output = worker.conversion.output
-        if not (output.compresses_shards or output.index) and (report := self._taken_over(worker, path)):
+        as_it_is = not (output.compresses_shards or output.index or packing.around(output))
+        if as_it_is and (report := self._taken_over(worker, path)):
             return report
         with shard_file(path, self.shard.size) if worker.direct else RecordFile(path) as file:
-            chunks = copied(worker, self.shard)
-            for parts, size in gzip_stream(chunks) if output.compresses_shards else chunks:
+            for parts, size in packing.shard(copied(worker, self.shard), output):
                 file.write(parts, size)
         if output.index:
-            write_offsets(path)
+            write_index(path, worker.conversion)
         return ShardReport(file.size, self.shard.records, file.crc)
 
     def _taken_over(self, worker: Worker, path: str) -> ShardReport | None:
@@ -371,7 +464,8 @@ def copied(worker: Worker, shard: Shard) -> Iterator[Chunk]:
     with _Spools(worker) as spools:
         for piece in shard.pieces:
             if worker.conversion.shuffle:
-                yield from _from_table(worker.path(piece.group, "table"), piece, spools)
+                width = 4 if worker.conversion.output.is_tar else 3
+                yield from _from_table(worker.path(piece.group, "table"), width, piece, spools)
             elif piece.spooled:
                 yield from from_spool(spools[piece.group], piece)
             else:
@@ -405,18 +499,18 @@ def open_spool(worker: Worker, number: int) -> int:
     path = worker.path(number, "spool")
     if not os.path.exists(path):
         path = worker.new_path(number, "spool")
-        found = load_group(worker.path(number, "index"))
-        again = spooled(worker, found.numbers if found else (number,))
+        known = load_group(worker.path(number, "index"))
+        again = spooled(worker, known.numbers if known else (number,))
         if again.error:
             raise again.error
-        if found is None or again.spool_crc != found.spool_crc:
+        if known is None or again.spool_crc != known.spool_crc:
             raise changed(worker.source.locate(worker.inputs[number].name))
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _from_table(path: str, piece: Piece, spools: _Spools) -> Iterator[Chunk]:
-    """The bytes of shuffled records, of which a few at a time are read in the order in which they are in spools."""
-    groups, starts, sizes = rows_of(path, piece.first, piece.units)
+def _from_table(path: str, width: int, piece: Piece, spools: _Spools) -> Iterator[Chunk]:
+    """The bytes of shuffled records. A few at a time are read, in the order in which they lie in the spools."""
+    groups, starts, sizes, *_ = rows_of(path, piece.first, piece.units, width)
     first = 0
     while first < piece.units:
         size, stop = sizes[first], first + 1
@@ -426,10 +520,10 @@ def _from_table(path: str, piece: Piece, spools: _Spools) -> Iterator[Chunk]:
             continue
         while stop < piece.units and size + sizes[stop] <= _COPY:
             size, stop = size + sizes[stop], stop + 1
-        found = [b""] * (stop - first)
+        records = [b""] * (stop - first)
         for row in sorted(range(first, stop), key=groups.__getitem__):
-            found[row - first] = _at(spools[groups[row]], starts[row], sizes[row])
-        yield found, size
+            records[row - first] = _at(spools[groups[row]], starts[row], sizes[row])
+        yield records, size
         first = stop
 
 
@@ -456,32 +550,40 @@ def from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
 
 
 def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
-    """The bytes of a piece, made from its input a second time."""
-    units, left = piece.units, piece.size
+    """The bytes of a piece: copied from a TFRecord whose records pass as they are, or made from a tar again."""
+    left = piece.size
     with worker.read(piece.group, on_bytes=worker.on_bytes, trusted=True) as reading:
         reading.seek(piece.start)
-        for made in reading.records_and_batches():
-            if isinstance(made, Batch):
-                data = made.first_records(units)
-                chunk: Chunk = [data], len(data)
-                units -= len(made)
-            else:
-                chunk = made[1:]
-                units -= 1
+        for chunk in reading.stored(piece.size) if reading.passes else _made_again(reading, piece.units):
             left -= chunk[1]
             yield chunk
-            if units <= 0:  # nothing behind the piece may be read
-                break
     if left:
         raise changed(reading.name)
 
 
-def write_offsets(path: str) -> None:
-    """Write a shard's `--index`: a line `OFFSET SIZE` for each record, in bytes, framing included."""
+def _made_again(reading: Reading, units: int) -> Iterator[Chunk]:
+    for made in reading.records_and_batches():
+        if isinstance(made, RecordBatch):
+            data = made.first_records(units)
+            units -= len(made)
+            yield [data], len(data)
+        else:
+            units -= 1
+            yield made[1:]
+        if units <= 0:  # nothing behind the piece may be read
+            return
+
+
+def write_index(path: str, conversion: Conversion) -> None:
+    """Write a shard's `--index`: a line `OFFSET SIZE` for each record, or the index of a tar as `wds2idx` writes it."""
     from tar2tf_cli.formats.record_reader import RecordReader
+    from tar2tf_cli.inputs.tar_index import find_samples, index_lines
 
     with open(path, "rb", buffering=0) as stream, RecordFile(f"{path}.idx") as file:
-        for line in RecordReader(stream, path, want="lengths").index_lines():
+        lines: Iterable[bytes] = RecordReader(stream, path, want="lengths").index_lines()
+        if conversion.output.is_tar:
+            lines = index_lines(find_samples(stream, path, conversion.input.key_split))
+        for line in lines:
             file.write([line], len(line))
 
 
@@ -562,8 +664,11 @@ class Filling:
 
     def _write(self, part: str) -> ShardReport:
         with shard_file(part, WORTH_IT) as file:
-            while self._wanted and (piece := self._pieces.get()):
-                with open(self._worker.path(piece.group, "spool"), "rb", buffering=0) as spool:
-                    for parts, size in from_spool(spool.fileno(), piece):
-                        file.write(parts, size)
+            for parts, size in packing.shard(self._copied(), self._worker.conversion.output):
+                file.write(parts, size)
         return ShardReport(file.size, self._shard.records, file.crc)
+
+    def _copied(self) -> Iterator[Chunk]:
+        while self._wanted and (piece := self._pieces.get()):
+            with open(self._worker.path(piece.group, "spool"), "rb", buffering=0) as spool:
+                yield from from_spool(spool.fileno(), piece)

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
-from tar2tf_cli.conversion.plan import Plan
+from tar2tf_cli.conversion.plan import Plan, lanes_of
 from tar2tf_cli.conversion.sharding import Origin, Shard, ShardPlanner, ShardReport
 from tar2tf_cli.conversion.spool import Part, SpoolIndex, packed, unpacked
-from tar2tf_cli.features.schema import Schema
+from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.files import RecordFile, write_whole
 from tar2tf_cli.inputs.report import InputReport
@@ -25,7 +25,12 @@ from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo
 
 _AT_ONCE: Final = 1 << 20
-_COLUMNS: Final = ("sizes", "records", "lanes")
+_COLUMNS: Final = ("sizes", "records", "lanes", "high", "low")
+
+
+def _columns(conversion: Conversion) -> tuple[str, ...]:
+    """The columns of an index that are published; of tars also the hashes of keys, which no two of a shard share."""
+    return (*_COLUMNS, "keys") if conversion.output.is_tar else _COLUMNS
 
 
 class Measured(NamedTuple):
@@ -38,12 +43,15 @@ class Measured(NamedTuple):
 def measured(part: Part, conversion: Conversion) -> SpoolIndex:
     """The sizes of an input's units; where no input is ever divided, that of all its records together."""
     index, first, stop, output = part.spool, part.first, part.stop, conversion.output
-    if not (output.is_limited or output.limit is not None or conversion.split):
-        return SpoolIndex([index.size(first, stop)], [index.count(first, stop)]) if first < stop else SpoolIndex()
-    found = SpoolIndex()
-    for name in _COLUMNS:
-        setattr(found, name, getattr(index, name)[first:stop])
-    return found
+    divided = output.is_limited or output.limit is not None or conversion.split
+    if not (divided or conversion.drop_duplicates is not None):
+        sizes = SpoolIndex([index.size(first, stop)], [index.count(first, stop)]) if first < stop else SpoolIndex()
+    else:
+        sizes = SpoolIndex()
+        for name in _COLUMNS:
+            setattr(sizes, name, getattr(index, name)[first:stop])
+    sizes.keys = index.keys_of(first, stop)
+    return sizes
 
 
 class SizesFile:
@@ -64,11 +72,12 @@ class SizesFile:
         index = measured(part, self._conversion)
         lost = [part.to_json() for part in report.lost]
         head = InputReport(report.samples, report.skipped, faulty_before=report.faulty, lost_before=lost)
+        head.asked, head.keys = report.asked, report.keys
         whole = head.without_schema()
         if report.schema.key != self._last:
             whole["schema"] = report.schema.to_json()
         self._last = report.schema.key
-        parts = packed({"report": whole}, (_narrow(getattr(index, name)) for name in _COLUMNS))
+        parts = packed({"report": whole}, (_narrow(getattr(index, name)) for name in _columns(self._conversion)))
         self._file.write(parts, sum(map(len, parts)))
 
     def close(self) -> int:
@@ -114,6 +123,7 @@ class Earlier:
         is_there: Callable[[ShardEntry], bool],
     ) -> None:
         self._sizes = sizes
+        self._columns = _columns(plan.conversion)
         self._places = array("Q")  # of each earlier input in the file
         self._schemas: list[Schema] = []
         self._schema_of = array("Q")  # each earlier input
@@ -146,7 +156,9 @@ class Earlier:
     def is_as_before(self, number: int, part: Part, conversion: Conversion) -> bool:
         """Whether an input that was known, and has been read again, has the units that it had before."""
         known, units = self.known(number), measured(part, conversion)
-        return known is not None and all(getattr(known.units, name) == getattr(units, name) for name in _COLUMNS)
+        return known is not None and all(
+            getattr(known.units, name) == getattr(units, name) for name in _columns(conversion)
+        )
 
     def close(self) -> None:
         """Close the file of sizes."""
@@ -176,9 +188,8 @@ class Earlier:
 
     def _planned(self, manifest: Manifest, plan: Plan) -> Iterator[Shard]:
         """The shards of the earlier conversion, each with its origins then."""
-        by_stem = "input" in plan.conversion.output.template.fields
-        stems = [item.stem if by_stem else "" for item in manifest.inputs]
-        planner = ShardPlanner(plan.work, stems, tracked=True)
+        lanes = lanes_of(plan.conversion, manifest.inputs)
+        planner = ShardPlanner(plan.work, lanes, tracked=True)
         for number in range(len(manifest.inputs)):
             self._places.append(self._sizes.tell())
             units = self._next().units
@@ -195,7 +206,7 @@ class Earlier:
             self._schema_of.append(len(self._schemas) - 1)
             schema = self._schemas[-1]
         units = SpoolIndex()
-        for name, column in zip(_COLUMNS, columns, strict=True):
+        for name, column in zip(self._columns, columns, strict=True):
             setattr(units, name, array("Q", column))
         return Measured(InputReport.from_json(head["report"], schema), units)
 
@@ -206,8 +217,8 @@ def _renumbered(before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> dict
     for number, item in enumerate(now):
         if item.version is not None:
             numbers[item[:3]].append(number)
-    found: dict[int, int] = {}
+    new_numbers: dict[int, int] = {}
     for number, item in enumerate(before):
         if same := numbers.get(item[:3]):
-            found[number] = same.popleft()
-    return found
+            new_numbers[number] = same.popleft()
+    return new_numbers

@@ -19,7 +19,7 @@ _LOCK_SECONDS: Final = 5.0
 _LOCK: Final = "lock"
 _JOURNAL: Final = "journal"
 _OURS: Final = re.compile(
-    r"lock|journal|input-\d+\.(index|spool|table)|shard-.*\.part(\.idx)?|made-.*\.end|(sizes|document)\.part"
+    r"lock|journal|labels|input-\d+\.(index|spool|table)|shard-.*\.part(\.idx)?|made-.*\.end|(sizes|document)\.part"
     r"|previous\.sizes|\..*\.part|\.attempt-.*|tmp\w+",
     re.DOTALL,
 )

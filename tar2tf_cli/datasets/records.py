@@ -1,147 +1,84 @@
-"""TFRecord shards as a sequence of examples that can be read in any order, without TensorFlow."""
+"""TFRecord shards and tars as a sequence of samples that can be read in any order, without TensorFlow."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
 import os
 import threading
+from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from contextlib import suppress
+from dataclasses import replace
+from itertools import accumulate, chain, pairwise
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, overload
 
+import numpy as np
+
+from tar2tf_cli.datasets.compressed import DecompressedRanges, RecentStreams
+from tar2tf_cli.datasets.indexes import Indexes, Places, ShardIndex
 from tar2tf_cli.datasets.shards import Paths, Shard, find_shards, paths_in
-from tar2tf_cli.errors import DamagedShardError, SinkError, UsageError, count
-from tar2tf_cli.formats.compression import compression_of
-from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.formats.magic import foreign
-from tar2tf_cli.formats.record_index import Index, from_lines, pack, scan, unpack
-from tar2tf_cli.formats.tfrecord import record_length, unframed
-from tar2tf_cli.inputs.open_shard import shard_format
-from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError, count
+from tar2tf_cli.features.presets import find_preset
+from tar2tf_cli.formats.checksums import key_hash
+from tar2tf_cli.formats.example import parse
+from tar2tf_cli.ops.base import OpContext, accepted, one_of, optional
+from tar2tf_cli.samples.grouping import KEY, KeySplit, Sample, key_of
 from tar2tf_cli.stores import Source
 from tar2tf_cli.stores.base import Ranges
 
 if TYPE_CHECKING:
-    from tar2tf_cli.formats.record_index import Index
+    from numpy.typing import NDArray
+
+    from tar2tf_cli.formats.record_index import Keys
 
 
-_HEAD: Final = 512
-_SAMPLES: Final = 8
-_READ: Final = 1 << 20
-_FRONT_TO_BACK: Final = "convert again without --compression, or read it from front to back with load_dataset"
-
-
-class Indexes:
-    """Where the indexes of shards are found, and where new ones are kept.
-
-    Args:
-        folder: the folder for indexes; None for tar2tf in XDG_CACHE_HOME or ~/.cache, "" to keep none.
-    """
-
-    def __init__(self, folder: str | None = None) -> None:
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        self.folder = os.path.join(home, "tar2tf") if folder is None else folder
-
-    def find(self, shard: Shard, ranges: Ranges, *, beside: bool = True) -> Index:
-        """Return the index of a shard.
-
-        Args:
-            shard: the shard.
-            ranges: reads the shard.
-            beside: whether a file SHARD.idx may be used.
-
-        Raises:
-            DamagedShardError: when the shard is damaged, or its manifest gives another number of records.
-            SourceError: when it cannot be read.
-            UsageError: when it is compressed, or not a TFRecord.
-        """
-        for index in self._found(shard, ranges, beside=beside):
-            if index is not None and shard.records in (None, len(index) - 1):
-                return index
-        index = self._scanned(shard, ranges)
-        if shard.records not in (None, len(index) - 1):
-            message = f"the file has {len(index) - 1:,} records, but {shard.records:,} in the manifest"
-            raise DamagedShardError(message, kind="count", shard=shard.name, hint="convert again")
-        self._keep(shard, index)
-        return index
-
-    def _found(self, shard: Shard, ranges: Ranges, *, beside: bool) -> Iterator[Index | None]:
-        path = self._path(shard)
-        if path:
-            with suppress(OSError), open(path, "rb") as file:
-                yield unpack(file.read(), shard.name, str(shard.item.version), shard.size)
-        if beside and shard.records is not None:  # lines that are joined, or missing, show by the number of records
-            yield _beside(shard, ranges)
-
-    def _scanned(self, shard: Shard, ranges: Ranges) -> Index:
-        try:
-            return scan(lambda start, size: ranges.read(shard.item, start, size), shard.size, shard.name)
-        except DamagedShardError as error:
-            if not error.offset:
-                _refuse(ranges.read(shard.item, 0, _HEAD), shard.name)
-            error.hint = f"tar2tf verify --salvage writes its good records: {shard.name}"
-            raise
-
-    def _path(self, shard: Shard) -> str | None:
-        """Return the path of a shard's index; its name depends on everything that says which bytes the shard has."""
-        if not self.folder or shard.item.version is None:
-            return None
-        name = shard.name if is_remote(shard.name) else os.path.abspath(shard.name)
-        whole = f"{name}\n{shard.size}\n{shard.item.version}".encode("utf-8", "surrogateescape")
-        return os.path.join(self.folder, f"{hashlib.sha256(whole).hexdigest()[:32]}.index")
-
-    def _keep(self, shard: Shard, index: Index) -> None:
-        if path := self._path(shard):
-            with suppress(OSError, SinkError):  # a home that cannot be written to is no fault of the shard's
-                os.makedirs(self.folder, exist_ok=True)
-                write_whole(path, pack(index, shard.name, str(shard.item.version)), lasting=False)
-
-
-def _refuse(head: bytes, name: str) -> None:
-    """Raise an error if the first bytes of a file say that it is not a TFRecord that can be read in any order."""
-    if method := compression_of(head):
-        message = f"is compressed with {method}, so that its records cannot be read in any order"
-        raise UsageError(message, shard=name, hint=_FRONT_TO_BACK)
-    if shard_format(head) == "tar":
-        raise UsageError("is a tar, not a TFRecord", shard=name, hint="convert it first: tar2tf convert")
-    if found := foreign(head):
-        raise UsageError(f"is {found[0]}, not a TFRecord", shard=name, hint=found[1])
-    if shard_format(head) is None:
-        hint = "name only the shards, by a manifest or a template such as 'out/*.record'"
-        raise UsageError("is not a TFRecord, or its first bytes are damaged", shard=name, hint=hint)
-
-
-def _beside(shard: Shard, ranges: Ranges) -> Index | None:
-    """Read SHARD.idx; None if there is none, or if it is not an index of these bytes."""
-    name = f"{shard.item.name}.idx"
-    item = shard.source.find([name]).get(name)
-    if item is None:
-        return None
-    with closing(shard.source.open(item)) as stream:
-        index = from_lines(b"".join(iter(lambda: stream.read(_READ), b"")), shard.size)
-    if index is None or len(index) == 1:
-        return index
-    for record in range(0, len(index) - 1, -(-(len(index) - 1) // _SAMPLES)):
-        start, end = index[record : record + 2].tolist()
-        try:
-            if record_length(ranges.read(shard.item, start, 12)) != end - start - 16:
-                return None
-        except DamagedShardError:
-            return None
-    return index
-
+T = TypeVar("T")
 
 _TOGETHER: Final = 4 << 20
 """The most bytes that are read at once."""
 
-_THREADS: Final = 16
-_WRONG_INDEX: Final = ("length_crc", "too_large", "truncated")
-"""What a record seems to suffer from when the index beside its shard is of another version of the shard."""
+_AT_ONCE: Final = 1 << 12
+"""How many records are looked up at once where all are read in order."""
+
+_FEW: Final = 12
+"""How many records of a shard on disk are read one by one."""
+
+_THREADS: Final = 32
+_LARGE: Final = 2 << 20
+"""The size from which a request counts as two of those at once, as memory is limited, too."""
+
+
+@overload
+def open_records(
+    shards: Paths,
+    *more: str | os.PathLike[str],
+    split: str | None = ...,
+    raw: Literal[False] = ...,
+    preset: Literal["webdataset"] | None = ...,
+    key_split: KeySplit = ...,
+    index_folder: str | os.PathLike[str] | None = ...,
+    endpoint: str | None = ...,
+    retry_for: float | None = ...,
+    no_sign_request: bool = ...,
+) -> Records[Sample]: ...
+
+
+@overload
+def open_records(
+    shards: Paths,
+    *more: str | os.PathLike[str],
+    split: str | None = ...,
+    raw: Literal[True],
+    preset: Literal["webdataset"] | None = ...,
+    key_split: KeySplit = ...,
+    index_folder: str | os.PathLike[str] | None = ...,
+    endpoint: str | None = ...,
+    retry_for: float | None = ...,
+    no_sign_request: bool = ...,
+) -> Records[bytes]: ...
 
 
 def open_records(
@@ -149,44 +86,57 @@ def open_records(
     *more: str | os.PathLike[str],
     split: str | None = None,
     raw: bool = False,
+    preset: Literal["webdataset"] | None = None,
+    key_split: KeySplit = "first",
     index_folder: str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
     retry_for: float | None = None,
     no_sign_request: bool = False,
-) -> Records:
-    """Open TFRecord shards as a sequence of examples that can be read in any order.
+) -> Records[Any]:
+    """Open TFRecord shards or tars as a sequence of samples that can be read in any order.
 
     `records[i]` is a dict of NumPy values and bytes by feature name; with a manifest, the values are those of
-    `load_dataset`. TensorFlow is not imported. The result suits `grain.MapDataset.source` and the DataLoader of torch:
-    it can be pickled, and several threads and forked processes may read from it.
+    `load_dataset`. For a tar, it is the sample: the bytes of each entry by its name, and the key as `__key__`, as if
+    the tar had been converted without ops. `records.key("000123")` is the sample with that key. TensorFlow is not
+    imported. The result suits `grain.MapDataset.source` and the DataLoader of torch: it can be pickled, and several
+    threads and forked processes may read from it. In a `with` block, files and connections are closed at its end.
 
-    The records of a shard are found by SHARD.idx, if there is such a file; otherwise the lengths in the shard are read
-    once, and an index is kept in the user's cache for this version of the shard. The CRCs of each record that is read
-    are checked.
+    If SHARD.idx lies beside a shard, it gives the offsets of the samples. Otherwise, the lengths in a TFRecord, or the
+    headers of a tar, are read once, and an index is kept in the user's cache for this version of the shard. The CRCs of
+    each record are checked when it is read, and the header checksums of a tar. A compressed shard is read stream by
+    stream; `convert --compression` writes many small streams.
 
     Args:
         shards: the path or URL of a manifest, a shard, a folder with or without a manifest, or a template such as
             `"out/train-*.record"`; or a list of these, whose records follow each other.
-        more: further ones.
+        more: further shards or manifests.
         split: only the shards of this split of the manifest.
-        raw: whether to return the bytes of each record, which then need not be an example.
+        raw: return the bytes of each record, which need not be an example; only for TFRecords.
+        preset: `"webdataset"` decodes the entries of tars as that preset does: classes as int64, npy as arrays.
+        key_split: whether the name of a tar's member is split into key and extension at its first or last dot.
         index_folder: the folder where indexes are kept; by default tar2tf in XDG_CACHE_HOME or ~/.cache, "" to keep
             none.
         endpoint: URL of the store that holds the bucket.
-        retry_for: for how many seconds failed requests to the store are repeated without progress; by default
-            TAR2TF_RETRY_FOR, else 60.
-        no_sign_request: whether a cloud bucket is read without credentials, as public ones may be.
+        retry_for: how many seconds to retry failed requests without progress; by default TAR2TF_RETRY_FOR, else 60.
+        no_sign_request: read a public cloud bucket without credentials.
 
     Raises:
         SourceError: when there is nothing at a path, or a shard of the manifest is missing.
         DamagedShardError: when a shard has another size than in the manifest or, without a manifest, a damaged length.
-        UsageError: when a shard is compressed or not a TFRecord, or there is no such split.
+        UsageError: when a shard is neither a TFRecord nor a tar, or has a compressed stream of more than 32 MiB,
+            members of a tar's samples are not adjacent, or there is no such split.
+
+    >>> records = open_records("out/train-manifest.json")
+    >>> len(records), sorted(records[7])
+    (24, ['__key__', 'cls', 'jpg', 'json'])
     """
-    found = find_shards(
+    accepted(optional(one_of("webdataset")), preset, "preset")
+    accepted(one_of("first", "last"), key_split, "key_split")
+    chosen = find_shards(
         paths_in(shards, more), split, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request
     )
-    indexes = Indexes(None if index_folder is None else os.fspath(index_folder))
-    return Records(found, indexes, raw=raw)
+    indexes = Indexes(None if index_folder is None else os.fspath(index_folder), key_split)
+    return Records(chosen, indexes, raw=raw, preset=preset)
 
 
 class _Span(NamedTuple):
@@ -205,8 +155,30 @@ class _Span(NamedTuple):
     end: int
 
 
-class Records(Sequence[Any]):
-    """The examples of shards, in order; see `open_records`.
+class _Together(NamedTuple):
+    """Records of one shard that are read at once, in stretches of bytes.
+
+    Attributes:
+        shard: number of the shard.
+        records: numbers of the records in the shard.
+        stretches: where each stretch starts and ends.
+        places: where each record is in them.
+    """
+
+    shard: int
+    records: NDArray[np.int64]
+    stretches: list[tuple[int, int]]
+    places: Places
+
+    def span(self, place: int) -> _Span:
+        """Return where one of these records is in the shard."""
+        buffer, start, end = self.places[place].tolist()
+        begin = self.stretches[buffer][0]
+        return _Span(self.shard, int(self.records[place]), begin + start, begin + end)
+
+
+class Records(Sequence[T]):
+    """The samples of shards, in order; see `open_records`.
 
     A slice is a view of the same shards, such as `records[host::hosts]` for one of several hosts.
 
@@ -214,18 +186,26 @@ class Records(Sequence[Any]):
         DamagedShardError: from each access to a record that is damaged, or not an example as the manifest describes it.
         IndexError: when there is no such record.
         SourceError: when a shard cannot be read, or changed since it was opened.
+
+    >>> records = open_records("out/train-manifest.json")
+    >>> [record["__key__"] for record in records.__getitems__([0, 5, 3])]
+    [b'0000', b'0005', b'0003']
     """
 
-    def __init__(self, shards: Sequence[Shard], where: Indexes, *, raw: bool = False) -> None:
+    def __init__(
+        self, shards: Sequence[Shard], where: Indexes, *, raw: bool = False, preset: str | None = None
+    ) -> None:
         self._shards = shards
         self._where = where
         self._raw = raw
-        self._indexes: dict[int, Index] = {}  # found when a shard is read for the first time
+        self._preset = preset
+        self._by_key: tuple[Keys, NDArray[np.int64]] | None = None  # hashes in order, and the numbers that have them
+        self._indexes: dict[int, ShardIndex] = {}  # found when a shard is read for the first time
         self._process = _Process()
         uncounted = [number for number, shard in enumerate(shards) if shard.records is None]
         if len(uncounted) > 1:
             list(self._here.pool.map(self._index, uncounted))
-        counts = [len(self._index(p)) - 1 if s.records is None else s.records for p, s in enumerate(shards)]
+        counts = [len(self._index(p).offsets) - 1 if s.records is None else s.records for p, s in enumerate(shards)]
         self._ends = list(accumulate(counts))
         self._numbers = range(sum(counts))
 
@@ -236,23 +216,64 @@ class Records(Sequence[Any]):
         ends = dict.fromkeys(shard.name for shard in (*self._shards[:1], *self._shards[-1:]))
         return f"<{count(len(self), 'record')} of {count(len(self._shards), 'shard')}: {' … '.join(ends)}>"
 
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Records[T]: ...
+
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             view = copy.copy(self)
             view._numbers = self._numbers[index]
             return view
-        return self._values([self._span(self._number(index))])[0]
+        span = self._span(self._number(index))
+        content = self._one(span)
+        return content if self._raw else next(self._values(span.shard, [span.record], [content]))
 
-    def __getitems__(self, indices: Iterable[int]) -> list[Any]:
-        """Return the examples with these indices; those that are close to each other in a shard are read together."""
-        numbers = [self._number(index) for index in indices]
-        order = sorted(range(len(numbers)), key=numbers.__getitem__)
-        values = self._read(numbers[position] for position in order)
-        found = dict(zip(order, values, strict=True))
-        return [found[position] for position in range(len(numbers))]
+    def __getitems__(self, indices: Iterable[int]) -> list[T]:
+        """Return the samples with these indices; those that are close to each other in a shard are read together."""
+        numbers = np.array([self._number(index) for index in indices], np.int64)
+        order = np.argsort(numbers, kind="stable")
+        values: list[Any] = [None] * len(numbers)
+        for place, value in zip(order.tolist(), self._read([numbers[order]]), strict=True):
+            values[place] = value
+        return values
 
-    def __iter__(self) -> Iterator[Any]:
-        return self._read(self._numbers)
+    def __iter__(self) -> Iterator[T]:
+        numbers = self._numbers
+        return self._read(np.array(numbers[at : at + _AT_ONCE], np.int64) for at in range(0, len(numbers), _AT_ONCE))
+
+    def key(self, key: str) -> T:
+        """Return the sample with a key, or the first of several.
+
+        The keys of tars are in their indexes. Those of TFRecords are read once with all their data, and kept.
+
+        Raises:
+            KeyError: when there is none.
+        """
+        if self._by_key is None:
+            keys = np.concatenate([np.empty(0, np.uint64), *map(self._keys, range(len(self._shards)))])
+            order = np.argsort(keys, kind="stable")
+            self._by_key = keys[order], order
+        hashes, numbers = self._by_key
+        wanted = np.uint64(key_hash(key))
+        for place in range(np.searchsorted(hashes, wanted), np.searchsorted(hashes, wanted, "right")):
+            number = int(numbers[place])
+            if number in self._numbers and self._key_of(self._one(self._span(number))) == key:
+                return self[self._numbers.index(number)]
+        raise KeyError(key)
+
+    def close(self) -> None:
+        """Close files and connections; what is read afterwards opens them again."""
+        self._here.pool.shutdown()
+        self._process = _Process()
+
+    def __enter__(self) -> Records[T]:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     @property
     def _here(self) -> _Process:
@@ -268,90 +289,198 @@ class Records(Sequence[Any]):
         except IndexError:
             raise IndexError(f"there is no record {index}: there are {len(self):,}") from None
 
-    def _read(self, numbers: Iterable[int]) -> Iterator[Any]:
+    def _read(self, batches: Iterable[NDArray[np.int64]]) -> Iterator[Any]:
         """Yield the values of records in the order given; from a bucket, the next are requested in the meantime."""
-        waiting: deque[Future[list[Any]]] = deque()
-        for group in self._groups(numbers):
-            at_once = self._ranges(group[0].shard).parallel
-            if at_once == 1 and not waiting:
-                yield from self._values(group)
+        for together, contents in self._contents(batches):
+            if self._raw:
+                yield from contents
+            else:
+                yield from self._values(together.shard, together.records, contents)
+
+    def _contents(self, batches: Iterable[NDArray[np.int64]]) -> Iterator[tuple[_Together, list[bytes | Sample]]]:
+        """The records or samples with these numbers, as they are read."""
+        waiting: deque[tuple[_Together, list[Future[bytes]], int]] = deque()
+        requests = 0
+        for together in chain.from_iterable(map(self._together, batches)):
+            ranges, item = self._ranges(together.shard), self._shards[together.shard].item
+            if ranges.parallel == 1:
+                buffers = (ranges.read(item, start, end - start) for start, end in together.stretches)
+                yield together, self._unpacked(together, buffers)
                 continue
-            waiting.append(self._here.pool.submit(self._values, group))
-            if len(waiting) >= at_once:
-                yield from waiting.popleft().result()
-        for values in waiting:
-            yield from values.result()
+            ask = self._here.pool.submit
+            futures = [ask(ranges.read, item, start, end - start) for start, end in together.stretches]
+            count_as = sum(1 + (end - start) // _LARGE for start, end in together.stretches)
+            waiting.append((together, futures, count_as))
+            requests += count_as
+            while requests >= ranges.parallel and waiting:
+                first, asked, counted = waiting.popleft()
+                requests -= counted
+                yield first, self._unpacked(first, (future.result() for future in asked))
+        for together, futures, _ in waiting:
+            yield together, self._unpacked(together, (future.result() for future in futures))
 
-    def _groups(self, numbers: Iterable[int]) -> Iterator[list[_Span]]:
-        """Group records that are read together: each begins where the one before ends, or a little later."""
-        group: list[_Span] = []
-        for number in numbers:
-            span = self._span(number)
-            if group and not self._fits(span, group):
-                yield group
-                group = []
-            group.append(span)
-        if group:
-            yield group
+    def _together(self, numbers: NDArray[np.int64]) -> Iterator[_Together]:
+        """Divide records by shard and, if they are many, by size."""
+        shards = np.searchsorted(self._ends, numbers, "right")
+        edges = (np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist()
+        for at, end in pairwise([0, *edges, len(numbers)] if len(numbers) else []):
+            shard = int(shards[at])
+            records = numbers[at:end] - (self._ends[shard - 1] if shard else 0)
+            offsets = self._index(shard).offsets
+            starts, ends = offsets[records], offsets[records + 1]
+            sizes = np.cumsum(ends - starts) // _TOGETHER
+            cuts = (np.flatnonzero(sizes[1:] != sizes[:-1]) + 1).tolist() if sizes[-1] else []
+            for first, last in pairwise([0, *cuts, len(records)]):
+                yield self._stretched(shard, records[first:last], starts[first:last], ends[first:last])
 
-    def _fits(self, span: _Span, group: list[_Span]) -> bool:
-        last = group[-1]
-        near = span.shard == last.shard and last.start <= span.start <= last.end + self._ranges(span.shard).gap
-        return near and span.end - group[0].start <= _TOGETHER
+    def _stretched(
+        self, shard: int, records: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> _Together:
+        """Read as one stretch of bytes what is close to each other; finding that out takes longer than a few calls."""
+        if len(records) <= _FEW and self._ranges(shard).parallel == 1:
+            each = list(zip(starts.tolist(), ends.tolist(), strict=True))
+            few = np.array([(number, 0, end - start) for number, (start, end) in enumerate(each)], np.int64)
+            return _Together(shard, records, each, few)
+        apart = (starts[1:] > ends[:-1] + self._ranges(shard).gap) | (starts[1:] < starts[:-1])
+        begins = np.concatenate(([0], np.flatnonzero(apart) + 1))
+        places = np.zeros((len(records), 3), np.int64)
+        places[begins[1:], 0] = 1
+        places[:, 0].cumsum(out=places[:, 0])
+        begin, end = starts[begins], np.maximum.reduceat(ends, begins)
+        base = begin[places[:, 0]]
+        places[:, 1], places[:, 2] = starts - base, ends - base
+        return _Together(shard, records, list(zip(begin.tolist(), end.tolist(), strict=True)), places)
+
+    def _unpacked(self, together: _Together, reads: Iterable[bytes]) -> list[bytes | Sample]:
+        """The records or samples in the bytes of these stretches."""
+        try:
+            buffers = list(reads)
+        except DamagedShardError:  # where it is compressed, by which alone nobody knows the record
+            return [self._one(together.span(place)) for place in range(len(together.records))]
+        contents: list[Any] = self._index(together.shard).layout.contents(buffers, together.places)
+        for place in range(len(contents), len(together.records)):
+            buffer, start, end = together.places[place].tolist()
+            contents.append(self._content(together.span(place), buffers[buffer][start:end]))
+        return contents
 
     def _span(self, number: int) -> _Span:
-        shard_number = bisect_right(self._ends, number)
-        record = number - self._ends[shard_number - 1] if shard_number else number
-        index = self._index(shard_number)
-        return _Span(shard_number, record, int(index[record]), int(index[record + 1]))
+        shard = bisect_right(self._ends, number)
+        record = number - self._ends[shard - 1] if shard else number
+        offsets = self._index(shard).offsets
+        return _Span(shard, record, int(offsets[record]), int(offsets[record + 1]))
 
-    def _index(self, number: int) -> Index:
-        found = self._indexes.get(number)
-        if found is None:
+    def _one(self, span: _Span) -> bytes | Sample:
+        """The record or sample of a span."""
+        item = self._shards[span.shard].item
+        try:
+            data = self._ranges(span.shard).read(item, span.start, span.end - span.start)
+        except DamagedShardError as error:
+            raise self._at(error, span) from None
+        return self._content(span, data)
+
+    def _index(self, number: int) -> ShardIndex:
+        index = self._indexes.get(number)
+        if index is None:
             with self._here.indexing(number):
                 if number not in self._indexes:
-                    self._indexes[number] = self._where.find(self._shards[number], self._ranges(number))
-                found = self._indexes[number]
-        return found
+                    self._indexes[number] = self._usable(self._shards[number], self._stored(number))
+                index = self._indexes[number]
+        return index
+
+    def _usable(self, shard: Shard, ranges: Ranges) -> ShardIndex:
+        index = self._where.find(shard, ranges)
+        if self._raw and index.layout.of == "tar":
+            raise UsageError("is a tar, and raw=True returns the bytes of records", shard=shard.name)
+        if self._preset and index.layout.of != "tar":
+            hint = "leave preset out: the values of records are those that they were converted to"
+            raise UsageError("is a TFRecord, and preset decodes the entries of tars", shard=shard.name, hint=hint)
+        return index
+
+    def _keys(self, number: int) -> Keys:
+        """The hashes of the keys of a shard; 0 for a record without one."""
+        index = self._index(number)
+        if index.keys is None:
+            first, end = self._ends[number - 1] if number else 0, self._ends[number]
+            parts = (np.arange(at, min(at + _AT_ONCE, end)) for at in range(first, end, _AT_ONCE))
+            keys = (self._key_of(content) for _, contents in self._contents(parts) for content in contents)
+            hashes = array("Q", (0 if key is None else key_hash(key) for key in keys))
+            index = replace(index, keys=np.array(hashes, np.uint64))
+            self._indexes[number] = index
+            self._where.keep(self._shards[number], index)
+        assert index.keys is not None
+        return index.keys
+
+    def _key_of(self, content: bytes | Sample) -> str | None:
+        with suppress(ValueError):
+            return key_of(content if isinstance(content, dict) else parse(content))
+        return None
 
     def _ranges(self, number: int) -> Ranges:
+        """What reads the bytes of a shard in which its index says where records are."""
+        streams = self._index(number).streams
+        if streams is None:
+            return self._stored(number)
+        return DecompressedRanges(self._stored(number), streams, self._shards[number].name, self._here.recent)
+
+    def _stored(self, number: int) -> Ranges:
         return self._here.ranges(self._shards[number].source)
 
-    def _values(self, group: list[_Span]) -> list[Any]:
-        shard_number, start = group[0].shard, group[0].start
-        data = self._ranges(shard_number).read(self._shards[shard_number].item, start, group[-1].end - start)
-        return [self._value(span, data[span.start - start : span.end - start]) for span in group]
-
-    def _value(self, span: _Span, framed: bytes) -> Any:
-        shard = self._shards[span.shard]
+    def _content(self, span: _Span, data: bytes) -> bytes | Sample:
+        layout = self._index(span.shard).layout
         try:
-            data = unframed(framed)
+            return layout.content(data, self._shards[span.shard])
         except DamagedShardError as error:
-            if error.kind in _WRONG_INDEX and (other := self._indexed_again(span)):
-                return self._values([other])[0]
+            if error.kind in layout.wrong_index and (other := self._indexed_again(span)):
+                return self._one(other)
             raise self._at(error, span) from None
-        if self._raw:
-            return data
+
+    def _values(self, shard: int, records: Sequence[int] | NDArray[np.int64], contents: list[Any]) -> Iterator[Any]:
+        """The values of records or samples of a shard, which have these numbers there."""
+        if self._index(shard).layout.of == "tar":
+            for record, sample in zip(records, contents, strict=True):
+                yield self._entries(shard, int(record), sample)
+            return
+        read = 0
         try:
-            return shard.decode(data)
+            for value in self._shards[shard].decode.each(contents):
+                read += 1
+                yield value
         except ValueError as error:
+            record = int(records[read])
             hint = "raw=True returns its bytes"
-            raise self._at(DamagedShardError(str(error), kind="not_an_example", hint=hint), span) from None
+            offset = int(self._index(shard).offsets[record])
+            where: dict[str, Any] = {"shard": self._shards[shard].name, "member": f"record {record}", "offset": offset}
+            raise DamagedShardError(str(error), kind="not_an_example", hint=hint, **where) from None
+
+    def _entries(self, shard: int, record: int, sample: Sample) -> dict[str, Any]:
+        """The values of a sample of a tar: as they are, or decoded by the preset."""
+        key = sample[KEY].encode("utf-8", "surrogateescape")
+        if self._preset:
+            try:
+                made = find_preset(self._preset).make(sample, OpContext())
+            except SampleError as error:
+                offset = int(self._index(shard).offsets[record])
+                raise error.at(shard=self._shards[shard].name, key=sample[KEY], offset=offset) from None
+            sample = {name: np.int64(value) if type(value) is int else value for name, value in made.items()}
+        return {**sample, KEY: key}
 
     def _at(self, error: DamagedShardError, span: _Span) -> DamagedShardError:
         shard = self._shards[span.shard].name
-        hint = f"tar2tf verify --salvage writes the good records of a shard: {shard}"
-        return error.at(shard=shard, member=f"record {span.record}", offset=span.start, hint=hint)
+        hint = f"tar2tf verify lists the faults of a shard: {shard}"
+        if self._index(span.shard).layout.of == "tfrecord":
+            hint = f"tar2tf verify --salvage writes the good records of a shard: {shard}"
+        error.offset, error.hint = span.start, hint
+        return error.at(shard=shard, member=f"record {span.record}")
 
     def _indexed_again(self, span: _Span) -> _Span | None:
         """Return where a record is by the lengths in its shard, if the index beside the shard says otherwise."""
         shard = self._shards[span.shard]
         try:
-            found = self._where.find(shard, self._ranges(span.shard), beside=False)
-        except DamagedShardError:
+            index = self._where.find(shard, self._stored(span.shard), beside=False)
+        except (DamagedShardError, UsageError):
             return None
-        self._indexes[span.shard] = found
-        start, end = int(found[span.record]), int(found[span.record + 1])
+        self._indexes[span.shard] = index
+        start, end = index.offsets[span.record : span.record + 2].tolist()
         return None if (start, end) == (span.start, span.end) else span._replace(start=start, end=end)
 
 
@@ -361,22 +490,24 @@ class _Process:
     Attributes:
         number: the number of the process.
         pool: threads for requests, which start with the first one.
+        recent: streams of compressed shards that were decompressed last.
     """
 
     def __init__(self) -> None:
         self.number = os.getpid()
         self.pool = ThreadPoolExecutor(_THREADS, "tar2tf-read")
+        self.recent = RecentStreams()
         self._ranges: dict[int, Ranges] = {}
         self._indexing: dict[int, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def ranges(self, source: Source) -> Ranges:
         """Return the reader of a source."""
-        found = self._ranges.get(id(source))
-        if found is None:
+        ranges = self._ranges.get(id(source))
+        if ranges is None:
             with self._lock:
-                found = self._ranges.setdefault(id(source), source.ranges())
-        return found
+                ranges = self._ranges.setdefault(id(source), source.ranges())
+        return ranges
 
     def indexing(self, number: int) -> threading.Lock:
         """Return the lock for looking for a shard's index."""

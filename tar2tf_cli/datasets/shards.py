@@ -7,15 +7,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tar2tf_cli.conversion.manifest import Document, ShardEntry, read_document
-from tar2tf_cli.datasets.parse import Decoder
-from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
-from tar2tf_cli.features.schema import Schema
+from tar2tf_cli.conversion.plan import documents_beside
+from tar2tf_cli.errors import SampleError, SourceError, UsageError
+from tar2tf_cli.features.decoder import Decoder
+from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.inputs.named import resolve_path
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import Folder, ObjectInfo, open_source
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tar2tf_cli.spec.urls import Reach
+
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 """Manifests and shards, each as a path or URL."""
@@ -54,7 +61,7 @@ class Shard:
         return self.item.size
 
 
-def find_shards(paths: Sequence[str | os.PathLike[str]], split: str | None, **reach: Any) -> list[Shard]:
+def find_shards(paths: Sequence[str | os.PathLike[str]], split: str | None, **reach: Unpack[Reach]) -> list[Shard]:
     """Return the shards of manifests, files, folders and templates, in the order given.
 
     Args:
@@ -70,13 +77,13 @@ def find_shards(paths: Sequence[str | os.PathLike[str]], split: str | None, **re
     if not paths:
         raise UsageError("there are no shards: name a manifest, files or a folder")
     folders = _Folders(reach)
-    found = [shard for path in paths for shard in _shards_at(os.fspath(path), split, folders)]
+    shards = [shard for path in paths for shard in _shards_at(os.fspath(path), split, folders)]
     if split is not None:
         listed(folders.read, split)
     if len(folders.read) > 1:  # examples of all manifests have the same features, dtypes and ranks
         decode = Decoder(*together(folders.read))
-        found = [shard if shard.records is None else replace(shard, decode=decode) for shard in found]
-    return found
+        shards = [shard if shard.records is None else replace(shard, decode=decode) for shard in shards]
+    return shards
 
 
 def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -88,7 +95,7 @@ def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]]) -> list[str]:
 class _Folders:
     """The folders of shards, each opened once whatever the number of shards in it, and the manifests that were read."""
 
-    def __init__(self, reach: dict[str, Any]) -> None:
+    def __init__(self, reach: Reach) -> None:
         self.reach = reach
         self.open: Callable[[str], Any] = cache(
             lambda bucket: open_source(bucket, **(reach if is_remote(bucket) else {}))
@@ -121,42 +128,49 @@ def _of_manifest(path: str, split: str | None, folders: _Folders) -> Iterator[Sh
     document = read_document(path, **folders.reach)
     folders.read.append(document)
     manifest, source = document.manifest, document.folder
-    if manifest.compressed:
-        message = "its shards are compressed with gzip, so that their records cannot be read in any order"
-        hint = "convert again without --compression, or read them from front to back with load_dataset"
-        raise UsageError(message, shard=document.path, hint=hint)
     try:
-        decode = Decoder(manifest.features, manifest.records)
+        decode = folders.raw if manifest.format == "tar" else Decoder(manifest.features, manifest.records)
     except SourceError as error:
         raise error.at(shard=document.path) from None
     shards = [shard for shard in manifest.shards if split in (None, shard.split)]
-    for shard, item in zip(shards, document.find(shards), strict=True):
-        if item.size not in (None, shard.bytes):
-            message = f"the file has {item.size:,} bytes, but {shard.bytes:,} in the manifest"
-            hint = "see tar2tf verify; restore it from a copy, or convert again"
-            raise DamagedShardError(message, kind="size", shard=source.locate(shard.path), hint=hint)
+    for shard, item in zip(shards, document.whole(shards), strict=True):
         yield Shard(source, item, decode, shard.records)
 
 
-def read_manifests(paths: Sequence[str], **reach: Any) -> list[Document]:
+def read_manifests(paths: Sequence[str], *, beside: bool = False, **reach: Unpack[Reach]) -> list[Document]:
     """Read manifests, each given by its path, its URL, its folder or a template.
+
+    Args:
+        paths: paths or URLs.
+        beside: whether shards may be named, too: the manifest in their folder is read, with `named` these shards.
+        reach: how servers are reached.
 
     Raises:
         SourceError: when there is none, or it cannot be read.
-        UsageError: when no manifest is given, or a folder has several.
+        UsageError: when no manifest is given, a folder has several, or none lists a shard.
     """
     if not paths:
         raise UsageError("there is no manifest: name one or several")
     folders = _Folders(reach)
-    return [read_document(manifest, **reach) for path in paths for manifest in _manifests_at(path, folders)]
+    return [document for path in paths for document in _documents_at(path, folders, beside=beside)]
 
 
-def _manifests_at(path: str, folders: _Folders) -> Sequence[str]:
-    manifests, _, _ = folders.look_at(path)
-    if not manifests:
+def _documents_at(path: str, folders: _Folders, *, beside: bool) -> Iterator[Document]:
+    manifests, items, source = folders.look_at(path)
+    yield from (read_document(manifest, **folders.reach) for manifest in manifests)
+    if manifests:
+        return
+    left = {os.path.normpath(source.locate(item.name)): item for item in items}
+    for document in documents_beside(source, items, folders.reach) if beside else ():
+        entries = {os.path.normpath(document.folder.locate(one.path)): one for one in document.manifest.shards}
+        if both := [name for name in left if name in entries]:
+            yield replace(document, named=[entries[name] for name in both])
+        for name in both:
+            del left[name]
+    if left:
+        name = path if len(left) == len(items) else source.locate(next(iter(left.values())).name)
         hint = "tar2tf convert writes it beside the shards; tar2tf inspect --code prints a parser for those without one"
-        raise UsageError("has no manifest, which says how to parse its records", shard=without_secrets(path), hint=hint)
-    return manifests
+        raise UsageError("has no manifest, which says how to parse its records", shard=without_secrets(name), hint=hint)
 
 
 def listed(read: Sequence[Document], split: str | None) -> list[tuple[Document, ShardEntry]]:
@@ -165,7 +179,7 @@ def listed(read: Sequence[Document], split: str | None) -> list[tuple[Document, 
     Raises:
         UsageError: when none of them has such a split.
     """
-    shards = [(one, shard) for one in read for shard in one.manifest.shards if split in (None, shard.split)]
+    shards = [(one, shard) for one in read for shard in one.shards if split in (None, shard.split)]
     if split is not None and not shards:
         names = sorted({shard.split for one in read for shard in one.manifest.shards if shard.split})
         raise UsageError(f"there is no split {split!r}", hint=f"splits: {', '.join(names) or 'none'}")

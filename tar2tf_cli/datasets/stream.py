@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from copy import copy
+from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.conversion.plan import Plan
-from tar2tf_cli.errors import SampleError, SourceError, UsageError
+from tar2tf_cli.errors import SampleError, SourceError, UsageError, check_tensorflow
 from tar2tf_cli.events import Events
+from tar2tf_cli.features.feature_map import unnested
 from tar2tf_cli.features.presets.webdataset import INTEGER_ENTRIES
 from tar2tf_cli.flow.sample_flow import Faults, Reading, Steps, context_of, flow
-from tar2tf_cli.formats.stored import whole_sample
+from tar2tf_cli.formats.files import whole_sample
 from tar2tf_cli.inputs.report import Notes
 from tar2tf_cli.ops import Func, Op, Rename, Resize, Select, SelectDict, Selection, SelectList
 from tar2tf_cli.ops.base import called
-from tar2tf_cli.samples.names import Sample
+from tar2tf_cli.samples.grouping import Sample
 from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def picked(selection: Selection, sample: Sample) -> Any:
 
 
 def as_structure(value: Any) -> Any:
-    """Nested values as a tf.nest structure: lists of selections become tuples, lists of numbers arrays."""
+    """Nested values as a tf.nest structure: lists of selections become tuples, lists of numbers or texts arrays."""
     import numpy as np
 
     if isinstance(value, dict):
@@ -87,8 +89,15 @@ def as_structure(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(as_structure(item) for item in value)
     if isinstance(value, list):
-        plain = all(isinstance(item, (bool, int, float, str)) for item in value)
-        return np.asarray(value) if plain and value else tuple(as_structure(item) for item in value)
+        try:
+            flat, shape = unnested(value)
+        except ValueError:  # lists of different lengths are no array
+            flat, shape = (), ()
+        if flat and all(isinstance(item, (bool, int, float, str)) for item in flat):
+            return np.asarray(flat).reshape(shape)
+        if flat and all(isinstance(item, bytes) for item in flat):
+            return np.array(flat, object).reshape(shape)  # as texts of NumPy, they would lose zeros at the end
+        return tuple(as_structure(item) for item in value)
     return value
 
 
@@ -189,7 +198,7 @@ class Stream:
     Args:
         plan: gives the inputs and the ops.
         make: the selection that makes an element, or a function from a sample to an element.
-        workers: how many samples are converted at once.
+        workers: how many samples are converted at once, and how many inputs of a remote bucket are fetched at once.
         shuffle: whether the samples of each shard are shuffled, 1,000 at a time.
         source: where to read; if it is not the plan's, the ops were applied to its samples.
     """
@@ -211,9 +220,11 @@ class Stream:
         self._notes = Notes(plan.conversion.input, Events().note)
         ops = plan.conversion.ops if source is plan.source else ()
         self._steps = Steps(context_of(plan.conversion), ops, self._element)
+        self._begun: list[Iterator[tuple[str, Any]]] = []
 
-    def dataset(self, types: Any, shapes: Any) -> tf.data.Dataset:
+    def dataset(self, types: Any, shapes: Any) -> tf.data.Dataset[Any]:
         """The `tf.data.Dataset`; its element spec is given, or inferred from the first element."""
+        check_tensorflow("a dataset in memory")
         import tensorflow as tf
 
         spec = self._spec(types) if types is None or shapes is None else None
@@ -223,7 +234,7 @@ class Stream:
         length = _chunk_length(leaves)
 
         def structures() -> Iterator[Any]:
-            elements = self._leaves(leaves)
+            elements = self._leaves(leaves, spec)
             for values in elements if length == 1 else _chunks(elements, length):
                 yield tf.nest.pack_sequence_as(spec, values)
 
@@ -232,23 +243,31 @@ class Stream:
         chunk_spec = tf.nest.map_structure(lambda leaf: tf.TensorSpec([None, *leaf.shape], leaf.dtype), spec)
         return tf.data.Dataset.from_generator(structures, output_signature=chunk_spec).unbatch()
 
-    def _leaves(self, leaves: Sequence[tf.TensorSpec]) -> Iterator[list[Any]]:
+    def _leaves(self, leaves: Sequence[tf.TensorSpec], spec: Any) -> Iterator[list[Any]]:
         """The values of each element, converted to their specs."""
         import tensorflow as tf
 
-        for key, element in self._elements(self._workers):
+        form = _form(spec)
+        for key, element in self._begun.pop() if self._begun else self._elements(self._workers):
+            if _form(element) != form:
+                raise SampleError(f"is {_form(element)} where {form} is expected", key=key)
             values = tf.nest.flatten(element)
-            if len(values) != len(leaves):
-                raise SampleError(f"has {len(values)} values where {len(leaves)} are expected", key=key)
             yield [as_leaf(value, leaf, key) for value, leaf in zip(values, leaves, strict=True)]
 
     def _spec(self, types: Any) -> Any:
-        """The element spec inferred from the first element, with the given dtypes if there are any."""
+        """The element spec inferred from the first element, with the given dtypes if there are any.
+
+        What is on its way from a remote bucket by then is not requested again: the first iteration goes on with it.
+        """
         import tensorflow as tf
 
-        first = next(self._elements(1), None)
+        remote = self._source.abilities().remote
+        elements = self._elements(self._workers if remote else 1)
+        first = next(elements, None)
         if first is None:
             raise SourceError("has no samples to infer dtypes and shapes from", shard=self._plan.source.bucket)
+        if remote:
+            self._begun.append(chain([first], elements))
         key, element = first
         leaves = tf.nest.flatten(element)
         fixed = [False] * len(leaves)
@@ -256,6 +275,8 @@ class Stream:
             fixed = fixed_leaves(self._make, element, entries_of_fixed_size(self._plan.conversion.ops))
         specs = [tensor_spec(value, flag, key) for value, flag in zip(leaves, fixed, strict=True)]
         if types is not None:
+            if _form(types) != _form(element):
+                raise UsageError(f"output_types are {_form(types)}, but each element is {_form(element)}")
             given = tf.nest.flatten(types)
             specs = [tf.TensorSpec(item.shape, dtype) for item, dtype in zip(specs, given, strict=True)]
         return tf.nest.pack_sequence_as(element, specs)
@@ -265,11 +286,13 @@ class Stream:
         shard = {"shard": ""}
 
         def samples() -> Iterator[Sample]:
-            for item in self._plan.inputs:
-                with Reading(self._plan.conversion, self._source, item, ahead=True) as reading:
-                    shard["shard"] = reading.name
-                    yield from _shuffled(reading.samples()) if self._shuffle else reading.samples()
-                self._notes.add(reading.name, reading.report)
+            source = copy(self._source)  # what is fetched ahead belongs to this iteration alone
+            with source.expecting(self._plan.inputs, threads):
+                for item in self._plan.inputs:
+                    with Reading(self._plan.conversion, source, item, ahead=True) as reading:
+                        shard["shard"] = reading.name
+                        yield from _shuffled(reading.samples()) if self._shuffle else reading.samples()
+                    self._notes.add(reading.name, reading.report)
 
         return flow(
             samples(),
@@ -284,6 +307,18 @@ class Stream:
     def _element(self, sample: Sample) -> Any:
         sample = whole_sample(sample)
         return as_structure(called(self._make, sample)) if callable(self._make) else picked(self._make, sample)
+
+
+def _form(structure: Any) -> str:
+    """How a structure is built of its values: `one value`, which also a list of one is, `{a: one value, b: one value}`.
+
+    Two that are not built alike may have as many values, in another order.
+    """
+    if isinstance(structure, dict):
+        return f"{{{', '.join(f'{name}: {_form(structure[name])}' for name in sorted(structure))}}}"
+    if isinstance(structure, (list, tuple)):
+        return _form(structure[0]) if len(structure) == 1 else f"({', '.join(map(_form, structure))})"
+    return "one value"
 
 
 def _chunk_length(leaves: Sequence[tf.TensorSpec]) -> int:

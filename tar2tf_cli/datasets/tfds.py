@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
-from tar2tf_cli.datasets.parse import is_optional
 from tar2tf_cli.datasets.records import open_records
 from tar2tf_cli.datasets.shards import read_manifests
 from tar2tf_cli.errors import ImageError, OutputExistsError, UsageError
+from tar2tf_cli.features.described import is_optional
+from tar2tf_cli.features.labels import LabelMap
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.image.headers import header
-from tar2tf_cli.inputs.kinds.imagefolder import load_labels
 from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.spec.urls import is_remote
@@ -66,10 +66,11 @@ def export_tfds(
     given = os.fspath(manifest)
     if is_remote(given):
         raise UsageError("the files are written beside the shards in a folder, not in a bucket", shard=given)
-    found, *others = read_manifests([given])
+    first, *others = read_manifests([given])
     if others:
         raise UsageError("TensorFlow Datasets reads the shards of one manifest", shard=given, hint="name one of them")
-    path, document, folder = found.path, found.manifest, os.path.dirname(found.path)
+    path, document, folder = first.path, first.manifest, os.path.dirname(first.path)
+    first.check_records()
     if document.compressed:
         raise UsageError(_GZIP, shard=path, hint="convert without --compression")
     classes = _classes(document, folder, labels or {})
@@ -91,6 +92,8 @@ def check_output(output: Output, name: str) -> None:
     _name_and_version(name, "")
     if output.is_stream or is_remote(output.path):
         raise UsageError("--tfds describes shards in a folder", hint=_NAMED)
+    if output.is_tar:
+        raise UsageError("--tfds describes TFRecord shards, and the output is tar", hint=_NAMED)
     if output.compression != "none":
         raise UsageError(_GZIP, hint="leave out --compression")
     template = output.template
@@ -147,8 +150,8 @@ def _template(paths: Sequence[str]) -> str:
     fields = {"{SHARD_X_OF_Y}": [f"{place:05d}-of-{total}" for place in range(len(paths))]}
     fields["{SHARD_INDEX}"] = [f"{place:05d}" for place in range(len(paths))]
     for field, numbers in fields.items():
-        head, found, tail = paths[0].rpartition(numbers[0])
-        if found and [f"{head}{number}{tail}" for number in numbers] == list(paths):
+        head, separator, tail = paths[0].rpartition(numbers[0])
+        if separator and [f"{head}{number}{tail}" for number in numbers] == list(paths):
             return f"{_literal(head)}{field}{_literal(tail)}"
     if len(paths) == 1:
         return _literal(paths[0])
@@ -174,11 +177,16 @@ def _classes(document: Manifest, folder: str, given: Mapping[str, str]) -> dict[
     features = [name for name in _LABELS if document.features.get(name, {}).get("encoding") == "int64"]
     if written and features and not given:
         files[features[0]] = os.path.join(folder, written[0])
-    return {name: _names(path) for name, path in files.items()}
+    numbered = {
+        name: _names(labels, folder)
+        for name, labels in document.labels.items()
+        if labels and document.features.get(name, {}).get("encoding") == "int64" and name not in files
+    }
+    return {**numbered, **{name: _names(LabelMap.load(path), path) for name, path in files.items()}}
 
 
-def _names(path: str) -> list[str]:
-    numbers = {label.number: name for name, label in load_labels(path).items()}
+def _names(labels: Mapping[str, int], path: str) -> list[str]:
+    numbers = {number: name for name, number in labels.items()}
     if min(numbers) < 0 or max(numbers) > 10 * len(numbers) + 1000:
         raise UsageError("has labels that are not numbered from 0", shard=path)
     return [numbers.get(number, f"unused-{number}") for number in range(max(numbers) + 1)]
@@ -237,10 +245,10 @@ def _image(values: Sequence[bytes]) -> dict[str, Any] | None:
         headers = [header(value) for value in values]
     except ImageError:
         return None
-    formats = {found.format for found in headers}
+    formats = {image.format for image in headers}
     if not headers or not formats <= {"jpeg", "png", "bmp", "gif"}:
         return None
-    channels = {found.channels for found in headers}
+    channels = {image.channels for image in headers}
     alike = len(channels) == 1 and channels <= ({1, 3, 4} if formats == {"png"} else {1, 3})
     about = {"shape": _shape([None, None, channels.pop() if alike else 3]), "dtype": "uint8"}
     if formats in ({"jpeg"}, {"png"}):

@@ -9,6 +9,7 @@ from typing import Final
 from tar2tf_cli.engines import Here, Place
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
+from tar2tf_cli.features.labels import AUTO
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
 
@@ -47,7 +48,7 @@ def beside(conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo],
         inputs: their list.
         events: notified of the choice, and why the cluster cannot do what it was asked to.
     """
-    if not _may_be_beside(conversion, source):
+    if not _may_be_beside(conversion, source) or AUTO in conversion.labels.values():
         return None
     from tar2tf_cli.elsewhere.cluster import ClusterPlace, chosen
 
@@ -56,7 +57,7 @@ def beside(conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo],
 
 
 def samples_beside(
-    conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events, ahead: int
+    conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events
 ) -> AbstractContextManager[Source]:
     """Return a context of a source of samples to which the cluster that holds the inputs applied the ops.
 
@@ -65,15 +66,14 @@ def samples_beside(
         source: what the context gives where no cluster does so.
         inputs: their list.
         events: notified of the choice.
-        ahead: how many inputs to fetch ahead.
     """
     if not _may_be_beside(conversion, source):
         return nullcontext(source)
     from tar2tf_cli.elsewhere.cluster import samples_of
 
-    return samples_of(conversion, source, inputs, events, ahead)
+    return samples_of(conversion, source, inputs, events)
 
 
 def _may_be_beside(conversion: Conversion, source: Source) -> bool:
     store = source.store()
-    return bool(conversion.remote_exec or conversion.etl or (store and store.cluster))
+    return not conversion.output.is_tar and bool(conversion.remote_exec or conversion.etl or (store and store.cluster))

@@ -10,12 +10,10 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tar2tf_cli.elsewhere import transformers as etl
-from tar2tf_cli.elsewhere.settings import Asked, Part, Settings
-from tar2tf_cli.elsewhere.stream import StreamReader, end_record, error_of, from_example
+from tar2tf_cli.elsewhere.stream import Asked, Part, Settings, StreamReader, end_record, error_of, from_example
 from tar2tf_cli.elsewhere.transformers import NotRunning, Transformers
 from tar2tf_cli.engines import Here
 from tar2tf_cli.engines.base import MadeShard
@@ -30,14 +28,14 @@ from tar2tf_cli.errors import (
     write_errors,
 )
 from tar2tf_cli.events import Events
-from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.checksums import blake2b, crc32c
+from tar2tf_cli.formats.cursor import ByteStream
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import Abilities, OnBytes, Samples
+from tar2tf_cli.stores.base import IN_FLIGHT, Abilities, Ahead, OnBytes, Samples
 from tar2tf_cli.stores.objects import ObjectSource
 from tar2tf_cli.stores.retries import Transient, in_thread
 from tar2tf_cli.stores.store import Store
@@ -46,6 +44,9 @@ from tar2tf_cli.stores.transfer import Body, ResumingStream
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+
+MadeOf = Mapping[str, Any]
+"""What a transformer was made of."""
 
 _SECONDS: Final = "45s"  # where a transformer does not say how long it may take
 _BLOCK: Final = 1 << 20
@@ -63,16 +64,31 @@ class RemoteSource(ObjectSource):
         settings: what the transformer does.
         made_of: what the transformer was made of.
         first: the conversion's first input.
+        entries: which entries of samples are wanted, empty for all; None where records are.
     """
 
+    does = "makes the records"
+    here = "the records are made here"
+
     def __init__(
-        self, transformers: Transformers, settings: Settings, made_of: Mapping[str, Any], first: ObjectInfo
+        self,
+        transformers: Transformers,
+        settings: Settings,
+        made_of: MadeOf,
+        first: ObjectInfo,
+        entries: Sequence[str] | None = None,
     ) -> None:
         super().__init__(transformers.store)
         self._transformers = transformers
         self._made_of = made_of
         self._first = first
+        self._entries = entries
         self.settings = settings
+
+    @staticmethod
+    def needs(settings: Settings) -> Settings:
+        """Return what of a conversion's settings a transformer has to have, too."""
+        return settings
 
     def abilities(self) -> Abilities:
         """Return those of an object store."""
@@ -139,7 +155,7 @@ class RemoteSource(ObjectSource):
 
     def _alive(self, request: Callable[[str, dict[str, Any]], T], item: ObjectInfo, part: Part) -> T:
         """Send a request to the transformer, and see that it runs again when it does not."""
-        asked = Asked(item == self._first, part).text
+        asked = Asked(item == self._first, part, self._entries).text
         seconds = etl.seconds_of(self._made_of.get("obj_timeout") or _SECONDS)
         how = {"seconds": seconds, "error_of": error_of, **({"etl_args": asked} if asked else {})}
         try:
@@ -162,19 +178,16 @@ class RemoteSamples(RemoteSource):
     """The inputs of a bucket as samples to which the ops were applied beside them.
 
     An input's answer is fetched whole before its first sample is used, as a cluster does not wait for slow readers.
-
-    Args:
-        inputs: all inputs; a few are fetched ahead, in this order.
-        ahead: how many.
-        given: as for `RemoteSource`.
     """
 
-    def __init__(self, inputs: Sequence[ObjectInfo], ahead: int, *given: Any) -> None:
-        super().__init__(*given)
-        self._inputs = inputs
-        self._next = {item: number for number, item in enumerate(inputs, 1)}  # the number of the input after each
-        self._ahead = ahead
-        self._fetching: dict[ObjectInfo, Future[IO[bytes]]] = {}
+    does = "applies the ops"
+    here = "the ops are applied here"
+    _answers: Ahead[Future[IO[bytes]]] | None = None
+
+    @staticmethod
+    def needs(settings: Settings) -> Settings:
+        """Return those of the ops: whatever records a transformer makes, it sends samples when it is asked to."""
+        return settings.of_samples
 
     def abilities(self) -> Abilities:
         """Return those of a source of samples."""
@@ -182,13 +195,20 @@ class RemoteSamples(RemoteSource):
 
     def samples(self, item: ObjectInfo, report: object, fault: object, on_bytes: OnBytes = None) -> Samples:
         """The samples of an input."""
-        wanted, first = self._fetching.pop(item, None) or self._fetched(item), self._next[item]
-        for following in self._inputs[first : first + self._ahead]:
-            if following not in self._fetching:
-                self._fetching[following] = self._fetched(following)
-        with wanted.result() as file:
+        answer = (self._answers and self._answers.take(item)) or self._fetched(item)
+        with answer.result() as file:
             for _, message in RecordReader(file, self.locate(item.name)):
                 yield {}, from_example(message)
+
+    @contextlib.contextmanager
+    def expecting(self, items: Sequence[ObjectInfo], most: int = IN_FLIGHT) -> Iterator[None]:
+        """Fetch the answers for the inputs that will be used inside the `with` block, several at once."""
+        self._answers = Ahead(items, self._fetched, most)
+        try:
+            yield
+        finally:
+            for answer in self._answers.rest():
+                answer.add_done_callback(_close)
 
     def _fetched(self, item: ObjectInfo) -> Future[IO[bytes]]:
         return in_thread(lambda: self._fetch_whole(item))[1]
@@ -205,14 +225,19 @@ class RemoteSamples(RemoteSource):
         return file
 
 
-def _has_checksum(store: Store, found: ObjectInfo, end: Mapping[str, Any]) -> bool:
+def _close(answer: Future[IO[bytes]]) -> None:
+    if not answer.exception():
+        answer.result().close()
+
+
+def _has_checksum(store: Store, shard: ObjectInfo, end: Mapping[str, Any]) -> bool:
     """Whether an object has the checksum that an end record gives; it is read where the cluster's own is another."""
     known = {"xxhash": end.get("xxh64"), "xxhash2": end.get("xxh64"), "crc32c": f"{end['crc32c']:08x}"}
-    kind, value = found.checksum or ("", "")
+    kind, value = shard.checksum or ("", "")
     if expected := known.get(kind):
         return value.lower() == str(expected)
     crc = 0
-    with contextlib.closing(store.open(found)) as stream:
+    with contextlib.closing(store.open(shard)) as stream:
         while data := stream.read(_BLOCK):
             crc = crc32c(data, crc)
     return crc == int(end["crc32c"])
@@ -279,6 +304,7 @@ class RemoteReading:
         finished: called when all was read.
     """
 
+    key: bytes | None = None  # that of a sample in a tar; a transformer makes records
     seekable = False
     regroups = False
 
@@ -319,53 +345,65 @@ class RemoteReading:
 
 _UNESCAPED: Final = re.compile("[?#]|%(?![0-9A-Fa-f]{2})")
 
-MadeOf = Mapping[str, Any]
-"""What a transformer was made of."""
-
 
 def chosen(
     conversion: Conversion,
     source: Source,
     inputs: Sequence[ObjectInfo],
     events: Events,
-    kind: Callable[..., RemoteSource] = RemoteSource,
+    kind: type[RemoteSource] = RemoteSource,
     *,
-    samples: bool = False,
+    entries: Sequence[str] | None = None,
+    makes: bool = False,
 ) -> AbstractContextManager[RemoteSource | None] | None:
     """Return a context of what makes the records in the cluster, as `beside` and `samples_beside` need it.
 
     It gives None, with a note, if the cluster turns out to be unable to make them.
+
+    Args:
+        conversion: what to convert.
+        source: the inputs.
+        inputs: their list.
+        events: notified of the choice.
+        kind: what the context gives.
+        entries: as for `RemoteSource`.
+        makes: whether a transformer is made if there is none and the conversion does not say.
     """
     wanted = bool(conversion.remote_exec or conversion.etl)
     try:
         store = source.store()
         if (store is None or not store.cluster) and wanted:
-            raise RemoteError("only an AIStore cluster makes records of its objects", shard=source.bucket)
+            raise RemoteError("--remote-exec needs inputs in an AIStore cluster", shard=source.bucket)
         if store is None or conversion.remote_exec is False or not inputs:
             return None
-        transformer = _Transformer(Transformers(store), _settings(conversion, samples=samples))
+        transformer = _Transformer(Transformers(store), _settings(conversion), kind)
         if conversion.etl:
             transformer.use(conversion.etl)
         elif wanted:
             transformer.find()
-        elif why := transformer.why_not_there(inputs):
-            return _made_here(why, events)
+        elif (why := transformer.why_not_there(inputs)) and (transformer.is_there or not makes):
+            return _made_here(kind, why, events)
     except RemoteError as error:
         if wanted:
             events.not_remote(error)
         return None
-    return _made_there(transformer, inputs, events, kind)
+    return _made_there(transformer, inputs, events, entries, wanted=wanted)
 
 
 @contextlib.contextmanager
-def _made_here(why: str, events: Events) -> Iterator[None]:
-    events.note(f"note: the records are made here: {why}")
+def _made_here(kind: type[RemoteSource], why: object, events: Events) -> Iterator[None]:
+    events.note(f"note: {kind.here}: {why}")
     yield
 
 
 @contextlib.contextmanager
 def _made_there(
-    transformer: _Transformer, inputs: Sequence[ObjectInfo], events: Events, kind: Callable[..., RemoteSource]
+    transformer: _Transformer,
+    inputs: Sequence[ObjectInfo],
+    events: Events,
+    entries: Sequence[str] | None,
+    *,
+    wanted: bool,
 ) -> Iterator[RemoteSource | None]:
     """What makes the records with a transformer, which is made if there is none; None if it cannot be made."""
     try:
@@ -374,22 +412,27 @@ def _made_there(
             if name := _unreachable(made_of, inputs):
                 hint = "rename it, or make the transformer with --comm hpull"
                 raise RemoteError(f"AIStore cannot ask a transformer for the object {name!r} with hpush", hint=hint)
-            events.note(f"note: the cluster makes the records, with its transformer {made_of['name']}")
+            events.note(f"note: the cluster {transformer.kind.does}, with its transformer {made_of['name']}")
             rest = stack.pop_all()
     except RemoteError as error:
-        events.not_remote(error)
-        yield None
+        if wanted:
+            events.not_remote(error)
+            yield None
+        else:
+            with _made_here(transformer.kind, error, events):
+                yield None
         return
     with rest:
-        yield kind(transformer.cluster, transformer.settings, made_of, inputs[0])
+        yield transformer.kind(transformer.cluster, transformer.settings, made_of, inputs[0], entries)
 
 
 @contextlib.contextmanager
 def samples_of(
-    conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events, ahead: int
+    conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events
 ) -> Iterator[Source]:
     """The context that `samples_beside` returns."""
-    made = chosen(conversion, source, inputs, events, partial(RemoteSamples, inputs, ahead), samples=bool(ahead))
+    entries = [*(conversion.select or ())]
+    made = chosen(conversion, source, inputs, events, RemoteSamples, entries=entries, makes=bool(conversion.ops))
     with made or contextlib.nullcontext() as maker:
         yield maker or source
 
@@ -414,14 +457,32 @@ class _Transformer:
 
     Args:
         cluster: the transformers of the cluster.
-        settings: what it does.
+        settings: those of the conversion.
+        kind: what uses it.
     """
 
-    def __init__(self, cluster: Transformers, settings: Settings) -> None:
+    def __init__(self, cluster: Transformers, settings: Settings, kind: type[RemoteSource]) -> None:
         self.cluster = cluster
-        self.settings = settings
+        self.kind = kind
+        self.settings = kind.needs(settings)
         self._made_of: MadeOf = {}
         self._stage: str | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a running one was found."""
+        return bool(self._made_of)
+
+    def _fits(self, made_of: MadeOf) -> bool:
+        """Whether a transformer does what is wanted; if so, its settings are those of its answers."""
+        with contextlib.suppress(UsageError):
+            text = etl.settings_of(made_of)
+            if text == self.settings.text:
+                return True
+            if text and self.kind.needs(settings := Settings.load(text)).text == self.settings.text:
+                self.settings = settings
+                return True
+        return False
 
     def use(self, name: str) -> None:
         """Use one that the user names.
@@ -430,9 +491,9 @@ class _Transformer:
             RemoteError: when it is not running, or of another spec.
         """
         self._made_of = self._ask(lambda: self.cluster.message(name))
-        if etl.settings_of(self._made_of) != self.settings.text:
+        if not self._fits(self._made_of):
             what = f"the transformer {name!r} was made for another spec or version"
-            hint = f"tar2tf etl init --spec SPEC --name {name} makes one of this spec; or leave out --etl"
+            hint = f"tar2tf etl init --spec SPEC --name {name} makes one for this spec; or leave out --etl"
             raise RemoteError(what, shard=self.cluster.where, hint=hint)
 
     def find(self) -> None:
@@ -452,7 +513,7 @@ class _Transformer:
             return self.cluster.message(self.settings.name)
         for name in [name for name, stage in stages.items() if stage == "Running"][:_MOST_NAMES]:
             with contextlib.suppress(RemoteError):  # it has just been stopped
-                if etl.settings_of(made_of := self.cluster.message(name)) == self.settings.text:
+                if self._fits(made_of := self.cluster.message(name)):
                     return made_of
         return None
 
@@ -465,11 +526,13 @@ class _Transformer:
             RemoteError: when the cluster has no transformers, or does not answer.
         """
         try:
-            self._made_of = self._found(self.cluster.stages()) or {}
+            stages = self.cluster.stages()
+            self._stage = stages.get(self.settings.name)
+            self._made_of = self._found(stages) or {}
         except (SourceError, Transient) as error:
             raise RemoteError(str(error)) from None
         if not self._made_of:
-            return "the cluster has no running transformer of this spec"
+            return "the cluster has no running transformer for this spec"
         name = _unreachable(self._made_of, inputs)
         return f"the cluster's transformer cannot get the object {name!r}" if name else None
 
@@ -519,8 +582,8 @@ def _unreachable(made_of: MadeOf, inputs: Sequence[ObjectInfo]) -> str | None:
     return _odd(inputs) if str(made_of.get("communication")).startswith("hpush") else None
 
 
-def _settings(conversion: Conversion, *, samples: bool) -> Settings:
+def _settings(conversion: Conversion) -> Settings:
     try:
-        return Settings.of(conversion, samples=samples)
+        return Settings.of(conversion)
     except UsageError as error:
         raise RemoteError(error.message, hint=error.hint) from None

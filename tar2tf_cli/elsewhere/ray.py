@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from tar2tf_cli.engines.base import Engine, Outcome, Place, Task, TaskContext, attempt, pickled
+from tar2tf_cli.engines.base import Clock, Engine, Outcome, Place, Task, TaskContext, attempt, pickled
 from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError, WorkerError, write_errors, write_failed
 
 _PROGRESS_SECONDS: Final = 1.0
@@ -137,15 +137,14 @@ class Meter:
     def __init__(self, run: str) -> None:
         self.size = 0
         self._run = run
-        self._sent = time.monotonic()
+        self._clock = Clock(_PROGRESS_SECONDS)
         self._actor: Any = None
 
     def __call__(self, size: int) -> None:
         self.size += size
-        if time.monotonic() - self._sent > _PROGRESS_SECONDS:
+        if self._clock.is_due():
             import ray
 
-            self._sent = time.monotonic()
             with contextlib.suppress(ValueError, ray.exceptions.RayError):  # there is no actor, or not yet
                 self._actor = self._actor or ray.get_actor(self._run)
                 self._actor.note.remote(ray.get_runtime_context().get_task_id(), self.size)
@@ -255,12 +254,12 @@ class RayPlace(Place):
         ours = token_file(folder, token, "driver")
         with write_errors(folder), open(ours, "x"):
             pass
-        found = [*self._probed(folder, token, inputs)]
-        shared = {node for _, node, probed in found if _removed(token_file(folder, token, node)) and probed.shares}
+        nodes = [*self._probed(folder, token, inputs)]
+        shared = {node for _, node, probed in nodes if _removed(token_file(folder, token, node)) and probed.shares}
         os.unlink(ours)
-        for name, _, probed in found:
+        for name, _, probed in nodes:
             _check(name, probed, version())
-        return next((name for name, node, _ in found if node not in shared), None)
+        return next((name for name, node, _ in nodes if node not in shared), None)
 
     def _probed(self, folder: str, token: str, inputs: Sequence[str]) -> Iterator[tuple[str, str, Probed]]:
         """The name and id of each node, and what it answered."""

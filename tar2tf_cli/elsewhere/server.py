@@ -43,8 +43,16 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
 
-from tar2tf_cli.elsewhere.settings import ENVIRONMENT, NODES, Asked, Settings
-from tar2tf_cli.elsewhere.stream import StreamWriter, end_record, text_of_error, to_features
+from tar2tf_cli.elsewhere.stream import (
+    ENVIRONMENT,
+    NODES,
+    Asked,
+    Settings,
+    StreamWriter,
+    end_record,
+    text_of_error,
+    to_features,
+)
 from tar2tf_cli.errors import (
     DamagedShardError,
     Interrupted,
@@ -55,11 +63,12 @@ from tar2tf_cli.errors import (
     UsageError,
 )
 from tar2tf_cli.flow.sample_flow import Reading
-from tar2tf_cli.formats.bytestream import ByteStream
 from tar2tf_cli.formats.checksums import blake2b
+from tar2tf_cli.formats.cursor import ByteStream
 from tar2tf_cli.formats.files import RecordFile, write_whole
 from tar2tf_cli.inputs.tar_samples import put_together
-from tar2tf_cli.samples.grouping import Batch
+from tar2tf_cli.samples.grouping import RecordBatch
+from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import Abilities
 from tar2tf_cli.stores.directory import DirectorySource
@@ -86,14 +95,14 @@ def object_file(path: str) -> Path:
         NotAllowedError: when it is not in a mount path.
         NothingFoundError: when there is no such file.
     """
-    found = Path(os.path.realpath(os.path.join("/", path)) if "\0" not in path else "/")
-    folders = zip(found.parts[1:], found.parents[::-1], strict=False)
+    file = Path(os.path.realpath(os.path.join("/", path)) if "\0" not in path else "/")
+    folders = zip(file.parts[1:], file.parents[::-1], strict=False)
     if not any(name.startswith("@") and _is_mount_path(folder) for name, folder in folders):
         hint = f"the mount paths are those that the target marked, or that {MOUNT_PATHS} names"
-        raise NotAllowedError("is not an object in a mount path of the target", shard=str(found), hint=hint)
-    if not found.is_file():
-        raise NothingFoundError("there is no such file", shard=str(found))
-    return found
+        raise NotAllowedError("is not an object in a mount path of the target", shard=str(file), hint=hint)
+    if not file.is_file():
+        raise NothingFoundError("there is no such file", shard=str(file))
+    return file
 
 
 def only_a_part(file: Path) -> str | None:
@@ -102,11 +111,11 @@ def only_a_part(file: Path) -> str | None:
     An object that was uploaded in parts is kept in as many files. The cluster tells only the first of them. A file
     of the same name in the folder %ut lists them (AIStore, core/ufest.go).
     """
-    found = _LAYOUT.search(str(file))
-    if found is None or not os.path.exists(f"{str(file)[: found.start(4)].removesuffix('%ob/')}%ut/{found[4]}"):
+    layout = _LAYOUT.search(str(file))
+    if layout is None or not os.path.exists(f"{str(file)[: layout.start(4)].removesuffix('%ob/')}%ut/{layout[4]}"):
         return None
-    namespace = found[2] or "@#"
-    return f"{found[1]}/{namespace if namespace.startswith('@') else f'@{namespace}'}/{found[3]}/{found[4]}"
+    namespace = layout[2] or "@#"
+    return f"{layout[1]}/{namespace if namespace.startswith('@') else f'@{namespace}'}/{layout[3]}/{layout[4]}"
 
 
 def _is_mount_path(folder: Path) -> bool:
@@ -271,8 +280,7 @@ class Transform:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._conversion = settings.conversion()
-        if settings.samples:
-            self._conversion = replace(self._conversion, record_to_example=to_features)
+        self._to_samples = settings.of_samples.conversion()
 
     def __call__(self, path: str, name: str, asked: Asked, answer: str, check: Callable[[], None]) -> None:
         """Write the answer for one object to a file.
@@ -290,26 +298,36 @@ class Transform:
         kept = _EndKept(name, self._settings.digest)
         if asked.part == "end" and kept.give(answer):
             return
-        source = _Object(path, name, seekable=self._conversion.limit is None)
-        end = put_together(partial(self._write, source, asked, answer, check))
+        conversion = self._conversion
+        if asked.entries is not None:
+            entries = {entry: entry for entry in asked.entries} or None
+            conversion = replace(self._to_samples, select=entries, record_to_example=to_features)
+        source = _Object(path, name, seekable=conversion.limit is None)
+        end = put_together(partial(self._write, conversion, source, asked, answer, check))
         if asked.part:
             kept.keep(answer, end)
         if asked.part == "end":
             kept.give(answer)
 
     def _write(
-        self, source: _Object, asked: Asked, answer: str, check: Callable[[], None], regroup: bool
+        self,
+        conversion: Conversion,
+        source: _Object,
+        asked: Asked,
+        answer: str,
+        check: Callable[[], None],
+        regroup: bool,
     ) -> dict[str, Any]:
-        most = self._conversion.limit
+        most = conversion.limit
         (item,) = source.list()
         how: dict[str, Any] = {"ahead": most is not None, "regroup": regroup, "first": asked.first}
         with RecordFile(answer) as file:
             writer = self._writer(file)
-            with Reading(self._conversion, source, item, on_bytes=lambda _: check(), **how) as reading:
+            with Reading(conversion, source, item, on_bytes=lambda _: check(), **how) as reading:
                 one_by_one = self._settings.keys or most is not None
                 for made in islice(reading.records() if one_by_one else reading.records_and_batches(), most):
                     check()
-                    writer.add_batch(made) if isinstance(made, Batch) else writer.add(*made)
+                    writer.add_batch(made) if isinstance(made, RecordBatch) else writer.add(*made)
                 if reading.is_unusable():
                     file.cut(0)
                     writer = self._writer(file)

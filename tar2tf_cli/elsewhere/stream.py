@@ -1,6 +1,8 @@
-"""What a transformer sends for one input: its framed records, closed by an end record that proves that none is missing.
+"""What passes between a conversion and a transformer: settings there; framed records, closed by an end record, back.
 
-The stream is in TFRecord's framing throughout. Records whose data begins with a NUL byte are not examples, as no
+The settings are all that determines the records of one input. The end record proves that none is missing.
+
+The stream back is in TFRecord's framing throughout. Records whose data begins with a NUL byte are not examples, as no
 serialised message can begin with one (it would be a tag of field 0):
 
 | data | meaning |
@@ -21,23 +23,196 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import tar2tf_cli.errors as errors
-from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError
-from tar2tf_cli.formats.bytestream import Readable
-from tar2tf_cli.formats.checksums import crc32c
-from tar2tf_cli.formats.cursor import Cursor
-from tar2tf_cli.formats.example_parser import parse
+from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, UsageError
+from tar2tf_cli.formats.checksums import blake2b, crc32c
+from tar2tf_cli.formats.cursor import Cursor, Readable
+from tar2tf_cli.formats.example import parse
 from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.tfrecord import FRAMING, frame, record_length, unframed
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.samples.names import KEY, Sample
+from tar2tf_cli.samples.grouping import KEY, Sample
+from tar2tf_cli.spec import __version__, yaml_file
+from tar2tf_cli.spec.conversion import Conversion
 
 if TYPE_CHECKING:
     from tar2tf_cli.formats.files import RecordFile
-    from tar2tf_cli.samples.grouping import Batch
+    from tar2tf_cli.samples.grouping import RecordBatch
+
+
+ENVIRONMENT: Final = "TAR2TF_ETL_SETTINGS"
+"""The variable from which a transformer reads its settings."""
+
+TARGET: Final = "AIS_TARGET_URL"
+"""The variable with the URL of the pod's target, which the cluster sets."""
+
+NODES: Final = "TAR2TF_ETL_NODES"
+"""The variable with addresses of nodes of the cluster, separated by commas; they know the others."""
+
+_ELSEWHERE: Final = ("output", "shuffle", "split", "max_errors", "max_lost")
+"""What happens to records after they were made, or to the results of several inputs."""
+
+_OF_FEATURES: Final = ("select", "preset", "image_size", "types", "labels")
+"""What becomes of samples after the ops."""
+
+_BUCKET: Final = {"bucket": "-"}
+_OUTPUT: Final = "<split>-<>.record"
+"""The bucket and the output that a conversion must have, and a transformer does not use."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a transformer.
+
+    Attributes:
+        spec: the canonical spec without what does not concern a single input.
+        keys: whether the key of each sample is sent, which decides about its split.
+    """
+
+    spec: Mapping[str, Any]
+    keys: bool = False
+
+    @classmethod
+    def of(cls, conversion: Conversion) -> Settings:
+        """The settings for a conversion.
+
+        Raises:
+            UsageError: when it runs Python code of the user, its inputs are not tars, or it lists keys.
+        """
+        if conversion.runs_own_code:
+            raise _refused()
+        if conversion.input.kind != "tar":
+            raise UsageError("a cluster converts only tars", hint="leave out --from, or convert without --remote-exec")
+        if conversion.drop_duplicates:
+            raise UsageError(
+                "--drop-duplicates does not work in a cluster",
+                hint="leave out --drop-duplicates, or convert without --remote-exec",
+            )
+        if conversion.input.join:
+            raise UsageError(
+                "--join does not work in a cluster", hint="leave out --join, or convert without --remote-exec"
+            )
+        if conversion.input.keys:
+            raise UsageError(
+                "--keys does not work in a cluster", hint="leave out --keys, or convert without --remote-exec"
+            )
+        spec = {name: value for name, value in conversion.canonical().items() if name not in _ELSEWHERE}
+        spec["input"] = {name: value for name, value in spec["input"].items() if name not in ("bucket", "template")}
+        if conversion.shuffle:
+            spec.pop("limit", None)  # which then takes samples of all inputs
+        return cls({name: value for name, value in spec.items() if value != {}}, bool(conversion.split))
+
+    @classmethod
+    def load(cls, text: str) -> Settings:
+        """The settings that `text` returned as text.
+
+        Raises:
+            UsageError: when they are not valid, or of another version.
+        """
+        try:
+            whole = json.loads(text)
+            version, settings = whole["version"], cls(whole["spec"], bool(whole["keys"]))
+        except (ValueError, KeyError, TypeError):
+            raise UsageError(f"{ENVIRONMENT} does not hold the settings of a transformer") from None
+        if version != __version__:
+            raise UsageError(
+                f"the settings were made by tar2tf {version}, but this is {__version__}",
+                hint="use an image with the version of the client",
+            )
+        _refuse_python(settings.spec)
+        if wrong := [message for _, message in yaml_file.problems(settings.spec)]:
+            raise UsageError(f"{ENVIRONMENT}: {'; '.join(wrong)}")
+        cls.of(settings.conversion())
+        return settings
+
+    @classmethod
+    def of_file(cls, spec: yaml_file.SpecFile) -> Settings:
+        """The settings for the conversion of a spec file, which may leave out its input and output.
+
+        Raises:
+            UsageError: when the file has problems, or what it describes cannot be done in a cluster.
+        """
+        _refuse_python(spec.data)
+        spec.check()
+        output = {"path": _OUTPUT if spec.data.get("split") else "-"}
+        return cls.of(yaml_file.build({**yaml_file.overlaid({"input": _BUCKET}, spec.data), "output": output}))
+
+    @property
+    def of_samples(self) -> Settings:
+        """What of them determines samples as the ops leave them, which any transformer sends that is asked for them."""
+        return Settings({name: value for name, value in self.spec.items() if name not in _OF_FEATURES})
+
+    @property
+    def text(self) -> str:
+        """The settings as JSON, the same for equal settings."""
+        whole = {"version": __version__, **vars(self)}
+        return json.dumps(whole, sort_keys=True, separators=(",", ":"))
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that are equal for equal settings of the same version."""
+        return blake2b(self.text.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """The name of the transformer."""
+        return f"tar2tf-{self.digest}"
+
+    def conversion(self) -> Conversion:
+        """The conversion by which a transformer reads one input."""
+        return yaml_file.build(yaml_file.overlaid({"input": _BUCKET, "output": {"path": "-"}}, self.spec))
+
+
+Part: TypeAlias = Literal["", "records", "end"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one request may ask a transformer for, as its `etl_args`.
+
+    Attributes:
+        first: the object is the conversion's first input: a typed feature that none of its samples has is wrong usage.
+        part: "records" for a file of records, which the cluster stores, and "end" for the end record that they would
+            have had; by default both, one after the other.
+        entries: send samples as the ops leave them, with these entries or, for an empty list, all; None for records.
+    """
+
+    first: bool = False
+    part: Part = ""
+    entries: Sequence[str] | None = None
+
+    @classmethod
+    def load(cls, text: str) -> Asked:
+        """What `text` returned as text; anything else in it is meant for other transformers."""
+        try:
+            asked = json.loads(text)["tar2tf"]
+            return cls(bool(asked.get("first")), asked.get("part", ""), asked.get("entries"))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return cls()
+
+    @property
+    def text(self) -> str:
+        """The request as JSON; empty if it asks for nothing."""
+        given = {name: value for name, value in asdict(self).items() if value not in (False, "", None)}
+        return json.dumps({"tar2tf": given}, separators=(",", ":")) if given else ""
+
+
+def _refuse_python(spec: Mapping[str, Any]) -> None:
+    """Refuse the op func before it is looked at, which would be to import what it names."""
+    for op in spec.get("ops") or ():
+        if (op if isinstance(op, str) else str(next(iter(op), ""))).partition(":")[0] == "func":
+            raise _refused()
+
+
+def _refused() -> UsageError:
+    return UsageError(
+        "a cluster does not run your Python code: the op func and functions cannot be used there",
+        hint="leave them out, or convert without --remote-exec",
+    )
 
 
 _KEY: Final = b"\0key "
@@ -72,7 +247,7 @@ class StreamWriter:
             self._file.write(frame([data], len(data)), len(data) + FRAMING)
         self._file.write(parts, size)
 
-    def add_batch(self, batch: Batch) -> None:
+    def add_batch(self, batch: RecordBatch) -> None:
         """Append a batch of records, where no keys are sent."""
         self._file.write([batch.data], len(batch.data))
 
@@ -165,7 +340,7 @@ class StreamReader:
         return self._accepted(control)
 
     def _length(self) -> int:
-        """The length of the next record's data, of which the first byte is buffered, too."""
+        """The length of the next record's data; the first byte of the data is then buffered, too."""
         cursor = self._cursor
         if len(cursor.buffer) - cursor.position < 13 and cursor.fill(13) < 13:
             raise self._cut()

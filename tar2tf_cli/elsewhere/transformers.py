@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from tar2tf_cli.elsewhere.settings import ENVIRONMENT, NODES, Settings
-from tar2tf_cli.elsewhere.stream import DONE
+from tar2tf_cli.elsewhere.stream import DONE, ENVIRONMENT, NODES, Settings
 from tar2tf_cli.errors import RemoteError, SourceError, Tar2tfError, UsageError, meant
-from tar2tf_cli.spec.version import __version__
+from tar2tf_cli.spec import __version__
 from tar2tf_cli.spec.yaml_file import SpecFile
 from tar2tf_cli.stores import ObjectInfo, open_source, open_store
 from tar2tf_cli.stores.ais import LOGIN, message_of, parsed
@@ -265,7 +264,7 @@ class Transformers:
         message = message_of(parsed(text)) or text
         if error := error_of(message, where):
             raise error
-        hint = f"tar2tf etl logs {name} shows what its pods have written"
+        hint = f"tar2tf etl logs {name} shows the logs of its pods"
         if response.status == 404 and re.search(_GONE.format(name=re.escape(name)), message):
             raise NotRunning(f"the transformer {name} is not running", self.where, hint=hint)
         if response.status == 400 and _LATE.search(message):
@@ -315,8 +314,8 @@ class Transformers:
 
     def _no_such(self, name: str, stages: Mapping[str, str]) -> RemoteError:
         if name in stages:
-            return self._cannot(f"the transformer {name!r} is {stages[name]}", "tar2tf etl init makes it again")
-        hint = "tar2tf etl list shows them all"
+            return self._cannot(f"the transformer {name!r} is {stages[name]}", "start it again with tar2tf etl init")
+        hint = "list them with tar2tf etl list"
         return self._cannot(f"there is no transformer {name!r}{meant(name, stages)}", hint)
 
     def _cannot(self, message: str, hint: str = LOCALLY) -> RemoteError:
@@ -353,7 +352,7 @@ def held_back(response: Response, size: int | None, end: bytes) -> Callable[[int
             if ended and size is not None and received < size:
                 raise Transient(f"the transfer ended after {received:,} of {size:,} bytes", response.server)
             if ended and not held.endswith(end):
-                raise Transient("the transformer's answer broke off", response.server)
+                raise Transient("the transformer's answer stopped", response.server)
         ready = len(held) if ended else len(held) - _HELD
         data, held = held[:ready], held[ready:]
         return data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -22,6 +23,26 @@ def keep_memory() -> None:
     Once in a process is enough: a second block would come out of what is kept, and be filled with zeros for 10 ms.
     """
     bytes(_KEPT)
+
+
+PROGRESS_SECONDS: Final = 0.2
+"""How often a task says how much it has read."""
+
+
+class Clock:
+    """Says when so many seconds have passed since it was made, or said so."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._last = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether they have passed; it is then due again after as many."""
+        now = time.monotonic()
+        due = now - self._last > self._seconds
+        if due:
+            self._last = now
+        return due
 
 
 class TaskContext(Protocol):
@@ -90,7 +111,7 @@ def pickled(context: TaskContext) -> bytes:
     except Exception as error:
         raise UsageError(
             f"the conversion cannot be sent to a worker process: {error}",
-            hint="use one worker, or a function of a module",
+            hint="use one worker, or define the function in a module",
         ) from None
 
 
@@ -344,6 +365,7 @@ class InlineEngine(Engine):
     def start(self, context: TaskContext) -> None:
         """Store the context."""
         keep_memory()
+        self._clock = Clock(PROGRESS_SECONDS)
         context.on_bytes = self._count
         self._context = context
 
@@ -360,5 +382,5 @@ class InlineEngine(Engine):
 
     def _count(self, size: int) -> None:
         self.bytes_read += size
-        if self.on_progress:
+        if self.on_progress and self._clock.is_due():
             self.on_progress()

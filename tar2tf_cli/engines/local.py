@@ -16,11 +16,19 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from tar2tf_cli.engines.base import Engine, Outcome, Task, TaskContext, attempt, keep_memory, pickled
+from tar2tf_cli.engines.base import (
+    PROGRESS_SECONDS,
+    Clock,
+    Engine,
+    Outcome,
+    Task,
+    TaskContext,
+    attempt,
+    keep_memory,
+    pickled,
+)
 from tar2tf_cli.errors import WorkerError, machine_error
 from tar2tf_cli.events import set_waiting, waiting
-
-_PROGRESS_SECONDS: Final = 0.2
 
 
 class LocalEngine(Engine):
@@ -62,8 +70,8 @@ class LocalEngine(Engine):
 
     def wait(self, timeout: float) -> list[Outcome]:
         """Return outcomes of finished tasks; a dead process is an error, as the outcome of its task if it had one."""
-        found = [self._outcome(key.data) for key, _ in self._selector.select(timeout)]
-        return [outcome for outcome in found if outcome]
+        outcomes = [self._outcome(key.data) for key, _ in self._selector.select(timeout)]
+        return [outcome for outcome in outcomes if outcome]
 
     def close(self) -> None:
         """Kill every process and wait for its end."""
@@ -101,7 +109,7 @@ class LocalEngine(Engine):
         if process in self._idle:
             self._idle.remove(process)
         task = self.running.pop(process, None)
-        reason = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        reason = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         lacks = {-signal.SIGKILL: "memory", _LACKING: "memory or threads"}.get(code)
         hint = f"the machine may be out of {lacks}: use fewer workers (-j)" if lacks else None
         error = WorkerError(f"a worker process {reason}", hint=hint)
@@ -259,18 +267,18 @@ class _Progress:
         self._channel = channel
         self._sending = threading.Lock()
         self._bytes = 0
-        self._sent = time.monotonic()
+        self._clock = Clock(PROGRESS_SECONDS)
 
     def __call__(self, size: int) -> None:
         self._bytes += size
-        if time.monotonic() - self._sent > _PROGRESS_SECONDS:
+        if self._clock.is_due():
             self.send()
 
     def send(self, outcome: tuple[object, object] | None = None) -> None:
         """Send the sum so far, and the result and error of a task if that has ended."""
         with self._sending:
             _send(self._channel, (self._bytes, outcome, ""))
-        self._bytes, self._sent = 0, time.monotonic()
+        self._bytes = 0
 
     def say(self, text: str) -> None:
         """Send what this process waits for, from any of its threads."""

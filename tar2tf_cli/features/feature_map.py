@@ -1,22 +1,150 @@
-"""Samples to features: entries as the requested types, others as bytes."""
+"""Samples to features: entries as the requested types, others as bytes; and the common schema of many examples."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from tar2tf_cli.errors import SampleError, UsageError, meant, reason
+from tar2tf_cli.errors import LackingError, SampleError, UsageError, meant, reason
+from tar2tf_cli.features.labels import AUTO, LabelMap, texts_of
 from tar2tf_cli.features.presets import Make, Preset
 from tar2tf_cli.formats.example import Feature, Features, bytes_list, float_list, int64_list, packed_floats, raw, scalar
-from tar2tf_cli.formats.stored import StoredBytes, whole
+from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.ops.base import OpContext
-from tar2tf_cli.ops.select import Selection, flatten
-from tar2tf_cli.samples.names import KEY, Sample
+from tar2tf_cli.ops.select import Select, Selection, flatten
+from tar2tf_cli.samples.grouping import KEY, Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+Look: TypeAlias = tuple[str, str, tuple[int | None, ...]]
+_PLAIN: Final[Look] = ("bytes", "bytes", ())
+MIXED: Final[Look] = ("mixed", "", ())
+"""Of a feature that is of several kinds, which only records that pass as they are may have."""
+
+
+@dataclass(slots=True, eq=False)
+class Schema:
+    """The common schema of the features of many examples.
+
+    Attributes:
+        signatures: number of examples with each combination of names.
+        looks: encoding, dtype and shape of each feature, with None for a dimension that differs; features that are
+            one bytes value may be absent.
+        allows_mixed: whether a feature may be of several kinds, which is then not described.
+    """
+
+    signatures: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    looks: dict[str, Look] = field(default_factory=dict)
+    allows_mixed: bool = False
+
+    def add_plain(self, names: Iterable[str]) -> None:
+        """Add an example whose features are one bytes value each."""
+        self.signatures[tuple(names)] += 1
+
+    def add(self, features: Features) -> None:
+        """Add one example's features.
+
+        Raises:
+            SampleError: when a feature is of another kind or rank than before.
+        """
+        for name, value in features.items():
+            look = (value.encoding, value.dtype, value.shape) if isinstance(value, Feature) else _PLAIN
+            if self.looks.get(name, _PLAIN) != look:
+                self._merge(name, look, features)
+        self.signatures[tuple(features)] += 1
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for schemas that are equal in all respects."""
+        return (*self.signatures.items(), None, *self.looks.items())
+
+    def update(self, other: Schema, times: int = 1) -> None:
+        """Merge another schema into this one, with its examples counted that many times.
+
+        Raises:
+            SampleError: when a feature is of another kind or rank there.
+        """
+        plain = {name: _PLAIN for name in self.looks if name not in other.looks and other._has(name)}
+        for name, look in {**other.looks, **plain}.items():
+            self._merge(name, look, other.looks)
+        if times:
+            self.signatures.update({names: count * times for names, count in other.signatures.items()})
+
+    def _has(self, name: str) -> bool:
+        """Whether any example has a feature."""
+        return any(name in names for names in self.signatures)
+
+    @property
+    def mixed(self) -> list[str]:
+        """The features that are of several kinds, sorted."""
+        return sorted(name for name, look in self.looks.items() if look == MIXED)
+
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """Return the manifest's `features`: dtype, shape, encoding and number of examples that have it, sorted by name.
+
+        The encoding says where the values are: a list of bytes, int64 or float, or `raw`, one bytes value with the
+        array's bytes in C order, little-endian. A shape of [] is one value; null is a length that differs.
+        """
+        counts: Counter[str] = Counter()
+        for names, count in self.signatures.items():
+            counts.update(dict.fromkeys(names, count))
+        described = {}
+        for name in sorted(counts.keys() - self.mixed):
+            encoding, dtype, shape = self.looks.get(name, _PLAIN)
+            described[name] = {"dtype": dtype, "shape": list(shape), "encoding": encoding, "count": counts[name]}
+        return described
+
+    def to_json(self) -> list[Any]:
+        """Return the schema as plain JSON."""
+        return [list(self.signatures.items()), [[name, *look] for name, look in self.looks.items()]]
+
+    @classmethod
+    def from_json(cls, whole: list[Any]) -> Schema:
+        """Return the schema that `to_json` returned as JSON."""
+        signatures, looks = whole
+        return cls(
+            Counter({tuple(names): count for names, count in signatures}),
+            {name: (encoding, dtype, tuple(shape)) for name, encoding, dtype, shape in looks},
+        )
+
+    def _merge(self, name: str, look: Look, beside: Collection[str]) -> None:
+        known = self.looks.get(name) or (_PLAIN if self._has(name) else look)
+        if MIXED in (known, look):
+            self.looks[name] = MIXED
+            return
+        if {len(known[2]), len(look[2])} == {0, 1} and known[0] != "raw":  # one value and a list of one: the same bytes
+            known, look = (*known[:2], known[2] or (1,)), (*look[:2], look[2] or (1,))
+        stored = f"{name}/shape"
+        known, look = _as_array(known, look, stored in self.looks), _as_array(look, known, stored in beside)
+        self.looks[name] = known
+        if known[:2] != look[:2] or len(known[2]) != len(look[2]):
+            if self.allows_mixed:
+                self.looks[name] = MIXED
+                return
+            raise SampleError(
+                f"the feature {name!r} is {_named(look)} here and {_named(known)} elsewhere",
+                hint=f"make it one kind with an op or --type {name}=TYPE",
+            )
+        if known[2] != look[2]:
+            shape = tuple(a if a == b else None for a, b in zip(known[2], look[2], strict=True))
+            self.looks[name] = (*known[:2], shape)
+
+
+def _as_array(look: Look, other: Look, has_shape: bool) -> Look:
+    """An empty list without a shape as an array without items, where the other is an array: nobody knows its rank."""
+    empty = look[2] == (0,) and look[0] != "raw" and not has_shape
+    return (*look[:2], (0, *other[2][1:])) if empty and len(other[2]) > 1 else look
+
+
+def _named(look: Look) -> str:
+    return f"{look[1]} of rank {len(look[2])}"
+
 
 TypeName = Literal["int64", "int64_list", "float", "float_list", "bytes", "bytes_list"]
 TYPES: Final[tuple[str, ...]] = get_args(TypeName)
@@ -24,36 +152,46 @@ TYPES: Final[tuple[str, ...]] = get_args(TypeName)
 
 def _called(value: Any) -> str:
     """What a value is, in the words of JSON where it has one."""
-    names = {type(None): "null", dict: "an object", list: "a list", tuple: "a list"}
-    return names.get(type(value)) or f"a value of type {type(value).__name__}"
+    return _WORDS.get(type(value)) or f"a value of type {type(value).__name__}"
 
 
-class MissingFeatureError(SampleError):
-    """A sample has no feature of a name that has a type.
+_WORDS: Final = {type(None): "null", dict: "an object", list: "a list", tuple: "a list"}
+
+
+def _kind(kind: type) -> str:
+    return _WORDS.get(kind) or kind.__name__
+
+
+class MissingFeatureError(LackingError):
+    """A sample has no feature of a name that an option gives.
 
     Attributes:
         names: the features that it has.
     """
 
-    def __init__(self, name: str, values: Iterable[str]) -> None:
+    def __init__(self, name: str, values: Iterable[str], option: str) -> None:
         self.name = name
+        self.option = option
         self.names = tuple(values)
         only = ", ".join(sorted(self.names))
-        super().__init__(f"has no feature {name!r}, which --type requires, only {only}")
+        super().__init__(f"has no feature {name!r}, which {option} requires, only {only}")
 
 
-def no_such_feature(name: str, names: Iterable[str], shard: str | None = None) -> UsageError:
-    """Make the error for the type of a feature that does not exist, which lists those that do."""
+def no_such_feature(name: str, names: Iterable[str], shard: str | None = None, option: str = "--type") -> UsageError:
+    """Make the error for an option that names a feature that does not exist, which lists those that do."""
     known = sorted(names)
     what = "no sample of this input has" if shard else "does not exist"
-    message = f"--type names the feature {name!r}, which {what}{meant(name, known)}"
+    message = f"{option} names the feature {name!r}, which {what}{meant(name, known)}"
     return UsageError(message, shard=shard, hint=f"features: {', '.join(known)}")
 
 
-def check_types(
-    types: Iterable[str], select: Mapping[str, Selection] | None = None, preset: Preset | None = None
+def check_names(
+    given: Iterable[str],
+    select: Mapping[str, Selection] | None = None,
+    preset: Preset | None = None,
+    option: str = "--type",
 ) -> None:
-    """Refuse the type of a feature that does not exist, if select and preset determine all features.
+    """Refuse the name of a feature that does not exist, if select and preset determine all features.
 
     Raises:
         UsageError: names the feature, and lists those that exist.
@@ -61,19 +199,26 @@ def check_types(
     names: Iterable[str] | None = None if select is None else flatten(select)
     if preset:
         names = preset.features(names)
-    for name in types:
-        if names is not None and name not in names:
-            raise no_such_feature(name, names)
+    objects = _objects_of(flatten(select or {}))
+    for name in given:
+        if names is not None and name not in names and not name.startswith(objects):
+            raise no_such_feature(name, names, option=option)
+
+
+def _objects_of(select: Mapping[str, Select]) -> tuple[str, ...]:
+    """What the names of features begin with that may come from an object of JSON."""
+    return tuple(f"{name}/" for name, selection in select.items() if selection.gives_objects)
 
 
 class FeatureMap:
-    """Makes features from samples: select, then a preset, then types.
+    """Makes features from samples: select, then label maps, a preset, and types.
 
     Args:
         select: a mapping of features to selections; None for every entry and `__key__`.
         preset: makes its own features from those selected.
         types: types of features, by name; the others follow from their values.
         context: settings that presets depend on besides the sample.
+        labels: label maps of features whose texts become numbers, by name; `auto` for one that is not yet known.
     """
 
     def __init__(
@@ -82,12 +227,15 @@ class FeatureMap:
         select: Mapping[str, Selection] | None = None,
         preset: Make | None = None,
         context: OpContext | None = None,
+        labels: Mapping[str, LabelMap | str] | None = None,
     ) -> None:
         self._types = dict(types)
+        self._labels = dict(labels or {})
         self._select = None if select is None else flatten(select)
         self._preset = preset
         self._context = context or OpContext()
-        self.plain = not types and select is None and preset is None
+        self._objects = _objects_of(self._select or {})
+        self.plain = not types and not labels and select is None and preset is None
         """Whether the features are the entries themselves."""
 
     def features(self, sample: Sample) -> Features:
@@ -97,19 +245,97 @@ class FeatureMap:
             SampleError: when an entry is missing, or a value does not have the requested type or cannot be a feature.
         """
         key = sample[KEY]
-        if self._select is not None:
-            values = {name: selection.select(sample) for name, selection in self._select.items()}
-        else:
-            values = sample
+        values = self._selected(sample)
+        for name, labels in self._labels.items():
+            values[name] = _numbered(name, _labelled(name, values), labels)
         if self._preset:
             values = self._preset({**values, KEY: key}, self._context)
-        elif self._select is None:
-            values[KEY] = key.encode("utf-8", "surrogateescape")
+            self._spread_all(values)
+        else:
+            values.update({name: int64_list([]) for name in self._labels if values[name] == []})
+            if self._select is None:
+                values[KEY] = key.encode("utf-8", "surrogateescape")
         for name in self._types:
             if name not in values:
-                raise MissingFeatureError(name, values)
+                raise MissingFeatureError(name, values, "--type")
         give_types(values, self._types)
         return _as_features(values)
+
+    def texts(self, sample: Sample) -> dict[str, set[str]]:
+        """Return the texts of the features that have a label map.
+
+        Raises:
+            SampleError: when one is missing, or is not text.
+        """
+        values = self._selected(sample)
+        return {name: {*texts_of(_labelled(name, values))} for name in self._labels}
+
+    def _selected(self, sample: Sample) -> dict[str, Any]:
+        """The values from which a preset makes features, or which become features."""
+        if self._select is None:
+            return sample
+        values = {name: selection.select(sample) for name, selection in self._select.items()}
+        if self._objects and not self._preset:
+            self._spread_all(values)
+        return values
+
+    def _spread_all(self, values: dict[str, Any]) -> None:
+        for folder in self._objects:
+            self._spread(values, folder)
+
+    def _spread(self, values: dict[str, Any], folder: str) -> None:
+        """Replace an object of JSON, or a list of objects, by one value for each of its keys."""
+        name = folder[:-1]
+        value = values.get(name)
+        if value == []:  # perhaps a list of objects, whose types alone are known
+            value = {kind.removeprefix(folder): [] for kind in self._types if kind.startswith(folder)} or value
+        if isinstance(value, dict) or _are_objects(value):
+            del values[name]
+            values.update(_parts(name, value))
+
+
+def _labelled(name: str, values: Mapping[str, Any]) -> Any:
+    """The value of a feature that has a label map."""
+    if name not in values:
+        raise MissingFeatureError(name, values, "--labels")
+    return values[name]
+
+
+def _numbered(name: str, value: Any, labels: LabelMap | str) -> Any:
+    """The number of a text, or of each in a list."""
+    if isinstance(labels, str):
+        hint = "use convert, or the label map in the manifest that it wrote"
+        raise UsageError(f"--labels {name}={AUTO} has to read all inputs before the first sample is made", hint=hint)
+    try:
+        return labels.numbers(value)
+    except SampleError as error:
+        raise SampleError(f"{name!r}: {error.message}", hint=error.hint) from None
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The values in an object by feature name, NAME/key; those of a list of objects are lists."""
+    if _are_objects(value):
+        keys = value[0].keys()
+        for number, item in enumerate(value):
+            if not isinstance(item, dict) or item.keys() != keys:
+                raise SampleError(
+                    f"the objects of {name!r} differ: item {number} has {_keys(item)}, but the first one {_keys(keys)}",
+                    hint=f"select each value by itself: {name}/KEY=ENTRY:PATH.*.KEY=DEFAULT",
+                )
+        value = {key: [item[key] for item in value] for key in keys}
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for key, item in value.items():
+        yield from _parts(f"{name}/{key}", item)
+
+
+def _keys(item: Any) -> str:
+    return ", ".join(map(str, item)) or "no keys" if isinstance(item, (dict, Set)) else _called(item)
 
 
 def give_types(values: dict[str, Any], types: Mapping[str, TypeName]) -> None:
@@ -121,9 +347,11 @@ def give_types(values: dict[str, Any], types: Mapping[str, TypeName]) -> None:
     for name, kind in types.items():
         if name in values:
             try:
-                values[name] = _typed(values[name], kind)
+                values[name] = feature = _typed(values[name], kind)
             except (ValueError, OverflowError, TypeError) as error:
                 raise SampleError(f"{name!r} is not of type {kind}: {reason(error)}") from None
+            if isinstance(feature, Feature) and len(feature.shape) > 1:
+                values[f"{name}/shape"] = _shape(feature.shape)
 
 
 def _as_features(values: dict[str, Any]) -> Features:
@@ -139,12 +367,17 @@ def _as_features(values: dict[str, Any]) -> Features:
             features[name] = value
             continue
         try:
-            features[name] = _by_value(value)
+            features[name] = feature = _by_value(value)
         except (ValueError, OverflowError, TypeError) as error:
             raise SampleError(f"{name!r} cannot become a feature: {reason(error)}") from None
-        if hasattr(value, "dtype") and value.shape:
-            features[f"{name}/shape"] = _shape(value.shape)
+        if isinstance(feature, Feature) and len(feature.shape) >= (1 if _has_own_shape(value) else 2):
+            features[f"{name}/shape"] = _shape(feature.shape)
     return features
+
+
+def _has_own_shape(value: Any) -> bool:
+    """Whether a value is an array, and not just a list that was read from an example (`features.decoder.Listed`)."""
+    return hasattr(value, "dtype") and not getattr(value, "listed", False)
 
 
 def _by_value(value: Any) -> bytes | Feature:
@@ -174,18 +407,42 @@ def _one_integer(value: int) -> Feature:
     return scalar(int64_list([value]))
 
 
-def _list(values: list[Any]) -> Feature:
-    """Convert a list of one kind; ints among floats count as floats."""
+def _list(values: Sequence[Any]) -> Feature:
+    """Convert a list of one kind, in which lists may be nested; ints among floats count as floats."""
+    values, shape = unnested(values)
     kinds = {type(value) for value in values}
-    if kinds <= {int, bool} and kinds:
-        return int64_list(values)
-    if kinds <= {int, bool, float} and kinds:
-        return float_list(values)
-    if kinds <= {str, bytes} and kinds:
-        return bytes_list([value.encode() if isinstance(value, str) else value for value in values])
     if not kinds:
-        raise ValueError("an empty list has no type; give it one with --type")
-    raise TypeError(f"a list of {', '.join(sorted(kind.__name__ for kind in kinds))} has no single type")
+        raise ValueError("an empty list has no type; give it one with --type: int64_list, float_list or bytes_list")
+    if kinds <= {int, bool}:
+        return int64_list(values, shape)
+    if kinds <= {int, bool, float}:
+        return _shaped(float_list(values), shape)
+    if kinds <= {str, bytes}:
+        texts = [value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value for value in values]
+        return _shaped(bytes_list(texts), shape)
+    raise TypeError(f"a list of {', '.join(sorted(map(_kind, kinds)))} has no single type")
+
+
+def unnested(values: Sequence[Any]) -> tuple[Sequence[Any], tuple[int, ...]]:
+    """The values in nested lists, in order, and their shape.
+
+    Raises:
+        ValueError: when lists beside each other have different lengths.
+    """
+    shape: tuple[int, ...] = (len(values),)
+    while values and isinstance(values[0], (list, tuple)):
+        lengths = {len(item) if isinstance(item, (list, tuple)) else 0 for item in values}
+        if len(lengths) > 1:
+            least, *_, most = sorted(lengths)
+            raise ValueError(f"lists of different lengths, {least} and {most}, are not an array; select a part of them")
+        shape = (*shape, *lengths)
+        values = [value for item in values for value in item]
+    return values, shape
+
+
+def _shaped(feature: Feature, shape: tuple[int, ...]) -> Feature:
+    """A feature of a list with the shape of an array."""
+    return feature if len(shape) == 1 else feature._replace(shape=shape)
 
 
 _LISTED: Final = frozenset(("bool", "int8", "int16", "uint16", "int32", "uint32", "int64"))
@@ -201,6 +458,8 @@ def _array(value: Any) -> bytes | Feature:
     shape, dtype = array.shape, array.dtype.name
     if dtype in _LISTED or (dtype == "uint8" and not shape):
         return int64_list(array.ravel().tolist(), shape, dtype)
+    if dtype == "object" and all(isinstance(item, bytes) for item in array.flat):
+        return _shaped(bytes_list(array.ravel().tolist()), shape)
     if dtype in ("float16", "float32"):
         return packed_floats(_bytes_of(array, "<f4"), shape, dtype)
     if dtype not in _RAW:
@@ -227,26 +486,47 @@ def _typed(value: Any, kind: TypeName) -> bytes | StoredBytes | Feature:
     if value is None:
         raise TypeError("it is null")
     if isinstance(value, Feature):
+        if kind == f"{value.encoding}_list" or (kind == value.encoding and not value.shape):
+            return value
         raise TypeError(f"it is {describe(value)} already")
     if kind == "bytes":
         return value if isinstance(value, StoredBytes) else _as_bytes(value)
     value = whole(value)
     if kind == "bytes_list":
-        return bytes_list([_as_bytes(item) for item in (value if isinstance(value, (list, tuple)) else [value])])
-    numbers, whole_ones = _numbers(value), kind.startswith("int64")
+        values, shape = unnested(value if isinstance(value, (list, tuple)) else [value])
+        return _shaped(bytes_list([_as_bytes(item) for item in values]), shape)
+    listed, whole_ones = kind.endswith("_list"), kind.startswith("int64")
+    numbers, shape = unnested(_numbers(value)) if listed else (_numbers(value), ())
     try:
-        feature = int64_list(map(_integer, numbers)) if whole_ones else float_list(map(float, numbers))
+        numbers = _converted(numbers, kind)
+        feature = int64_list(numbers) if whole_ones else float_list(numbers)
     except OverflowError:
         raise OverflowError(f"a value does not fit in {'64 bits' if whole_ones else 'a float32'}") from None
+    return _shaped(feature, shape) if listed else scalar(feature)
+
+
+def number_of(value: Any, kind: Literal["int64", "float"]) -> int | float:
+    """Return the number that a value is, or that text shows.
+
+    Raises:
+        OverflowError: when it is too large for a float.
+        ValueError: when it is not one number of this type.
+    """
+    number: int | float = _converted(_numbers(value), kind)[0]
+    return number
+
+
+def _converted(numbers: Sequence[Any], kind: TypeName) -> list[Any]:
+    whole_ones = kind.startswith("int64")
+    try:
+        converted = [*map(_integer if whole_ones else float, numbers)]
     except (ValueError, TypeError) as error:
         odd = next((number for number in numbers if not isinstance(number, (str, int, float))), None)
         given = reason(error) if isinstance(error, ValueError) else _called(odd)
         raise ValueError(f"{given} is not {'a whole number' if whole_ones else 'a number'}") from None
-    if kind.endswith("_list"):
-        return feature
-    if len(numbers) != 1:
-        raise ValueError(f"holds {len(numbers)} values instead of one")
-    return scalar(feature)
+    if len(converted) != 1 and not kind.endswith("_list"):
+        raise ValueError(f"holds {len(converted)} values instead of one; the type of a list is {kind}_list")
+    return converted
 
 
 def _numbers(value: Any) -> list[Any]:

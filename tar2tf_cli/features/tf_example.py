@@ -15,10 +15,11 @@ from tar2tf_cli.formats.example import (
     float_list,
     int64_list,
     packed_floats,
+    parse_features,
     scalar,
+    values_of,
 )
-from tar2tf_cli.formats.example_parser import parse_features, values_of
-from tar2tf_cli.formats.stored import whole
+from tar2tf_cli.formats.files import whole
 from tar2tf_cli.ops.base import Op, OpContext, apply_ops
 
 if TYPE_CHECKING:
@@ -203,9 +204,9 @@ class TFExample(dict[str, "bytes | Feature"]):
     def _values(self, name: str, kind: Kind) -> list[Any]:
         if name not in self:
             raise SampleError(f"has no feature {name!r}" + (f", only {', '.join(sorted(self))}" if self else ""))
-        found, values = values_of(self[name])
-        if found != kind:
-            raise SampleError(f"the feature {name!r} holds {found} values, not {kind}")
+        stored, values = values_of(self[name])
+        if stored != kind:
+            raise SampleError(f"the feature {name!r} holds {stored} values, not {kind}")
         return values
 
     def _only(self, name: str, kind: Kind) -> Any:

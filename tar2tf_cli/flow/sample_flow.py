@@ -8,36 +8,51 @@ A caller passes samples (or examples), the `Steps` to apply to each of them, and
 | `Dataset` in memory | of all shards | ops, then the selections or a function | become tensors |
 | `Pipeline` | the output of a custom stage | those up to the next custom stage | go to that stage |
 | `--dry-run` | the first one | one op at a time | are shown |
+| `--labels auto` | of one input | ops, then the texts of features | are numbered |
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import DamagedShardError, Lost, SampleError, Tar2tfError, count
+from tar2tf_cli.errors import (
+    DamagedShardError,
+    LackingError,
+    Lost,
+    NotAdjacentError,
+    SampleError,
+    Tar2tfError,
+    UsageError,
+    count,
+)
 from tar2tf_cli.features.feature_map import FeatureMap, MissingFeatureError, no_such_feature
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, transform, unfit
-from tar2tf_cli.formats.compression import HEAD, CompressedStream, open_stream
+from tar2tf_cli.flow.choosing import BatchRecords, Choice, Digester, Join
+from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.cursor import past_damage
 from tar2tf_cli.formats.example import Encoder, Feature, Features, Part
-from tar2tf_cli.formats.stored import IN_PLACE, whole_sample
+from tar2tf_cli.formats.files import IN_PLACE, whole_sample
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
+from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.ops.base import Op, OpContext, apply_ops
-from tar2tf_cli.samples.grouping import Batch
-from tar2tf_cli.samples.names import KEY, Sample, key_of
+from tar2tf_cli.samples.grouping import KEY, Batch, KeySplit, RecordBatch, Sample, key_of
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import OnBytes, OnFault
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from tar2tf_cli.features.entries import MemberEncoder
+    from tar2tf_cli.inputs.record_samples import RecordSamples
 
 
 CHUNK: Final = 8  # items passed to a thread at once; passing one can cost more than processing it
@@ -132,12 +147,14 @@ class Steps:
         ops: applied to the sample first.
         features: turns the sample into its features, or into something else; None leaves it unchanged.
         example_ops: applied to the example last.
+        skipped: called, in any thread, with each op that skips a sample.
     """
 
     context: OpContext
     ops: tuple[Op, ...] = ()
     features: Callable[[Sample], Any] | None = None
     example_ops: tuple[Op, ...] = ()
+    skipped: Callable[[Op], None] | None = None
 
     def __call__(self, item: Any) -> Iterator[Any]:
         """Apply the steps to a sample or example; yields no result, one or several.
@@ -145,7 +162,7 @@ class Steps:
         Raises:
             SampleError: when one of the steps fails on it.
         """
-        for sample in apply_ops(item, self.ops, self.context) if self.ops else (item,):
+        for sample in apply_ops(item, self.ops, self.context, skipped=self.skipped) if self.ops else (item,):
             made = self.features(sample) if self.features else sample
             if self.example_ops:
                 example = made if type(made) is TFExample else TFExample(whole_sample(made))
@@ -229,8 +246,8 @@ def flow(
     """Apply steps to samples and yield the results in input order, whatever the number of threads.
 
     Args:
-        items: samples or examples; with several threads, a few are read ahead. With one, also batches of samples whose
-            records are made already, which skip the steps.
+        items: samples or examples; with several threads, a few are read ahead. With one, also batches of records, which
+            skip the steps.
         steps: called with each item, in any thread; returns its results. Usually `Steps`.
         on_fault: called in input order with the error of each faulty item, which names its key and location. If it
             returns, the item is skipped.
@@ -254,8 +271,8 @@ def flow(
                 on_fault(_of_input(error, key, location))
         return
     for item in items:
-        if type(item) is Batch:
-            yield finish(item.last, item)
+        if type(item) is RecordBatch:
+            yield finish("", item)
             continue
         key = item[KEY] if type(item) is dict else key_of(item) or ""
         results: Iterator[Any] | None = None
@@ -288,7 +305,7 @@ def feature_map_of(conversion: Conversion) -> FeatureMap:
     preset = find_preset(conversion.preset).make if conversion.preset else None
     if conversion.record_to_example:
         preset = of_record_to_example(conversion.record_to_example)
-    return FeatureMap(conversion.types, conversion.select, preset, context_of(conversion))
+    return FeatureMap(conversion.types, conversion.select, preset, context_of(conversion), conversion.labels)
 
 
 class MissingFeatures:
@@ -339,15 +356,32 @@ class MissingFeatures:
         yield from results
         for error in self.held:
             if error.name not in self._seen:
-                raise no_such_feature(error.name, self._seen, self._shard)
+                raise no_such_feature(error.name, self._seen, self._shard, error.option)
         self.release()
 
 
 T = TypeVar("T")
 
 
-def _framed(key: str, parts: list[Part], size: int) -> Record:
-    return key, frame(parts, size), size + FRAMING
+class RecordEncoder(Encoder):
+    """Makes records of features.
+
+    Attributes:
+        framing: how many bytes `frame` adds.
+        form: what the kernel makes in its place.
+    """
+
+    framing: Final = FRAMING
+    form: Final = "record"
+    frame = staticmethod(frame)
+
+    def measure(self, sample: Sample, key: bytes) -> int:
+        """Return the length in bytes of the record of a sample whose values are the sizes of its entries.
+
+        The key of the sample, too, becomes its size.
+        """
+        sample[KEY] = len(key)
+        return self.size(sample) + FRAMING
 
 
 _LOOK_AHEAD: Final = 32 << 20
@@ -364,23 +398,62 @@ class Making:
         steps: what is done to each sample.
         make: the same, or what remains of it: a source may give examples already, and there may be no ops.
         plain: whether the features are the entries, byte for byte.
-        encoder: encodes examples.
+        make_of_examples: the same for samples of TFRecords, whose entries are not all bytes; None for `make`.
+        is_tar: whether they are members of a tar.
+        passes: whether the records of a TFRecord are written as they are.
+        encoder: encodes examples, or the members of samples.
+        choice: decides which samples are converted; None if all are.
+        join: adds entries of other datasets; None if there are none.
+        digester: gives samples keys by which duplicates are known; None if they stay.
+        native: the kernel, if it makes records of many plain samples at once, as features are their entries.
+        batches: makes the records in its place where samples are skipped or change; None if they do not.
     """
 
     def __init__(self, conversion: Conversion, source: Source) -> None:
-        feature_map = feature_map_of(conversion)
-        self.steps = Steps(context_of(conversion), conversion.ops, feature_map.features, conversion.example_ops)
+        features = feature_map_of(conversion).features
+        gives = source.abilities().gives
+        self.plain = gives == "bytes" and conversion.keeps_entries
+        self.is_tar = conversion.output.is_tar
+        self.passes = self.plain and not self.is_tar
+        self.make_of_examples: Callable[[Any], Iterable[Any]] | None = None
+        self.encoder: RecordEncoder | MemberEncoder = RecordEncoder()
+        check: Callable[[str, str], None] | None = None
+        if self.is_tar:
+            from tar2tf_cli.features.entries import MemberEncoder, check_name
+
+            self.encoder = MemberEncoder()
+            check = partial(check_name, rule=conversion.input.key_split)
+            entries = partial(_entries, features, conversion.input.key_split)
+            if self.plain:
+                self.make_of_examples = lambda sample: (entries(sample),)
+            else:
+                features = entries
+        self.steps = Steps(context_of(conversion), conversion.ops, features, conversion.example_ops)
         self.make: Callable[[Any], Iterable[Any]] = self.steps
-        if source.abilities().gives == "examples":
+        if gives == "examples":
             self.make = lambda example: (example,)
         elif not (conversion.ops or conversion.example_ops):
-            self.make = lambda sample: (feature_map.features(sample),)
-        self.plain = source.abilities().gives == "bytes" and conversion.keeps_entries
-        self.encoder = Encoder()
+            self.make = lambda sample: (features(sample),)
+        self.choice = choice = Choice(conversion) if conversion.chooses else None
+        self.join = join = Join(source.joined, conversion.input.join_missing) if source.joined else None
+        self.digester = Digester(conversion.drop_duplicates) if conversion.drop_duplicates is not None else None
+        self.native = native = kernel.native() if gives == "bytes" and conversion.only_chooses else None
+        self.batches = None
+        if native and (choice or join or self.digester or conversion.ops or conversion.split):
+            chosen = choice, join, self.digester
+            self.batches = BatchRecords(native, *chosen, conversion.ops, self.steps.context, check)
+
+
+def _entries(features: Callable[[Sample], Features], rule: KeySplit, sample: Sample) -> Features:
+    """What the members of a sample's features hold, under the key that ops left it."""
+    from tar2tf_cli.features.entries import as_entries
+
+    key = sample[KEY]
+    return as_entries(features(sample), key, rule)
 
 
 class Reading:
-    """Reads all or part of one input of a conversion, from front to back.
+    """Reads all or part of one input of a conversion, from front to back: a tar or a TFRecord, by its content.
 
     Args:
         conversion: gives the key rule, the types and the policy for faulty samples.
@@ -401,8 +474,10 @@ class Reading:
     Attributes:
         name: the input's path or URL.
         steps: what is done to each sample.
+        key: that of the last sample that became members of a tar or was measured; None for a record.
         report: filled in as the input is read; complete once the reading is closed.
         seekable: whether samples can be read by their offset.
+        passes: whether records are written as they are, as those of a TFRecord without ops and selections.
         regroups: whether samples are put together whose members are not adjacent.
 
     Raises:
@@ -430,89 +505,167 @@ class Reading:
         self.name = source.locate(item.name)
         self.report = InputReport()
         self._skip = conversion.on_error == "skip"
+        self._split = bool(conversion.split)
         self._on_fault = on_fault or Faults(skip=self._skip, noted=self.report.errors, option="--on-error skip")
         self._sizes_only = sizes_only
         self._threads = threads
-        self._missing = MissingFeatures(self._on_fault, self.name, skip=self._skip) if first else None
+        self._missing = MissingFeatures(self._judge, self.name, skip=self._skip) if first else None
+        self._halves = False  # whether a sample that lacks something may be half of one
+        self._left: Iterator[Any] = iter(())  # the samples that are not used yet
         making = making or Making(conversion, source)
-        self.steps, self._make, self._plain, self._encoder = making.steps, making.make, making.plain, making.encoder
+        self._palettes: set[str] = set()
+        context = making.steps.context._replace(palettes=self._palettes)
+        self.steps = replace(making.steps, context=context, skipped=self._skipped_by)
+        self._make = self.steps if making.make is making.steps else making.make
+        self._plain, self._encoder = making.plain, making.encoder
+        self._choice, self._join, self._digester = making.choice, making.join, making.digester
+        self._native, self._batches = making.native if threads == 1 else None, making.batches
+        self._counting = threading.Lock()
+        self._frame, self._framing = self._encoder.frame, self._encoder.framing
+        self.key: bytes | None = None
+        self._keyed = making.is_tar
         self._note = self.report.schema.add_plain if self._plain else self.report.schema.add
         self._location: Mapping[str, Any] = {}  # where the current sample of a list came from
-        self._tar: TarSamples | None = None
+        self._shard: TarSamples | RecordSamples | None = None
+        self._records: RecordSamples | None = None  # those that pass as they are
         self._listed = source.samples(item, self.report, self._fault, on_bytes)
         if self._listed is None:
             spec = conversion.input
             rules = TarRules(spec.key_split, regroup or spec.regroup, spec.ignore_missing_end)
             loaded = small and not rules.regroup
-            raw, first_bytes = (source.load(item), item.size or 1) if loaded else (source.open(item), HEAD)
-            self._stream = open_stream(raw, self.name, on_bytes, first=first_bytes)
-            self._tar = TarSamples(
-                source,
-                item,
-                self._stream,
-                rules,
-                self._fault,
-                sizes_only=sizes_only,
-                trusted=trusted,
-                ahead=_LOOK_AHEAD if ahead else 0,
-                most=conversion.max_entry_size,
-                on_bytes=on_bytes,
-                loaded=loaded,
-                least=IN_PLACE,
-            )
-            self._tar.grouper.may_lack = not rules.ignore_missing_end
-        self.seekable = bool(self._tar and self._tar.seekable)
-        self.regroups = bool(self._tar and self._tar.regroups)
+            self._open = opened = OpenShard(source, item, on_bytes, small=loaded)
+            named = spec.kind == "tfrecord"
+            if named or opened.format == "tfrecord":
+                from tar2tf_cli.inputs.record_samples import RecordSamples  # only here, as most inputs are tars
+
+                self._shard = shard = RecordSamples(
+                    opened.content,
+                    item,
+                    self.name,
+                    self._fault,
+                    source.described.get(item.name, {}),
+                    seekable=source.abilities().seekable and not (loaded or making.choice),
+                    may_be_empty=named,
+                )
+                self._records = shard if making.passes else None
+                self._plain, self._note = False, self.report.schema.add
+                self._sizes_only = False  # the headers of a tar's members give them, but not those of records
+                self._make = making.make_of_examples or self._make
+            else:
+                self._halves = not (ahead or self._skip) and rules.regroup is None
+                self._shard = TarSamples(
+                    source,
+                    item,
+                    opened.content,
+                    rules,
+                    self._fault,
+                    sizes_only=sizes_only,
+                    trusted=trusted,
+                    ahead=_LOOK_AHEAD if ahead else 0,
+                    most=conversion.max_entry_size,
+                    on_bytes=on_bytes,
+                    loaded=loaded,
+                    least=IN_PLACE,
+                )
+        self.seekable = bool(self._shard and self._shard.seekable)
+        self.regroups = bool(self._shard and self._shard.regroups)
+        self.passes = self._records is not None
 
     @property
     def count(self) -> int | None:
         """The number of samples, if they are put together; known once the first one is read."""
-        return self._tar.count if self._tar else None
+        return self._shard.count if self._shard else None
 
     @property
     def offset(self) -> int:
-        """The offset in the tar at which the current sample begins."""
-        return self._tar.grouper.offset if self._tar else 0
+        """The offset in the shard at which the current sample begins."""
+        return self._shard.offset if self._shard else 0
 
     def where(self) -> dict[str, Any]:
-        """Where the last sample read came from: its shard and, in a tar, its offset."""
-        return {"shard": self.name, **({"offset": self.offset} if self._tar else self._location)}
+        """Where the last sample read came from: its shard and, in a tar or TFRecord, its offset."""
+        return {"shard": self.name, **(self._shard.where() if self._shard else self._location)}
 
     def seek(self, offset: int) -> None:
         """Start at a sample's offset instead of the beginning; only if `seekable`."""
-        assert self._tar
-        self._tar.seek(offset)
+        assert self._shard
+        self._shard.seek(offset)
 
     def samples(self, *, batches: bool = False) -> Iterator[Any]:
-        """The samples; if faults are skipped, also those that follow damage to the shard itself.
+        """The samples to convert; if faults are skipped, also those that follow damage to the shard itself.
 
         Args:
-            batches: give plain samples as batches of their records, as far as the kernel makes them.
+            batches: give batches of records instead of plain samples, as far as the kernel makes them.
         """
-        tar = self._tar
-        read = partial(tar.samples, batches=batches) if tar else self._of_list
+        read = partial(self._shard.samples, self._native if batches else None) if self._shard else self._of_list
+        samples = self._read(read)
+        yield from self._chosen(samples) if batches or self._choice or self._join or self._digester else samples
+
+    def _read(self, read: Callable[[], Iterator[T]]) -> Iterator[T]:
+        """What is read of the input, also behind damage if faults are skipped."""
         yield from past_damage(read, self._resume, lambda error, more: self._fault(error))
         try:
-            if tar:
-                tar.check_end()
+            if self._shard:
+                self._shard.check_end()
         except DamagedShardError as error:
             self._fault(error)
 
+    def _chosen(self, samples: Iterable[Any]) -> Iterator[Any]:
+        """The samples that are not skipped by their keys, joined, and with digests if duplicates are skipped later."""
+        choice, join, digester = self._choice, self._join, self._digester
+        for sample in samples:
+            if type(sample) is Batch:
+                yield from self._records_of(sample)
+                continue
+            if choice and not choice.takes(sample[KEY], self.report):
+                continue
+            try:
+                if join and not join.add_to(sample, self.report):
+                    continue
+                if digester:
+                    digester(sample)
+            except SampleError as error:
+                self._fault(error.at(key=sample[KEY]))
+            except UsageError as error:
+                raise error.at(shard=self.name, key=sample[KEY]) from None
+            else:
+                yield sample
+
+    def _records_of(self, batch: Batch) -> Iterator[Any]:
+        """The records of a batch, or its samples one by one if Python has to look at them."""
+        assert self._native
+        made: RecordBatch | None
+        if self._batches:
+            made = self._batches.records(batch, self.report)
+        else:
+            made = batch.records(self._native, self._encoder.form)
+            self.report.samples += len(batch)
+            self.report.schema.signatures.update(batch.names())
+        if made is None:
+            assert isinstance(self._shard, TarSamples)
+            yield from self._chosen(self._shard.grouper.one_by_one(batch))
+        elif len(made):
+            yield made
+
+    def _skipped_by(self, op: Op) -> None:
+        with self._counting:
+            self.report.asked[op.as_flag] += 1
+
     def _resume(self, error: DamagedShardError) -> bool:
-        return self._skip and self._tar is not None and self._tar.resume(error)
+        return self._skip and self._shard is not None and self._shard.resume(error)
 
     def is_unusable(self) -> bool:
         """Whether nothing of an input that was read to its end may be used; the report then says so, and nothing else.
 
         What comes from a compressed stream whose checksum is wrong may have been changed anywhere.
         """
-        stream = self._stream if self._tar else None
-        if not isinstance(stream, CompressedStream) or stream.wrong is None:
+        wrong = self._open.wrong if self._shard else None
+        if wrong is None:
             return False
-        wrong = stream.wrong
-        wrong.message += f"; any of its {count(self.report.samples, 'sample')} may be changed, so none is used"
-        wrong.lost = Lost(0, None, stream.size)
+        wrong.message += "; any of its samples may be changed, so none is used"
+        wrong.lost = Lost(0, None, self._open.size)  # decompressed, it depends on the pieces read
         self.report = InputReport()
+        if self._records:
+            self._records.forget()
         Faults(skip=True, noted=self.report.errors)(wrong.at(shard=self.name, offset=0))
         return True
 
@@ -532,23 +685,60 @@ class Reading:
             yield sample
 
     def records(self) -> Iterator[Record]:
-        """The framed record of each example."""
-        return self._flow(_framed)
+        """The record of each example: framed, or the members of a tar."""
+        if self._records:
+            return self._passing(self._records)
+        return self._flow(self._framed)
 
-    def records_and_batches(self) -> Iterator[Record | Batch]:
-        """The same, but many at a time where entries are stored as they are, and the kernel finds samples plain."""
-        return self._flow(_framed, batches=self._plain and self._threads == 1)
+    def records_and_batches(self) -> Iterator[Record | RecordBatch]:
+        """The same, but many at a time where they pass as they are, or where the kernel finds samples plain."""
+        if self._records and not (self._choice or self._digester or self._split):
+            return self.batches()
+        return self.records() if self._records else self._flow(self._framed, batches=self._native is not None)
+
+    def _framed(self, key: str, parts: list[Part], size: int) -> Record:
+        return key, self._frame(parts, size), size + self._framing
 
     def sizes(self) -> Iterator[int]:
-        """The size of each record in bytes; with `sizes_only`, computed from the tar's headers."""
-        return self._sizes() if self._sizes_only else self._flow(lambda key, parts, size: size + FRAMING)
+        """The size of each record in bytes, if they do not pass; with `sizes_only`, computed from the tar's headers."""
+        return self._sizes() if self._sizes_only else self._flow(lambda key, parts, size: size + self._framing)
+
+    def stored(self, size: int) -> Iterator[tuple[list[bytes], int]]:
+        """So many bytes of records that pass as they are, from the place that was sought, with the size of each part.
+
+        They were checked before, and are not again.
+        """
+        assert self._records
+        for data in self._records.stored(size):
+            yield [data], len(data)
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """Many records at a time, where they pass as they are."""
+        assert self._records
+        for batch in self._read(self._records.batches):
+            self.report.samples += len(batch)
+            yield batch
+
+    def _passing(self, records: RecordSamples) -> Iterator[Record]:
+        for key, parts, size in self._read(records.framed):
+            if self._choice or self._digester:
+                chosen = next(self._chosen([records.sample(key)]), None)
+                if chosen is None:
+                    continue
+                key = chosen[KEY]
+            records.note()
+            self.report.samples += 1
+            yield key, parts, size
 
     def _sizes(self) -> Iterator[int]:
-        size_of, signatures, report = self._encoder.size, self.report.schema.signatures, self.report
+        measure, keyed = self._encoder.measure, self._keyed
+        signatures, report = self.report.schema.signatures, self.report
         for sample in self.samples():
-            sample[KEY] = len(sample[KEY].encode("utf-8", "surrogateescape"))
+            key = sample[KEY].encode("utf-8", "surrogateescape")
+            if keyed:
+                self.key = key
             try:
-                size = size_of(sample) + FRAMING
+                size = measure(sample, key)
             except SampleError as error:
                 raise error.at(shard=self.name, offset=self.offset) from None
             signatures[tuple(sample)] += 1
@@ -558,46 +748,80 @@ class Reading:
     def _flow(self, give: Callable[[str, list[Part], int], T], *, batches: bool = False) -> Iterator[Any]:
         """The result of `give` for each example; it is called with the key, the encoded parts and their total size."""
         encode, note, report = self._encoder.encode, self._note, self.report
-        missing = self._missing
+        missing, keyed = self._missing, self._keyed
 
-        def encoded(key: str, features: Features | Batch) -> T | Batch:
-            if isinstance(features, Batch):
-                self._count(features)
+        def encoded(key: str, features: Features | RecordBatch) -> T | RecordBatch:
+            if isinstance(features, RecordBatch):
                 return features
             if type(features) is TFExample and (what := unfit(features)):
                 raise SampleError(f"the example has {what}")
             if missing and missing.held:
                 missing.release()
             parts, size = encode(features)
+            if keyed:
+                self.key = features[KEY]  # type: ignore[assignment]  # it is bytes
             note(features)
             report.samples += 1
             return give(key, parts, size)
 
-        on_fault = missing or self._on_fault
-        made = flow(
-            self.samples(batches=batches), self._make, on_fault, where=self.where, finish=encoded, threads=self._threads
-        )
+        return self._judged(self._make, encoded, batches=batches)
+
+    def results(self, steps: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+        """What other steps make of each sample, in place of its example."""
+        missing = self._missing
+
+        def made(key: str, result: Any) -> Any:
+            if missing and missing.held:
+                missing.release()
+            return result
+
+        return self._judged(steps, made)
+
+    def _judged(
+        self, steps: Callable[[Any], Iterable[Any]], finish: Callable[[str, Any], Any], *, batches: bool = False
+    ) -> Iterator[Any]:
+        """What steps make of the samples that are not faulty."""
+        missing, self._left = self._missing, self.samples(batches=batches)
+        on_fault = missing or self._judge
+        made = flow(self._left, steps, on_fault, where=self.where, finish=finish, threads=self._threads)
         return missing.watched(made) if missing else made
 
-    def _count(self, batch: Batch) -> None:
-        self.report.samples += len(batch)
-        self.report.schema.signatures.update({(KEY, *names): count for names, count in batch.names()})
+    def _judge(self, error: SampleError) -> None:
+        """Apply the policy to a faulty sample, unless it is half of one whose members are not adjacent.
+
+        Raises:
+            NotAdjacentError: when a key that was there appears again, so that samples are to be put together first.
+        """
+        if isinstance(error, LackingError) and self._halves:
+            self._read_on()
+        self._on_fault(error)
+
+    def _read_on(self) -> None:
+        """Read the samples that are left, or as many as can be looked at; a key may appear again among them."""
+        end = None if self.seekable else self.offset + _LOOK_AHEAD
+        try:
+            for _ in self._left:
+                if end and self.offset > end:
+                    return
+        except NotAdjacentError:
+            raise
+        except Tar2tfError:
+            return
 
     def __enter__(self) -> Reading:
         return self
 
     def __exit__(self, *exception: object) -> None:
         """Close the input; the report is now complete."""
+        self.report.palettes = sorted(self._palettes)
         if self._listed:
             self._listed.close()
-        elif tar := self._tar:
-            tar.close()
-            self._stream.close()
-            report = self.report
-            report.skipped, report.archives, report.not_adjacent = tar.skipped, tar.archives, tar.not_adjacent
-            report.split_differs, report.lacking = tar.grouper.split_differs, tar.grouper.lacking
-            report.errors.sort(key=lambda error: error["offset"] or 0)  # threads report their errors later
-            self._tar = None  # breaks a reference cycle that would keep the buffers until garbage collection
+        elif shard := self._shard:
+            shard.close()
+            self._open.close()
+            shard.describe(self.report)
+            self.report.errors.sort(key=lambda error: error["offset"] or 0)  # threads report their errors later
+            self._shard = self._records = None  # breaks a reference cycle that would keep the buffers
 
     def _fault(self, error: SampleError | DamagedShardError) -> None:
         self._on_fault(error.at(**self.where()))

@@ -1,9 +1,13 @@
-"""Checksums: CRC-32C (Castagnoli), plain and masked, and BLAKE2b without OpenSSL, which `hashlib` loads in 2 ms."""
+"""Checksums and hashes: CRC-32C (Castagnoli), BLAKE2b without OpenSSL, which `hashlib` loads in 2 ms, and of keys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
+from zlib import crc32
 
 from tar2tf_cli.formats import kernel
 
@@ -32,6 +36,65 @@ def crc32c(data: bytes, crc: int = 0) -> int:
     return int(extend(crc, data))
 
 
+def hash64(data: bytes) -> int:
+    """Hash bytes to a number below 2**64, the same on every machine, for decisions such as a sample's split."""
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+
+
+def key_hash(key: bytes | str) -> int:
+    """The hash of a key, 64 bits: its CRC-32C and its CRC-32, which tell as many keys apart as one CRC of 64 bits."""
+    data = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
+    return crc32c(data) << 32 | crc32(data)
+
+
 def masked(crc: int) -> int:
     """Mask a CRC as TFRecord stores it: rotated right by 15 bits, plus a constant."""
     return ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF
+
+
+class HashTable:
+    """Rows of unsigned 64-bit integers, sorted; the first of each row is a hash. Equal rows are kept once.
+
+    Args:
+        rows: the integers of all rows; empty afterwards, as there may be many.
+        width: how many of them are a row: one or four.
+
+    Attributes:
+        hashes: the first integer of each row.
+    """
+
+    def __init__(self, rows: array[int], width: int = 1) -> None:
+        self._width = width
+        data = rows.tobytes()
+        del rows[:]
+        if native := kernel.native():
+            self._data: bytes = native.ordered(data, width)
+        else:
+            import numpy as np
+
+            numbers = np.frombuffer(data, np.uint64)
+            self._data = np.unique(numbers.reshape(-1, width) if width > 1 else numbers, axis=0).tobytes()
+        self._numbers = memoryview(self._data).cast("Q")
+        self.hashes = self._numbers[::width]
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def find(self, hashed: int) -> int:
+        """Return the number of the first row with a hash; -1 if there is none."""
+        number = bisect_left(self.hashes, hashed)
+        return number if number < len(self) and self.hashes[number] == hashed else -1
+
+    def find_all(self, hashes: array[int]) -> Sequence[int]:
+        """Return the same for several hashes."""
+        if native := kernel.native():
+            return array("q", native.find(self._data, self._width, hashes.tobytes()))
+        return [self.find(hashed) for hashed in hashes]
+
+    def row(self, number: int) -> list[int]:
+        """Return the integers of a row."""
+        return self._numbers[self._width * number : self._width * (number + 1)].tolist()
+
+    def repeated(self) -> Iterator[int]:
+        """Yield the number of each row with the same hash as the one before."""
+        return (number for number, (one, other) in enumerate(pairwise(self.hashes), 1) if one == other)

@@ -3,14 +3,160 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from io import BytesIO
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError
-from tar2tf_cli.formats.bytestream import ByteStream, read_into
-from tar2tf_cli.formats.magic import ZLIB_MAGIC
+from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError, UsageError, few
+from tar2tf_cli.formats.cursor import ByteStream, read_into
 from tar2tf_cli.formats.tfrecord import begins_record
+
+GZIP_MAGIC: Final = b"\x1f\x8b"
+ZLIB_MAGIC: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+_MAGICS: Final = (
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"BM", "image/bmp"),
+    (b"GIF8", "image/gif"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+    (b"\0\0\0\x0cjP  \r\n\x87\n", "image/jp2"),
+    (b"\0\0\0\x0cJXL \r\n\x87\n", "image/jxl"),
+    (b"\x76\x2f\x31\x01", "image/exr"),
+    (b"8BPS\0", "image/psd"),
+    (b"\x93NUMPY", "npy"),
+    (GZIP_MAGIC, "gzip"),
+    (b"fLaC", "audio/flac"),
+    (b"OggS", "audio/ogg"),
+    (b"ID3", "audio/mpeg"),
+    (b"\x1aE\xdf\xa3", "video/webm"),
+    (b".snd", "audio/basic"),
+    (b"\x80\x04\x95", "pickle"),
+    (b"%PDF-", "application/pdf"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"7z\xbc\xaf\x27\x1c", "7z"),
+    (b"Rar!\x1a\x07", "rar"),
+    (b"\x1f\x9d", "compress"),
+    (b"PAR1", "parquet"),
+    (b"ARROW1", "arrow"),
+    (b"\x89HDF\r\n\x1a\n", "hdf5"),
+)
+_FETCH: Final = "if it is an error page, fetch the shard itself"
+_IMAGES: Final = "for images, name their folder with convert --from imagefolder"
+_ADVICE: Final = {
+    "zip": ("a zip archive", "unzip it and make a tar of its contents, such as tar cf x.tar --sort=name -C FOLDER ."),
+    "7z": ("a 7z archive", "unpack it and make a tar of its contents"),
+    "rar": ("a RAR archive", "unpack it and make a tar of its contents"),
+    "lz4": ("compressed with lz4", "decompress it first: lz4 -d FILE x.tar"),
+    "lzma": ("compressed with lzma", "decompress it first: xz -d -c --format=lzma FILE > x.tar"),
+    "compress": ("compressed with compress (.Z)", "decompress it first: gzip -d FILE"),
+    "zlib": (
+        "compressed with ZLIB, as TFRecord may be",
+        "decompress it first, with Python's zlib.decompress, or write it with GZIP or no compression",
+    ),
+    "tfrecord": ("a TFRecord", "convert, inspect and verify read TFRecord"),
+    "parquet": ("a Parquet file", "export its rows as samples of a tar"),
+    "arrow": ("an Arrow file", "export its rows as samples of a tar"),
+    "hdf5": ("an HDF5 file", "export its rows as samples of a tar"),
+    "gzip": ("compressed twice", "decompress it once, for example with gzip -d FILE"),
+    "npy": ("an npy array", "put the arrays into a tar, one entry per sample"),
+    "npz": ("an npz file", "put the arrays into a tar, one entry per sample"),
+    "pickle": ("a pickle", "export its contents as samples of a tar"),
+}
+"""What a file is that is not a tar, and what to do with it."""
+
+IMAGE_SUFFIXES: Final = frozenset(
+    ["bmp", "gif", "jfif", "jpe", "jpeg", "jpg", "pgm", "png", "ppm", "tif", "tiff", "webp"]
+)
+"""Suffixes of image files, in lower case; the content decides whether a file is an image."""
+
+_LZMA: Final = rb"(?s)\x5d\0\0.{2}\xff{8}"  # of the usual settings, with an unknown size
+_RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"}
+_BRANDS: Final = {
+    b"M4A ": "audio/mp4",
+    b"avif": "image/avif",
+    b"avis": "image/avif",
+    b"heic": "image/heic",
+    b"heix": "image/heic",
+    b"mif1": "image/heic",
+}
+
+
+def sniff(data: bytes) -> str | None:
+    """The format of a file by its first bytes: `image/jpeg`, `npy`, `gzip`, …; None when it is unknown."""
+    for magic, kind in _MAGICS:
+        if data.startswith(magic):
+            return "video/x-matroska" if kind == "video/webm" and b"matroska" in data[:64] else kind
+    if data.startswith(b"PK\x03\x04"):
+        return "npz" if data[30 : 30 + int.from_bytes(data[26:28], "little")].endswith(b".npy") else "zip"
+    if data.startswith((b"RIFF", b"RF64")):
+        return _RIFF.get(data[8:12])
+    if data.startswith(b"FORM") and data[8:12] in (b"AIFF", b"AIFC"):
+        return "audio/aiff"
+    return _BRANDS.get(data[8:12], "video/mp4") if data[4:8] == b"ftyp" else None
+
+
+def riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """The chunks of a RIFF file such as WAV or WebP: the name of each, the offset of its data, and their size."""
+    position = 12
+    while position + 8 <= len(data):
+        name, size = data[position : position + 4], int.from_bytes(data[position + 4 : position + 8], "little")
+        yield name, position + 8, size
+        position += 8 + size + size % 2
+
+
+def foreign(head: bytes) -> tuple[str, str] | None:
+    """What a file is instead of a tar, by its first bytes, and what to do with it; None when it is unknown."""
+    from tar2tf_cli.formats.tfrecord import begins_record
+
+    kind = sniff(head) or ("zlib" if head.startswith(ZLIB_MAGIC) else "lzma" if re.match(_LZMA, head) else "")
+    if begins_record(head):
+        kind = "tfrecord"
+    if kind.startswith("image/"):
+        return f"an image ({kind})", _IMAGES
+    return _ADVICE.get(kind) or _text(head)
+
+
+def _text(head: bytes) -> tuple[str, str] | None:
+    """How a text begins, and why it may be there; None when the bytes are not text."""
+    text = head.decode(errors="ignore")  # the last character may be cut
+    words = text.split()
+    if not words or len(text.encode()) < len(head) - 3 or not "".join(words).isprintable():
+        return None
+    if text.startswith("version https://git-lfs"):
+        return "a Git LFS pointer", "fetch what it points to: git lfs pull"
+    columns = _columns(text.lstrip())
+    return f"text that begins with {' '.join(words)[:40]!r}", _FETCH if columns is None else _rows(columns)
+
+
+def _columns(text: str) -> list[str] | None:
+    """The columns of what looks like CSV or JSON Lines by its beginning: cells of its first line, or keys; or None."""
+    first = text.partition("\n")[0]
+    if first.startswith("{"):
+        import json
+
+        with suppress(ValueError, RecursionError):
+            return [*json.loads(first)]
+        return []  # cut, or spread over several lines
+    import csv
+
+    for mark in "" if first.startswith("<") else ",;\t":
+        with suppress(csv.Error):
+            rows = [row for row in csv.reader(text.splitlines(keepends=True), delimiter=mark) if row]
+            whole = rows if text.endswith("\n") else rows[:-1]
+            if len(whole) > 1 and {len(row) for row in whole} == {len(rows[0])} != {1}:
+                return rows[0]
+    return None
+
+
+def _rows(columns: Sequence[str]) -> str:
+    """What to do with the rows of a table."""
+    named = f" (columns: {few(columns, 8)})" if columns else ""
+    return f"for a CSV or JSON Lines file, add --from table --columns image=path:jpg,label=label:int64{named}"
+
 
 T = TypeVar("T")
 
@@ -81,16 +227,43 @@ class PlainStream:
 
     def _counted(self, read: Callable[[Any], T], what: int | bytearray | memoryview, size_of: Callable[[T], int]) -> T:
         try:
-            found = read(what)
+            data = read(what)
         except OSError as error:
             raise SourceError(
                 f"reading failed: {error.strerror or error}", shard=self._name, offset=self.consumed
             ) from None
-        size = size_of(found)
+        size = size_of(data)
         self.consumed += size
         if self._on_read:
             self._on_read(size)
-        return found
+        return data
+
+
+class StreamLog:
+    """Notes where the streams of a compressed input begin, while it is decompressed.
+
+    Attributes:
+        most: the most bytes that a stream may decompress to.
+        stored: where each begins in the input.
+        plain: where each begins in the decompressed bytes.
+        size: decompressed bytes so far.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.stored = array("q")
+        self.plain = array("q")
+        self.size = 0
+
+    def begins(self, offset: int) -> None:
+        """Note a stream that begins at this offset of the input."""
+        self.stored.append(offset)
+        self.plain.append(self.size)
+
+    def gives(self, size: int) -> bool:
+        """Count decompressed bytes of the last stream; returns whether it is not too large."""
+        self.size += size
+        return self.size - self.plain[-1] <= self.most
 
 
 class CompressedStream:
@@ -100,25 +273,26 @@ class CompressedStream:
         stored: the input.
         name: what to call it in errors.
         method: `gzip`, `zstd`, `bzip2`, `xz` or `zlib`.
+        streams: notes where the streams begin; one that is too large is then a UsageError.
 
     Attributes:
-        size: bytes that were decompressed so far.
         wrong: why what was decompressed may be wrong from the first byte on: checksums come at the end. None for one
             that is only cut short.
         unusual: what was found so far at which TensorFlow stops, although the bytes are whole; empty for nothing.
     """
 
-    def __init__(self, stored: PlainStream, name: str, method: str) -> None:
+    def __init__(self, stored: PlainStream, name: str, method: str, streams: StreamLog | None = None) -> None:
         self._stored = stored
+        self._streams = streams
         self._name = name
         self.method = method
         self._begin, self._errors, self._limit, self._piece = _METHODS[method]()
         self._decoder: Any = None  # between two streams
         self._compressed = self._first = b""
         self._given = 0  # bytes of this stream
-        self.size = 0
         self.wrong: DamagedShardError | None = None
         self.unusual = ""
+        self._damaged: DamagedShardError | None = None
         self._pending: bytes | memoryview = b""
 
     @property
@@ -130,9 +304,11 @@ class CompressedStream:
         """At most `size` bytes; b"" only at the end, after the checksums that the method has were compared.
 
         Raises:
-            DamagedShardError: when the stream is cut short, or is not of its method all through.
+            DamagedShardError: when the stream is cut short, or is not of its method all through; from then on, always.
         """
         while not self._pending:
+            if self._damaged:
+                raise self._damaged
             if self._decoder is None:
                 if not self._next_stream():
                     return b""
@@ -164,6 +340,8 @@ class CompressedStream:
         elif first and not self._given:
             self.unusual = f"an empty {self.method} stream precedes others, which TensorFlow does not read"
         self._given = 0
+        if self._streams:
+            self._streams.begins(self.consumed - len(self._compressed))
         return True
 
     def _decoded(self) -> bytes:
@@ -178,14 +356,15 @@ class CompressedStream:
         except self._errors as error:
             raise self._refused(error) from None
         self._given += len(decoded)
-        self.size += len(decoded)
+        if self._streams and not self._streams.gives(len(decoded)):
+            raise self._too_large(self._streams.most)
         if decoder.eof:
             self._compressed, self._decoder = self._without_padding(decoder.unused_data), None
         return decoded
 
     def _without_padding(self, data: bytes) -> bytes:
         if self.method == "gzip" and data[:1] == b"\0":
-            self.unusual = "zeros follow a gzip stream, at which TensorFlow fails"
+            self.unusual = "zeros follow a gzip stream, which TensorFlow cannot read"
         return data.lstrip(b"\0")
 
     def _refused(self, error: Exception) -> DamagedShardError:
@@ -194,8 +373,13 @@ class CompressedStream:
         self.wrong = self._damage(f"the {self.method} stream is damaged: {error}", self.method)
         return self.wrong
 
+    def _too_large(self, most: int) -> UsageError:
+        message = f"has a {self.method} stream of more than {most >> 20} MiB, which can only be read from its beginning"
+        return UsageError(message, shard=self._name)
+
     def _damage(self, message: str, kind: str, hint: str = AGAIN) -> DamagedShardError:
-        return DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed, hint=hint)
+        self._damaged = DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed, hint=hint)
+        return self._damaged
 
 
 class _Method(NamedTuple):
@@ -259,7 +443,12 @@ ShardStream: TypeAlias = "PlainStream | CompressedStream"
 
 
 def open_stream(
-    raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None, *, first: int = HEAD
+    raw: ByteStream,
+    name: str,
+    on_read: Callable[[int], None] | None = None,
+    *,
+    first: int = HEAD,
+    streams: StreamLog | None = None,
 ) -> ShardStream:
     """Bytes of a tar or TFRecord from an open input, decompressed where its first bytes say how.
 
@@ -268,10 +457,21 @@ def open_stream(
         name: what to call it in errors.
         on_read: called with the number of stored bytes after each read.
         first: how many bytes are read at first, to look at them.
+        streams: notes where compressed streams begin.
     """
     stored = PlainStream(raw, name, on_read, first)
     method = compression_of(stored.head)
-    return CompressedStream(stored, name, method) if method else stored
+    return CompressedStream(stored, name, method, streams) if method else stored
+
+
+def decompressed(data: bytes, name: str, method: str) -> bytes:
+    """Return what whole streams decompress to.
+
+    Raises:
+        DamagedShardError: when one is damaged; its offset is that in `data`.
+    """
+    stream = CompressedStream(PlainStream(BytesIO(data), name, first=len(data)), name, method)
+    return b"".join(iter(partial(stream.read, len(data) + HEAD), b""))
 
 
 def compression_of(head: bytes) -> str | None:

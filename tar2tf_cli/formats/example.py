@@ -1,22 +1,19 @@
-"""Features to the bytes of a tf.train.Example, without protobuf; example_parser.py reads them.
-
-Features are written in the order of their names, so equal features give equal bytes. The messages
-(tensorflow/core/example/example.proto and feature.proto) nest like this, every level length-delimited:
-
-    Example { 1: Features { 1: map entry { 1: name, 2: Feature { 1: BytesList | 2: FloatList | 3: Int64List } } } }
-
-and each list holds its values in field 1: bytes one by one, floats and varints packed.
-"""
+"""Features to the bytes of a tf.train.Example, and bytes of an Example or SequenceExample back, without protobuf."""
 
 from __future__ import annotations
 
+import re
 import struct
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypeAlias
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.formats.stored import StoredBytes
+from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
@@ -79,7 +76,10 @@ def float_list(values: Iterable[float]) -> Feature:
         OverflowError: when a value does not fit in a float32.
     """
     numbers = tuple(values)
-    return packed_floats(struct.pack(f"<{len(numbers)}f", *numbers))  # an array would convert 1e300 to infinity
+    try:
+        return packed_floats(struct.pack(f"<{len(numbers)}f", *numbers))  # an array would convert 1e300 to infinity
+    except struct.error:  # of an integer above 1e308
+        raise OverflowError("a value does not fit in a float32") from None
 
 
 def packed_floats(data: bytes | memoryview, shape: tuple[int, ...] | None = None, dtype: str = "float32") -> Feature:
@@ -201,3 +201,413 @@ class Encoder:
                 hint="select fewer entries with --select, or make the largest smaller with an op",
             )
         return parts, size
+
+
+_native: Final = kernel.native()
+
+_DELIMITED: Final = 0x0A  # field 1, given as bytes with their length
+_VALUE: Final = 0x12
+_FEATURE_LISTS: Final = 0x12
+_KINDS: Final[dict[int, Kind]] = {tag[0]: kind for kind, tag in TAGS.items()}
+_VALUES: Final[dict[Kind, tuple[int, ...]]] = {  # a packed list or one value; one number that is not packed
+    "bytes": (0x0A,),
+    "float": (0x0A, 0x0D),
+    "int64": (0x0A, 0x08),
+}
+_MOST_DEPTH: Final = 100  # nesting of messages and groups, as in protobuf
+
+
+_ONE_FLOAT: Final = struct.Struct("<f")
+
+
+@dataclass(slots=True, repr=False)
+class ParsedFeature:
+    """One feature of a serialised example; its values are not copied.
+
+    Attributes:
+        message: the example.
+        kind: the kind of its list; None for an unset feature.
+        count: number of values.
+        runs: start and end in the message of each bytes value, or of each run of numbers.
+    """
+
+    message: bytes
+    name: str
+    kind: Kind | None
+    count: int
+    runs: list[tuple[int, int]]
+
+    @property
+    def size(self) -> int:
+        """Size in bytes of all values as serialised, without tags and lengths."""
+        whole: Mapping[int, int] = getattr(self.message, "lengths", {})  # of values that a Shortened lacks most of
+        return sum(whole.get(start, end - start) for start, end in self.runs)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether its first numbers are packed: a tag and their length stand before them."""
+        start, end = self.runs[0]
+        head = b"\x0a" + varint(end - start)
+        return self.message[start - len(head) : start] == head
+
+    def parts(self) -> list[bytes]:
+        """Return the bytes of each run."""
+        return [self.message[start:end] for start, end in self.runs]
+
+    def value(self) -> Any:
+        """Return the only value of a feature that has one: bytes, float or int."""
+        if len(self.runs) != 1:
+            return self.values()[0]
+        ((start, end),) = self.runs
+        data = self.message[start:end]
+        if self.kind == "bytes":
+            return data
+        if self.kind == "float":
+            return _ONE_FLOAT.unpack(data)[0]
+        return data[0] if end - start == 1 else _ints(data)[0]
+
+    def values(self) -> list[Any]:
+        """Return the values: bytes, float or int."""
+        if self.kind == "bytes":
+            return self.parts()
+        data = b"".join(self.parts())
+        if self.kind == "float":
+            return list(struct.unpack(f"<{self.count}f", data))
+        return _ints(data)
+
+
+def parse(message: bytes, *, sequence: bool = False) -> dict[str, ParsedFeature]:
+    """Return the features of a serialised tf.train.Example by name, in order of first appearance.
+
+    With `sequence`, return those in the context of a tf.train.SequenceExample, too. The kernel parses examples of the
+    form in which they are usually written; `parse_any` is its reference, and parses the others.
+
+    Raises:
+        ValueError: when the bytes are not an Example; says what is wrong, and at which byte.
+    """
+    return _parse_usual(message) or parse_any(message, sequence=sequence)
+
+
+def _parse_usual(message: bytes) -> dict[str, ParsedFeature] | None:
+    return _native.features(message, ParsedFeature) if _native else None
+
+
+def parse_any(message: bytes, *, sequence: bool = False) -> dict[str, ParsedFeature]:
+    """Return what `parse` returns, without the kernel."""
+    features: dict[str, ParsedFeature] = {}
+    for tag, start, end in fields(message, 0, len(message), 0):
+        if tag == _FEATURE_LISTS and not sequence:
+            raise ValueError("has feature_lists, as a tf.train.SequenceExample")
+        if tag == _DELIMITED:
+            for inner_tag, entry_start, entry_end in fields(message, start, end, 1):
+                feature = _map_entry(message, entry_start, entry_end) if inner_tag == _DELIMITED else None
+                if feature:
+                    features[feature.name] = feature
+    return features
+
+
+def decode(message: bytes) -> dict[str, tuple[Kind | None, list[Any]]]:
+    """Return the features of a serialised tf.train.Example as `{name: (kind, values)}`; kind is None if unset.
+
+    Raises:
+        ValueError: when the bytes are not an Example.
+    """
+    return {name: (feature.kind, feature.values()) for name, feature in parse(message).items()}
+
+
+def parse_features(message: bytes) -> dict[str, bytes | Feature]:
+    """Return the features of a serialised tf.train.Example for the encoder; lists of one value become scalars.
+
+    Raises:
+        ValueError: when the bytes are not an Example.
+    """
+    return {name: _ready(feature) for name, feature in parse(message).items() if feature.kind}
+
+
+def _ready(feature: ParsedFeature) -> Feature:
+    if feature.kind == "bytes":
+        ready = bytes_list(feature.parts())
+    elif feature.kind == "float":
+        ready = packed_floats(b"".join(feature.parts()))
+    else:
+        ready = packed_int64s(b"".join(feature.parts()), (feature.count,))
+    return scalar(ready) if feature.count == 1 else ready
+
+
+def values_of(feature: bytes | Feature) -> tuple[Kind | None, list[Any]]:
+    """Return kind and values of one feature; kind is None if unset.
+
+    Raises:
+        ValueError: when its bytes are not a Feature.
+    """
+    if isinstance(feature, bytes):
+        return "bytes", [feature]
+    feature_kind = feature_in(feature.message, 0, len(feature.message))
+    return feature_kind.kind, feature_kind.values()
+
+
+# --- Messages ---
+
+
+def feature_in(message: bytes, start: int, end: int) -> ParsedFeature:
+    """Return the Feature message in these bytes, without a name.
+
+    Raises:
+        ValueError: when the bytes are not a Feature.
+    """
+    return _feature(message, "", [(start, end)])
+
+
+def _map_entry(message: bytes, start: int, end: int) -> ParsedFeature | None:
+    """Return the feature of a map entry; None for one with unknown fields, which protobuf leaves to newer versions."""
+    name, values, known = "", [], True
+    for tag, first, last in fields(message, start, end, 2):
+        if tag == _DELIMITED:
+            name = _name(message, first, last)
+        elif tag == _VALUE:
+            values.append((first, last))
+        else:
+            known = False
+    feature = _feature(message, name, values)
+    return feature if known else None
+
+
+def _name(message: bytes, start: int, end: int) -> str:
+    try:
+        return message[start:end].decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"the name of the feature at byte {start} is not UTF-8") from None
+
+
+def _feature(message: bytes, name: str, spans: Iterable[tuple[int, int]]) -> ParsedFeature:
+    """Merge the Feature messages in these spans."""
+    kind: Kind | None = None
+    runs: list[tuple[int, int]] = []
+    count = 0
+    for start, end in spans:
+        for tag, first, last in fields(message, start, end, 3):
+            if tag in _KINDS:
+                if kind != _KINDS[tag]:
+                    kind, runs, count = _KINDS[tag], [], 0
+                count += _add_list(kind, message, first, last, runs)
+    return ParsedFeature(message, name, kind, count, runs)
+
+
+def _add_list(kind: Kind, message: bytes, start: int, end: int, runs: list[tuple[int, int]]) -> int:
+    """Record the positions of a list's values; return their number."""
+    tags, count = _VALUES[kind], 0
+    for tag, first, last in fields(message, start, end, 4):
+        if tag in tags:
+            runs.append((first, last))
+            if kind == "bytes":
+                count += 1
+            elif kind == "int64":
+                count += count_varints(message[first:last])
+            elif (last - first) % 4:
+                raise ValueError(f"the floats at byte {first} are not a multiple of 4 bytes")
+            else:
+                count += (last - first) // 4
+    return count
+
+
+# --- Numbers ---
+
+_CONTINUED: Final = bytes(range(0x80, 0x100))
+_BAD_VARINTS: Final = re.compile(rb"[\x80-\xff]{10}|[\x80-\xff]\Z")
+
+
+def count_varints(packed: bytes) -> int:
+    """Count concatenated varints, which is the number of bytes without the continuation bit.
+
+    Raises:
+        ValueError: when one of them does not end.
+    """
+    if packed.isascii():
+        return len(packed)
+    if _BAD_VARINTS.search(packed):
+        raise ValueError("a number in a packed list does not end")
+    return len(packed.translate(None, _CONTINUED))
+
+
+def _ints(packed: bytes) -> list[int]:
+    """Decode concatenated varints as int64s."""
+    if packed.isascii():
+        return list(packed)
+    numbers, position = [], 0
+    while position < len(packed):
+        number, position = read_varint(packed, position, len(packed), 10)
+        number &= 0xFFFFFFFFFFFFFFFF
+        numbers.append(number - (1 << 64) if number >> 63 else number)
+    return numbers
+
+
+# --- The wire ---
+
+
+def fields(data: bytes, position: int, end: int, depth: int, closing: int = -1) -> Iterator[tuple[int, int, int]]:
+    """Yield the fields of a message at a depth: tag, and start and end of the content.
+
+    With `closing`, yield those of a group that ends with this tag.
+    """
+    while position < end:
+        tag, start = data[position], position + 1
+        if tag > 0x7F:
+            tag, start = read_varint(data, position, end, 5)
+        wire = tag & 7
+        if wire == 2 and start < end and data[start] < 0x80:
+            position = start + 1 + data[start]
+            start += 1
+        elif wire == 2:
+            length, start = read_varint(data, start, end, 5)
+            position = start + length
+        elif tag == closing:
+            yield tag, start, start
+            return
+        else:
+            position = _scalar_end(data, tag, start, end, depth)
+        if position > end:
+            raise ValueError(f"a field at byte {start} runs past the end of its message")
+        if tag > 0xFFFFFFFF or (tag < 8 and closing < 0):
+            raise ValueError(f"unexpected field tag {tag:#04x} before byte {start}")
+        yield tag, start, position
+
+
+def _scalar_end(data: bytes, tag: int, start: int, end: int, depth: int) -> int:
+    """Return the end of a field that has no length."""
+    wire = tag & 7
+    if wire == 0:
+        return read_varint(data, start, end, 10)[1]
+    if wire in (1, 5):
+        return start + (8 if wire == 1 else 4)
+    if wire != 3:
+        raise ValueError(f"unexpected field tag {tag:#04x} before byte {start}")
+    if depth >= _MOST_DEPTH:
+        raise ValueError(f"groups are nested more than {_MOST_DEPTH} deep at byte {start}")
+    last = deque(fields(data, start, end, depth + 1, tag + 1), maxlen=1)
+    if not last or last[0][0] != tag + 1:
+        raise ValueError(f"a group at byte {start} does not end")
+    return last[0][2]
+
+
+def read_varint(data: bytes, position: int, end: int, most: int) -> tuple[int, int]:
+    """Read a number of at most this many bytes; return it and its end."""
+    number = 0
+    for index, byte in enumerate(data[position : min(position + most, end)]):
+        number |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return number, position + index + 1
+    raise ValueError(f"a number at byte {position} does not end")
+
+
+_FIRST: Final = 0x0A
+_SECOND: Final = 0x12
+
+
+def parse_lists(message: bytes) -> dict[str, list[ParsedFeature]]:
+    """Return the feature lists of a serialised tf.train.SequenceExample by name.
+
+    Raises:
+        ValueError: when the bytes are not a SequenceExample.
+    """
+    lists: dict[str, list[ParsedFeature]] = {}
+    for tag, start, end in fields(message, 0, len(message), 0):
+        if tag == _SECOND:
+            for inner, first, last in fields(message, start, end, 1):
+                if inner == _FIRST:
+                    name, features = _entry(message, first, last)
+                    lists[name] = features
+    return lists
+
+
+def is_sequence(message: bytes) -> bool:
+    """Whether a message is a tf.train.SequenceExample with feature lists."""
+    try:
+        return bool(parse_lists(message))
+    except ValueError:
+        return False
+
+
+def _entry(message: bytes, start: int, end: int) -> tuple[str, list[ParsedFeature]]:
+    name, features = "", []
+    for tag, first, last in fields(message, start, end, 2):
+        if tag == _FIRST:
+            name = message[first:last].decode("utf-8")
+        elif tag == _SECOND:
+            places = (place for inner, *place in fields(message, first, last, 3) if inner == _FIRST)
+            features += [feature_in(message, *place) for place in places]
+    return name, features
+
+
+_LISTS: Final = {tag[0] for tag in TAGS.values()}
+_ONE_BY_ONE: Final[dict[Kind, int]] = {"bytes": 0x0A, "float": 0x0D, "int64": 0x08}
+_BY: Final = "tf.io.parse_single_example cannot read it"
+_NOT_SEEN: Final = "tf.io.parse_single_example does not see them"
+
+
+def strict_parse(message: bytes) -> dict[str, ParsedFeature]:
+    """Return the features of a tf.train.Example that protobuf and `tf.io.parse_single_example` both accept.
+
+    The latter when it is asked for every feature, as VarLenFeature of the kind that protobuf finds. Like both, it reads
+    a tf.train.SequenceExample as an example of its context.
+
+    Raises:
+        ValueError: when one of them rejects it; says what is wrong, and at which byte.
+    """
+    return _parse_usual(message) or strict_parse_any(message)
+
+
+def strict_parse_any(message: bytes) -> dict[str, ParsedFeature]:
+    """Return what `strict_parse` returns, without the kernel."""
+    features = parse_any(message, sequence=True)
+    values: dict[str, tuple[int, int]] = {}
+    position = 0
+    for tag, start, end in fields(message, 0, len(message), 0):
+        if tag & 7 == 3:
+            raise ValueError(f"a group ends at byte {end}: {_BY}")
+        if tag == _DELIMITED and message[position] != _DELIMITED and start < end:
+            raise ValueError(f"the tag of the features at byte {position} takes several bytes: {_NOT_SEEN}")
+        if message[position] == _DELIMITED:
+            for name, first, last in _entries(message, start, end):
+                if first < last and features[name].kind:
+                    values[name] = first, last
+                    _check_kind(message, first)
+        position = end
+    for name, (start, end) in values.items():
+        _check_value(message, start, end, features[name])
+    return features
+
+
+def _entries(message: bytes, position: int, end: int) -> Iterator[tuple[str, int, int]]:
+    """Yield name, and start and end of the value, of each entry of Features."""
+    for tag, start, stop in fields(message, position, end, 1):
+        if message[position] != _DELIMITED:
+            raise ValueError(f"unexpected field tag {tag:#04x} at byte {position} among the features: {_BY}")
+        parts = list(fields(message, start, stop, 2))
+        if len(parts) != 2 or any(tag not in (_DELIMITED, _VALUE) for tag, *_ in parts):
+            raise ValueError(f"the entry at byte {position} is not a name and a feature: {_BY}")
+        by_tag = {tag: (first, last) for tag, first, last in parts}
+        name = message[slice(*by_tag.get(_DELIMITED, (0, 0)))].decode("utf-8")
+        yield name, *by_tag.get(_VALUE, (stop, stop))
+        position = stop
+
+
+def _check_kind(message: bytes, start: int) -> None:
+    """Check that a Feature message begins with a list."""
+    if message[start] not in _LISTS:
+        raise ValueError(f"the feature at byte {start} does not begin with a list: {_BY}")
+
+
+def _check_value(message: bytes, start: int, end: int, feature: ParsedFeature) -> None:
+    """Check the list of a Feature message that protobuf has read."""
+    kind = feature.kind or "bytes"
+    if message[start] != TAGS[kind][0]:
+        raise ValueError(f"the feature at byte {start} has lists of two kinds: {_BY}")
+    _, first, last = next(fields(message, start, end, 3))
+    if first == last or (kind != "bytes" and message[first] == _DELIMITED):
+        return
+    ends = [stop for _, stop in feature.runs if first < stop <= last]
+    if not ends or ends[-1] != last:  # there are unknown fields, or values of a list that another replaced
+        ends = [stop for *_, stop in fields(message, first, last, 4)]
+    tag = _ONE_BY_ONE[kind]
+    if any(message[place] != tag for place in chain((first,), ends[:-1])):
+        raise ValueError(f"the list at byte {start} has values in two forms: {_BY}")

@@ -1,8 +1,12 @@
-"""NumPy's file format for one array: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html."""
+"""NumPy's file formats for one array, and for several: an npz is a zip of npy files, each named after its array.
+
+https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+"""
 
 from __future__ import annotations
 
 import ast
+import io
 import math
 import re
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +20,16 @@ _MOST_HEADER: Final = 10_000  # NumPy's own limit: parsing a longer literal is n
 _LENGTH_BYTES: Final = {1: 2, 2: 4, 3: 4}
 _KEYS: Final = {"descr", "fortran_order", "shape"}
 _PYTHON_2: Final = re.compile(r"(?<=\d)L\b")  # it wrote shapes such as (3L, 4L)
+
+
+def to_npy(array: NDArray[Any]) -> bytes:
+    """Return an array of numbers as an npy file of version 1, in C order, little-endian; always the same bytes."""
+    import numpy as np
+
+    array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
+    described = f"{{'descr': {array.dtype.str!r}, 'fortran_order': False, 'shape': {array.shape!r}, }}".encode()
+    described = described.ljust(-(-(len(described) + 11) // 64) * 64 - 11) + b"\n"  # so that data is aligned
+    return b"".join((MAGIC, b"\1\0", len(described).to_bytes(2, "little"), described, array.tobytes()))
 
 
 class PickledError(ValueError):
@@ -75,3 +89,28 @@ def read_header(data: bytes) -> tuple[tuple[Any, bool, tuple[int, ...]], int]:
     if not isinstance(shape, tuple) or not all(type(length) is int and length >= 0 for length in shape):
         raise ValueError(f"the npy header has the shape {shape!r}")
     return (header["descr"], bool(fortran), shape), end
+
+
+_MOST_BYTES: Final = 2 << 30  # no tf.train.Example is larger
+
+
+def read_arrays(data: bytes) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an npz file by name, each as `read_array` does.
+
+    Raises:
+        PickledError: when one holds Python objects.
+        ValueError: when the bytes are not a whole npz file, whose arrays have less than 2 GiB; says why.
+    """
+    from zipfile import BadZipFile, ZipFile
+    from zlib import error as ZlibError
+
+    try:
+        with ZipFile(io.BytesIO(data)) as archive:
+            members = archive.infolist()
+            if sum(member.file_size for member in members) > _MOST_BYTES:
+                raise ValueError("the arrays of the npz file have more than 2 GiB")
+            if not members or not all(member.filename.endswith(".npy") for member in members):
+                raise ValueError("a zip archive, but not of npy files")
+            return {member.filename[:-4]: read_array(archive.read(member)) for member in members}
+    except (BadZipFile, ZlibError, NotImplementedError, RuntimeError, EOFError, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"the npz file is damaged: {error}") from None

@@ -1,4 +1,4 @@
-"""Where the records of a TFRecord begin: found from their lengths alone, or read from an index.
+"""Where the records of a TFRecord begin, found from their lengths alone or read from an index; and indexes of shards.
 
 An index is an int64 array of the offsets at which records begin and, last, the offset at which the file ends. Record
 `i` takes the bytes from `index[i]` to `index[i + 1]`, framing included.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.checksums import crc32c
@@ -22,6 +22,39 @@ if TYPE_CHECKING:
 
 
 Index: TypeAlias = "NDArray[np.int64]"
+Keys: TypeAlias = "NDArray[np.uint64]"
+"""The digest of the key of each record or sample."""
+
+
+class Streams(NamedTuple):
+    """Where the streams of a compressed shard are, each of which is decompressed as a whole.
+
+    Attributes:
+        method: how they are compressed.
+        stored: where each begins in the shard and, last, where the shard ends.
+        plain: the same in the decompressed bytes.
+    """
+
+    method: str
+    stored: Index
+    plain: Index
+
+
+class Kept(NamedTuple):
+    """What an index file holds.
+
+    Attributes:
+        of: the kind of shard.
+        offsets: its index; in the decompressed bytes if it is compressed.
+        keys: the digests of keys, if they are known.
+        streams: where the streams of a compressed shard are; None for another.
+    """
+
+    of: str
+    offsets: Index
+    keys: Keys | None
+    streams: Streams | None
+
 
 _NUMBERS: Final = b"0123456789 \n"
 _LONGEST_LINE: Final = 40
@@ -38,14 +71,19 @@ def scan(read: Callable[[int, int], bytes], size: int, name: str) -> Index:
     Raises:
         DamagedShardError: at the first record whose length is damaged, or that is cut short.
     """
+    reader = RecordReader(_Ranges(read), name, want="lengths", seeks=True, size=size)
+    index = offsets_in(reader)
+    if index[-1] != size:
+        raise DamagedShardError("is shorter than it was when it was listed", kind="truncated", shard=name)
+    return index
+
+
+def offsets_in(reader: RecordReader) -> Index:
+    """Return the offsets of the records that a reader gives and, last, its offset at the end."""
     import numpy as np
 
-    stream = _Ranges(read)
-    reader = RecordReader(stream, name, want="lengths", seeks=True, size=size)
     offsets = array("q", [offset for offset, _ in reader])
-    if reader.offset != size:
-        raise DamagedShardError("is shorter than it was when it was listed", kind="truncated", shard=name)
-    offsets.append(size)
+    offsets.append(reader.offset)
     return np.frombuffer(offsets, np.int64)
 
 
@@ -94,23 +132,51 @@ def from_lines(data: bytes, size: int) -> Index | None:
     return index if index[-1] == size and np.array_equal(index[:-1], numbers[::2]) else None
 
 
-def pack(index: Index, shard: str, version: str) -> list[bytes]:
-    """Return the content of an index file for a version of a shard: a line of JSON, and the offsets."""
-    body = index.astype("<i8").tobytes()
-    return [_about(body, shard, version), body]
+def pack(kept: Kept, shard: str, version: str) -> list[bytes]:
+    """Return the content of an index file for a version of a shard: a line of JSON, and numbers of 64 bits.
+
+    Args:
+        kept: what it holds.
+        shard: the path or URL of the shard.
+        version: its version.
+    """
+    streams = kept.streams
+    body = kept.offsets.astype("<i8").tobytes() + (b"" if kept.keys is None else kept.keys.astype("<u8").tobytes())
+    if streams:
+        body += streams.stored.astype("<i8").tobytes() + streams.plain.astype("<i8").tobytes()
+    about = {
+        "of": kept.of,
+        "keys": kept.keys is not None,
+        "method": streams.method if streams else "",
+        "streams": len(streams.stored) if streams else 0,
+    }
+    return [_about(about, body, shard, version), body]
 
 
-def unpack(data: bytes, shard: str, version: str, size: int) -> Index | None:
+def unpack(data: bytes, shard: str, version: str, size: int) -> Kept | None:
     """Read the content of an index file; None unless it is whole, and for this version and size of the shard."""
     import numpy as np
 
-    about, end, body = data.partition(b"\n")
-    if about + end != _about(body, shard, version) or len(body) % 8:
+    line, end, body = data.partition(b"\n")
+    try:
+        said = json.loads(line)
+        about = {name: said[name] for name in ("of", "keys", "method", "streams")}
+    except (ValueError, TypeError, KeyError):  # or it is of an older version
         return None
-    index = np.frombuffer(body, "<i8").astype(np.int64, copy=False)
-    return index if len(index) and index[-1] == size else None
+    if line + end != _about(about, body, shard, version) or len(body) % 8:
+        return None
+    streams = about["streams"]
+    left = len(body) // 8 - 2 * streams
+    count = (left + 1) // 2 if about["keys"] else left
+    offsets = np.frombuffer(body, "<i8", count).astype(np.int64, copy=False)
+    keys = np.frombuffer(body, "<u8", left - count, 8 * count).astype(np.uint64, copy=False) if about["keys"] else None
+    places = np.frombuffer(body, "<i8", 2 * streams, 8 * left).astype(np.int64, copy=False)
+    stored, plain = places[:streams], places[streams:]
+    if not count or size != (stored if streams else offsets)[-1]:
+        return None
+    return Kept(about["of"], offsets, keys, Streams(about["method"], stored, plain) if streams else None)
 
 
-def _about(body: bytes, shard: str, version: str) -> bytes:
-    about = {"format": "tar2tf index 2", "shard": shard, "version": version, "crc32c": crc32c(body)}
-    return json.dumps(about).encode() + b"\n"
+def _about(about: Mapping[str, Any], body: bytes, shard: str, version: str) -> bytes:
+    said = {"format": "tar2tf index 4", **about, "shard": shard, "version": version}
+    return json.dumps({**said, "crc32c": crc32c(body, crc32c(json.dumps(said).encode()))}).encode() + b"\n"

@@ -10,11 +10,9 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError, Lost
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.bytestream import Readable
 from tar2tf_cli.formats.checksums import MASK, crc32c, extend, masked
-from tar2tf_cli.formats.cursor import Cursor, OnDamage, past_damage
-from tar2tf_cli.formats.example import varint
-from tar2tf_cli.formats.example_parser import read_varint
+from tar2tf_cli.formats.cursor import Cursor, OnDamage, Readable, past_damage
+from tar2tf_cli.formats.example import read_varint, varint
 from tar2tf_cli.formats.tfrecord import FRAMING, find_length, known_lengths, record_length
 
 LARGE: Final = 32 << 10
@@ -173,8 +171,28 @@ class RecordReader:
             self.offset += size
             self.count += 1
 
+    def blocks(self, accept: Accept) -> Iterator[bytes | tuple[int, bytes]]:
+        """The records in order: those that the kernel accepts framed, many at a time, others as `(offset, data)`."""
+        native = kernel.native()
+        if native and native.hardware:  # else the CRCs of Python are faster
+            return self._blocks(accept, native.examples, kept=True)
+        return self._records()
+
     def _others(self, accept: Accept, examples: Callable[..., Any]) -> Iterator[tuple[int, bytes]]:
-        """The records that the kernel leaves; while there are many, it is tried less and less often."""
+        """The records that the kernel leaves."""
+        for item in self._blocks(accept, examples, kept=self._keep is not None):
+            if isinstance(item, tuple):
+                yield item
+            elif self._keep:
+                self._keep(item)
+
+    def _blocks(
+        self, accept: Accept, examples: Callable[..., Any], *, kept: bool
+    ) -> Iterator[bytes | tuple[int, bytes]]:
+        """All records, unless those that the kernel accepts are not `kept`.
+
+        While there are many others, it is tried less and less often.
+        """
         pause = left = 1
         window = bytearray(self._cursor.chunk)
 
@@ -183,8 +201,6 @@ class RecordReader:
             stop, counts = examples(data, start, end, *accept.known())
             self.count += accept.add(counts)
             self.offset += stop - start
-            if self._keep and stop > start:
-                self._keep(bytes(data[start:stop]))
             return stop
 
         for record in self._records():
@@ -192,16 +208,20 @@ class RecordReader:
             left -= 1
             if not left:
                 begin = self.offset
-                self._accepted(run, window)
+                for block in self._accepted(run, window):
+                    if kept and len(block):
+                        yield bytes(block)
                 left = pause = 1 if self.offset > begin else min(2 * pause, _MOST_PAUSE)
 
-    def _accepted(self, run: Callable[[bytes | bytearray, int, int], int], window: bytearray) -> None:
-        """Skip the records that the kernel accepts: those in the buffer, then more in memory that is used again.
+    def _accepted(self, run: Callable[[bytes | bytearray, int, int], int], window: bytearray) -> Iterator[memoryview]:
+        """The records that the kernel accepts: those in the buffer, then more in memory that is used again.
 
         New memory takes as long as reading, so that this halves the time of a check.
         """
         cursor = self._cursor
-        cursor.position = run(cursor.buffer, cursor.position, len(cursor.buffer))
+        begin = cursor.position
+        cursor.position = run(cursor.buffer, begin, len(cursor.buffer))
+        yield memoryview(cursor.buffer)[begin : cursor.position]
         if _is_whole(cursor.buffer, cursor.position, len(cursor.buffer), len(window)):
             return
         rest = cursor.buffer[cursor.position :]
@@ -216,6 +236,7 @@ class RecordReader:
                         break
                     end += read
                     start = run(window, 0, end)
+                    yield view[:start]
         finally:
             cursor.put_back(bytes(window[start:end]))
 
@@ -269,13 +290,13 @@ class RecordReader:
         """Go to the next valid length; return whether there is one."""
         cursor = self._cursor
         cursor.position += start
-        while (found := find_length(cursor.buffer, cursor.position)) is None:
+        while (next_length := find_length(cursor.buffer, cursor.position)) is None:
             cursor.position = max(len(cursor.buffer) - 11, cursor.position)
             left = len(cursor.buffer) - cursor.position
             if cursor.fill(left + 1) == left:
                 cursor.position = left
                 return False
-        cursor.position = found
+        cursor.position = next_length
         return True
 
     def _fill(self, size: int) -> bool:

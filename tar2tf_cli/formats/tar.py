@@ -1,4 +1,4 @@
-"""Tar bytes to members: ustar, GNU and pax headers, read from a stream, every cut and every oddity found out.
+"""Tar bytes to members: ustar, GNU and pax headers, read from a stream, every cut and every oddity found out; and back.
 
 A member's offset counts bytes of the tar itself (after decompression). Formats: POSIX.1-1988 ustar, POSIX.1-2001
 pax, and GNU tar's extensions (tar(5)). What no training shard needs, such as a sparse file, is refused by its name.
@@ -12,10 +12,9 @@ from typing import Final, TypeAlias
 from zlib import adler32
 
 from tar2tf_cli.errors import AGAIN, DamagedShardError, EntryError, Lost
-from tar2tf_cli.formats.bytestream import Readable
-from tar2tf_cli.formats.cursor import Cursor
-from tar2tf_cli.formats.magic import foreign
-from tar2tf_cli.formats.stored import LargeEntries, StoredBytes
+from tar2tf_cli.formats.compression import foreign
+from tar2tf_cli.formats.cursor import Cursor, Readable
+from tar2tf_cli.formats.files import LargeEntries, StoredBytes
 from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
 BLOCK: Final = 512
@@ -223,6 +222,9 @@ class TarReader:
         self._extended = False  # whether there are any
         self._misread = False  # whether one of them could not be read
         self._archive: int | None = 0  # offset at which the archive begins, if it is known
+        self._certain: int | None = 0  # offset at which the last one begins that is no doubtful archive
+        self._doubtful: list[tuple[int, int]] = []  # ends of archives since then that may be what is left of members
+        self._not_ends: list[tuple[int, int]] = []  # those that are
         self._damaged = 0  # offset of the first header of the member that is damaged
         self.skipped: Counter[str] = Counter()
         self.archives = 0
@@ -266,18 +268,18 @@ class TarReader:
                         yield name, linked, size, start
                         continue
                     position = cursor.position
-                padded = size + (-size & 511)
-                if len(cursor.buffer) - position >= padded:
-                    cursor.position = position + padded
+                end = position + size + (-size & 511)  # `padded`, without a call for each member
+                if len(cursor.buffer) >= end:
+                    cursor.position = end
                     yield name, b"" if headers_only else cursor.buffer[position : position + size], size, start
-                elif size > MAX_RECORD:
-                    self._skip(size, name)
-                    message = f"is {size:,} bytes long; a tf.train.Example holds at most 2 GiB"
-                    error = EntryError(message, kind="too_large", member=name, hint="remove the sample")
-                    self._refuse("member of more than 2 GiB", error, start)
                 elif headers_only:
                     self._skip(size, name)
                     yield name, b"", size, start
+                elif size > MAX_RECORD:  # which is an error only if it becomes part of an example
+                    large = self._large or LargeEntries(self._name, None)
+                    value = large.at(self.offset, size, name) if large.in_place else large.unread(size, name)
+                    self._skip(size, name)
+                    yield name, value, size, start
                 else:
                     yield name, self._data(size, name, offset), size, start
             if not self.ended:
@@ -314,14 +316,14 @@ class TarReader:
         """Skip a member whose extended headers were not all read, so that it would get a wrong name or size."""
         while (block := self._block()) != ZEROS and is_header(block):
             size = size_in(block)
-            self.cursor.skip(BLOCK + size + (-size & 511))
+            self.cursor.skip(BLOCK + padded(size))
             if block[156:157] not in _EXTENSIONS:
                 return
 
     def start_at(self, offset: int, end: int | None = None) -> None:
         """Go to the header at an offset, in a stream that can seek; what follows `end` is hardly read ahead."""
         self.cursor.seek(offset)
-        self._archive = None
+        self._archive = self._certain = None
         if end is not None:
             self.cursor.chunk = min(end - offset, self._most)
 
@@ -414,7 +416,7 @@ class TarReader:
         """The size that a pax header states."""
         if digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _SIZE_DIGITS:
             return int(digits)
-        self.cursor.skip(size + (-size & 511))  # of the header proper, so that the search for another begins behind it
+        self.cursor.skip(padded(size))  # of the header proper, so that the search for another begins behind it
         raise self._damage(f"the pax size is not a number: {digits[:40]!r}", "bad_header", offset, member=name)
 
     def _read_extension(self, kind: bytes, size: int, offset: int) -> None:
@@ -427,7 +429,7 @@ class TarReader:
         self._extended = self._extended or self._misread
         self.extends = self.extends or self._misread
         if size > _EXTENSION_LIMIT:
-            self.cursor.skip(size + (-size & 511))
+            self.cursor.skip(padded(size))
             raise self._damage(f"an extended header claims {size:,} bytes", "bad_header", offset)
         data = self._take(size, "(extended header)", offset)
         if kind in _GNU_NAMES:
@@ -468,6 +470,7 @@ class TarReader:
         if blocks == 1 and self._need_end:
             message = "the archive ends with one zero block instead of two: it is cut short here"
             raise self._damage(message, "truncated", start)
+        self._look_back(start, blocks, more=bool(block))
         self.archives += 1
         self.ended = True
         self._archive = self.offset
@@ -477,8 +480,45 @@ class TarReader:
 
         An archive ends with two of them, and is filled up to a record. Other zeros are what was lost of a file.
         """
-        filled = self._archive is None or (self.offset - self._archive) % _RECORD == 0
+        filled = self._is_filled(self._archive) or self._is_filled(self._certain)
         return blocks == 2 or (filled and 2 < blocks <= _RECORD // BLOCK + 1)
+
+    def _is_filled(self, start: int | None) -> bool:
+        """Whether whole records lie between an offset and here."""
+        return start is None or (self.offset - start) % _RECORD == 0
+
+    def _look_back(self, start: int, blocks: int, *, more: bool) -> None:
+        """At the end of an archive, find out which ends of archives before it were none.
+
+        Two blocks of zeros are the end of an archive whose writer fills up nothing, or what is left of a small member
+        that was overwritten with zeros. If the archive is filled up here, and its records begin before those zeros and
+        not behind them, they lie within it.
+        """
+        if blocks > 2 and self._is_filled(self._certain) and not self._is_filled(self._archive):
+            self._not_ends += self._doubtful
+        elif more and blocks == 2 and not self._is_filled(self._certain) and not self._is_filled(self._archive):
+            self._doubtful.append((start, self.offset))
+            return
+        self._certain = self.offset
+        self._doubtful.clear()
+
+    def check_ends(self) -> None:
+        """At the end of the members, refuse a tar with zeros that were taken for the end of an archive, and are none.
+
+        Raises:
+            DamagedShardError: for the first of them.
+        """
+        if not self._not_ends:
+            return
+        start, end = self._not_ends[0]
+        self.archives -= len(self._not_ends)
+        more = f", and {len(self._not_ends) - 1:,} times more" if len(self._not_ends) > 1 else ""
+        message = (
+            f"{end - start:,} zero bytes up to offset {end} in the middle of the archive{more}: what was here is lost"
+        )
+        error = self._damage(message, "zeroed", start)
+        error.lost = Lost(start, end, sum(end - start for start, end in self._not_ends))
+        raise error
 
     def _missing_end(self) -> None:
         if self.offset == 0:
@@ -516,13 +556,13 @@ class TarReader:
             value = large.at(self.offset, size, name)
             self._skip(size, name)
             return value
-        end = self.offset + size + (-size & 511)
+        end = self.offset + padded(size)
         value = large.copied(self.cursor.pieces(size), size, name)
         self._end_at(end, name, offset)
         return value
 
     def _take(self, size: int, name: str, offset: int) -> bytes:
-        end = self.offset + size + (-size & 511)
+        end = self.offset + padded(size)
         data = self.cursor.take(size)
         self._end_at(end, name, offset)
         return data
@@ -535,7 +575,7 @@ class TarReader:
     def _skip(self, size: int, name: str) -> None:
         """Skip a member's data, and what fills up its last block; seeks where the stream can."""
         offset = self.offset
-        if self.cursor.skip(size + (-size & 511)):
+        if self.cursor.skip(padded(size)):
             raise self._cut(name, offset - BLOCK)
 
     def _cut(self, name: str, offset: int) -> DamagedShardError:
@@ -545,3 +585,84 @@ class TarReader:
         self, message: str, kind: str, offset: int, *, member: str | None = None, hint: str | None = AGAIN
     ) -> DamagedShardError:
         return DamagedShardError(message, kind=kind, shard=self._name, member=member, offset=offset, hint=hint)
+
+
+# --- Headers that are written ---
+
+END: Final = 2 * ZEROS
+"""What an archive ends with."""
+
+MTIME: Final = 315_532_800
+"""The time of every member, 1 January 1980: tools warn of 1970, where time begins, and zip knows no earlier one."""
+
+_NAME: Final = 100
+_PREFIX: Final = 155
+_OWNER: Final = b"0000644\0" + 2 * b"0000000\0"  # mode, user, group
+_TIME: Final = b"%011o\0" % MTIME
+_MAGIC: Final = bytes(100) + b"ustar\0" + b"00" + bytes(80)  # behind the kind: no link, no names, no device
+_NO_PREFIX: Final = bytes(BLOCK - 345)
+
+
+def header(name: bytes, size: int) -> bytes:
+    """Return what stands before the data of a regular file: one block, or three and more if the name needs them.
+
+    Args:
+        name: the member's name, of any length, without a NUL.
+        size: the length of its data in bytes, below 8 GiB.
+    """
+    if len(name) <= _NAME:
+        return _block(name, size)
+    cut = name.find(b"/", len(name) - _NAME - 1)
+    if 0 < cut <= _PREFIX and cut + 1 < len(name):
+        return _block(name[cut + 1 :], size, prefix=name[:cut])
+    said = _pax_record(b"path", name)
+    if not _is_utf8(name):
+        said = _pax_record(b"hdrcharset", b"BINARY") + said
+    return _block(b"././@PaxHeader", len(said), b"x") + said + padding(len(said)) + _block(name[:_NAME], size)
+
+
+def header_size(name: bytes) -> int:
+    """Return the length of what `header` returns."""
+    return BLOCK if len(name) <= _NAME else len(header(name, 0))
+
+
+def padded(size: int) -> int:
+    """Return the length of a member's data with the zeros that fill up its last block."""
+    return size + (-size & BLOCK - 1)
+
+
+def padding(size: int) -> bytes:
+    """Return the zeros that fill up the last block of data of a size."""
+    return ZEROS[: -size % BLOCK]
+
+
+def _block(name: bytes, size: int, kind: bytes = b"0", *, prefix: bytes = b"") -> bytes:
+    digits = b"%011o\0" % size
+    checksum = _WITHOUT + _sum(name) + _sum(digits) + _sum(prefix) + kind[0]
+    rest = prefix.ljust(BLOCK - 345, b"\0") if prefix else _NO_PREFIX
+    return b"".join(
+        (name.ljust(_NAME, b"\0"), _OWNER, digits, _TIME, b"%06o\0 " % checksum, kind, _MAGIC, rest),
+    )
+
+
+def _sum(data: bytes) -> int:
+    """The sum of at most 255 bytes: the low half of Adler-32 is one more, modulo 65521."""
+    return (adler32(data) & 0xFFFF) - 1
+
+
+_WITHOUT: Final = sum(_OWNER + _TIME + 8 * b" " + _MAGIC)
+
+
+def _pax_record(key: bytes, value: bytes) -> bytes:
+    """`LENGTH KEY=VALUE\\n`, where the length counts its own digits, too."""
+    rest = len(key) + len(value) + 3
+    length = rest + len(str(rest))
+    length = rest + len(str(length))
+    return b"%d %b=%b\n" % (length, key, value)
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        return name.decode() is not None
+    except UnicodeDecodeError:
+        return False

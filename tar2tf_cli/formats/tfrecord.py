@@ -11,7 +11,7 @@ from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.checksums import MASK, crc32c, extend, masked
 
 if TYPE_CHECKING:
-    from tar2tf_cli.formats.stored import StoredBytes
+    from tar2tf_cli.formats.files import StoredBytes
 
 
 def find_length(data: bytes, start: int = 0) -> int | None:
@@ -25,18 +25,18 @@ def find_length(data: bytes, start: int = 0) -> int | None:
         return None
     import numpy as np
 
-    found = np.frombuffer(data, np.uint8, offset=start)
-    zero = found == 0
+    window = np.frombuffer(data, np.uint8, offset=start)
+    zero = window == 0
     four = zero[:-3] & zero[1:-2] & zero[2:-1] & zero[3:]
     places = np.flatnonzero(four[4:-4] & ~(four[:count] & four[8:]))
     base, tables = _tables()
     crcs = np.full(len(places), base, np.uint32)
     stored = np.zeros(len(places), np.uint32)
     for byte in range(4):
-        crcs ^= tables[byte][found[places + byte]]
-        stored |= found[places + 8 + byte].astype(np.uint32) << np.uint32(8 * byte)
+        crcs ^= tables[byte][window[places + byte]]
+        stored |= window[places + 8 + byte].astype(np.uint32) << np.uint32(8 * byte)
     crcs = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(masked(0))
-    valid = places[(crcs == stored) & (found[places + 3] < 0x80)]
+    valid = places[(crcs == stored) & (window[places + 3] < 0x80)]
     return start + int(valid[0]) if len(valid) else None
 
 

@@ -1,1 +1,1 @@
-"""Inputs in, samples out: tars, image folders, rows of a CSV file, open files, pipeline stages; shards for checks."""
+"""Inputs in, samples out: tars, TFRecords, image folders, rows of a file, open files, stages; shards for checks."""

@@ -1,16 +1,18 @@
-"""Sources that are long lists of files or rows: ordered, and divided into inputs that do not depend on the workers."""
+"""Several sources as one: a tar as an input each, or the output of stages."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.checksums import blake2b
+from tar2tf_cli.formats.cursor import ByteStream
+from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import Abilities, OnBytes, OnFault, Samples, Source
+from tar2tf_cli.stores.base import Abilities, Known, OnBytes, OnFault, Samples, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -90,3 +92,141 @@ def divided(
             version.update(described)
         yield ObjectInfo(f"{noun} {first + 1}-{first + len(chunk)}", size, version.hexdigest()), chunk
         first += count
+
+
+Tar: TypeAlias = tuple[Source, ObjectInfo]
+"""A tar, and its source."""
+
+Open: TypeAlias = "Callable[[InputReport, OnFault], Samples]"
+"""Starts the stages, which yield samples or examples; adds skips to the report and calls the function with failures."""
+
+
+class TarsSource(Source):
+    """Tars of several buckets as the inputs of one source.
+
+    Args:
+        tars: the tars in order.
+        resumable: whether it can be known that a later run makes the same of them.
+        threads: how many threads make the examples of one tar; None for as many as are useful.
+    """
+
+    def __init__(self, tars: Sequence[Tar], *, resumable: bool = True, threads: int | None = None) -> None:
+        self._tars = {_url(*tar): tar for tar in tars}
+        self._inputs = [item._replace(name=_url(source, item)) for source, item in tars]
+        self.bucket = _together(tars)
+        able = [source.abilities() for source, _ in tars]
+        repeatable = all(each.repeatable for each in able)
+        self._abilities = Abilities(
+            seekable=all(each.seekable for each in able),
+            repeatable=repeatable,
+            resumable=resumable and all(each.resumable for each in able),
+            threads=threads,
+        )
+
+    def abilities(self) -> Abilities:
+        """Return what all of the tars can do."""
+        return self._abilities
+
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
+        """List the tars, named by path or URL."""
+        return self._inputs
+
+    def open(self, item: ObjectInfo) -> ByteStream:
+        """Open a tar at its first byte."""
+        source, named = self._tars[item.name]
+        return source.open(named)
+
+    def load(self, item: ObjectInfo) -> ByteStream:
+        """Open a small tar."""
+        source, named = self._tars[item.name]
+        return source.load(named)
+
+    def locate(self, name: str) -> str:
+        """Return the path or URL, which is the name."""
+        return name
+
+
+class _Unreadable(Source):
+    """A path that cannot be read, as an input that cannot be opened, so that others are read nevertheless."""
+
+    def __init__(self, path: str, error: SourceError) -> None:
+        self.bucket = path
+        self._error = error
+
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
+        return [ObjectInfo(self.bucket, 0, None)]
+
+    def open(self, item: ObjectInfo) -> ByteStream:
+        raise self._error
+
+    def abilities(self) -> Abilities:
+        return Abilities(seekable=True)
+
+    def locate(self, name: str) -> str:
+        return self.bucket
+
+
+def unreadable_input(path: str, error: SourceError) -> Tar:
+    """Return the input that stands for a path or URL which cannot be read: opening it raises the error."""
+    source = _Unreadable(path, error)
+    return source, source.list(())[0]
+
+
+class StagesSource(ListSource):
+    """The output of stages as a single input, since a stage may look at the whole stream.
+
+    Args:
+        tars: the input of the first stage; empty if that stage is the user's own.
+        open_stages: starts the stages.
+        stages: the stages as written in the manifest.
+        repeatable: whether it can be known that the stages are the same in a later run.
+    """
+
+    def __init__(
+        self, tars: Sequence[Tar], open_stages: Open, stages: Sequence[Mapping[str, Any]], *, repeatable: bool
+    ) -> None:
+        super().__init__(_together(tars) if tars else "the TarStage")
+        self._tars = tars
+        self._open = open_stages
+        self._stages = stages
+        self._repeatable = repeatable and bool(tars) and all(source.abilities().resumable for source, _ in tars)
+
+    def abilities(self) -> Abilities:
+        """Return what the stages can do."""
+        again = self._repeatable
+        return Abilities(ordered=True, threads=1, gives="examples", repeatable=again, resumable=again)
+
+    def known(self) -> Known:
+        """Return the tars, and the names and sources of the stages."""
+        return Known(identity={"tars": self._described(), "stages": list(self._stages)})
+
+    def _described(self) -> list[dict[str, Any]]:
+        return [{"name": _url(source, item), "size": item.size, "version": item.version} for source, item in self._tars]
+
+    def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
+        """The locations of the tars."""
+        return [source.locate(item.name) for source, item in self._tars]
+
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
+        """List one input, with size and version combined from those of the tars."""
+        sizes = [item.size for _, item in self._tars]
+        if not sizes or None in sizes:
+            return [ObjectInfo(self.bucket, None, None)]
+        text = repr(self._described()).encode("utf-8", "surrogateescape")
+        return [ObjectInfo(self.bucket, sum(size or 0 for size in sizes), blake2b(text, digest_size=16).hexdigest())]
+
+    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
+        """Yield the output of the stages."""
+        return self._open(report, fault)
+
+
+def _url(source: Source, item: ObjectInfo) -> str:
+    return without_secrets(source.locate(item.name))
+
+
+def _together(tars: Sequence[Tar]) -> str:
+    """Name a group of tars by the first one and the number of others."""
+    if not tars:
+        return ""
+    first = _url(*tars[0])
+    return first if len(tars) == 1 else f"{first} and {len(tars) - 1} more"

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError, UsageError
-from tar2tf_cli.inputs.stages import Tar, TarsSource, unreadable_input
+from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source, open_source
@@ -39,6 +39,7 @@ class Named(NamedTuple):
         source: where the files are.
         templates: which files of the source, as the user gave them.
         paths: whether each argument was a path of its own.
+        read: the manifests themselves, where they were read.
     """
 
     bucket: str
@@ -46,6 +47,7 @@ class Named(NamedTuple):
     source: Source
     templates: Sequence[str] = ()
     paths: bool = False
+    read: Sequence[Any] = ()
 
     def files(self) -> Sequence[ObjectInfo]:
         """The files, shards or not; see `list_files`."""
@@ -83,12 +85,12 @@ def resolve(bucket: str, templates: Sequence[str] = (), *, paths: bool = False, 
     def opener(place: str) -> Source:
         return open_source(place, **reach)
 
-    if manifests := _manifests(bucket, templates, opener):
+    if manifests := manifests_named(bucket, templates, opener):
         return Named(bucket, manifests, TarsSource([]))
     if paths and (source := paths_source(bucket, templates, every=True)):
         return Named(bucket, (), source, paths=True)
     if names_manifest(bucket) and templates:
-        raise UsageError("a manifest lists its shards, so it takes no template, only further manifests")
+        raise UsageError("a manifest takes no template, as it lists its shards; give only further manifests")
     return Named(bucket, (), opener(bucket), templates)
 
 
@@ -102,7 +104,7 @@ def resolve_path(path: str, opener: Opener) -> Named:
     Raises:
         SourceError: when it does not exist; what is on a server is not asked for yet.
     """
-    if manifests := _manifests(path, (), opener):
+    if manifests := manifests_named(path, (), opener):
         return Named(path, manifests, TarsSource([]))
     if os.path.isfile(path):  # the files of a folder share its source
         folder, name = os.path.split(path)
@@ -116,7 +118,7 @@ def names_manifest(path: str) -> bool:
     return without_secrets(path).endswith(".json")
 
 
-def _manifests(bucket: str, templates: Sequence[str], opener: Opener) -> Sequence[str]:
+def manifests_named(bucket: str, templates: Sequence[str], opener: Opener) -> Sequence[str]:
     """The manifests that bucket and templates name; none if they name anything else."""
     if not templates:
         bucket, template = split_template(bucket)
@@ -146,11 +148,11 @@ def list_files(source: Source, templates: Sequence[str]) -> Sequence[ObjectInfo]
         NothingFoundError: when nothing matches.
     """
     if templates or source.templates or not is_folder(source.bucket):
-        found = source.list_anyway(templates)
-        names = {item.name for item in found}
-        return [item for item in found if not (item.name.endswith(".idx") and item.name[:-4] in names)]
+        listed = source.list_anyway(templates)
+        names = {item.name for item in listed}
+        return [item for item in listed if not (item.name.endswith(".idx") and item.name[:-4] in names)]
     try:
-        found = source.list_anyway(("*",))
+        listed = source.list_anyway(("*",))
     except NothingFoundError:
         if not is_remote(source.bucket):
             raise nothing_found(source.bucket) from None
@@ -159,7 +161,7 @@ def list_files(source: Source, templates: Sequence[str]) -> Sequence[ObjectInfo]
         if is_remote(source.bucket):
             return _at_url(source)
         raise
-    return [item for item in found if not item.name.endswith(".idx")]
+    return [item for item in listed if not item.name.endswith(".idx")]
 
 
 def _at_url(source: Source) -> Sequence[ObjectInfo]:
@@ -177,7 +179,7 @@ def is_folder(bucket: str) -> bool:
 
 def nothing_found(bucket: str) -> NoShardsError:
     """The error for a bucket without shards."""
-    hint = "name shards in folders below with a template such as '**/*'"
+    hint = "for shards in subfolders, give a template such as '**/*'"
     if bucket.startswith(("http://", "https://")):
         hint = "name its shards with braces, such as 'train-{0000..0146}.tar'"
     return NoShardsError("holds no tar or TFRecord", shard=without_secrets(bucket), hint=hint)
@@ -201,10 +203,10 @@ class PathsSource(TarsSource):
 
     def __init__(self, paths: Sequence[str], *, every: bool) -> None:
         anyway = every and len(paths) > 1
-        found = [(path, tar) for path in paths for tar in _files(path, every=every, anyway=anyway)]
-        located = [(path, source.locate(item.name)) for path, (source, item) in found]
+        files = [(path, tar) for path in paths for tar in _files(path, every=every, anyway=anyway)]
+        located = [(path, source.locate(item.name)) for path, (source, item) in files]
         self._named = {where for path, where in located if where == path or not os.path.isdir(path)}
-        super().__init__([tar for _, tar in found])
+        super().__init__([tar for _, tar in files])
         seen: set[str] = set()
         for item in self.list(()):
             where = os.path.abspath(item.name)
@@ -225,14 +227,14 @@ def _files(path: str, *, every: bool, anyway: bool) -> list[Tar]:
     """The files of a path; with `anyway`, one that stands for a path that cannot be read."""
     source = open_source(path)
     try:
-        found: Sequence[ObjectInfo] = list_files(source, ()) if every else source.list(())
-        if not found:
+        listed: Sequence[ObjectInfo] = list_files(source, ()) if every else source.list(())
+        if not listed:
             raise nothing_found(path)
     except SourceError as error:
         if anyway:
             return [unreadable_input(path, error)]
         raise error.at(shard=path) from None
-    return [(source, item) for item in found]
+    return [(source, item) for item in listed]
 
 
 def paths_source(bucket: str, templates: Sequence[str], *, every: bool = False) -> PathsSource | None:

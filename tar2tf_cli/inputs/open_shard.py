@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats.bytestream import ByteStream, Peeked, read_into
-from tar2tf_cli.formats.compression import HEAD, PlainStream, open_stream
-from tar2tf_cli.formats.magic import foreign
+from tar2tf_cli.formats.compression import HEAD, PlainStream, StreamLog, foreign, open_stream
+from tar2tf_cli.formats.cursor import ByteStream, Peeked, read_into
+from tar2tf_cli.formats.example import read_varint
 from tar2tf_cli.formats.tar import BLOCK, is_header
 from tar2tf_cli.formats.tfrecord import begins_record, crc_field
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
+from tar2tf_cli.spec.templates import is_record_name
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import OnBytes, OnFault
 
@@ -27,13 +28,18 @@ class OpenShard:
         item: the input.
         on_bytes: called with the number of stored bytes after each read.
         wrap: wraps the stream of stored bytes before decompression.
+        streams: notes where the streams of a compressed input begin.
+        small: the input is held in memory, and need not be able to seek.
 
     Attributes:
         name: path or URL.
         head: the first bytes, decompressed.
-        format: the detected format; None when it is unknown.
+        format: the detected format; None when it is unknown. A file whose name alone is that of a TFRecord is one if a
+            record is found in it: its first bytes may be damaged.
+        by_name: whether that is so.
         damage: why the first bytes could not be read; those before the damage can.
         plain: the stream, when the input is not compressed.
+        content: the bytes from the first on, decompressed.
     """
 
     def __init__(
@@ -42,23 +48,29 @@ class OpenShard:
         item: ObjectInfo,
         on_bytes: OnBytes = None,
         wrap: Callable[[ByteStream], ByteStream] = lambda raw: raw,
+        streams: StreamLog | None = None,
+        small: bool = False,
     ) -> None:
         self.name = source.locate(item.name)
         self._source = source
         self._item = item
         self._size = item.size
-        raw = wrap(source.open(item))
+        raw = wrap(source.load(item) if small else source.open(item))
+        first = item.size or 1 if small else HEAD
         try:
-            self._stream = open_stream(raw, self.name, on_bytes)
+            self._stream = open_stream(raw, self.name, on_bytes, first=first, streams=streams)
         except BaseException:
             raw.close()
             raise
         self.plain = self._stream if isinstance(self._stream, PlainStream) else None
-        self._peeked = peeked = self.plain or Peeked(self._stream, HEAD)
-        self.damage: DamagedShardError | None = getattr(peeked, "damage", None)
-        self.head = peeked.head
-        self.read = peeked.read
+        self.content = content = self.plain or Peeked(self._stream, HEAD)
+        self.damage: DamagedShardError | None = getattr(content, "damage", None)
+        self.head = content.head
+        self.read = content.read
         self.format = shard_format(self.head)
+        self.by_name = not self.damage and is_by_name(self.head, item.name)
+        if self.by_name:
+            self.format = "tfrecord"
 
     @property
     def size(self) -> int:
@@ -76,6 +88,11 @@ class OpenShard:
         return "" if isinstance(self._stream, PlainStream) else self._stream.unusual
 
     @property
+    def wrong(self) -> DamagedShardError | None:
+        """What is wrong with the checksum of a compressed input that was read to its end: any byte may be changed."""
+        return None if isinstance(self._stream, PlainStream) else self._stream.wrong
+
+    @property
     def seekable(self) -> PlainStream | None:
         """The stream, when it can be read by offset."""
         return self.plain if self._source.abilities().seekable else None
@@ -86,7 +103,7 @@ class OpenShard:
 
     def readinto(self, buffer: memoryview) -> int:
         """Read into a buffer; returns how many bytes, 0 only at the end."""
-        return read_into(self._peeked, buffer)
+        return read_into(self.content, buffer)
 
     def close(self) -> None:
         """Close the input."""
@@ -99,13 +116,18 @@ class OpenShard:
         self.close()
 
 
+def is_by_name(head: bytes, name: str) -> bool:
+    """Whether a file is a TFRecord by its name alone, as nobody can tell by its first bytes what it is."""
+    return not (shard_format(head) or foreign(head)) and is_record_name(name)
+
+
 def shard_format(head: bytes) -> Format | None:
     """Detect the format of a file from its first decompressed bytes, usually even when they are damaged."""
     if is_header(head[:BLOCK]) or head[257:262] == b"ustar":
         return "tar"
     if begins_record(head) or _begins_with_example(head):
         return "tfrecord"
-    if _MANIFEST.match(head):
+    if re.match(_MANIFEST, head):
         return "manifest"
     return "tar" if _holds_header(head) and not foreign(head) else None
 
@@ -116,17 +138,17 @@ def _holds_header(head: bytes) -> bool:
     return any(block[257:262] == b"ustar" and is_header(block) for block in blocks)
 
 
-_MANIFEST: Final = re.compile(rb'\s*\{\s*"version":\s*\d+,\s*"spec":')
-_EXAMPLE: Final = re.compile(rb"\x0a([\x80-\xff]{0,4}[\x00-\x7f])")
+_MANIFEST: Final = rb'\s*\{\s*"version":\s*\d+,\s*"spec":'
+_EXAMPLE: Final = rb"\x0a([\x80-\xff]{0,4}[\x00-\x7f])"
 
 
 def _begins_with_example(head: bytes) -> bool:
     """Whether the first record's data begins like an example whose length agrees with the record's length or with
     the CRC of that length; the other of the two is damaged then.
     """
-    match = _EXAMPLE.match(head, 12)
+    match = re.match(_EXAMPLE, head[12:])
     if not match:
         return False
-    features = sum((byte & 0x7F) << 7 * index for index, byte in enumerate(match[1]))
+    features, _ = read_varint(match[1], 0, 5, 5)
     length = (len(match[0]) + features).to_bytes(8, "little")
     return head[:8] == length or head[8:12] == crc_field(length)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from tar2tf_cli.errors import Lost, count
-from tar2tf_cli.features.schema import Schema
-from tar2tf_cli.samples.names import split_name
+from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.samples.grouping import split_name
 from tar2tf_cli.spec.conversion import Input
 
 
@@ -20,6 +20,8 @@ class InputReport:
     Attributes:
         samples: the number of samples that became examples.
         skipped: members skipped, by reason.
+        asked: samples skipped as asked for, by the option or op that says so.
+        keys: numbers of the keys of `--keys` that the input has.
         errors: faulty samples skipped: shard, key, member, offset, message, and `lost` where bytes were not read.
         faulty_before: number of faulty samples that an earlier conversion skipped, which are not in `errors`.
         lost_before: the parts that it could not read, likewise, as `Lost.to_json` gives them.
@@ -29,10 +31,14 @@ class InputReport:
         split_differs: a member that the other key rule would name differently, if any.
         not_adjacent: number of samples whose members are not adjacent and were put together.
         lacking: what the last sample lacks that all others have, if anything.
+        palettes: the entries that `decode` found to be PNGs with a palette.
+        other_records: number of records that are no tf.train.Example, and passed as they are.
     """
 
     samples: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
+    asked: Counter[str] = field(default_factory=Counter)
+    keys: list[int] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
     schema: Schema = field(default_factory=Schema)
     described: str = ""
@@ -40,6 +46,8 @@ class InputReport:
     split_differs: str | None = None
     not_adjacent: int = 0
     lacking: str | None = None
+    palettes: list[str] = field(default_factory=list)
+    other_records: int = 0
     faulty_before: int = 0
     lost_before: list[dict[str, int | None]] = field(default_factory=list)
 
@@ -51,8 +59,8 @@ class InputReport:
     @property
     def lost(self) -> list[Lost]:
         """The parts of the input that could not be read; each of them is also one of the errors."""
-        found = [*self.lost_before, *(error["lost"] for error in self.errors if "lost" in error)]
-        return [Lost.from_json(lost) for lost in found]
+        ranges = [*self.lost_before, *(error["lost"] for error in self.errors if "lost" in error)]
+        return [Lost.from_json(lost) for lost in ranges]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain JSON."""
@@ -66,7 +74,8 @@ class InputReport:
     def from_json(cls, whole: dict[str, Any], schema: Schema | None = None) -> InputReport:
         """Return the report that `to_json` returned as JSON; the schema, if given, is that of one without."""
         schema = schema or Schema.from_json(whole["schema"])
-        return cls(**{**whole, "skipped": Counter(whole.get("skipped", {})), "schema": schema})
+        counts = {name: Counter(whole.get(name, {})) for name in ("skipped", "asked")}
+        return cls(**{**whole, **counts, "schema": schema})
 
 
 _EMPTY: Final = InputReport()
@@ -105,6 +114,10 @@ class Notes:
         if report.lacking:
             self.once("lacking", f"note: {name}: {report.lacking}; such samples are converted without it")
 
+        if report.other_records:
+            what = f"{count(report.other_records, 'record')} of {name}"
+            self.once("others", f"note: {what} are not tf.train.Examples; they are copied unchanged")
+
     def once(self, kind: str, message: str | None) -> None:
         """Give a note unless there is none, or one of its kind was given."""
         if message and kind not in self.given:
@@ -123,6 +136,6 @@ def _split_note(name: str) -> str:
 
 def _regroup_note(name: str, scattered: int) -> str:
     return (
-        f"note: members of {count(scattered, 'sample')} are not adjacent in {name}; shards like it are read again, "
-        "to put their samples together in the order in which the keys first appear"
+        f"note: members of {count(scattered, 'sample')} are not adjacent in {name}; such shards are read again to "
+        "regroup them, in the order in which the keys first appear"
     )

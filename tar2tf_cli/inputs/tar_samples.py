@@ -7,20 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from io import BytesIO
-from typing import IO, Any, Final, NamedTuple, TypeAlias, TypeVar
+from types import ModuleType
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, EntryError, NotAdjacentError, SourceError, write_errors
-from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.bytestream import ByteStream, Peeked, Readable
 from tar2tf_cli.formats.compression import PlainStream, open_stream
-from tar2tf_cli.formats.files import write_all
-from tar2tf_cli.formats.stored import LARGE, MAX_ENTRY_SIZE, LargeEntries, StoredBytes
-from tar2tf_cli.formats.tar import Entries, TarReader
-from tar2tf_cli.formats.tfrecord import MAX_RECORD
-from tar2tf_cli.samples.grouping import Grouper, PlainSamples, Runs, no_samples
-from tar2tf_cli.samples.names import KeySplit, Sample
+from tar2tf_cli.formats.cursor import ByteStream, Peeked, Readable
+from tar2tf_cli.formats.files import LARGE, MAX_ENTRY_SIZE, LargeEntries, StoredBytes, write_all
+from tar2tf_cli.formats.tar import Entries, TarReader, padded
+from tar2tf_cli.samples.grouping import Grouper, KeySplit, PlainSamples, Runs, Sample, no_samples
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.base import OnBytes, OnFault, Source
+
+if TYPE_CHECKING:
+    from tar2tf_cli.inputs.report import InputReport
 
 _PIECE: Final = 1 << 20
 
@@ -32,12 +32,20 @@ class FileView:
         descriptor: of the file, which someone else closes.
         name: what to call it in errors.
         on_read: called with the number of bytes after each read.
+        damage: raised at the end of a copy that is not whole.
     """
 
-    def __init__(self, descriptor: int, name: str, on_read: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        descriptor: int,
+        name: str,
+        on_read: Callable[[int], None] | None = None,
+        damage: DamagedShardError | None = None,
+    ) -> None:
         self._descriptor = descriptor
         self._name = name
         self._on_read = on_read
+        self._damage = damage
         self._position = 0
 
     def seek(self, offset: int) -> None:
@@ -48,13 +56,15 @@ class FileView:
         """At most `size` bytes; b"" only at the end.
 
         Raises:
-            SourceError: when reading fails.
+            SourceError: when reading fails, or at the end of a copy that is not whole.
         """
         try:
             data = os.pread(self._descriptor, size, self._position)
         except OSError as error:
             message = f"reading failed: {error.strerror or error}"
             raise SourceError(message, shard=self._name, offset=self._position) from None
+        if not data and size and self._damage:
+            raise self._damage
         self._position += len(data)
         if self._on_read:
             self._on_read(len(data))
@@ -68,9 +78,6 @@ class SeekableTar:
         open_tar: returns the tar at its first byte.
         name: what to call it in errors.
         seekable: whether it can be read by offset if it is not compressed.
-
-    Attributes:
-        damage: why the copy is not whole.
     """
 
     def __init__(self, open_tar: Callable[[], ByteStream], name: str, *, seekable: bool) -> None:
@@ -78,7 +85,7 @@ class SeekableTar:
         self._name = name
         self._seekable = seekable
         self._file: PlainStream | IO[bytes] | None = None
-        self.damage: DamagedShardError | None = None
+        self._damage: DamagedShardError | None = None  # why the copy is not whole
 
     def view(self, on_read: Callable[[int], None] | None = None) -> FileView:
         """The tar as a stream that can seek; each view has its own position.
@@ -94,7 +101,7 @@ class SeekableTar:
             else:
                 with closing(stream):
                     self._file = self._copied(stream)
-        return FileView(self._file.fileno(), self._name, on_read)
+        return FileView(self._file.fileno(), self._name, on_read, self._damage)
 
     def descriptor(self) -> int:
         """The file descriptor of the tar, or of its copy."""
@@ -117,7 +124,7 @@ class SeekableTar:
                 while data := stream.read(_PIECE):
                     write_all(file.write, data)
             except DamagedShardError as error:
-                self.damage = error
+                self._damage = error
             except BaseException:
                 file.close()
                 raise
@@ -191,10 +198,7 @@ class EntryLinks(Entries):
         self._scan(offset)
         if target not in self._members:
             raise EntryError(f"is a hard link to {target!r}, which does not come before it", hint=_AGAIN)
-        extent = self._members[target]
-        if extent[1] > MAX_RECORD:
-            raise EntryError(f"is a hard link to {target!r}, which is larger than 2 GiB", hint="remove the sample")
-        return extent
+        return self._members[target]
 
     def _scan(self, end: int) -> None:
         """Find the members before an offset, continuing the last scan."""
@@ -210,7 +214,7 @@ class EntryLinks(Entries):
         try:
             for name, _, size, first in reader:
                 if first < end:
-                    self._members[name] = (reader.offset - size - (-size & 511), size)
+                    self._members[name] = (reader.offset - padded(size), size)
                 if reader.offset >= end:
                     break
         except _Reached:
@@ -336,6 +340,7 @@ class TarSamples:
         self.grouper = grouper = Grouper(
             name, fault, key_split=rules.key_split, strict=strict, sizes_only=sizes_only, trusted=trusted
         )
+        grouper.may_lack = not rules.ignore_missing_end
         self.regroups = bool(regroup)
         self._by_offset = SeekableTar(lambda: stream, name, seekable=able.seekable) if regroup else None
         descriptor = stream.fileno if self.seekable and isinstance(stream, PlainStream) else None
@@ -375,15 +380,29 @@ class TarSamples:
         """The number of archives that the tar holds, end to end."""
         return self._tar.archives
 
+    @property
+    def offset(self) -> int:
+        """The offset in the tar at which the current sample begins."""
+        return self.grouper.offset
+
+    def where(self) -> dict[str, Any]:
+        """The offset of the current sample."""
+        return {"offset": self.offset}
+
+    def describe(self, report: InputReport) -> None:
+        """Note what was seen of the tar."""
+        report.skipped, report.archives, report.not_adjacent = self.skipped, self.archives, self.not_adjacent
+        report.split_differs, report.lacking = self.grouper.split_differs, self.grouper.lacking
+
     def seek(self, offset: int) -> None:
         """Start at a sample's offset instead of the beginning."""
         self._tar.start_at(offset)
 
-    def samples(self, *, batches: bool = False) -> Iterator[Any]:
+    def samples(self, native: ModuleType | None = None) -> Iterator[Any]:
         """The samples, in the order of their first members.
 
         Args:
-            batches: give plain samples as batches of their records, as far as the kernel makes them.
+            native: the kernel, to give plain samples as batches.
 
         Raises:
             NotAdjacentError: at a key that appears again, if the caller can begin again.
@@ -391,14 +410,14 @@ class TarSamples:
         """
         if self._regrouped:
             return self._regrouped.samples(self._members)
-        native = kernel.native() if batches else None
         plain = PlainSamples(native, self._tar, self.grouper.key_split) if native else None
         return self.grouper.samples(self._tar, plain)
 
     def check_end(self) -> None:
-        """At the end of the samples, refuse a tar that has none."""
+        """At the end of the samples, refuse a tar that has none, or in which members were overwritten with zeros."""
         if self.grouper.empty:
             raise no_samples(self.skipped)
+        self._tar.check_ends()
 
     def resume(self, error: DamagedShardError) -> bool:
         """Continue after damage at the next header, if there is one; the error then says what was not read."""
@@ -458,24 +477,13 @@ class _Regrouped:
         """The samples; `reader` makes a reader of the members."""
         runs, grouper = self.runs, self._grouper
         if not self._scanned:
-            self._scan()
+            self.runs.scan(self._headers)
+            self._scanned = True
         if self._lost:
             runs.doubt()
             grouper.required = frozenset(name for name, count in runs.entries.items() if 4 * count > runs.samples)
         grouper.ends_last = runs.ends_last
         yield from grouper.samples(runs.members(reader(self._by_offset)))
-
-    def _scan(self) -> None:
-        damage = None
-        try:
-            self.runs.scan(self._headers)
-        except DamagedShardError as error:
-            damage = error
-        if self._by_offset.damage and (damage is None or damage.kind == "truncated"):
-            damage = self._by_offset.damage  # which cut the copy short
-        if damage:
-            raise damage
-        self._scanned = True
 
     def resume(self, error: DamagedShardError, *, resumed: bool) -> bool:
         """Continue after damage to a header; after damage to a member by offset, nothing is left to continue with.

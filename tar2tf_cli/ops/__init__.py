@@ -14,14 +14,14 @@ from tar2tf_cli.registry import files_in
 
 if TYPE_CHECKING:
     from tar2tf_cli.ops.base import OPS, Op, OpContext, parse_op, register
-    from tar2tf_cli.ops.fields import DropEmpty, Keep, Rename
+    from tar2tf_cli.ops.fields import DropEmpty, Filter, Keep, Rename
     from tar2tf_cli.ops.func import Func
-    from tar2tf_cli.ops.image import Cast, CenterCrop, Convert, Decode, Encode, Resize, Rotate
+    from tar2tf_cli.ops.image import Cast, CenterCrop, Convert, Crop, Decode, Encode, Orient, Pad, Resize, Rotate
     from tar2tf_cli.ops.select import Select, SelectDict, Selection, SelectJSON, SelectList
 
 __all__ = ["OPS", "Op", "OpContext", "parse_op", "register"]
-__all__ += ["Cast", "CenterCrop", "Convert", "Decode", "Encode", "Resize", "Rotate"]
-__all__ += ["DropEmpty", "Func", "Keep", "Rename"]
+__all__ += ["Cast", "CenterCrop", "Convert", "Crop", "Decode", "Encode", "Orient", "Pad", "Resize", "Rotate"]
+__all__ += ["DropEmpty", "Filter", "Func", "Keep", "Rename"]
 __all__ += ["Select", "SelectDict", "SelectJSON", "SelectList", "Selection"]
 
 _FIRST: Final = ("base", "image", "fields", "func", "select")

@@ -8,18 +8,146 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import operator
+import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from tar2tf_cli.errors import ProblemsError, SampleError, Tar2tfError, UsageError, failure, meant
+from tar2tf_cli.errors import LackingError, ProblemsError, Tar2tfError, UsageError, failure, meant
 from tar2tf_cli.formats.checksums import blake2b
-from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, whole, whole_sample
-from tar2tf_cli.ops.rules import JsonSchema, Rule
-from tar2tf_cli.samples.names import Sample
+from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS, whole, whole_sample
+from tar2tf_cli.samples.grouping import Sample
+
+Kept = TypeVar("Kept", covariant=True)
+JsonSchema: TypeAlias = "Mapping[str, Any]"
+
+
+class Rule(Generic[Kept]):
+    """A rule and, as a JSON Schema of draft 7, the values that it accepts in a spec file.
+
+    Args:
+        check: called with a value and its name in errors; returns what is stored, or raises ValueError.
+        schema: describes the values in the form in which they should be written; the check may accept others.
+    """
+
+    def __init__(self, check: Callable[[Any, str], Kept], schema: JsonSchema) -> None:
+        self._check = check
+        self.schema = schema
+        self.__doc__ = check.__doc__
+
+    def __call__(self, value: Any, label: str) -> Kept:
+        try:
+            return self._check(value, label)
+        except OverflowError:
+            raise ValueError(f"{label} is too large") from None
+
+
+def rule(**schema: Any) -> Callable[[Callable[[Any, str], Kept]], Rule[Kept]]:
+    """Make a rule of the function below, with a JSON Schema of what it accepts."""
+    return lambda check: Rule(check, schema)
+
+
+@rule(type="string", minLength=1)
+def text(value: Any, label: str) -> str:
+    """Accept text that is not empty, or a path."""
+    given = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(given, str) or not given:
+        raise ValueError(f"{label} must be text or a path, not {value!r}")
+    try:
+        os.fsencode(given)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{label} has the character {given[error.start]!r}, which no text can have") from None
+    return given
+
+
+def whole_number(least: int | None = None, most: int | None = None) -> Rule[int]:
+    """Accept a whole number within limits."""
+    limits = {"minimum": least, "maximum": most}
+
+    @rule(type="integer", **{name: limit for name, limit in limits.items() if limit is not None})
+    def check(value: Any, label: str) -> int:
+        try:
+            number = int(value) if isinstance(value, str) else operator.index(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is None or isinstance(value, bool):
+            raise ValueError(f"{label} must be a whole number, not {value!r}")
+        if least is not None and number < least:
+            raise ValueError(f"{label} must be {least} or more, not {number}")
+        if most is not None and number > most:
+            raise ValueError(f"{label} must be {most:,} or less, not {number}")
+        return number
+
+    return check
+
+
+def seconds(value: Any, label: str, unit: str = "seconds") -> float:
+    """Accept a number of seconds, or of another unit, 0 or more."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = -1
+    if isinstance(value, bool) or not number >= 0:
+        raise ValueError(f"{label} must be a number of {unit}, 0 or more, not {value!r}")
+    return number
+
+
+def one_of(*choices: str) -> Rule[Any]:
+    """Accept one of several words."""
+
+    @rule(enum=list(choices))
+    def check(value: Any, label: str) -> str:
+        if value not in choices:
+            raise ValueError(refusal(label, value, choices))
+        return str(value)
+
+    return check
+
+
+def optional(rule: Rule[Kept]) -> Rule[Kept | None]:
+    """Also accept nothing."""
+    return Rule(lambda value, label: None if value is None else rule(value, label), rule.schema)
+
+
+@rule(type="boolean")
+def yes_or_no(value: Any, label: str) -> bool:
+    """Accept true or false, as values or as text."""
+    words = {"true": True, "false": False}
+    if isinstance(value, bool) or str(value).lower() in words:
+        return words[str(value).lower()]
+    raise ValueError(f"{label} must be true or false, not {value!r}")
+
+
+def accepted(rule: Callable[[Any, str], Kept], value: Any, label: str) -> Kept:
+    """Return what a rule stores for a value.
+
+    Raises:
+        UsageError: when the rule does not accept it.
+    """
+    try:
+        return rule(value, label)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def workers(given: int | None) -> int | None:
+    """Return a number of workers, or None for as many as there are CPUs.
+
+    Raises:
+        UsageError: when it is less than 1.
+    """
+    return None if given is None else accepted(whole_number(1), given, "workers")
+
+
+def refusal(label: str, value: Any, choices: Sequence[Any]) -> str:
+    """Return the error message for a value that is not one of the choices."""
+    words = ", ".join(map(repr, choices[:-1]))
+    return f"{label} must be {words} or {choices[-1]!r}, not {value!r}{meant(value, choices)}"
+
 
 RAISED: Final = (Exception, SystemExit)
 """What a user's function may raise; `sys.exit(0)` in it would end a command as if everything were done."""
@@ -72,7 +200,7 @@ def source_digest(func: Any, *, with_globals: bool = True) -> str | None:
 def is_identified(value: Any) -> bool:
     """Whether a value's text, or a function's name and `source_digest`, identifies it uniquely.
 
-    It does not for a function without a file, or one bound to an object of which only the type is known. Imported
+    It does not for a function without a file, or one bound to an object whose type alone is known. Imported
     modules are not examined.
     """
     if not isinstance(value, (FunctionType, partial)):
@@ -159,11 +287,16 @@ class OpContext(NamedTuple):
         seed: random seed; random choices depend on it and on the sample's key.
         max_pixels: images of more pixels (height x width) are not decoded.
         image_size: height and width in pixels for the preset imagenet-tensor; None keeps each image's size.
+        palettes: receives the names of entries that `decode` finds to be PNGs with a palette; nothing depends on it.
+
+    >>> OpContext(seed=7).seed
+    7
     """
 
     seed: int = 0
     max_pixels: int = DEFAULT_MAX_PIXELS
     image_size: int | None = None
+    palettes: set[str] | None = None
 
 
 class Op:
@@ -189,6 +322,11 @@ class Op:
     gives_names: ClassVar[bool] = False
 
     @property
+    def judges(self) -> str | None:
+        """The only entry by which the op skips a sample or keeps it unchanged; None for any other op."""
+        return None
+
+    @property
     def bound(self) -> Sequence[Any]:
         """The user's objects that the op depends on, which include an op that the user defined."""
         return [] if type(self) in OPS.values() else [self]
@@ -201,9 +339,8 @@ class Op:
         """
         raise NotImplementedError
 
-    @property
-    def notes(self) -> list[str]:
-        """What to tell the user before samples are changed."""
+    def notes(self, palettes: Collection[str] = ()) -> list[str]:
+        """What to tell the user: before samples are changed, or once entries turn out to be PNGs with a palette."""
         return []
 
     @classmethod
@@ -234,7 +371,8 @@ class Op:
 
     @classmethod
     def _paragraphs(cls) -> list[str]:
-        return [" ".join(text.split()) for text in (cls.__doc__ or "").split("\n\n")]
+        paragraphs = [" ".join(text.split()) for text in (cls.__doc__ or "").split("\n\n")]
+        return [text for text in paragraphs if not text.startswith(">>>")]
 
     @classmethod
     def parse(cls, text: str) -> Op:
@@ -295,6 +433,12 @@ class Op:
         changed = {name: item for name, field in fields if (item := getattr(self, name)) != field.default}
         return {self.name: {name: list(item) if isinstance(item, tuple) else item for name, item in changed.items()}}
 
+    @property
+    def as_flag(self) -> str:
+        """The op as after `--op` if one text says all of it, otherwise its name."""
+        fields = self.canonical()[self.name]
+        return f"{self.name}:{fields}" if isinstance(fields, str) else self.name
+
     def entry(self, sample: Sample, ext: str) -> Any:
         """Return the entry an op works on.
 
@@ -306,10 +450,10 @@ class Op:
         return whole(sample[ext])
 
 
-def missing_entry(sample: Sample, complaint: str) -> SampleError:
+def missing_entry(sample: Sample, complaint: str) -> LackingError:
     """Make the error for a missing entry, which lists the entries that the sample has."""
     have = ", ".join(name for name in sample if not name.startswith("__"))
-    return SampleError(f"{complaint}, only {have or 'no entries'}")
+    return LackingError(f"{complaint}, only {have or 'no entries'}")
 
 
 OPS: Final[dict[str, type[Op]]] = {}
@@ -329,6 +473,9 @@ def parse_op(item: Any) -> Op:
 
     Raises:
         UsageError: when it is invalid; names the problem, and the nearest valid name.
+
+    >>> parse_op("rotate:jpg,90").angle
+    90.0
     """
     if isinstance(item, Op):
         return item
@@ -350,7 +497,14 @@ def parse_op(item: Any) -> Op:
         raise UsageError(f"{name} {error}", hint=f"write {OPS[name].usage}") from None
 
 
-def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext, *, renamed: bool = False) -> Iterator[Sample]:
+def apply_ops(
+    sample: Sample,
+    ops: Sequence[Op],
+    context: OpContext,
+    *,
+    renamed: bool = False,
+    skipped: Callable[[Op], None] | None = None,
+) -> Iterator[Sample]:
     """Apply ops to a sample in order; yield the resulting samples, if any.
 
     Args:
@@ -358,6 +512,7 @@ def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext, *, renamed:
         ops: the ops.
         context: what they may depend on.
         renamed: whether names in the sample may no longer be those of its members.
+        skipped: called with the op that skips the sample, or one of those that were made of it.
 
     Raises:
         SampleError: when an op fails.
@@ -371,10 +526,12 @@ def apply_ops(sample: Sample, ops: Sequence[Op], context: OpContext, *, renamed:
             raise _located(failure(f"{op.name} failed:", error), op, renamed=renamed) from error
         renamed = renamed or op.gives_names
         if result is None:
+            if skipped:
+                skipped(op)
             return
         if not isinstance(result, dict):
             for one in result:
-                yield from apply_ops(one, ops[position + 1 :], context, renamed=renamed)
+                yield from apply_ops(one, ops[position + 1 :], context, renamed=renamed, skipped=skipped)
             return
         sample = result
     yield sample

@@ -1,25 +1,28 @@
-"""Ops on the entries of a sample: renaming and filtering them."""
+"""Ops on the entries of a sample: renaming and keeping some; and skipping samples by what their entries say."""
 
 from __future__ import annotations
 
+import json
+import operator
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
-from tar2tf_cli.errors import SampleError, meant
-from tar2tf_cli.formats.stored import whole
-from tar2tf_cli.ops.base import Kind, Op, OpContext, register
-from tar2tf_cli.ops.rules import JsonSchema, text
-from tar2tf_cli.samples.names import KEY, Sample
+from tar2tf_cli.errors import LackingError, SampleError, meant
+from tar2tf_cli.formats.files import whole
+from tar2tf_cli.ops.base import JsonSchema, Kind, Op, OpContext, Rule, register, text
+from tar2tf_cli.ops.select import ANY, NothingThereError, Select, to_selection
+from tar2tf_cli.samples.grouping import KEY, Sample
 
 
 def move_first(sample: Sample, name: str, sources: Sequence[str]) -> bool:
     """Rename the first source that is present, and return whether there was one; `__key__` is copied, not moved."""
-    found = next((source for source in sources if source in sample), None)
-    if found is not None:
-        sample[name] = sample[KEY] if found == KEY else sample.pop(found)
-    return found is not None
+    present = next((source for source in sources if source in sample), None)
+    if present is not None:
+        sample[name] = sample[KEY] if present == KEY else sample.pop(present)
+    return present is not None
 
 
 class NameRule(NamedTuple):
@@ -71,10 +74,13 @@ ONE_OR_SEVERAL: Final[JsonSchema] = {
 class Rename(Op):
     """Rename the first source that is present.
 
-    It becomes the entry NAME; a sample that has none of the sources is faulty.
+    The entry is then called NAME. A sample without any of the sources is faulty.
 
     In Python, Rename({"image": ["jpg", "jpeg"]}), Rename(image=["jpg", "jpeg"]) and Rename(image="jpg;jpeg") mean
     the same.
+
+    >>> parse_op("rename:label=class,cls") == Rename(label=["class", "cls"])
+    True
     """
 
     name = "rename"
@@ -86,8 +92,8 @@ class Rename(Op):
     def __init__(self, renames: Mapping[str, Any] | None = None, **more: Any) -> None:
         pairs = {**(renames or {}), **more}
         if not pairs:
-            raise ValueError(f"needs a name and its sources: {self.usage}")
-        self.renames = {
+            raise ValueError(f"needs a name and its sources; write {self.usage}")
+        self.renames: dict[str, tuple[str, ...]] = {
             text(name, "name"): tuple(text(source, "a source") for source in _sources(value))
             for name, value in pairs.items()
         }
@@ -123,7 +129,7 @@ class Rename(Op):
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         for name, sources in self.renames.items():
             if not move_first(sample, name, sources) and name not in sample:
-                raise SampleError(f"rename: has none of {', '.join(sources)} to become {name!r}")
+                raise LackingError(f"rename: has none of {', '.join(sources)} to become {name!r}")
         return sample
 
     def __eq__(self, other: object) -> bool:
@@ -143,8 +149,11 @@ def _sources(value: Any) -> list[Any]:
 class Keep(Op):
     """Keep the entries that match any of the rules.
 
-    A rule is an entry's name, `prefix:`, `suffix:` or `contains:` with part of one, or KEY=VALUE, the entry with this
-    text.
+    A rule is the name of an entry, part of a name after `prefix:`, `suffix:` or `contains:`, or KEY=VALUE for an entry
+    KEY whose text is VALUE.
+
+    >>> parse_op("keep:jpg,cls") == Keep("jpg", "cls")
+    True
     """
 
     name = "keep"
@@ -153,10 +162,10 @@ class Keep(Op):
     by_name = True
 
     def __init__(self, *rules: str) -> None:
-        self.rules = tuple(text(rule, "a rule") for rule in rules)
+        self.rules: tuple[str, ...] = tuple(text(rule, "a rule") for rule in rules)
         self._rules = [NameRule(_named_by(rule), rule) for rule in self.rules]
         if not rules:
-            raise ValueError(f"needs a rule: {self.usage}")
+            raise ValueError(f"needs a rule; write {self.usage}")
 
     @classmethod
     def parse(cls, text: str) -> Op:
@@ -209,7 +218,11 @@ def _equal(key: str, wanted: str, entries: Any) -> list[str]:
 @register
 @dataclass(frozen=True)
 class DropEmpty(Op):
-    """Skip samples that have no entries left."""
+    """Skip samples that have no entries left.
+
+    >>> parse_op("drop_empty") == DropEmpty()
+    True
+    """
 
     name = "drop_empty"
     usage = "drop_empty"
@@ -219,3 +232,205 @@ class DropEmpty(Op):
 
     def apply(self, sample: Sample, context: OpContext) -> Sample | None:
         return sample if any(name != KEY for name in sample) else None
+
+
+_CONDITION: Final = re.compile(r"(!?)((?:[^\[<>=!]|\[[^\]]*\])+)(?:(<=|>=|!=|<|>|==?)(.*))?", re.DOTALL)
+_VALUE: Final = re.compile(r'(\s*"(?:[^"\\]|\\.)*"\s*|[^,]*)(?:,|$)', re.DOTALL)
+
+_ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+_ABSENT: Final[Any] = object()
+
+
+@register
+@dataclass(frozen=True)
+class Filter(Op):
+    """Keep samples that meet a condition.
+
+    ENTRY keeps samples that have the entry, and !ENTRY samples that lack it. ENTRY=A,B keeps samples in which its text
+    or number is A or B, and ENTRY!=A,B the others that have the entry. ENTRY<N, <=, > and >= compare numbers.
+    ENTRY:path stands for a value inside a JSON entry. If the entry or path is missing, only !ENTRY keeps the sample.
+    Write a value that contains a comma in double quotes.
+
+    Args:
+        condition: the condition, as after `filter:`.
+
+    >>> parse_op("filter:cls=3,5") == Filter("cls=3,5")
+    True
+    """
+
+    condition: str
+
+    name = "filter"
+    usage = "filter:ENTRY, filter:!ENTRY, filter:ENTRY=A,B or filter:ENTRY>=N"
+    examples = ("filter:cls=3,5", "filter:json:score>=0.5", "filter:jpg", "filter:!txt")
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"condition": text}
+    by_name = True
+
+    def __post_init__(self) -> None:
+        """Check the condition, so that a wrong one is an error before anything is read."""
+        entry, holds = _parsed(text(self.condition, "condition"))
+        object.__setattr__(self, "_entry", entry)
+        object.__setattr__(self, "_holds", holds)
+
+    @property
+    def judges(self) -> str | None:
+        return self._entry  # type: ignore[attr-defined,no-any-return]
+
+    @classmethod
+    def parse(cls, text: str) -> Op:
+        return cls(text)
+
+    @classmethod
+    def from_value(cls, value: Any) -> Op:
+        return cls(value)
+
+    @classmethod
+    def schema(cls) -> JsonSchema:
+        return text.schema
+
+    def canonical(self) -> dict[str, Any]:
+        return {self.name: self.condition}
+
+    def apply(self, sample: Sample, context: OpContext) -> Sample | None:
+        """Return the sample if the condition holds.
+
+        Raises:
+            SampleError: when the entry is not JSON but has a path, or is no number but is compared with one.
+        """
+        return sample if self._holds(sample) else None  # type: ignore[attr-defined,no-any-return]
+
+
+def _parsed(condition: str) -> tuple[str, Callable[[Sample], bool]]:
+    """The entry that a condition is about, and the function for it.
+
+    Raises:
+        ValueError: when it is not one.
+    """
+    match = _CONDITION.fullmatch(condition)
+    if not match or ANY in match[2]:
+        raise ValueError(f"cannot read the condition {condition!r}: it takes an entry or a path, and perhaps values")
+    absent, named, compared, written = match.groups()
+    named = named.strip()
+    selection = to_selection(named)
+    assert isinstance(selection, Select)
+    entry = selection.ext_name
+    if absent:
+        if compared:
+            raise ValueError(f"takes either !{named} or {named}!={written}, not {condition!r}")
+        return entry, lambda sample: _found(selection, sample) is _ABSENT
+    if not compared:
+        return entry, lambda sample: _found(selection, sample) is not _ABSENT
+    values = _values(written)
+    if compared not in _ORDERS:
+        wanted = compared != "!="
+        return entry, _Equal(selection, frozenset(values), frozenset(map(_number, values)), wanted=wanted)
+    limit = _number(values[0]) if len(values) == 1 else None
+    if limit is None:
+        raise ValueError(f"compares {named!r} with one number, not with {written!r}")
+    return entry, _Ordered(selection, _ORDERS[compared], limit)
+
+
+def _values(written: str) -> list[str]:
+    """The values between commas; one in double quotes is a JSON string.
+
+    Raises:
+        ValueError: when there is none, or one of them is empty.
+    """
+    values, position = list[str](), 0
+    while position <= len(written):
+        match = _VALUE.match(written, position)
+        value = match[1].strip() if match else ""
+        if match is None or not value:
+            raise ValueError(f'needs values between commas, not {written!r}; empty text is ""')
+        try:
+            values.append(json.loads(value) if value.startswith('"') else value)
+        except ValueError:
+            raise ValueError(f"has the value {value!r}, which is not text in double quotes") from None
+        position = match.end() + (not match[0].endswith(","))
+    return values
+
+
+def _found(selection: Select, sample: Sample) -> Any:
+    """What is selected; `_ABSENT` if the sample has no such entry, or its JSON nothing at the path."""
+    if selection.ext_name not in sample:
+        return _ABSENT
+    try:
+        return selection.select(sample)
+    except NothingThereError:
+        return _ABSENT
+
+
+@dataclass(frozen=True)
+class _Equal:
+    """Whether a value is one of some, or is there and is none of them."""
+
+    selection: Select
+    texts: frozenset[str]
+    numbers: frozenset[float | None]
+    wanted: bool
+
+    def __call__(self, sample: Sample) -> bool:
+        value = _found(self.selection, sample)
+        if value is _ABSENT:
+            return False
+        single = _single(self.selection, value)
+        return (single in (self.texts if isinstance(single, str) else self.numbers)) == self.wanted
+
+
+@dataclass(frozen=True)
+class _Ordered:
+    """Whether a number is in order with a limit."""
+
+    selection: Select
+    order: Callable[[Any, Any], bool]
+    limit: float
+
+    def __call__(self, sample: Sample) -> bool:
+        value = _found(self.selection, sample)
+        if value is _ABSENT:
+            return False
+        single = _single(self.selection, value)
+        number = _number(single) if isinstance(single, str) else single
+        if number is None:
+            raise SampleError(f"filter: {_name(self.selection)} is not a number: {str(single)[:40]!r}")
+        return self.order(number, self.limit)
+
+
+def _single(selection: Select, value: Any) -> str | float:
+    """A value as a number if it is one, or else as text without white space at its ends.
+
+    Raises:
+        SampleError: when it is a list, an object or an array of several values.
+    """
+    value = whole(value)
+    if getattr(value, "size", 0) == 1:  # an array or a NumPy scalar
+        value = value.item()
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if value is None or isinstance(value, bool):  # of JSON, as it is written there
+        return json.dumps(value)
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, (int, float)):
+        return value
+    raise SampleError(f"filter: {_name(selection)} is not a single value")
+
+
+def _name(selection: Select) -> str:
+    return repr(selection.canonical())
+
+
+def _number(written: str) -> float | None:
+    """The number that text stands for, whole if it is; None if there is none."""
+    for kind in (int, float):
+        try:
+            return kind(written)
+        except ValueError:
+            pass
+    return None

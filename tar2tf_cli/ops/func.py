@@ -13,20 +13,23 @@ from typing import Any, NamedTuple
 
 from tar2tf_cli.errors import SampleError, Tar2tfError, UsageError, failure
 from tar2tf_cli.formats.checksums import blake2b
-from tar2tf_cli.ops.base import RAISED, Op, OpContext, label, register, source_digest
-from tar2tf_cli.ops.rules import JsonSchema
-from tar2tf_cli.samples.names import KEY, Sample
+from tar2tf_cli.ops.base import RAISED, JsonSchema, Op, OpContext, label, register, source_digest
+from tar2tf_cli.samples.grouping import KEY, Sample, is_utf8
 
 
 @register
 class Func(Op):
     """Call your own Python function.
 
-    It takes a sample (a dict) and returns a sample, None to skip it, or several samples.
+    The function takes a sample (a dict). It returns a sample, several samples, or None to skip the sample.
 
     Args:
         func: a callable, or the location of one: `package.module:name` or `path/file.py:name`.
-        ext_name: accepted as by the AIS tar2tf client, where it had no effect either.
+        ext_name: has no effect; accepted because the AIS tar2tf client accepts it.
+
+    >>> tag = Func(lambda sample: {**sample, "split": "train"})
+    >>> tag.apply({"__key__": "a"}, OpContext())["split"]
+    'train'
     """
 
     name = "func"
@@ -39,7 +42,7 @@ class Func(Op):
         self.func: Callable[[Sample], Any] = load_object(func) if isinstance(func, str) else func
         if not callable(self.func):
             raise ValueError(f"{func!r} is not callable")
-        self.label = func if isinstance(func, str) else label(func)
+        self.label: str = func if isinstance(func, str) else label(func)
         self._where = func if isinstance(func, str) else None
         self._digest = source_digest(self.func, with_globals=self._where is None)
 
@@ -63,7 +66,7 @@ class Func(Op):
         except Exception as error:
             raise UsageError(
                 f"the function {self.label} cannot be pickled: {error}",
-                hint="use one worker, or a function of a module",
+                hint="use one worker, or define the function in a module",
             ) from None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -111,6 +114,8 @@ class Func(Op):
             raise self._failure(f"returned {type(result).__name__} instead of a sample (a dict with text keys)", key)
         if not isinstance(result.setdefault(KEY, key), str):
             raise self._failure(f"returned a sample whose {KEY} is {result[KEY]!r}, not text", key)
+        if not is_utf8(result):
+            raise self._failure("returned a sample whose key, or the name of an entry, is not UTF-8", key)
         return result
 
     def _raised(self, error: BaseException, key: str) -> Tar2tfError:
@@ -157,12 +162,12 @@ def load_object(where: str) -> Any:
         module = _load_file(place) if place.endswith(".py") else importlib.import_module(place)
     except RAISED as error:
         raise _not_imported(place, error) from None
-    found: Any = module
+    thing: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(thing, part):
             raise ValueError(f"{place} has no {name!r}")
-        found = getattr(found, part)
-    return found
+        thing = getattr(thing, part)
+    return thing
 
 
 def _not_imported(place: str, error: BaseException) -> Exception:
@@ -173,7 +178,7 @@ def _not_imported(place: str, error: BaseException) -> Exception:
     if lacks:
         return UsageError(what, hint=f"install it, or add the folder that has {lacks}.py to PYTHONPATH")
     if isinstance(error, SystemExit):
-        return UsageError(what, hint="put what it does as a program below if __name__ == '__main__':")
+        return UsageError(what, hint="move its main program below if __name__ == '__main__':")
     shown = f"python {place}" if place.endswith(".py") else f"python -m {place}"
     return UsageError(what, hint=f"correct it; {shown} shows where it fails")
 

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from tar2tf_cli.errors import ImageError, SampleError, UsageError
-from tar2tf_cli.formats import image, npy
-from tar2tf_cli.ops.base import Op, OpContext, keyword_aliases, register
-from tar2tf_cli.ops.rules import JsonSchema, Rule, one_of, optional, rule, text, whole_number, yes_or_no
-from tar2tf_cli.samples.names import KEY, Sample
+from tar2tf_cli.formats import image
+from tar2tf_cli.formats.decoding import Parts, Wanted, decode
+from tar2tf_cli.formats.files import StoredBytes
+from tar2tf_cli.ops.base import (
+    JsonSchema,
+    Op,
+    OpContext,
+    Rule,
+    keyword_aliases,
+    one_of,
+    optional,
+    register,
+    rule,
+    text,
+    whole_number,
+    yes_or_no,
+)
+from tar2tf_cli.samples.grouping import KEY, Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,6 +55,16 @@ class _ImageOp(Op):
         """Return the changed image of the sample with this key."""
         raise NotImplementedError
 
+    def _check_size(self, height: int, width: int, context: OpContext) -> None:
+        """Refuse to make an image that is larger than any that may be decoded, before it takes memory.
+
+        Raises:
+            UsageError: when it has more pixels.
+        """
+        if height * width > context.max_pixels:
+            message = f"{self.name}: {height}x{width} pixels are more than the limit of {context.max_pixels}"
+            raise UsageError(message, hint="choose a smaller size, or raise --max-pixels")
+
     def _array(self, sample: Sample) -> NDArray[Any]:
         import numpy as np
 
@@ -50,7 +73,7 @@ class _ImageOp(Op):
             what = "encoded bytes" if isinstance(value, bytes) else f"{type(value).__name__}"
             raise ImageError(
                 f"{self.name}: entry {self.ext!r} is {what}, not a decoded image",
-                hint=f"put decode:{self.ext} before it",
+                hint=f"add --op decode:{self.ext} before it",
             )
         return value
 
@@ -59,46 +82,88 @@ class _ImageOp(Op):
 def _channels(channels: Any, label: str) -> int:
     number = whole_number()(channels, label)
     if number not in image.CHANNELS:
-        raise ValueError(f"{label} must be 0 (as in the file), 1 (gray) or 3 (RGB), not {number}")
+        raise ValueError(f"{label} must be 0 (those of the file), 1 (gray) or 3 (RGB), not {number}")
     return number
 
 
 @register
 @dataclass(frozen=True)
 class Decode(_ImageOp):
-    """Decode an image (JPEG, PNG, BMP) or npy array.
+    """Decode an image, sound or array.
 
-    An image becomes uint8 (height, width, channels), with the pixels of `tf.io.decode_image`. With 1 or 3 channels,
-    every image becomes gray or RGB; with 0 or without, it has those of the file. An npy file becomes its array, of any
-    dtype but Python objects. The content decides, not the name of the entry.
+    The content of the entry decides, not its name. A JPEG, PNG, BMP or WebP becomes uint8 (height, width, channels),
+    with the same pixels as `tf.io.decode_image`; a GIF or an animated WebP becomes uint8 (frames, height, width,
+    channels). CHANNELS is 1 for gray, 3 for RGB, and 0 to keep the file's channels. With dtype=uint16, a PNG keeps its
+    16 bits. A WAV becomes float32 (samples, channels), and its rate becomes the entry EXT/sample_rate; FLAC and Ogg
+    need the extra `audio`. An npy file becomes its array, of any dtype except objects. Each array of an npz file
+    becomes an entry EXT/NAME.
+
+    >>> parse_op("decode:jpg,3") == Decode("jpg", channels=3)
+    True
     """
 
     name = "decode"
-    usage = "decode:EXT[,CHANNELS]"
-    examples = ("decode:jpg", "decode:jpg,3", "decode:npy")
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "channels": _channels}
+    usage = "decode:EXT[,CHANNELS][,dtype=uint16]"
+    examples: ClassVar[tuple[str, ...]] = (
+        "decode:jpg",
+        "decode:jpg,3",
+        "decode:png,dtype=uint16",
+        "decode:npy",
+        "decode:wav",
+    )
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "channels": _channels, "dtype": one_of(*image.DEPTHS)}
 
-    channels: Any = 0
+    channels: int = 0
+    dtype: str = "uint8"
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         data = self.entry(sample, self.ext)
         if not isinstance(data, bytes):
-            raise ImageError(f"decode: entry {self.ext!r} is {type(data).__name__}, not bytes")
+            raise ImageError(f"{self.name}: entry {self.ext!r} is {type(data).__name__}, not bytes")
         try:
-            sample[self.ext] = self._decoded(data, context)
-        except (ImageError, SampleError) as error:
-            raise error.at(member=f"{sample[KEY]}.{self.ext}") from None
+            parts = self._decoded(data, Wanted(self.channels, self.dtype, context.max_pixels))
+        except (SampleError, ValueError) as error:
+            fault = error if isinstance(error, SampleError) else SampleError(f"{self.name}: {error}")
+            raise fault.at(member=f"{sample[KEY]}.{self.ext}") from None
+        if context.palettes is not None and image.is_palette(data):
+            context.palettes.add(self.ext)
+        if "" not in parts:
+            del sample[self.ext]
+        for name, value in parts.items():
+            sample[f"{self.ext}/{name}" if name else self.ext] = value
         return sample
 
-    def _decoded(self, data: bytes, context: OpContext) -> NDArray[Any]:
-        if not data.startswith(npy.MAGIC):
-            return image.decode(data, self.channels, max_pixels=context.max_pixels)
-        if self.channels:
-            raise SampleError(f"decode: an npy array cannot be given {self.channels} channels; leave out the number")
-        try:
-            return npy.read_array(data)
-        except ValueError as error:
-            raise SampleError(f"decode: {error}") from None
+    def _decoded(self, data: bytes, wanted: Wanted) -> Parts:
+        return decode(data, wanted)
+
+
+@register
+class Orient(Decode):
+    """Decode an image and turn it upright (EXIF).
+
+    Use it instead of decode, which ignores the EXIF orientation, as TensorFlow does. The result equals that of Pillow's
+    `exif_transpose`.
+
+    >>> parse_op("orient:jpg") == Orient("jpg")
+    True
+    """
+
+    name = "orient"
+    usage = "orient:EXT[,CHANNELS][,dtype=uint16]"
+    examples = ("orient:jpg", "orient:jpg,3")
+
+    def apply(self, sample: Sample, context: OpContext) -> Sample:
+        if not isinstance(sample.get(self.ext, b""), (bytes, StoredBytes)):
+            message = f"orient: entry {self.ext!r} is decoded, which drops its EXIF orientation"
+            raise ImageError(message, hint=f"write orient:{self.ext} instead of decode:{self.ext}")
+        return super().apply(sample, context)
+
+    def _decoded(self, data: bytes, wanted: Wanted) -> Parts:
+        if image.image_format(data) is None:
+            raise ImageError("orient: not an image")
+        pixels = super()._decoded(data, wanted)[""]
+        turn = image.orientation(data)
+        return {"": image.oriented(pixels, turn) if turn > 1 else pixels}
 
 
 @rule(enum=list(image.DTYPES))
@@ -120,7 +185,10 @@ class _DtypeOp(_ImageOp):
 class Convert(_DtypeOp):
     """Change the dtype and scale the values.
 
-    As `tf.image.convert_image_dtype` does.
+    The result equals that of `tf.image.convert_image_dtype`.
+
+    >>> parse_op("convert:jpg,float32") == Convert("jpg", "float32")
+    True
     """
 
     name = "convert"
@@ -135,7 +203,10 @@ class Convert(_DtypeOp):
 class Cast(_DtypeOp):
     """Change the dtype and keep the values.
 
-    They are limited to the range of the dtype, as `tf.saturate_cast` does.
+    Values outside the range of the dtype are clipped, as in `tf.saturate_cast`.
+
+    >>> parse_op("cast:jpg,uint8") == Cast("jpg", "uint8")
+    True
     """
 
     name = "cast"
@@ -166,14 +237,49 @@ def _size(size: Any, label: str) -> tuple[int, int]:
     return numbers[0], numbers[-1]
 
 
+def _number_of(unit: str, most: float) -> Rule[float]:
+    """Accept a number of a unit, which may be negative."""
+
+    @rule(type="number")
+    def check(value: Any, label: str) -> float:
+        try:
+            number = float(value or 0)
+        except (TypeError, ValueError):
+            number = float("nan")
+        if not -most < number < most:
+            raise ValueError(f"{label} must be a number{unit}, not {value!r}")
+        return number
+
+    return check
+
+
+_angle: Final = _number_of(" of degrees", 1e6)
+_number: Final = _number_of("", 1e9)
+
+
+class _ResamplingOp(_ImageOp):
+    """An op that makes pixels of several, unless by the method nearest."""
+
+    method: str | None
+
+    def notes(self, palettes: Collection[str] = ()) -> list[str]:
+        if self.method or not (self.ext in palettes or image.is_named_like_mask(self.ext)):
+            return []
+        advice = f"if {self.ext!r} holds classes, write method=nearest, else method=bilinear"
+        return [f"warning: {self.name} mixes neighbouring pixels; {advice}"]
+
+
 @register
 @dataclass(frozen=True)
-class Resize(_ImageOp):
+class Resize(_ResamplingOp):
     """Scale to height x width, bilinear, float32.
 
-    As `tf.image.resize` does, by any of its methods, of which nearest keeps the dtype and is the one for masks. With
-    short=N or long=N instead of a size, that side becomes N and the ratio is kept. With only_if=larger or
-    only_if=smaller, other images keep their size.
+    METHOD is any method of `tf.image.resize`; nearest keeps the dtype, so use it for masks. short=N or long=N scales
+    that side to N and keeps the ratio. only_if=larger scales only images that are larger than the new size,
+    only_if=smaller only those that are smaller.
+
+    >>> parse_op("resize:png,64x64,nearest") == Resize("png", (64, 64), "nearest")
+    True
     """
 
     name = "resize"
@@ -191,9 +297,9 @@ class Resize(_ImageOp):
 
     size: Any = None
     method: str | None = None
-    antialias: Any = False
-    short: Any = None
-    long: Any = None
+    antialias: bool = False
+    short: int | None = None
+    long: int | None = None
     only_if: str | None = None
 
     def __post_init__(self) -> None:
@@ -207,15 +313,9 @@ class Resize(_ImageOp):
         one = [{"required": [name]} for name in ("size", "short", "long")]
         return {"anyOf": [text_form, {**mapping, "oneOf": one}, {**values, "minItems": 2}]}
 
-    @property
-    def notes(self) -> list[str]:
-        if self.method or not _MASK.search(self.ext):
-            return []
-        return [f"note: resize mixes neighbours; if {self.ext!r} is a mask, write method=nearest, else method=bilinear"]
-
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         height, width = self._target(*pixels.shape[:2])
-        _check_size(height, width, context)
+        self._check_size(height, width, context)
         return image.resample(pixels, height, width, self.method or "bilinear", antialias=self.antialias)
 
     def _target(self, rows: int, columns: int) -> tuple[int, int]:
@@ -228,30 +328,64 @@ class Resize(_ImageOp):
         return (rows, columns) if fits.get(self.only_if or "") else (height, width)
 
 
-_MASK: Final = re.compile(r"(?i)(^|[._-])(mask|seg|segm|segmentation|label|labels|depth|instance|panoptic)s?($|[._-])")
-"""What entries are called that hold classes or distances for each pixel."""
+@register
+@dataclass(frozen=True)
+class Pad(_ResamplingOp):
+    """Scale to fit height x width, and pad the rest.
 
+    It keeps the ratio, as `tf.image.resize_with_pad` does. The result is float32; method=nearest keeps the dtype. New
+    pixels are 0, or FILL.
 
-def _check_size(height: int, width: int, context: OpContext) -> None:
-    """Refuse to make an image that is larger than any that may be decoded, before it takes memory.
-
-    Raises:
-        UsageError: when it has more pixels.
+    >>> parse_op("pad:jpg,224x224") == Pad("jpg", (224, 224))
+    True
     """
-    if height * width > context.max_pixels:
-        message = f"resize: {height}x{width} pixels are more than the limit of {context.max_pixels}"
-        raise UsageError(message, hint="choose a smaller size, or raise --max-pixels")
+
+    name = "pad"
+    usage = "pad:EXT,HEIGHTxWIDTH[,FILL][,METHOD]"
+    examples = ("pad:jpg,224x224", "pad:jpg,224,fill=128", "pad:png,224x224,255,nearest")
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {
+        "ext": text,
+        "size": _size,
+        "fill": _number,
+        "method": optional(one_of(*image.METHODS)),
+        "antialias": yes_or_no,
+    }
+
+    size: Any
+    fill: float = 0.0
+    method: str | None = None
+    antialias: bool = False
+
+    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+        height, width = self.size
+        self._check_size(height, width, context)
+        return image.pad(pixels, height, width, self.fill, self.method or "bilinear", antialias=self.antialias)
 
 
-@rule(type="number")
-def _angle(angle: Any, label: str) -> float:
-    try:
-        degrees = float(angle or 0)
-    except (TypeError, ValueError):
-        degrees = float("nan")
-    if not -1e6 < degrees < 1e6:
-        raise ValueError(f"{label} must be a number of degrees, not {angle!r}")
-    return degrees
+@register
+@dataclass(frozen=True)
+class Crop(_ImageOp):
+    """Cut out height x width.
+
+    It keeps the middle, and pads smaller images with 0, as `tf.image.resize_with_crop_or_pad` does. AT is another
+    place: a side, a corner such as top-left, or random, which depends on the seed and the key.
+
+    >>> parse_op("crop:jpg,224x224") == Crop("jpg", (224, 224))
+    True
+    """
+
+    name = "crop"
+    usage = "crop:EXT,HEIGHTxWIDTH[,AT]"
+    examples = ("crop:jpg,224x224", "crop:jpg,224,top-left", "crop:jpg,224x224,at=random")
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "size": _size, "at": one_of(*image.PLACES)}
+
+    size: Any
+    at: str = "center"
+
+    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+        height, width = self.size
+        self._check_size(height, width, context)
+        return image.crop(pixels, height, width, self.at, seed=context.seed, key=key)
 
 
 @register
@@ -259,7 +393,10 @@ def _angle(angle: Any, label: str) -> float:
 class Rotate(_ImageOp):
     """Rotate clockwise by degrees, or at random.
 
-    Without an angle, or with 0, the angle is random; it depends on the seed and the key.
+    Without ANGLE, or with 0, the angle is random, and depends on the seed and the key.
+
+    >>> parse_op("rotate:jpg,90") == Rotate("jpg", 90)
+    True
     """
 
     name = "rotate"
@@ -267,7 +404,7 @@ class Rotate(_ImageOp):
     examples = ("rotate:jpg,90", "rotate:jpg")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "angle": _angle}
 
-    angle: Any = 0.0
+    angle: float = 0.0
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.rotate(pixels, self.angle or image.random_angle(context.seed, key))
@@ -275,7 +412,11 @@ class Rotate(_ImageOp):
 
 @register
 class CenterCrop(_ImageOp):
-    """Crop to the largest centred square."""
+    """Crop to the largest centred square.
+
+    >>> parse_op("center_crop:jpg") == CenterCrop("jpg")
+    True
+    """
 
     name = "center_crop"
     usage = "center_crop:EXT"
@@ -290,7 +431,10 @@ class CenterCrop(_ImageOp):
 class Encode(_ImageOp):
     """Encode a uint8 array as JPEG or PNG.
 
-    The quality, from 1 to 100, is for JPEG; the default is 95.
+    The quality of a JPEG is 1 to 100; the default is 95.
+
+    >>> parse_op("encode:jpg,png") == Encode("jpg", "png")
+    True
     """
 
     name = "encode"
@@ -303,11 +447,11 @@ class Encode(_ImageOp):
     }
 
     format: Literal["jpeg", "png"] = "jpeg"
-    quality: Any = 95
+    quality: int = 95
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.encode(pixels, self.format, self.quality)
 
 
-for _op in (_ImageOp, Decode, _DtypeOp, Resize, Rotate, Encode):
+for _op in (_ImageOp, Decode, Orient, _DtypeOp, Resize, Pad, Crop, Rotate, Encode):
     keyword_aliases(_op, ext_name="ext", dst_type="dtype", dst_size="size")

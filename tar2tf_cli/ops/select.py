@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Final, TypeAlias
 
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.formats.stored import whole
+from tar2tf_cli.formats.files import whole
 from tar2tf_cli.ops.base import missing_entry
-from tar2tf_cli.samples.names import Sample
+from tar2tf_cli.samples.grouping import Sample
 
-_ITEM: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")
+ANY: Final = "*"
+"""Stands for every item of a list in a path, or for any text in the names of entries."""
+
+_DIGITS: Final = r"(\d+)"
+_TOKEN: Final = r'(?s)"(?:[^"\\]|\\.)*"|.'
+
+
+class NothingThereError(SampleError):
+    """A JSON entry has nothing at a path."""
 
 
 class Select:
-    """Select an entry by name."""
+    """Select an entry by name.
+
+    Attributes:
+        gives_objects: whether the value may be an object of JSON, or a list of them.
+
+    >>> Select("cls").select({"__key__": "a", "cls": b"1"})
+    b'1'
+    """
+
+    gives_objects: ClassVar[bool] = False
 
     def __init__(self, ext_name: str) -> None:
         if not isinstance(ext_name, str) or not ext_name:
@@ -38,19 +56,51 @@ class Select:
         return self.ext_name
 
 
+class SelectAll(Select):
+    """Select all entries whose names match a pattern, such as `*.jpg`, as a list in natural order: 2 before 10."""
+
+    def select(self, sample: Sample) -> list[Any]:
+        """Return the entries.
+
+        Raises:
+            SampleError: when there are none.
+        """
+        from fnmatch import fnmatchcase
+
+        names = [name for name in sample if fnmatchcase(name, self.ext_name) and not name.startswith("__")]
+        if not names:
+            raise missing_entry(sample, f"has no entry {self.ext_name!r} to select")
+        return [whole(sample[name]) for name in sorted(names, key=natural)]
+
+
+def natural(name: str) -> tuple[list[Any], str]:
+    """Sort numbers in names by value; every second part is one."""
+    return [int(part) if part.isdecimal() else part for part in re.split(_DIGITS, name)], name
+
+
 class SelectJSON(Select):
     """Select a value inside a JSON entry.
 
     Args:
         ext_name: the entry.
-        nested_path: a key or index, or a list of them from the outside in.
+        nested_path: a key or index, or a list of them from the outside in; `*` takes every item of a list, or every
+            value of an object, and so makes a list.
+        default: stands for a value that is missing or null; where a `*` finds nothing, the list is empty.
+
+    >>> SelectJSON("json", ["label", "name"]).select({"json": b'{"label": {"name": "cat"}}'})
+    'cat'
     """
 
-    def __init__(self, ext_name: str, nested_path: str | int | Sequence[str | int]) -> None:
+    gives_objects: ClassVar[bool] = True
+
+    def __init__(self, ext_name: str, nested_path: str | int | Sequence[str | int], default: Any = None) -> None:
         super().__init__(ext_name)
-        self.path = [nested_path] if isinstance(nested_path, (str, int)) else list(nested_path)
+        if ANY in ext_name:
+            raise ValueError(f"a path needs one entry, but {ext_name!r} is a pattern for several")
+        self.path: list[str | int] = [nested_path] if isinstance(nested_path, (str, int)) else list(nested_path)
         if not self.path:
             raise ValueError("a selection needs a path into the entry")
+        self.default = default
 
     def select(self, sample: Sample) -> Any:
         """Return the value.
@@ -58,40 +108,72 @@ class SelectJSON(Select):
         Raises:
             SampleError: when the entry is not JSON, or has nothing at the path.
         """
+        if self.default is not None and self.ext_name not in sample:
+            return self._missing(self.path)
         value = whole(super().select(sample))
         if isinstance(value, (bytes, str)):
             try:
-                value = json.loads(value)
+                value = _parsed(value)
             except (ValueError, RecursionError) as error:
                 raise SampleError(f"entry {self.ext_name!r} is not JSON: {error}") from None
-        for part in self.path:
-            value = self._step(value, part)
-        return value
-
-    def _step(self, value: Any, part: str | int) -> Any:
         try:
-            if isinstance(value, list):
-                return value[int(part)]
-            if isinstance(value, dict):
-                return value[str(part)]
-            raise TypeError
-        except (KeyError, IndexError, TypeError, ValueError):
-            path = ".".join(map(str, self.path))
-            raise SampleError(f"entry {self.ext_name!r} has nothing at {path!r}") from None
+            return self._at(value, self.path)
+        except _NothingThere as error:
+            numbers = iter(error.args)
+            path = ".".join(str(next(numbers, ANY) if part == ANY else part) for part in self.path)
+            raise NothingThereError(f"entry {self.ext_name!r} has nothing at {path!r}") from None
+
+    def _at(self, value: Any, path: Sequence[str | int]) -> Any:
+        """The value at the rest of the path."""
+        for place, part in enumerate(path):
+            if part == ANY and isinstance(value, (list, dict)):
+                return [*self._each(value, path[place + 1 :])]
+            try:
+                value = value[int(part)] if isinstance(value, list) else value[str(part)]
+            except (KeyError, IndexError, TypeError, ValueError):
+                return self._missing(path[place:])
+        return self._missing(()) if value is None and self.default is not None else value
+
+    def _each(self, value: Any, path: Sequence[str | int]) -> Iterator[Any]:
+        for number, item in enumerate(value.values() if isinstance(value, dict) else value):
+            try:
+                yield self._at(item, path)
+            except _NothingThere as error:
+                raise _NothingThere(number, *error.args) from None
+
+    def _missing(self, path: Sequence[str | int]) -> Any:
+        """What stands for a value that has nothing at the rest of the path."""
+        if self.default is None:
+            raise _NothingThere
+        return [] if ANY in path else self.default
 
     def canonical(self) -> Any:
         parts = [str(part) for part in self.path]
-        plain = all(part and "." not in part for part in parts) and not parts[0].startswith("[")
-        return f"{self.ext_name}:{'.'.join(parts) if plain else json.dumps(parts)}"
+        plain = all(part and not {".", "="} & set(part) for part in parts) and not parts[0].startswith("[")
+        default = "" if self.default is None else f"={json.dumps(self.default)}"
+        return f"{self.ext_name}:{'.'.join(parts) if plain else json.dumps(parts)}{default}"
+
+
+class _NothingThere(Exception):
+    """A value has nothing at a path; has the number of the item for each `*` before it."""
+
+
+_parsed = lru_cache(maxsize=1)(json.loads)
+"""Parse JSON; several selections take their values from the same entry, one after the other."""
 
 
 class SelectList:
-    """Combine several selections as a list; the features are named NAME/0, NAME/1, ..."""
+    """Combine several selections as a list; the features are named NAME/0, NAME/1, ...
+
+    >>> pairs = Dataset("shards", conversions=[], selections=SelectList(["jpg", "cls"]))
+    >>> pairs.load("photos-0.tar").element_spec[1].dtype
+    tf.int32
+    """
 
     def __init__(self, *selections: Any) -> None:
         if len(selections) == 1 and isinstance(selections[0], (list, tuple)):
             selections = tuple(selections[0])
-        self.selections = [to_selection(selection) for selection in selections]
+        self.selections: list[Selection] = [to_selection(selection) for selection in selections]
 
     def parts(self) -> Iterable[tuple[int, Selection]]:
         """The selections, by position."""
@@ -102,10 +184,17 @@ class SelectList:
 
 
 class SelectDict:
-    """Combine several selections as a dict; the features are named NAME/key."""
+    """Combine several selections as a dict; the features are named NAME/key.
+
+    >>> named = Dataset("shards", conversions=[], selections=SelectDict({"x": "jpg", "y": "cls"}))
+    >>> sorted(named.load("photos-0.tar").element_spec)
+    ['x', 'y']
+    """
 
     def __init__(self, selections: Mapping[str, Any] | None = None, **more: Any) -> None:
-        self.selections = {name: to_selection(item) for name, item in {**(selections or {}), **more}.items()}
+        self.selections: dict[str, Selection] = {
+            name: to_selection(item) for name, item in {**(selections or {}), **more}.items()
+        }
 
     def parts(self) -> Iterable[tuple[str, Selection]]:
         """The selections, by key."""
@@ -119,9 +208,9 @@ Selection: TypeAlias = Select | SelectList | SelectDict
 
 
 def to_selection(value: Any) -> Selection:
-    """Convert a value to a selection: one itself, `entry`, `entry:nested.path`, or a list or dict of these.
+    """Convert a value to a selection: itself, `entry`, `*.entry`, `entry:nested.path=0`, or a list or dict of these.
 
-    A path with dots in its keys is written as a JSON list: `entry:["nested", "pa.th"]`.
+    A path with dots or equals signs in its keys is written as a JSON list: `entry:["nested", "pa.th"]`.
 
     Raises:
         ValueError: when it is not a selection.
@@ -135,21 +224,35 @@ def to_selection(value: Any) -> Selection:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not a selection; write ENTRY, ENTRY:nested.path, a list or a mapping")
     entry, colon, path = value.partition(":")
-    if not colon or not path:
-        return Select(entry)
-    return SelectJSON(entry, _path(path))
+    if colon and path:
+        return SelectJSON(entry, *_path(path))
+    return SelectAll(entry) if ANY in entry else Select(entry)
 
 
-def _path(text: str) -> list[str | int]:
-    if not text.startswith("["):
-        return [*text.split(".")]
+def _path(text: str) -> tuple[list[str | int], Any]:
+    """Parse what follows the colon: a path, and the default after an equals sign, which may be JSON."""
+    if text.startswith("["):
+        try:
+            path, end = json.JSONDecoder().raw_decode(text)
+        except (ValueError, RecursionError):
+            path, end = [], len(text)
+        rest = text[end:]
+        if not path or not all(isinstance(part, (str, int)) for part in path) or rest[:1] not in ("", "="):
+            raise ValueError(f'{text} is not a path; write nested.path, or keys with dots as JSON: ["nested", "pa.th"]')
+    else:
+        plain, equals, rest = text.partition("=")
+        path, rest = plain.split("."), equals + rest
+    return path, _default(rest[1:]) if rest else None
+
+
+def _default(text: str) -> Any:
     try:
-        path = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        path = []
-    if not path or not all(isinstance(part, (str, int)) for part in path):
-        raise ValueError(f'{text} is not a path; write nested.path, or keys with dots as JSON: ["nested", "pa.th"]')
-    return list(path)
+        value = text
+    if value is None:
+        raise ValueError("the default cannot be null: no feature can hold it")
+    return value
 
 
 def parse_select(value: Any) -> dict[str, Selection]:
@@ -172,8 +275,17 @@ def parse_select(value: Any) -> dict[str, Selection]:
 
 
 def _parts(item: Any) -> list[Any]:
-    """Split text at its commas, except inside JSON paths; an object is one part."""
-    return _ITEM.findall(item) if isinstance(item, str) else [item]
+    """Split text at its commas, except inside JSON lists and quotes; an object is one part."""
+    if not isinstance(item, str):
+        return [item]
+    parts, depth = [""], 0
+    for token in re.findall(_TOKEN, item):
+        depth += (token in "[{") - (token in "]}")
+        if token == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += token
+    return [part for part in parts if part]
 
 
 def _by_name(items: list[Any]) -> dict[str, Any]:
@@ -182,10 +294,12 @@ def _by_name(items: list[Any]) -> dict[str, Any]:
     for item in items:
         text = item if isinstance(item, str) else getattr(item, "ext_name", "")
         name, equals, source = text.partition("=")
-        if not equals:
+        if not equals or ":" in name:  # then what follows is the default of a value in JSON
             name, source = text.partition(":")[0], item
         if not name or not source:
             raise ValueError(f"select {item!r} has an empty {'entry' if name else 'feature'} name; write NAME=ENTRY")
+        if ANY in name:
+            raise ValueError(f"select {item!r} names no feature; write NAME={item}")
         if name in selections:
             raise ValueError(f"select names the feature {name!r} twice; write NAME=ENTRY for one of them")
         selections[name] = source

@@ -1,47 +1,92 @@
-"""Members to samples: those that share a key become one dict; half and repeated samples are detected."""
+"""Members to samples: those whose names share a key become one dict; half and repeated samples are detected."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import compress, islice
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import AGAIN, DamagedShardError, EntryError, NotAdjacentError, SampleError
+from tar2tf_cli.formats.example import ParsedFeature
 from tar2tf_cli.formats.tar import Member, TarReader
-from tar2tf_cli.samples.names import KEY, KeySplit, Sample, split_name, unwanted
+
+KEY: Final = "__key__"
+
+Sample: TypeAlias = dict[str, Any]
+"""`__key__` (str: the member path without extension) and one entry per extension; bytes as they come."""
+
+KeySplit: TypeAlias = Literal["first", "last"]
+
+
+def key_of(item: Mapping[str, Any]) -> str | None:
+    """Return the key of a sample, or of the sample that an example was made from, if it still has it.
+
+    A whole number is a key, too; a list and a fraction are none.
+    """
+    key: Any = item.get(KEY)
+    if isinstance(key, ParsedFeature):
+        key = key.value() if key.count == 1 else None
+    if isinstance(key, bytes):
+        return key.decode("utf-8", "surrogateescape")
+    if hasattr(key, "__index__") and not getattr(key, "shape", ()):
+        return str(int(key))
+    return key if isinstance(key, str) else None
+
+
+def is_utf8(sample: Mapping[str, Any]) -> bool:
+    """Whether the key of a sample and the names of its entries can be written as UTF-8, or are bytes of a member."""
+    try:
+        "".join((sample[KEY], *map(str, sample))).encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def split_name(name: str, rule: KeySplit) -> tuple[str, str]:
+    """Split a name into key and extension; both are empty if there is no dot, or nothing before or after it.
+
+    `first` splits at the first dot of the base name, as WebDataset does, and lower-cases the extension as it does;
+    `last` splits at the last dot, as the AIS tar2tf client and go-tfdata do, and keeps the case.
+    """
+    base = name.rfind("/") + 1
+    dot = name.find(".", base) if rule == "first" else name.rfind(".", base)
+    if dot <= base or dot == len(name) - 1:
+        return "", ""
+    extension = name[dot + 1 :]
+    return name[:dot], extension.lower() if rule == "first" else extension
+
+
+def unwanted(name: str) -> str | None:
+    """Why a member is not part of a sample: AppleDouble files, WebDataset's metadata."""
+    base = name[name.rfind("/") + 1 :]
+    if base.startswith("._"):
+        return "AppleDouble (._*)"
+    if "__meta__" in name.split("/") or base.startswith("__meta__"):
+        return "__meta__"
+    return None
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Batch:
-    """Framed records of consecutive samples, each of which is whole, as another sample begins after it.
+class RecordBatch:
+    """Records that follow each other, as shards hold them.
 
     Attributes:
         data: the records.
         sizes: the size of each record in bytes, as unsigned 64-bit integers.
-        hashes: the hash of each key, as signed 64-bit integers.
-        first: the key of the first sample.
-        last: the key of the last sample.
-        ascending: whether each key is greater than the one before.
-        signatures: the names of the entries in their order, each followed by a NUL, and how many samples have them.
-        kind: which of the signatures the last sample has.
-        offset: offset of the header of the last sample's first member.
-        end: offset at which the next sample begins.
+        keys: the key of each sample in the input; empty if the records pass as they are.
+        hashes: the hash of each key by `key_hash`, as unsigned 64-bit integers, if the records are members of a tar.
+        digests: that of each sample, if duplicates are skipped later.
     """
 
     data: bytes
     sizes: bytes
-    hashes: bytes
-    first: str
-    last: str
-    ascending: bool
-    signatures: list[tuple[bytes, int]]
-    kind: int
-    offset: int
-    end: int
+    keys: Sequence[bytes] = ()
+    hashes: bytes = b""
+    digests: Sequence[tuple[int, int]] = ()
 
     def __len__(self) -> int:
         return len(self.sizes) // 8
@@ -50,31 +95,145 @@ class Batch:
         """The first so many records, or all of them."""
         return self.data if count >= len(self) else self.data[: sum(array("Q", self.sizes)[:count])]
 
-    def names(self) -> Iterator[tuple[tuple[str, ...], int]]:
-        """The names of the entries of the samples, and how many samples have them."""
-        for names, count in self.signatures:
-            if count:
-                yield tuple(names.decode().split("\0")[:-1]), count
 
-    def common(self, names: set[str] | None) -> set[str] | None:
-        """The names that all samples have, among those given; None stands for any name."""
-        for of_some, _ in self.names():
-            names = set(of_some) if names is None else names & set(of_some)
-        return names
+Form: TypeAlias = Literal["record", "members", "content"]
 
-    def all_names(self) -> set[str]:
-        """The names that any sample has."""
-        return {name for names, _ in self.names() for name in names}
+_FORMS: Final[tuple[Form, ...]] = ("record", "members", "content")
+_ROW: Final = 6  # integers in a row
+_ROW_SIZE: Final = 8 * _ROW
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Batch:
+    """Consecutive samples of a tar, as the kernel finds them; each is whole, as another sample begins after it.
+
+    Attributes:
+        data: a part of the tar.
+        rows: six 64-bit integers for each sample: where its first header, and where its key starts in the data, the
+            size of the key, which of the signatures it has, the number of its first entry, and the hash of the key by
+            `key_hash`, which is unsigned.
+        places: two 64-bit integers for each entry: where it starts in the data, and its size.
+        marks: the hash of each key as Python computes it.
+        first: the key of the first sample.
+        last: the key of the last sample.
+        ascending: whether each key is greater than the one before.
+        signatures: the names of entries in their order, each followed by a NUL.
+        end: offset in the tar at which the next sample begins.
+        start: offset in the tar of the data.
+    """
+
+    data: bytes
+    rows: bytes
+    places: bytes
+    marks: bytes
+    first: str
+    last: str
+    ascending: bool
+    signatures: list[bytes]
+    end: int
+    start: int = 0
+
+    def __len__(self) -> int:
+        return len(self.rows) // _ROW_SIZE
+
+    def _column(self, number: int, typecode: str = "q") -> array[int]:
+        return array(typecode, self.rows)[number::_ROW]
+
+    @property
+    def offset(self) -> int:
+        """Offset in the tar of the last sample's first header."""
+        return self.start + array("q", self.rows[-_ROW_SIZE:])[0]
+
+    @property
+    def hashes(self) -> array[int]:
+        """The hash of each key."""
+        return self._column(5, "Q")
+
+    def keys(self) -> list[bytes]:
+        """The key of each sample."""
+        places = zip(self._column(1), self._column(2), strict=True)
+        return [self.data[start : start + size] for start, size in places]
+
+    def names(self, added: Sequence[Sample] | None = None) -> Counter[tuple[str, ...]]:
+        """The names in each sample with its key, also of what is added, and how many samples have these."""
+        kinds = self._column(3)
+        if added is None:
+            counts = Counter(kinds) if len(self.signatures) > 1 else {0: len(kinds)} if kinds else {}
+            return Counter({(KEY, *self._names_of(kind)): count for kind, count in counts.items()})
+        both = Counter(zip(kinds, map(tuple, added), strict=True))
+        return Counter({(KEY, *self._names_of(kind), *more): count for (kind, more), count in both.items()})
+
+    def records(self, native: ModuleType, form: Form) -> RecordBatch:
+        """The records of the samples, or members of a tar."""
+        made = self.made(native, form)
+        assert made  # as nothing is added
+        return RecordBatch(*made, hashes=self.hashes.tobytes() if form == "members" else b"")
+
+    def made(self, native: ModuleType, form: Form, added: Sequence[Sample] | None = None) -> tuple[bytes, bytes] | None:
+        """What the kernel makes of the samples, and the size of it for each, as unsigned 64-bit integers.
+
+        Args:
+            native: the kernel.
+            form: framed records, the members of a tar, or what digests are computed of.
+            added: more entries for each sample; None for none.
+
+        Returns:
+            None where entries cannot be added so simply, such as one of a name that is there already.
+        """
+        made: tuple[bytes, bytes] | None
+        made = native.records(self.data, self.rows, self.places, self.signatures, added, _FORMS.index(form))
+        return made
+
+    def column(self, name: str) -> list[bytes | None]:
+        """The entry of a name in each sample; None where there is none."""
+        kinds = [self._names_of(kind) for kind in range(len(self.signatures))]
+        among = [names.index(name) if name in names else None for names in kinds]
+        places, data, values = array("q", self.places), self.data, list[bytes | None]()
+        for kind, first in zip(self._column(3), self._column(4), strict=True):
+            number = among[kind]
+            if number is None:
+                values.append(None)
+            else:
+                start, size = places[2 * (first + number) : 2 * (first + number) + 2]
+                values.append(data[start : start + size])
+        return values
+
+    def _names_of(self, kind: int) -> tuple[str, ...]:
+        return tuple(self.signatures[kind].decode().split("\0")[:-1])
 
     def last_names(self) -> set[str]:
         """The names of the entries of the last sample."""
-        return set(self.signatures[self.kind][0].decode().split("\0")[:-1])
+        return set(self._names_of(array("q", self.rows[-_ROW_SIZE:])[3]))
 
     def without_last(self) -> Batch:
         """The samples before the last one."""
-        size = array("Q", self.sizes[-8:])[0]
-        signatures = [(names, count - (kind == self.kind)) for kind, (names, count) in enumerate(self.signatures)]
-        return replace(self, data=self.data[:-size], sizes=self.sizes[:-8], signatures=signatures)
+        return replace(self, rows=self.rows[:-_ROW_SIZE])
+
+    def those(self, wanted: Sequence[object]) -> Batch:
+        """The samples whose place in a sequence has a true value."""
+        if all(wanted):
+            return self
+        rows = [self.rows[start : start + _ROW_SIZE] for start in range(0, len(self.rows), _ROW_SIZE)]
+        return replace(self, rows=b"".join(compress(rows, wanted)))
+
+    def samples(self) -> Iterator[tuple[int, Sample]]:
+        """Each sample, and the offset in the tar of its first header."""
+        rows, places, data = array("q", self.rows), array("q", self.places), self.data
+        names = [self._names_of(kind) for kind in range(len(self.signatures))]
+        for row in range(0, len(rows), _ROW):
+            start, key, key_size, kind, first = rows[row : row + 5]
+            sample: Sample = {KEY: data[key : key + key_size].decode()}
+            for entry, name in enumerate(names[kind], first):
+                place, size = places[2 * entry : 2 * entry + 2]
+                sample[name] = data[place : place + size]
+            yield self.start + start, sample
+
+
+def _common(names: Iterable[tuple[str, ...]], before: set[str] | None) -> set[str] | None:
+    """The names that all samples have, among those before; None stands for any name."""
+    for of_some in names:
+        before = set(of_some) if before is None else before & set(of_some)
+    return before
 
 
 _MOST_PAUSE: Final = 256
@@ -96,10 +255,9 @@ class PlainSamples:
     """
 
     def __init__(self, native: ModuleType, tar: TarReader, key_split: KeySplit) -> None:
-        self._records = native.records
+        self._samples = native.samples
         self._cursor = tar.cursor
         self._last_dot = key_split == "last"
-        self._start = 0  # offset in the tar of what was buffered last
         self._next_pause = self.pause = 1
 
     def batch(self, previous: str, differs: bool) -> Batch | None:
@@ -112,15 +270,14 @@ class PlainSamples:
         before = previous.encode("utf-8", "surrogateescape")
         cursor, more = self._cursor, True
         while more:
-            made = self._records(cursor.buffer, cursor.position, self._last_dot, differs, before)
-            more = made is True and cursor.read_ahead()
-        if type(made) is tuple:
-            self._start = cursor.start
-            batch = Batch(*made)
-            batch.offset += self._start
-            batch.end += self._start
+            answer = self._samples(cursor.buffer, cursor.position, self._last_dot, differs, before)
+            more = answer is True and cursor.read_ahead()
+        if type(answer) is tuple:
+            batch = Batch(*answer)
+            batch.start = cursor.start
+            batch.end += cursor.start
             return batch
-        if made is None:  # it is of the same sample as `previous`, and the one behind it may be plain
+        if answer is None:  # it is of the same sample as `previous`, and the one behind it may be plain
             self.pause = 1
         else:
             self.wait()
@@ -128,7 +285,7 @@ class PlainSamples:
 
     def take(self, batch: Batch) -> None:
         """Go on behind a batch."""
-        self._cursor.position = batch.end - self._start
+        self._cursor.position = batch.end - batch.start
         self._next_pause = 1
 
     def wait(self) -> None:
@@ -137,7 +294,7 @@ class PlainSamples:
 
 
 _LONG: Final = 99  # bytes; longer names do not fit into a header
-_UNREAD: Final = "may lack members that were in the part of the shard that was not read"
+_UNREAD: Final = "may lack members: part of the shard could not be read"
 _SORT: Final = "make the shard again with its members sorted, or pass --regroup, which reads the shard twice"
 
 
@@ -339,6 +496,13 @@ class Grouper:
             plain.wait()
         return None
 
+    def one_by_one(self, batch: Batch) -> Iterator[Sample]:
+        """The samples of a batch that was given last."""
+        end = self.offset
+        for self.offset, sample in batch.samples():
+            yield sample
+        self.offset = end
+
     def _complete(self, samples: Iterator[Sample]) -> Iterator[Sample]:
         """The samples that have all required entries."""
         for sample in samples:
@@ -346,7 +510,7 @@ class Grouper:
             if not missing:
                 yield sample
                 continue
-            message = f"lacks {', '.join(missing)}, which may have been in the part of the shard that was not read"
+            message = f"lacks {', '.join(missing)}; part of the shard could not be read"
             self._fault(message, None, self.offset, AGAIN, key=sample[KEY])
 
     def _compared(self, samples: Iterator[Any]) -> Iterator[Any]:
@@ -360,7 +524,7 @@ class Grouper:
             for sample in samples:
                 if held is not None:
                     if type(held) is Batch:
-                        common, known = held.common(common), known | held.all_names()
+                        common, known = _common(held.names(), common), known.union(*held.names())
                     elif tuple(held) != names:
                         names = tuple(held)
                         common = set(names) if common is None else common & set(names)
@@ -378,7 +542,7 @@ class Grouper:
             self.empty = not self._faulty
         elif type(held) is Batch:
             others = held.without_last()
-            missing = _missing(held.last_names(), others.common(common), known | others.all_names())
+            missing = _missing(held.last_names(), _common(others.names(), common), known.union(*others.names()))
             yield others if self._is_short(held.last, missing, held.offset) else held
         else:
             self.offset = held_offset
@@ -484,7 +648,7 @@ class _SeenKeys:
 
     def add_all(self, batch: Batch) -> bool:
         """Add the keys of a batch; return False, and add none, if one of them was there before."""
-        hashes = array("q", batch.hashes)
+        hashes = array("q", batch.marks)
         if self._set is None and batch.ascending and batch.first > self._last:
             self._last = batch.last
             self._hashes += hashes

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tar2tf_cli.sinks.base import Sink
-from tar2tf_cli.sinks.directory import DirectorySink, Flusher
+from tar2tf_cli.sinks.directory import DirectorySink, Flusher, Sink
 
 __all__ = ["DirectorySink", "Flusher", "Sink", "open_sink"]
 

@@ -15,8 +15,10 @@ from typing import Final, TypeVar
 
 from tar2tf_cli.errors import OutputExistsError, SinkError, SourceError, write_errors
 from tar2tf_cli.formats.checksums import blake2b
-from tar2tf_cli.sinks.base import Sink
+from tar2tf_cli.formats.cursor import ByteStream
+from tar2tf_cli.sinks.directory import Sink, other_size
 from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores.objects import ObjectSource
 from tar2tf_cli.stores.retries import NoSuchObject, ObjectExists
 from tar2tf_cli.stores.store import Store, read_object
 from tar2tf_cli.stores.transfer import hasher
@@ -53,6 +55,7 @@ class ObjectSink(Sink):
         self._alone = True  # whether nobody else can have staged parts
         self._folder = ""  # the local working folder
         self._listings: dict[str, dict[str, int | None]] = {}  # sizes by name, by prefix
+        self._versions: dict[str, str | None] = {}  # of what this run published
         self._pool = ThreadPoolExecutor(_UPLOADS, "tar2tf-upload")  # its threads start with the first upload
         self._uploads: deque[Future[None]] = deque()
 
@@ -92,16 +95,20 @@ class ObjectSink(Sink):
                 raise self._taken(other) from None
             self._alone = other.get("run") == run or not same
             self._ask(lambda: self._store.put(name, part), name)
-        except SinkError as error:  # which names the claim, of which the user knows nothing
+        except SinkError as error:  # which names the claim; the user does not know about claims
             raise SinkError(error.message, shard=self._output, hint=error.hint) from None
         finally:
             os.unlink(part)
         self._settled = time.monotonic() + (0 if self._store.exclusive else _SETTLING)
 
+    def reserved_by(self) -> str:
+        """Return the conversion of the claim."""
+        return str(_parsed(self._claim_there()).get("conversion", ""))
+
     def check_reserved(self) -> None:
         """Read the claim again."""
-        if self._claim and (found := self._claim_there()) != self._claim:
-            other = _parsed(found)
+        if self._claim and (claim := self._claim_there()) != self._claim:
+            other = _parsed(claim)
             if other.get("conversion") != _parsed(self._claim)["conversion"]:
                 raise self._taken(other)
 
@@ -120,7 +127,7 @@ class ObjectSink(Sink):
 
     def _taken(self, other: Mapping[str, str]) -> OutputExistsError:
         who = f"process {other.get('process', '?')} on {other.get('host', '?')}"
-        hint = "wait until it is done; if it was killed, --overwrite takes the output from it"
+        hint = "wait until it is done; if it was killed, pass --overwrite to take over its output"
         return OutputExistsError(f"another conversion is writing this output ({who})", shard=self._output, hint=hint)
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
@@ -149,7 +156,7 @@ class ObjectSink(Sink):
         if os.path.exists(part):
             self._submit(partial(self._upload, replaces=replaces), part, path)
         else:
-            self._submit(self._rename, part, path)
+            self._submit(partial(self._rename, replaces=replaces), part, path)
 
     def stage(self, part: str) -> None:
         """Upload as `publish` does."""
@@ -167,6 +174,17 @@ class ObjectSink(Sink):
         for name in list(self._listing(self._staging)):
             if name.startswith(self._staged("")) or (self._alone and name != self._staging + _CLAIM):
                 self.remove(name)
+
+    def changed(self, published: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, str]]:
+        """Look at the objects again, in as few requests as possible; one with another version is read."""
+        with _sink_errors():
+            there = ObjectSource(self._store).find([*published])
+        for path, (size, crc) in published.items():
+            item = there.get(path)
+            if item is None or item.size != size:
+                yield path, other_size(item and item.size, size)
+            elif self._versions.get(path) not in (None, item.version) and self._digest(item, "crc32c") != f"{crc:08x}":
+                yield path, "does not hold the bytes that were written"
 
     def remove(self, path: str) -> None:
         """Delete an object if it exists."""
@@ -203,57 +221,75 @@ class ObjectSink(Sink):
         size = os.stat(part).st_size
         try:
             self._ask(lambda: self._store.put(path, part, **({} if replaces else {"absent": True})), path)
-        except _ExistsError as error:
-            if not self._is_equal(part, path):  # as it is after a request that was repeated, or by an equal run
-                message = "another program wrote it during the conversion"
-                raise OutputExistsError(message, shard=error.shard, replaceable=True) from None
-        found = self._check_size(path, size, "uploaded")
+        except _ExistsError:
+            self._check_equal(part, path)
+        uploaded = self._check_size(path, size, "uploaded")
         with _sink_errors():
-            self._check_sum(part, path, found)
+            self._check_sum(part, path, uploaded)
         for prefix, listing in list(self._listings.items()):
             if path.startswith(prefix):
                 listing[path] = size
         os.unlink(part)
 
-    def _rename(self, part: str, path: str) -> None:
+    def _rename(self, part: str, path: str, *, replaces: bool = True) -> None:
         """Copy a staged part within the bucket, check the copy, and delete the staged one."""
         name, size = self._staged(part), self.part_size(part)
-        self._ask(lambda: self._store.copy(name, path), path)
+        if not replaces and self.exists(path, now=True):
+            self._check_equal(part, path)
+        else:
+            self._ask(lambda: self._store.copy(name, path), path)
         self._check_size(path, size or 0, "copied")
         self._ask(lambda: self._store.remove(name), name)
 
     def _check_size(self, path: str, size: int, how: str) -> ObjectInfo:
         """Check that the bucket has as many bytes as were sent; delete the object if it has not."""
-        found = self._ask(lambda: self._store.head(path), path)
-        if found is None or found.size != size:
-            there = f"{found.size:,} bytes" if found and found.size is not None else "nothing"
+        held = self._ask(lambda: self._store.head(path), path)
+        if held is None or held.size != size:
+            there = f"{held.size:,} bytes" if held and held.size is not None else "nothing"
             self._discard(path)
             raise SinkError(f"{size:,} bytes were {how}, but {there} arrived", shard=self.locate(path))
-        return found
+        self._versions[path] = held.version
+        return held
 
-    def _check_sum(self, part: str, path: str, found: ObjectInfo) -> None:
+    def _check_sum(self, part: str, path: str, there: ObjectInfo) -> None:
         """Check the bucket's checksum, if it has one, against the bytes sent."""
-        if found.checksum and (kind := found.checksum[0]) and (sum_of := hasher(kind)):
-            with open(part, "rb", buffering=0) as file:
-                while data := file.read(_CHUNK):
-                    sum_of.update(data)
-            if sum_of.hexdigest() != found.checksum[1].lower():
-                self._discard(path)
-                raise SinkError(
-                    f"the {kind} of the object differs from that of the bytes sent", shard=self.locate(path)
-                )
+        kind, value = there.checksum or ("", "")
+        if hasher(kind) and self._digest(part, kind) != value.lower():
+            self._discard(path)
+            raise SinkError(f"the {kind} of the object differs from that of the bytes sent", shard=self.locate(path))
 
-    def _is_equal(self, part: str, path: str) -> bool:
-        """Whether an object has the bytes of a file."""
-        with _sink_errors(), open(part, "rb", buffering=0) as file:
-            item = self._store.look_up(path)
-            if item is None or item.size != os.fstat(file.fileno()).st_size:
-                return False
-            with contextlib.closing(self._store.open(item)) as stream:
-                while data := stream.read(_CHUNK):
-                    if file.read(len(data)) != data:
-                        return False
-        return True
+    def _check_equal(self, part: str, path: str) -> None:
+        """Check that an object has the bytes of a part, as after a request that was repeated, or by an equal run.
+
+        Raises:
+            OutputExistsError: when it has not.
+        """
+        item, size = self._ask(lambda: self._store.head(path), path), self.part_size(part)
+        mine = part if os.path.exists(part) else ObjectInfo(self._staged(part), size, None)
+        if item is None or item.size != size or not self._are_equal(mine, item):
+            message = "does not hold the bytes of this conversion: another program wrote it"
+            raise OutputExistsError(message, shard=self.locate(path), replaceable=True)
+
+    def _are_equal(self, mine: str | ObjectInfo, item: ObjectInfo) -> bool:
+        """Whether a part has an object's bytes, which need not be read if the bucket knows their checksum."""
+        kind, value = self._store.sum_of(item) or ("", "")
+        if hasher(kind) and self._digest(mine, kind) == value.lower():
+            return True
+        return self._digest(mine, "md5") == self._digest(item, "md5")
+
+    def _digest(self, file: str | ObjectInfo, kind: str) -> str:
+        """A checksum of the bytes of a local file, or of an object."""
+        made = hasher(kind)
+        assert made
+        with _sink_errors(), contextlib.ExitStack() as stack:
+            stream: ByteStream
+            if isinstance(file, str):
+                stream = stack.enter_context(open(file, "rb", buffering=0))
+            else:
+                stream = stack.enter_context(contextlib.closing(self._store.open(file)))
+            while data := stream.read(_CHUNK):
+                made.update(data)
+        return made.hexdigest()
 
     def _discard(self, path: str) -> None:
         """Try to delete an object; errors are ignored, as its upload has already failed."""
@@ -280,10 +316,10 @@ class _ExistsError(SinkError):
 def _parsed(claim: bytes) -> dict[str, str]:
     """What a claim says; nothing for one that a killed run left in pieces."""
     try:
-        found = json.loads(claim)
+        parsed = json.loads(claim)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 @contextlib.contextmanager

@@ -5,27 +5,33 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.features.feature_map import TypeName, check_types
+from tar2tf_cli.features.feature_map import TypeName, check_names
+from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.features.presets import Preset, find_preset
-from tar2tf_cli.formats.files import is_stream
-from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE
-from tar2tf_cli.ops import rules
+from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE, is_stream
+from tar2tf_cli.ops import base as rules
 from tar2tf_cli.ops.base import Op, label
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.registry import input_kinds
-from tar2tf_cli.samples.names import KeySplit, Sample
+from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
-from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate
+from tar2tf_cli.spec.templates import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate, tar_compression
 from tar2tf_cli.spec.urls import as_recorded, check_url, is_remote, without_secrets
 
 PathText: TypeAlias = "str | os.PathLike[str]"
 Texts: TypeAlias = "str | Sequence[str]"
-Compression: TypeAlias = Literal["none", "gzip"]
+Compression: TypeAlias = Literal["none", "gzip", "zstd"]
+Format: TypeAlias = Literal["tfrecord", "tar"]
 OnError: TypeAlias = Literal["fail", "skip"]
+JoinMissing: TypeAlias = Literal["error", "skip", "keep"]
+KeysMissing: TypeAlias = Literal["error", "skip"]
+SHARDS: Final = ("tar", "tfrecord")
+"""The kinds of input that are shards; the content decides between tar and TFRecord."""
+
 Ops: TypeAlias = "Sequence[Op | str | Mapping[str, Any]]"
 
 
@@ -36,19 +42,30 @@ class Input:
     Attributes:
         bucket: a directory, a file or a URL, as text or a path.
         template: names of shards in it, one text or several, with braces or a glob.
-        key_split: whether a member's key ends at the first or the last dot of its base name.
-        regroup: whether samples whose members are not adjacent are put together from the start, or are an error; by
-            default a shard is read again to put them together when a key appears again.
-        ignore_missing_end: accept tars without the blocks that end an archive.
+        key_split: whether a member's base name is split into key and extension at its first or last dot.
+        regroup: whether to regroup samples whose members are not adjacent from the start, or to make them an error; by
+            default, a shard is read again to regroup them when a key appears again.
+        ignore_missing_end: accept tars without end-of-archive blocks.
         kind: what the bucket holds; `from` on the command line, in spec files and in manifests.
+        keys: path of a list of keys, one per line; only samples with these keys are converted.
+        keys_missing: whether a listed key that is in no input is an error, or is skipped and recorded.
+        join: tars, TFRecords, or a CSV or JSON Lines file, whose entries are added to the samples with the same key.
+        join_key: the column of a joined table that has the keys; by default `__key__` or `key`.
+        join_missing: whether a sample without a match is faulty, is skipped and counted, or is kept as it is.
         labels: path of the label map of an image folder, or `imagenet`.
         example_class: the subclass of `recorder.Example` that makes examples from rows, or `FILE.py:CLASS`.
         example_args: keyword arguments for its methods.
-        rows: first row of a file of examples, from 0 and counted after shuffling, and exclusive end.
-        no_sign_request: whether a cloud bucket is read without credentials, as public ones may be.
+        columns: the columns of a table by entry, as `COLUMN`, `COLUMN:TYPE` or, for paths of files, `COLUMN:SUFFIX`; by
+            default, every column is an entry of its name.
+        rows: which rows of a file of examples to convert, counted after shuffling: the first, from 0, and the
+            exclusive end.
+        no_sign_request: read a public cloud bucket without credentials.
 
     Raises:
         UsageError: for an invalid value, or a field that belongs to another kind of input.
+
+    >>> Input("s3://bucket/shards", "train-{0000..0146}.tar").template
+    ('train-{0000..0146}.tar',)
     """
 
     bucket: Checked[PathText, str] = Checked(rules.text)
@@ -57,27 +74,44 @@ class Input:
     regroup: Exact[bool | None] = Checked(check.flag, None)
     ignore_missing_end: Exact[bool] = Checked(check.flag, False)
     kind: Exact[str] = Checked(rules.one_of(*input_kinds()), "tar")
+    keys: Checked[PathText | None, str | None] = Checked(rules.text, None)
+    keys_missing: Exact[KeysMissing] = Checked(rules.one_of("error", "skip"), "error", recorded=False)
+    join: Checked[PathText | Texts, tuple[str, ...]] = Checked(check.places, ())
+    join_key: Exact[str | None] = Checked(rules.text, None)
+    join_missing: Exact[JoinMissing] = Checked(rules.one_of("error", "skip", "keep"), "error")
     labels: Checked[PathText | None, str | None] = Checked(rules.text, None)
     example_class: Exact[str | type | None] = Checked(check.loadable, None)
     example_args: Checked[Mapping[str, Any] | Texts, Mapping[str, Any]] = Checked(check.arguments, ())
+    columns: Checked[Mapping[str, str] | Texts, Mapping[str, str]] = Checked(check.columns, ())
     rows: Checked[Sequence[int] | None, tuple[int, int] | None] = Checked(check.rows, None)
     no_sign_request: Exact[bool] = Checked(check.flag, False, recorded=False)
 
     def __post_init__(self) -> None:
         """Refuse fields that belong to another kind of input."""
         check_url(self.bucket)
-        if self.kind != "tar" and is_remote(self.bucket):
-            raise UsageError(f"--from {self.kind} reads local files, but {without_secrets(self.bucket)} is a URL")
-        if self.kind != "tar" and (self.regroup is not None or self.ignore_missing_end or self.key_split != "first"):
+        is_list = self.kind not in SHARDS
+        if is_list and (is_remote(self.bucket) or self.bucket == "-"):
+            what = "standard input" if self.bucket == "-" else f"the URL {without_secrets(self.bucket)}"
+            raise UsageError(f"--from {self.kind} reads local files, not {what}")
+        if is_list and (self.regroup is not None or self.ignore_missing_end or self.key_split != "first"):
             raise UsageError("--key-split, --regroup and --ignore-missing-end are only for tars")
         if self.labels is not None and self.kind != "imagefolder":
-            raise UsageError("--labels names the classes of an image folder", hint="add --from imagefolder")
+            hint = "add --from imagefolder, or name the feature that has them: --labels NAME=FILE"
+            raise UsageError("--labels FILE is for the classes of an image folder", hint=hint)
+        if self.columns and self.kind != "table":
+            raise UsageError("--columns is only for tables", hint="add --from table")
+        if self.keys_missing != "error" and self.keys is None:
+            raise UsageError("--keys-missing needs --keys", hint="add --keys FILE")
+        for place in self.join:
+            check_url(place)
+        if not self.join and (self.join_key or self.join_missing != "error"):
+            raise UsageError("--join-key and --join-missing need --join", hint="add --join BUCKET")
+        if self.join and self.kind == "examples":
+            raise UsageError("--join adds entries to samples, but --from examples gives whole examples")
         if (self.example_class or self.example_args or self.rows) and self.kind != "examples":
-            raise UsageError("--example-class and --example-arg are for examples", hint="add --from examples")
+            raise UsageError("--example-class and --example-arg need --from examples", hint="add --from examples")
         if self.kind == "examples" and not self.example_class:
-            raise UsageError(
-                "--from examples needs the class that makes them", hint="add --example-class FILE.py:CLASS"
-            )
+            raise UsageError("--from examples needs --example-class", hint="add --example-class FILE.py:CLASS")
 
 
 @dataclass(frozen=True)
@@ -85,29 +119,69 @@ class Output:
     """Where records are written, and when a shard is full.
 
     Attributes:
-        path: the shards' path, with `<>` or `<00000>` where their numbers go; `-` is standard output, and an existing
-            device or pipe is written to in the same way.
-        max_shard_size: the largest size of a shard on disk in bytes, framing included; or text such as 100MB.
-        num_shards: how many shards to write, of equal count; not with the other limits.
-        records_per_shard: the most records of a shard.
-        compression: compresses each shard.
-        index: write `SHARD.idx` beside each shard, with the offset and size of each record.
+        path: the shards' path, with `<>` or `<00000>` in place of their numbers; `-` is standard output. An existing
+            device or pipe is written like standard output.
+        max_shard_size: the maximum size of a shard on disk, in bytes with framing, or as text such as 100MB.
+        num_shards: how many shards to write, of equal count; cannot be combined with the other limits.
+        records_per_shard: the maximum number of records in a shard.
+        compression: how to compress each shard; a path such as `train-<>.tar.zst` also sets it. zstd is for tars only.
+        index: write `SHARD.idx` beside each shard, with the offset and size of each record; for a tar, DALI's index.
+        to: whether shards are TFRecords or tars; the default is tar if the path ends in `.tar`, `.tar.gz`, `.tgz` or
+            `.tar.zst`.
 
     Raises:
         UsageError: for an invalid value, or credentials in the path, which the message does not repeat.
+
+    >>> Output("out/train-<>.record", max_shard_size="100MB").limit
+    100000000
     """
 
     path: Checked[PathText, str] = Checked(rules.text)
     max_shard_size: Checked[float | str | None, int | None] = Checked(check.size, None)
     num_shards: Exact[int | None] = Checked(rules.whole_number(1, 1_000_000), None)
     records_per_shard: Exact[int | None] = Checked(rules.whole_number(1), None)
-    compression: Exact[Compression] = Checked(rules.one_of("none", "gzip"), "none")
+    compression: Exact[Compression] = Checked(rules.one_of("none", "gzip", "zstd"), "none")
     index: Exact[bool] = Checked(check.flag, False)
+    to: Exact[Format | None] = Checked(rules.one_of("tfrecord", "tar"), None)
 
     def __post_init__(self) -> None:
-        """Refuse credentials in the path, and numbers that are written as elsewhere."""
+        """Refuse credentials in the path, and numbers that are written as elsewhere; take from it what it says."""
         check_url(self.path)
         PathTemplate.check(self.path)
+        named = tar_compression(self.path)
+        if named is None:
+            object.__setattr__(self, "to", None if self.to == "tfrecord" else self.to)
+        elif self.to != "tfrecord":
+            object.__setattr__(self, "to", "tar")
+            self._check_suffix(named)
+            object.__setattr__(self, "compression", named)
+        if self.compression == "zstd" and not self.is_tar:
+            raise UsageError(
+                "--compression zstd is only for tars: TensorFlow cannot read such TFRecords", hint="use gzip"
+            )
+        if self.is_tar and self.is_stream and self.compression != "none":
+            raise UsageError(
+                f"a tar that goes to {self.path} is not compressed", hint="leave out --compression, and pipe it to gzip"
+            )
+
+    def _check_suffix(self, named: str) -> None:
+        """Refuse another compression than the path's suffix says, as readers go by it."""
+        if self.compression not in ("none", named):
+            suffix = {"gzip": ".tar.gz", "zstd": ".tar.zst"}[self.compression]
+            raise UsageError(
+                f"the output path {self.path!r} has the name of a tar that is not compressed with {self.compression}",
+                hint=f"name it ...{suffix}, or leave out --compression",
+            )
+
+    @property
+    def is_tar(self) -> bool:
+        """Whether shards are tars."""
+        return self.to == "tar"
+
+    @property
+    def holds(self) -> str:
+        """What shards hold, in a word."""
+        return "sample" if self.is_tar else "record"
 
     @property
     def is_stream(self) -> bool:
@@ -122,7 +196,7 @@ class Output:
     @property
     def compresses_shards(self) -> bool:
         """Whether each shard is compressed as a whole, as no limit depends on how small its records become."""
-        return self.compression == "gzip" and self.limit is None
+        return self.compression != "none" and self.limit is None
 
     @property
     def is_limited(self) -> bool:
@@ -160,28 +234,36 @@ class Conversion:
         output: an `Output`, or its path.
         ops: a list of ops, applied in order: each an op, text as for `--op`, or a mapping as in a spec file.
         select: a mapping of features to selections, or text as for `--select`; None for every entry.
-        preset: a known set of features.
-        image_size: height and width in pixels for the preset imagenet-tensor, which then crops and scales.
-        max_pixels: an image with more pixels (height x width) is a faulty sample when it is decoded.
-        max_entry_size: a larger entry is a faulty sample when an op, a preset or a type needs it in memory.
+        preset: a standard set of features.
+        image_size: height and width in pixels to which the preset imagenet-tensor crops and scales.
+        max_pixels: the largest image to decode (height x width); a sample with a larger one is faulty.
+        max_entry_size: the largest entry to load for an op, a preset or a type; a sample with a larger one is faulty.
         types: types of features, by name; the others follow from their values.
+        labels: label maps of features, by name: a mapping of texts to numbers, a file with one, `imagenet`, or `auto`
+            to number all texts of the inputs in sorted order.
         record_to_example: a function from a sample to its example, in Python only.
         shuffle: shuffle all records, across all shards.
         seed: the random seed for shuffling and random ops.
+        drop_duplicates: skip samples equal to an earlier one: in this entry or, with `*` or true, in all entries.
+        sample: the fraction of the samples to convert, chosen by a hash of seed and key, so the choice does not change
+            when data is added.
         limit: convert at most this many samples: the first ones, or with shuffle random ones.
         split: the fraction of the samples in each split, by name.
         on_error: what to do with a faulty sample.
-        max_errors: fail after more faulty samples than this.
-        max_lost: fail after more bytes of inputs than this could not be read.
-        retry_for: for how many seconds failed requests to stores are repeated without progress; by default
-            TAR2TF_RETRY_FOR, else 60.
-        remote_exec: whether the AIStore cluster that holds the inputs makes the records; by default it does if it has a
-            transformer of this very spec.
-        etl: the name of the transformer that makes them.
+        max_errors: fail after more than this many faulty samples.
+        max_lost: fail after losing more than this many bytes of input.
+        retry_for: how many seconds to retry failed requests to stores without progress; by default TAR2TF_RETRY_FOR,
+            else 60.
+        remote_exec: whether the AIStore cluster that stores the inputs makes the records; by default, it does if it
+            runs a transformer for exactly this spec.
+        etl: the name of the transformer to use.
         example_ops: what a `Pipeline` does to examples, after select, preset and types.
 
     Raises:
         UsageError: for an invalid value, or options that contradict each other.
+
+    >>> [op.name for op in Conversion("shards", "x-<>.record", ops=["decode:jpg,3", "resize:jpg,64x64"]).ops]
+    ['decode', 'resize']
     """
 
     input: Checked[Input | PathText, Input] = Checked(_input)
@@ -195,9 +277,12 @@ class Conversion:
     max_pixels: Exact[int] = Checked(rules.whole_number(1), DEFAULT_MAX_PIXELS)
     max_entry_size: Checked[int | str, int] = Checked(check.size, MAX_ENTRY_SIZE)
     types: Checked[Mapping[str, TypeName] | Texts, Mapping[str, TypeName]] = Checked(check.types, ())
+    labels: Checked[Mapping[str, Any] | Texts, Mapping[str, LabelMap | str]] = Checked(check.labels, ())
     record_to_example: Exact[Callable[[Sample], Any] | None] = Checked(check.function, None)
     shuffle: Exact[bool] = Checked(check.flag, False)
     seed: Exact[int] = Checked(rules.whole_number(), 0)
+    sample: Exact[float | None] = Checked(check.part, None)
+    drop_duplicates: Checked[str | bool | None, str | None] = Checked(check.entry_or_all, None)
     limit: Exact[int | None] = Checked(check.limit, None)
     split: Checked[Mapping[str, float] | str, Mapping[str, float]] = Checked(check.split, ())
     on_error: Exact[OnError] = Checked(rules.one_of("fail", "skip"), "fail")
@@ -214,7 +299,10 @@ class Conversion:
         self._check_output(named)
         self._check_features(self._preset.uses if self._preset else ())
         if self.etl and self.remote_exec is False:
-            raise UsageError("--etl names a transformer, and --no-remote-exec uses none: leave out one of them")
+            raise UsageError("--etl and --no-remote-exec cannot be combined: leave out one of them")
+        if AUTO in self.labels.values() and (self.remote_exec or self.etl):
+            hint = "give --labels a file"
+            raise UsageError(f"--labels {AUTO} cannot run in the cluster: it reads the samples here first", hint=hint)
         if "input" in named:
             self._check_input_field()
 
@@ -228,17 +316,23 @@ class Conversion:
                 f"--split needs <split> in the output path {self.output.path!r}",
                 hint="add it, such as 'out/<split>-<>.record'",
             )
-        if "split" in named and not self.split:
+        if "split" in named and not self.split and self.input.kind != "imagefolder":  # whose folders may be splits
             raise UsageError(
                 "the output path has <split>, but no --split is given",
                 hint="add one, such as --split train=0.9,val=0.1",
             )
+        if self.output.is_tar and (self.remote_exec or self.etl):
+            raise UsageError("--remote-exec writes TFRecords, but the output is a tar: leave it out")
+        if self.output.is_tar and self.example_ops:
+            raise UsageError("examples cannot be written to a tar, which holds samples: name the output ....record")
         if "total" in named and "number" not in named:
             raise UsageError(
                 "the output path has <total> without a number", hint="add one, such as 'train-<00000>-of-<total>'"
             )
-        if self.output.index and self.output.compression == "gzip":
-            raise UsageError("--index gives offsets to seek to, but a gzip shard is not seekable: use one or the other")
+        if self.output.index and self.output.compression != "none":
+            raise UsageError(
+                "--index and --compression cannot be combined, as a compressed shard is not seekable: use one of them"
+            )
         if self.output.is_stream and (self.split or self.output.index or self.output.is_limited):
             name = "standard output" if self.output.path == STDOUT else self.output.path
             raise UsageError(f"{name} is a single stream without shards: remove the options that divide it")
@@ -247,7 +341,8 @@ class Conversion:
         if self.record_to_example and self.preset:
             raise UsageError("record_to_example and preset both make the features: use one of them")
         if not self.record_to_example:
-            check_types(self.types, self.select, self._preset)
+            check_names(self.types, self.select, self._preset)
+        check_names(self.labels, self.select, option="--labels")
         if self.image_size and "image_size" not in uses:
             raise UsageError(
                 "--image-size is only for the preset imagenet-tensor",
@@ -259,10 +354,12 @@ class Conversion:
             )
 
     def _check_input_field(self) -> None:
-        if self.input.kind != "tar":
-            raise UsageError(f"<input> is the name of a tar, but there are none with --from {self.input.kind}")
+        if self.input.kind not in SHARDS:
+            raise UsageError(
+                f"<input> stands for the name of a shard, which there is not with --from {self.input.kind}"
+            )
         if self.split:
-            raise UsageError("<input> and --split each divide the output: use one or the other")
+            raise UsageError("<input> and --split cannot be combined: use one of them")
         if self.shuffle or self.limit is not None:
             raise UsageError("<input> gives each input its own shards, so --shuffle and --limit cannot be used with it")
 
@@ -271,15 +368,30 @@ class Conversion:
         return find_preset(self.preset) if self.preset else None
 
     @property
+    def inputs_have_splits(self) -> bool:
+        """Whether the name of each input begins with the split that it belongs to, and a slash."""
+        return "split" in self.output.template.fields and not self.split
+
+    @property
     def keeps_entries(self) -> bool:
         """Whether the features are the samples' entries, byte for byte."""
-        changed = self.ops or self.types or self.preset or self.record_to_example or self.example_ops
-        return not changed and self.select is None
+        return self.only_chooses and not (self.ops or self.input.join)
+
+    @property
+    def only_chooses(self) -> bool:
+        """Whether samples are features as they are, apart from those that are skipped and entries that are joined."""
+        changed = self.types or self.labels or self.preset or self.record_to_example or self.example_ops
+        return not changed and self.select is None and all(op.judges is not None for op in self.ops)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether samples are skipped by their keys, whatever is in them."""
+        return self.input.keys is not None or self.sample is not None
 
     @property
     def is_light(self) -> bool:
         """Whether entries are only selected and parsed, so that reading them twice costs less than copying them."""
-        worked_on = self.ops or self.example_ops or self.record_to_example
+        worked_on = self.ops or self.example_ops or self.record_to_example or self.input.join
         return not worked_on and (self._preset is None or self._preset.light)
 
     @property
@@ -304,6 +416,8 @@ class Conversion:
         folder = self.output.template.manifest().rpartition("/")[0]
         path = self.output.path.removeprefix(folder + "/")
         inputs = {**_changed(self.input), "bucket": as_recorded(self.input.bucket)}
+        if self.input.join:
+            inputs["join"] = [as_recorded(place) for place in self.input.join]
         whole: dict[str, Any] = {
             "input": {"from" if name == "kind" else name: item for name, item in inputs.items()},
             "ops": [op.canonical() for op in self.ops],

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
 from tar2tf_cli.features.feature_map import TYPES
+from tar2tf_cli.features.labels import AUTO, IMAGENET, LabelMap
 from tar2tf_cli.features.presets import find_preset
-from tar2tf_cli.ops.rules import JsonSchema, accepted, refusal, rule, text, whole_number
-from tar2tf_cli.ops.select import Selection, parse_select
+from tar2tf_cli.formats.compression import IMAGE_SUFFIXES
+from tar2tf_cli.ops.base import JsonSchema, accepted, refusal, rule, text, whole_number
+from tar2tf_cli.ops.select import ANY, Selection, parse_select
 from tar2tf_cli.registry import preset_names
 
 if TYPE_CHECKING:
@@ -34,9 +37,9 @@ class Checked(Generic[Given, Kept]):
 
     def __init__(self, check: Callable[[Any, str], Kept], default: Any = _REQUIRED, *, recorded: bool = True) -> None:
         self._check = check
-        self.default = default
-        self.recorded = recorded
-        self.name = ""
+        self.default: Any = default
+        self.recorded: bool = recorded
+        self.name: str = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -88,6 +91,12 @@ def texts(value: Any, label: str) -> tuple[str, ...]:
     if not all(isinstance(item, str) for item in items):
         raise ValueError(f"{label} must be text or a list of texts, not {value!r}")
     return tuple(items)
+
+
+@rule(**_TEXTS)
+def places(value: Any, label: str) -> tuple[str, ...]:
+    """Accept one path or URL, or several."""
+    return tuple(text(item, label) for item in (value if isinstance(value, (list, tuple)) else [value]))
 
 
 @rule(type="boolean")
@@ -165,6 +174,35 @@ def types(value: Any, label: str) -> dict[str, Any]:
     return {str(name): kind for name, kind in _each(pairs.items(), known).items()}
 
 
+_MAP: Final = {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1}
+_NAMED: Final = {"type": "string", "pattern": "^[^=]+=.+"}
+
+
+@rule(
+    anyOf=[
+        {"type": "object", "additionalProperties": {"anyOf": [text.schema, _MAP]}},
+        _NAMED,
+        {"type": "array", "items": _NAMED},
+    ]
+)
+def labels(value: Any, label: str) -> dict[str, LabelMap | str]:
+    """Parse the label maps of features by name, or texts such as `NAME=FILE`; files are read."""
+
+    def load(name: Any, item: Any) -> LabelMap | str:
+        if isinstance(item, LabelMap) or (isinstance(item, Mapping) and item):
+            return item if isinstance(item, LabelMap) else LabelMap(item)
+        given = text(item, f"{label} of {name!r}")
+        return AUTO if given == AUTO else LabelMap.load(os.path.expanduser(given))
+
+    pairs = value
+    if not isinstance(value, Mapping):
+        parted = [(item, *item.partition("=")) for item in texts(value, label)]
+        if odd := [item for item, name, _, given in parted if not (name and given)]:
+            raise ValueError(f"{label} {odd[0]!r} is not NAME=FILE, NAME={AUTO} or NAME={IMAGENET}")
+        pairs = {name: given for _, name, _, given in parted}
+    return {str(name): item for name, item in _each(pairs.items(), load).items()}
+
+
 @rule(
     anyOf=[
         {"type": "object", "additionalProperties": {"type": "number", "exclusiveMinimum": 0, "maximum": 1}},
@@ -187,6 +225,64 @@ def split(value: Any, label: str) -> dict[str, float]:
     if fractions and abs(sum(fractions.values()) - 1) > 1e-6:
         raise ValueError(f"the fractions of {label} {written!r} sum to {sum(fractions.values()):g}, not to 1")
     return fractions
+
+
+FILE_KINDS: Final = (
+    *("file", *sorted(IMAGE_SUFFIXES)),
+    *("flac", "m4a", "mp3", "ogg", "opus", "wav", "avi", "mkv", "mov", "mp4", "webm"),
+    *("bin", "csv", "html", "json", "npy", "npz", "pdf", "pt", "txt", "xml"),
+)
+"""What follows the column that has the paths of files: a suffix, or `file` for any."""
+
+
+class Column(NamedTuple):
+    """A column of a table, and what its cells are.
+
+    Attributes:
+        name: its name in the header, or its number from 1 if the table has none.
+        kind: a type, the suffix of files whose paths they are, or empty for values as they are.
+    """
+
+    name: str
+    kind: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether its cells are paths of files."""
+        return self.kind in FILE_KINDS
+
+    @classmethod
+    def parse(cls, text: str) -> Column:
+        """Parse `COLUMN`, `COLUMN:TYPE` or `COLUMN:SUFFIX`; a name that has a colon is followed by another one.
+
+        Raises:
+            ValueError: when there is no such kind.
+        """
+        name, colon, kind = text.rpartition(":")
+        if not colon:
+            return cls(text)
+        if kind and kind not in (*TYPES, *FILE_KINDS):
+            raise ValueError(refusal(f"the kind of the column {name!r}", kind, (*TYPES, *FILE_KINDS)))
+        return cls(name, kind)
+
+
+@rule(
+    anyOf=[
+        {"type": "object", "additionalProperties": text.schema, "minProperties": 1},
+        {"type": "string", "pattern": "^[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*$"},
+        {"type": "array", "items": {"type": "string", "pattern": "^[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*$"}},
+    ]
+)
+def columns(value: Any, label: str) -> dict[str, str]:
+    """Parse the columns of a table by entry, or texts such as `image=path:jpg,label=label:int64`."""
+
+    def known(name: Any, column: Any) -> str:
+        if not Column.parse(text(column, f"the column of {name!r}")).name:
+            raise ValueError(f"{label} {name}={column} names no column")
+        return str(column)
+
+    form = f"{label} %r is not ENTRY=COLUMN, ENTRY=COLUMN:TYPE or ENTRY=COLUMN:SUFFIX, such as image=path:jpg"
+    return {str(name): column for name, column in _each(_pairs(value, form).items(), known).items()}
 
 
 _ARGUMENT: Final = {"type": "string", "pattern": "^[^=]+="}
@@ -214,6 +310,24 @@ def limit(value: Any, label: str) -> int | None:
     """Accept a number of samples; -1, as in older scripts, means all of them."""
     number = whole_number(-1, 2**63 - 1)(value, label)
     return None if number == -1 else number
+
+
+@rule(anyOf=[{"type": "boolean"}, text.schema])
+def entry_or_all(value: Any, label: str) -> str | None:
+    """Accept the name of an entry; true is `*`, which stands for all of them, and false is none."""
+    return (ANY if value else None) if isinstance(value, bool) else text(value, label)
+
+
+@rule(type="number", exclusiveMinimum=0, maximum=1)
+def part(value: Any, label: str) -> float:
+    """Accept a part of the whole, above 0 and up to 1."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0
+    if isinstance(value, bool) or not 0 < number <= 1:
+        raise ValueError(f"{label} must be a part above 0 and up to 1, such as 0.1, not {value!r}")
+    return number
 
 
 @rule(type="array", items=whole_number(0).schema, minItems=2, maxItems=2)

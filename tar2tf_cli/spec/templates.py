@@ -1,4 +1,4 @@
-"""Templates of object names: bash braces and globs in, names out, by the same rules for every kind of bucket."""
+"""Templates of names: braces and globs of inputs, `<>` paths of output shards."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import re
 import warnings
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
-from tar2tf_cli.errors import NoShardsError, NothingFoundError, UsageError, few
+from tar2tf_cli.errors import NoShardsError, NothingFoundError, OutputExistsError, UsageError, few, meant
+from tar2tf_cli.formats.files import is_stream
 from tar2tf_cli.spec.urls import is_remote
 
 TAR_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 SHARD_TEMPLATES: Final = tuple(f"*{suffix}" for suffix in TAR_SUFFIXES)
 """The default templates."""
+
+_RECORDS: Final = r"(?i)(?s:.+)(\.(tf)?records?(-\d+-of-\d+)?(\.(gz|zlib|zst|bz2|xz))?|-\d{3,}-of-\d{3,})\Z"
+"""Names of TFRecords, also `train.tfrecord-00000-of-00010` and `train-00000-of-01024`, as TensorFlow's tools write."""
 
 MAX_NAMES: Final = 1_000_000
 """The most names that a brace template may expand to."""
@@ -22,23 +26,19 @@ MAX_NAMES: Final = 1_000_000
 _ELSE: Final = (
     (
         (".jpg", ".jpeg", ".png", ".bmp"),
-        "it holds images: add --from imagefolder where it has a folder for each class",
+        "it holds images: if there is a folder for each class, add --from imagefolder",
     ),
-    ((".zip",), "it holds zip files: unzip them, and make tars of what they hold"),
-    (
-        (".record", ".tfrecord", ".tfrecords"),
-        "it holds TFRecord, which convert makes; inspect and verify read it",
-    ),
+    ((".zip",), "it holds zip files: unzip them, and make tars of their contents"),
 )
 """What a bucket without tars may hold, by suffixes of names, and what to do then."""
 
-_GLOB_TOKEN: Final = re.compile(r"\*\*/|\[([!^]?)(\]?[^]/]*)\]|.", re.DOTALL)
+_GLOB_TOKEN: Final = r"(?s)\*\*/|\[([!^]?)(\]?[^]/]*)\]|."
 _PLAIN_PATH: Final = re.compile(r"(?:[^*?\[{/]*/)*")
 _PLAIN_URL: Final = re.compile(r"\w[\w+]*://[^/]*/(?:[^*{/]*/)*")
-_AT: Final = re.compile(r"@(\d+)")
-_NUMBER: Final = re.compile(r"%(?:0(\d+))?d")
-_RANGE: Final = re.compile(r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])(?:\.\.-?(\d+))?")
-_BRACE: Final = re.compile(r"\\.|[{},]", re.DOTALL)
+_AT: Final = r"@(\d+)"
+_NUMBER: Final = r"%(?:0(\d+))?d"
+_RANGE: Final = r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])(?:\.\.-?(\d+))?"
+_BRACE: Final = r"(?s)\\.|[{},]"
 
 
 def expand(template: str) -> list[str]:
@@ -69,7 +69,7 @@ def _count(pattern: str) -> int:
     """Count the names a pattern expands to; braces without a range or comma are literal, but not those inside."""
     count, depth, start = 1, 0, 0
     commas: list[int] = []
-    for match in _BRACE.finditer(pattern):
+    for match in re.finditer(_BRACE, pattern):
         token, position = match.group(), match.start()
         if token == "{":
             depth += 1
@@ -89,7 +89,7 @@ def _count(pattern: str) -> int:
 def _count_range(text: str) -> int:
     from braceexpand import alphabet  # type: ignore[attr-defined]
 
-    match = _RANGE.fullmatch(text)
+    match = re.fullmatch(_RANGE, text)
     if match is None or match[1].isalpha() != match[2].isalpha():
         return _count(text)
     first, last = (alphabet.index(end) if end.isalpha() else int(end) for end in match.group(1, 2))
@@ -104,7 +104,7 @@ def from_aistore(template: str) -> str:
     """
     if "{" in template:
         return template
-    return _AT.sub(lambda match: f"{{{'0' * len(match[1])}..{match[1]}}}", template)
+    return re.sub(_AT, lambda match: f"{{{'0' * len(match[1])}..{match[1]}}}", template)
 
 
 def is_glob(name: str) -> bool:
@@ -114,7 +114,7 @@ def is_glob(name: str) -> bool:
 
 def is_numbered(name: str) -> bool:
     """Whether a name contains a number field of C's printf, `%d` or `%06d`; in a name with braces that is literal."""
-    return "{" not in name and _NUMBER.search(name) is not None
+    return "{" not in name and re.search(_NUMBER, name) is not None
 
 
 def split_template(path: str) -> tuple[str, str]:
@@ -142,7 +142,7 @@ def number_regex(template: str) -> re.Pattern[str]:
     Raises:
         UsageError: for a character range in reverse order.
     """
-    head, width, tail = _NUMBER.split(template, maxsplit=1)
+    head, width, tail = re.split(_NUMBER, template, maxsplit=1)
     digits = rf"\d{{{width}}}|[1-9]\d{{{width},}}" if width else r"\d+"
     before, behind = (glob_regex(part).pattern.removesuffix(r"\Z") for part in (head, f"0{tail}"))
     return re.compile(rf"{before}({digits}){behind[1:]}\Z", re.ASCII)
@@ -172,7 +172,7 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of set operations that Python may have one day
-            return re.compile(_GLOB_TOKEN.sub(translate, pattern) + r"\Z")
+            return re.compile(re.sub(_GLOB_TOKEN, translate, pattern) + r"\Z")
     except re.error as error:
         raise UsageError(f"the template {pattern!r} is not a glob: {error.msg}") from None
 
@@ -187,43 +187,51 @@ def resolve(
     """List the objects that match templates: braces in bash's order, each glob's matches sorted.
 
     Args:
-        templates: as the user gave them; `SHARD_TEMPLATES` if empty.
+        templates: as the user gave them; if empty, all tars by their names or, where there are none, all TFRecords.
         listing: returns the names of the bucket's objects that begin with a prefix.
         exists: returns whether an object exists in the bucket.
         numbers: whether `%d` and `%06d` match numbers; such names are sorted by number.
 
     Raises:
         NothingFoundError: for names and globs without a match; names the first few.
-        NoShardsError: when there are no templates, and no tars.
+        NoShardsError: when there are no templates, and neither tars nor TFRecords.
     """
     chosen = list(templates)
     if not chosen:
-        return _tars(listing(""))
-    found: dict[str, None] = {}
+        return _shards(listing(""))
+    names: dict[str, None] = {}
     missing: list[str] = []
     for name in (name for template in chosen for name in expand(template)):
         matches = [name] if exists(name) else _matches(name, listing, numbers=numbers)
         if not matches:
             missing.append(name)
-        found.update(dict.fromkeys(matches))
+        names.update(dict.fromkeys(matches))
     if missing:
         hint = "compare the template with the names of the files that are there"
         raise NothingFoundError(f"has no {few(missing)}", hint=hint)
-    return list(found)
+    return list(names)
 
 
-def _tars(names: Iterable[str]) -> list[str]:
-    """Return the names that the default templates match, sorted."""
-    tars = []
+def _shards(names: Iterable[str]) -> list[str]:
+    """Return the names of tars or, where there are none, of TFRecords, sorted."""
+    tars, records = [], []
     hint = "name the shards with a template"
     for name in names:
-        if name.endswith(TAR_SUFFIXES) and not name.startswith(".") and "/" not in name:
+        visible = not name.startswith(".") and "/" not in name
+        if visible and name.endswith(TAR_SUFFIXES):
             tars.append(name)
+        elif visible and is_record_name(name):
+            records.append(name)
         else:
             hint = next((text for suffixes, text in _ELSE if name.lower().endswith(suffixes)), hint)
-    if not tars:
-        raise NoShardsError(f"holds no {', '.join(SHARD_TEMPLATES)}", hint=hint)
-    return sorted(tars)
+    if not (tars or records):
+        raise NoShardsError(f"holds no {', '.join(SHARD_TEMPLATES)}, and no TFRecords", hint=hint)
+    return sorted(tars or records)
+
+
+def is_record_name(name: str) -> bool:
+    """Whether a name is that of a TFRecord; only its content decides what a file is."""
+    return re.match(_RECORDS, name) is not None
 
 
 def _matches(name: str, listing: Callable[[str], Iterable[str]], *, numbers: bool) -> list[str]:
@@ -234,3 +242,142 @@ def _matches(name: str, listing: Callable[[str], Iterable[str]], *, numbers: boo
     if is_glob(name):
         return sorted(filter(glob_regex(name).match, listing(re.split(r"[*?\[]", name)[0])))
     return []
+
+
+STDOUT: Final = "-"
+
+DEFAULT_SHARD_SIZE: Final = 256 * 1024 * 1024
+"""The default limit in bytes for a numbered template."""
+
+_TARS: Final = {".tar": "none", ".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd"}
+"""How a tar that is written is compressed, by the suffix of its name."""
+
+_FIELD: Final = re.compile(r"<([^<>/]*)>|\{\}")
+_NAMED: Final = ("total", "split", "input")
+_COUNTED: Final = r"%0?(\d*)d|\{(\d+)\.\.\d+\}"
+
+
+class PathTemplate(NamedTuple):
+    """A parsed template.
+
+    Attributes:
+        text: the template, with a number field added if a limit requires one.
+        start: the first shard's number; None when there is no number field.
+        width: number of digits that a number is padded to.
+        fields: the names of its fields: "number", "total", "split" and "input".
+    """
+
+    text: str
+    start: int | None
+    width: int
+    fields: frozenset[str]
+
+    @classmethod
+    def parse(cls, text: str, *, numbered: bool = False) -> PathTemplate:
+        """Parse a template; with `numbered`, a plain `train.record` means `train-<00000>.record`.
+
+        Raises:
+            UsageError: for an unknown field, two number fields, or a path without a file name.
+        """
+        if os.path.basename(text) in ("", ".", "..") or "\0" in text:
+            hint = f"add one, such as {os.path.join(text or 'out', 'train-<>.record')!r}"
+            raise UsageError(f"the output path {text!r} has no file name", hint=hint)
+        names = [match.group(1) or "" for match in _FIELD.finditer(text)]
+        numbers = [name for name in names if name not in _NAMED]
+        for name in numbers:
+            if name and not name.isdecimal():
+                near = meant(f"<{name}>", [f"<{known}>" for known in _NAMED])
+                raise UsageError(f"the output path {text!r} has a field <{name}> that does not exist{near}")
+        if len(numbers) > 1:
+            raise UsageError(f"the output path {text!r} has {len(numbers)} number fields, but may have only one")
+        if not numbers and numbered and text != STDOUT:
+            head, _ = os.path.splitext(text if tar_compression(text) is None else _without_compression(text))
+            return cls.parse(f"{head}-<00000>{text[len(head) :]}")
+        start = None if not numbers else int(numbers[0]) if numbers[0] else 1
+        fields = {name for name in names if name in _NAMED} | ({"number"} if numbers else set())
+        return cls(text, start, len(numbers[0]) if numbers else 0, frozenset(fields))
+
+    @staticmethod
+    def check(text: str) -> None:
+        """Check that a path does not count in the way of printf, as webdataset's ShardWriter does, or of a shell.
+
+        Raises:
+            UsageError: for `%05d` or `{0000..0146}`, which would be part of the name; it says what to write.
+        """
+        if match := re.search(_COUNTED, text):
+            number = match[2] or "0".zfill(int(match[1] or 1))
+            hint = f"write {text.replace(match[0], f'<{number}>')!r}"
+            raise UsageError(f"the output path {text!r} has {match[0]} for the shard's number", hint=hint)
+
+    def path(self, shard: int, *, total: int | None = None, split: str = "", stem: str = "") -> str:
+        """Return a shard's path by its number, from 0; `total` is required if the template has that field."""
+        number = str(shard + (self.start or 0)).zfill(self.width)
+        shards = "<total>" if total is None else str(total).zfill(self.width)
+        named = {"split": split, "input": stem, "total": shards}
+        return _FIELD.sub(lambda field: named.get(field[1], number), self.text)
+
+    def manifest(self) -> str:
+        """The manifest's path: everything from the first field to the last becomes `manifest`, and the suffix `.json`.
+
+        A `.gz` or `.zst` is part of the suffix. Folders with a field in their name are skipped, so that there is one
+        manifest above all shards.
+        """
+        folder, slash, base = self.text.rpartition("/")
+        while _FIELD.search(folder):
+            folder, slash, _ = folder.rpartition("/")
+        base = _without_compression(base)
+        fields = list(_FIELD.finditer(base))
+        if not fields:
+            return f"{folder}{slash}{base.rpartition('.')[0] or base}-manifest.json"
+        head, rest = base[: fields[0].start()], base[fields[-1].end() :]
+        return f"{folder}{slash}{head}manifest{rest.rpartition('.')[0] if '.' in rest else rest}.json"
+
+    def own_manifest(self) -> str:
+        """The path of a manifest that no other template has, such as `train-N.record-manifest.json`."""
+        folder, slash, _ = self.manifest().rpartition("/")
+        base = self.text.removeprefix(folder + slash)
+        base = _FIELD.sub(lambda field: field[1] if field[1] in _NAMED else "N", base).replace("/", "-")
+        return f"{folder}{slash}{base}-manifest.json"
+
+    def beside(self, name: str) -> str:
+        """Return the path of another document beside the manifest: `labels.json` becomes `train-labels.json`."""
+        stem, _, suffix = name.partition(".")
+        head, _, tail = self.manifest().rpartition("manifest")
+        return f"{head}{stem}{tail.removesuffix('.json')}.{suffix}"
+
+    def regex(self) -> re.Pattern[str]:
+        """A regular expression that matches every path of the template."""
+        parts = _FIELD.split(self.text)  # literal text and names of fields in turn
+        parts[::2] = map(re.escape, parts[::2])
+        parts[1::2] = ["[^/]+" if name in ("split", "input") else r"\d+" for name in parts[1::2]]
+        return re.compile("".join(parts) + r"\Z")
+
+
+def tar_compression(path: str) -> str | None:
+    """How the shards of a path are compressed if their names are those of tars; None for other names.
+
+    Raises:
+        UsageError: for the name of a tar that is compressed in a way that is not written.
+    """
+    name = path.lower()
+    for suffix in (".tar.bz2", ".tar.xz"):
+        if name.endswith(suffix):
+            raise UsageError(f"cannot write {suffix}", hint="name the output ....tar, .tar.gz or .tar.zst")
+    return next((compression for suffix, compression in _TARS.items() if name.endswith(suffix)), None)
+
+
+def _without_compression(name: str) -> str:
+    """A name without the suffix that says how the file is compressed."""
+    for suffix in (".gz", ".zst"):
+        name = name.removesuffix(suffix) or name
+    return name
+
+
+def check_replaceable(path: str) -> None:
+    """Refuse what nothing may replace, not even with `--overwrite`.
+
+    Raises:
+        OutputExistsError: when there is a device or a pipe.
+    """
+    if is_stream(path):
+        raise OutputExistsError("is a device or pipe, which cannot be replaced", shard=path, hint="choose another path")

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Final, TypedDict
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.ops.rules import accepted, seconds
+from tar2tf_cli.ops.base import accepted, seconds
 
-_USER: Final = re.compile(r"(?<=://)(?:[^/@:]+:[^@]*|[^/@]+)@")  # an S3 key may contain slashes
-_WEB_USER: Final = re.compile(r"(?<=://)[^/?#]*@")
-_WEB_QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
-_SERVER: Final = re.compile(r"(https?://)(?:[^/?#]*@)?([^/?#]+).*", re.DOTALL | re.IGNORECASE)
-_QUERY: Final = re.compile(r"\?[\w.~-]+=.*", re.DOTALL)
+_USER: Final = r"(?<=://)(?:[^/@:]+:[^@]*|[^/@]+)@"  # an S3 key may contain slashes
+_WEB_USER: Final = r"(?<=://)[^/?#]*@"
+_WEB_QUERY: Final = r"(?s)[?#].*"
+_SERVER: Final = r"(?si)(https?://)(?:[^/?#]*@)?([^/?#]+).*"
+_QUERY: Final = r"(?s)\?[\w.~-]+=.*"
 
 
 def without_secrets(url: str) -> str:
@@ -22,8 +22,8 @@ def without_secrets(url: str) -> str:
     if not is_remote(url):
         return url
     if url.startswith(("http://", "https://")):
-        return _WEB_USER.sub("", _WEB_QUERY.sub("", url))
-    return _USER.sub("", _QUERY.sub("", url))
+        return re.sub(_WEB_USER, "", re.sub(_WEB_QUERY, "", url))
+    return re.sub(_USER, "", re.sub(_QUERY, "", url))
 
 
 def as_recorded(bucket: str) -> str:
@@ -62,10 +62,10 @@ def server_of(url: str) -> str:
     Raises:
         UsageError: when it is not a web address; the message does not repeat it, as it may hold secrets.
     """
-    found = _SERVER.fullmatch(url)
-    if not found:
+    match = re.fullmatch(_SERVER, url)
+    if not match:
         raise UsageError("the address, or where it redirects to, is not a valid URL")
-    return found[1] + found[2]
+    return match[1] + match[2]
 
 
 _RETRY_FOR: Final = 60.0

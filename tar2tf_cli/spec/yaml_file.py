@@ -1,4 +1,4 @@
-"""Spec files: YAML to a conversion; all problems are reported at once, as `file:line:column`.
+"""Spec files: YAML to a conversion, all problems at once as `file:line:column`; and their JSON Schema, for editors.
 
     input: {bucket: shards, template: 'train-{0..3}.tar', key_split: first}
     ops:
@@ -14,18 +14,20 @@ Besides these, the top level takes the other fields of `Conversion`. Each key me
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tar2tf_cli.errors import Problem, SourceError, UsageError, meant
+from tar2tf_cli.ops.base import text
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import Checked, fields_of, problems_of
 
 SECTIONS: Final[dict[Any, type]] = {"input": Input, "output": Output}
-IDENTITY: Final = ("digest", "fields")
-"""Additional keys in a manifest's input, which show whether labels or the example class changed."""
-_PATHS: Final = ("bucket", "path", "labels")
+IDENTITY: Final = ("digest", "fields", "keys_digest", "described", "joined")
+"""Additional keys in a manifest's input, which show whether labels, listed keys, joined inputs and the like changed."""
+_PATHS: Final = ("bucket", "path", "labels", "keys")
 """Keys whose ~ is expanded: no shell sees those in a file, and on the command line a path with <> must be quoted."""
 
 
@@ -65,9 +67,9 @@ class SpecFile:
         Raises:
             SpecError: names all of them with line and column.
         """
-        found = sorted((_position(self._document, path), text) for path, text in problems(self.data))
-        if found:
-            raise SpecError("\n".join(f"{self._name}:{line}:{column}: {text}" for (line, column), text in found))
+        problem_list = sorted((_position(self._document, path), text) for path, text in problems(self.data))
+        if problem_list:
+            raise SpecError("\n".join(f"{self._name}:{line}:{column}: {text}" for (line, column), text in problem_list))
 
 
 def _read_text(path: str) -> str:
@@ -164,3 +166,87 @@ def problems(document: Mapping[Any, Any], kind: type = Conversion, section: str 
                 yield from (((name, *path), message) for path, message in problems_of(error))
         elif kind is not Input or name not in IDENTITY:
             yield (name,), f"there is no key {name!r}{section}{meant(name, fields)}"
+
+
+# --- The JSON Schema: draft 7, which editors know best. It describes the usual way of writing; tar2tf takes more,
+# such as a number in quotes. ---
+
+_ATTRIBUTE: Final = r"(?m)^    (\w+): (.*(?:\n {6,}.*)*)"
+
+
+def spec_schema() -> dict[str, Any]:
+    """Return the JSON Schema of spec files as plain JSON."""
+    whole = _of(Conversion)
+    for name, kind in SECTIONS.items():
+        whole["properties"][name] = {**_of(kind), "description": _described(Conversion)[name]}
+    identity = {name: {"description": "Written by tar2tf into manifests."} for name in IDENTITY}
+    whole["properties"]["input"]["properties"].update(identity)
+    selection = {"$ref": "#/definitions/selection"}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "description": "A conversion by tar2tf.",
+        **whole,
+        "definitions": {
+            "op": _op(),
+            "selection": {
+                "anyOf": [
+                    text.schema,
+                    {"type": "array", "items": selection},
+                    {"type": "object", "additionalProperties": selection},
+                ],
+                "description": "An entry, all such as *.jpg, ENTRY:path=DEFAULT in JSON, a list or mapping of these.",
+            },
+        },
+    }
+
+
+def _of(kind: type) -> dict[str, Any]:
+    """Return the schema of a mapping with the fields of a spec class."""
+    described = _described(kind)
+    properties = {
+        name: {**field.schema, "description": described[field.name]} for name, field in spec_fields(kind).items()
+    }
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _described(kind: type) -> dict[str, str]:
+    """Return the meaning of each field, from the docstring of the class."""
+    from inspect import getdoc  # takes longer to import than most commands take to begin
+
+    described = re.findall(_ATTRIBUTE, getdoc(kind) or "")
+    return {name: _sentence(meaning) for name, meaning in described}
+
+
+def _sentence(meaning: str) -> str:
+    text = " ".join(meaning.split())
+    return text[:1].upper() + text[1:]
+
+
+def _op() -> dict[str, Any]:
+    """Return the schema of one item of `ops`."""
+    from tar2tf_cli.ops import OPS
+
+    fields = {
+        name: {**op.schema(), "description": f"{op.help()} {op.more()}".strip(), "examples": list(op.examples)}
+        for name, op in OPS.items()
+    }
+    names = "|".join(OPS)
+    return {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": fields,
+                "additionalProperties": False,
+                "minProperties": 1,
+                "maxProperties": 1,
+            },
+            {"type": "string", "pattern": f"^({names})(:.*)?$"},
+            {
+                "type": "object",
+                "properties": {"func": fields["func"], "digest": {"type": "string"}},
+                "required": ["func", "digest"],
+                "additionalProperties": False,
+            },
+        ],
+        "description": "An op: NAME: FIELDS, or NAME:FIELDS as text, as after --op.",
+    }

@@ -62,7 +62,7 @@ def plain(document: Any) -> Any:
         nonlocal left
         left -= 1
         if left < 0:
-            raise ValueError(f" more than {_MOST_VALUES:,} values, with those that its aliases repeat")
+            raise ValueError(f" more than {_MOST_VALUES:,} values, counting those that aliases repeat")
         if depth > _MOST_DEPTH:
             raise ValueError(f" {_TOO_DEEP}, or an alias contains itself")
         if isinstance(node, dict):

@@ -86,10 +86,10 @@ def read_with_folder(url: str, **reach: Unpack[Reach]) -> tuple[bytes, Folder] |
     from tar2tf_cli.stores.objects import ObjectSource
     from tar2tf_cli.stores.store import read_object
 
-    found = open_store(url, **reach).parent()
-    if found is None:
+    parent = open_store(url, **reach).parent()
+    if parent is None:
         return None
-    folder, name = found
+    folder, name = parent
     data = read_object(folder, name)
     folder.bucket = folder.locate("").rstrip("/")
     return None if data is None else (data, ObjectSource(folder))

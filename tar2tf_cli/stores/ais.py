@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
@@ -214,7 +214,7 @@ class AisStore(WebStore):
         if not isinstance(page, dict):
             raise self._no_cluster("its answer is not a listing")
         if not ("entries" in page and isinstance(page.get("continuation_token"), str)):
-            raise Transient("it answers with something else than a page of a listing", self.proxy)
+            raise Transient("the answer is not a page of a listing", self.proxy)
         return page
 
     def head(self, name: str) -> ObjectInfo | None:
@@ -224,6 +224,11 @@ class AisStore(WebStore):
             response.drain()
             return self.described(response, name)
         return None
+
+    def head_each(self, names: Sequence[str]) -> Sequence[ObjectInfo | None]:
+        """Send a HEAD for each object; the first alone, as it has AIStore tell its nodes of a bucket behind it."""
+        first = [self.look_up(name) for name in names[:1]]
+        return [*first, *super().head_each(names[1:])]
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
         """Send a GET, which the cluster redirects to the target that has the object."""

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.formats.bytestream import ByteStream
-from tar2tf_cli.samples.names import Sample
+from tar2tf_cli.formats.cursor import ByteStream
+from tar2tf_cli.samples.grouping import Sample
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 
-_SUFFIX: Final = re.compile(r"(?is)(?<=.)\.(?:tgz|tar(?:\.(?:gz|zst|bz2|xz))?)\Z")
+_SUFFIX: Final = re.compile(r"(?is)(?<=.)\.(?:tgz|(?:tar|(?:tf)?records?)(?:\.(?:gz|zst|bz2|xz|zlib))?)\Z")
+
+IN_FLIGHT: Final = 32
+"""Number of inputs that one process fetches at once, which hides the latency of most networks."""
+
+T = TypeVar("T")
 
 
 class ObjectInfo(NamedTuple):
@@ -34,10 +39,10 @@ class ObjectInfo(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """Return the name without folders and without `.tar`, `.tar.gz` and the like."""
+        """Return the name without folders and without `.tar`, `.tar.gz`, `.record`, `.tfrecord` and the like."""
         base = self.name.rpartition("/")[2]
-        found = _SUFFIX.search(base)
-        return base[: found.start()] if found else base
+        match = _SUFFIX.search(base)
+        return base[: match.start()] if match else base
 
 
 Samples: TypeAlias = "Generator[tuple[Mapping[str, str | None], Sample], None, None]"
@@ -128,10 +133,14 @@ class Source(Protocol):
     Attributes:
         bucket: the bucket as the user gave it.
         templates: what is listed unless templates are given: the last part of a bucket such as `shards/*.tar`.
+        joined: what is joined to its samples (`inputs.joined.Joined`).
+        described: the features of inputs by their names, where a manifest describes them (`Schema.describe`).
     """
 
     bucket: str
     templates: Sequence[str] = ()
+    described: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    joined: Sequence[Any] = ()
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List the inputs that match the templates, in order.
@@ -146,6 +155,10 @@ class Source(Protocol):
         Raises:
             SourceError: when it cannot be opened, or is not the version that was listed; here or at the first read.
         """
+
+    def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
+        """Return those of the names that exist beside the inputs; none by default."""
+        return {}
 
     def locate(self, name: str) -> str:
         """Return the path or URL of an object, for messages and logs."""
@@ -162,8 +175,13 @@ class Source(Protocol):
         """Locations of the inputs, which must not be overwritten."""
         return [self.locate(item.name) for item in items]
 
-    def expecting(self, items: Sequence[ObjectInfo]) -> AbstractContextManager[None]:
-        """Start fetching, all at once, the inputs that will be opened inside the `with` block."""
+    def expecting(self, items: Sequence[ObjectInfo], most: int = IN_FLIGHT) -> AbstractContextManager[None]:
+        """Start fetching the inputs that will be opened inside the `with` block, in this order.
+
+        Args:
+            items: the inputs.
+            most: how many are fetched before the first is opened; each that is opened begins another.
+        """
         return nullcontext()
 
     def asked_for(self, name: str, templates: Sequence[str]) -> bool:
@@ -207,6 +225,39 @@ class Source(Protocol):
             UsageError: when inputs can only be read from front to back.
         """
         raise UsageError("can only be read from front to back", shard=self.bucket, hint="write it to a file first")
+
+
+class Ahead(Generic[T]):
+    """What will be taken soon, begun in that order and a few at a time.
+
+    Args:
+        items: what will be taken.
+        begin: begins to fetch one, and returns what `take` will give for it.
+        most: how many are begun before the first is taken; each that is taken begins another.
+    """
+
+    def __init__(self, items: Iterable[ObjectInfo], begin: Callable[[ObjectInfo], T], most: int) -> None:
+        self._coming = iter([*items])
+        self._begin = begin
+        self._begun: dict[ObjectInfo, T] = {}
+        for _ in range(most):
+            self._begin_next()
+
+    def _begin_next(self) -> None:
+        if item := next(self._coming, None):
+            self._begun[item] = self._begin(item)
+
+    def take(self, item: ObjectInfo) -> T | None:
+        """Return what was begun for an item, once; None if nothing was."""
+        self._begin_next()
+        return self._begun.pop(item, None)
+
+    def rest(self) -> list[T]:
+        """Return what nobody took; nothing more is begun."""
+        self._coming = iter(())
+        left = [*self._begun.values()]
+        self._begun.clear()
+        return left
 
 
 def templates_of(source: Source, templates: Sequence[str]) -> Sequence[str]:

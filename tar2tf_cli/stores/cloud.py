@@ -8,6 +8,7 @@ resident, up to the size of the file, but the system can reclaim them at any tim
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import html
@@ -17,15 +18,15 @@ import os
 import re
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import module_from_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError, changed, machine_error
 from tar2tf_cli.spec.urls import without_secrets
@@ -34,15 +35,17 @@ from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.control import ask
 from tar2tf_cli.stores.retries import (
     HTTP_TO_HTTPS,
+    TRANSIENT,
     NoSuchObject,
     ObjectExists,
     Transient,
     check_status,
+    in_time,
     tls_hint,
     wrong_scheme,
 )
 from tar2tf_cli.stores.store import Store
-from tar2tf_cli.stores.transfer import Body, ResumingStream
+from tar2tf_cli.stores.transfer import Body, ResumingStream, crc32c_of
 
 _modules: Final[dict[int, Any]] = {}  # by process
 _library: Final[list[str]] = []  # the path of the compiled module as installed
@@ -179,17 +182,17 @@ def raise_as_ours(error: Exception, where: str, server: str, login: str, offset:
         raise SourceError(words, shard=where, hint=_TODO.get(meaning, login)) from None
     if status and status[1] in ("412", "416"):
         raise changed(where, offset) from None
-    if found := _PROVIDER.search(text):
-        if _PASSING.search(found[1]):
-            raise Transient(found[2], server) from None
-        hint = "run `aws sso login`, or log in as your organisation does" if "SSO" in found[1] else login
-        raise SourceError(f"no credentials could be obtained: {found[2]}", shard=where, hint=hint) from None
+    if match := _PROVIDER.search(text):
+        if _PASSING.search(match[1]):
+            raise Transient(match[2], server) from None
+        hint = "run `aws sso login`, or log in as your organisation does" if "SSO" in match[1] else login
+        raise SourceError(f"no credentials could be obtained: {match[2]}", shard=where, hint=hint) from None
     if _MACHINE.search(text):
         raise SourceError("no credentials were found", shard=where, hint=login) from None
     if "token request" in text:
         asked = re.search(r"performing \w+ (https?://[^/\s]+)", text)
         if asked and (int(status[1]) >= 500 if status else "HttpError" in text):
-            raise Transient(f"no token for the credentials: {_reason(error)}", asked[1]) from None
+            raise Transient(f"could not get a token for the credentials: {_reason(error)}", asked[1]) from None
         raise SourceError(f"the credentials are not accepted: {_reason(error)}", shard=where, hint=login) from None
     if f" {_NOWHERE.removeprefix('http://')}," in text:
         hint = "give the address that it redirects to as the endpoint, if you trust it with your credentials"
@@ -236,16 +239,16 @@ def _reason(error: Exception) -> str:
     words: list[str] = re.findall(r'(?:message|error): "([^"]+)"', dump)
     if words:
         return words[-1].rpartition(": ")[2]
-    if found := re.search(r"InvalidCertificate\((?:\s*Other(?:Error)?\()*\s*(\w+)", dump):
-        return f"the certificate is not accepted: {found[1]}"
+    if match := re.search(r"InvalidCertificate\((?:\s*Other(?:Error)?\()*\s*(\w+)", dump):
+        return f"the certificate is not accepted: {match[1]}"
     if "Incomplete" in dump:
-        return "the connection broke off"
+        return "the connection was lost"
     return sentence(error)
 
 
 def _between(tag: str, text: str) -> str:
-    found = re.search(rf"<{tag}>([^<]*)</{tag}>", text)
-    return html.unescape(found[1]).strip().splitlines()[0].rstrip(". ") if found and found[1].strip() else ""
+    match = re.search(rf"<{tag}>([^<]*)</{tag}>", text)
+    return html.unescape(match[1]).strip().splitlines()[0].rstrip(". ") if match and match[1].strip() else ""
 
 
 AMAZON: Final = "https://s3.amazonaws.com"
@@ -270,11 +273,11 @@ def aws_keys() -> dict[str, str]:
     keys = shared if _KEYS[0] in shared else config
     if not all(map(keys.get, _KEYS[:2])) or any(key.startswith(_OTHERS) for key in (*shared, *config)):
         return {}
-    found = {key: keys[key] for key in _KEYS if keys.get(key)}
+    known = {key: keys[key] for key in _KEYS if keys.get(key)}
     region = shared.get("region") or config.get("region")
     if region and not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
-        found["region"] = region
-    return found
+        known["region"] = region
+    return known
 
 
 def aws_endpoint() -> str | None:
@@ -353,9 +356,11 @@ def region_of(bucket: str) -> dict[str, str]:
     return {}
 
 
+_MD5: Final = re.compile(r"[0-9a-f]{32}")
 _NOWHERE: Final = "http://127.0.0.1:1"  # a port that only the system's own services may listen at, and none does
 _CLOUDS: Final = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_", "SSL_CERT_")
 _PAGE: Final = 1000
+_PAGE_BYTES: Final = 1 << 19  # a page may have
 _BEGINNING: Final = 1 << 10  # bytes in which a listing says what it is
 PART: Final = 64 << 20
 _COPY_MINUTES: Final = 32
@@ -373,6 +378,7 @@ class CloudStore(Store):
         endpoints: variables that hold the address of a server other than the cloud's own, in order of precedence.
         one_put: the most bytes that one request may upload or copy.
         lists_blindly: whether obstore takes an answer that is no listing for one of nothing.
+        checksum: kind of the checksum that the cloud keeps of an object.
     """
 
     scheme: ClassVar[str]
@@ -381,6 +387,7 @@ class CloudStore(Store):
     endpoints: ClassVar[tuple[str, ...]]
     one_put: ClassVar[int]
     lists_blindly: ClassVar[bool] = True
+    checksum: ClassVar[str] = "md5"
     reads_blindly = True
 
     def __init__(self, bucket: str, endpoint: str | None = None) -> None:
@@ -391,6 +398,16 @@ class CloudStore(Store):
         self._name = name
         self._endpoint = _address(next(filter(None, (endpoint, *map(os.environ.get, self.endpoints))), None))
         self.exclusive = not self._endpoint  # servers of other makers may not look at conditions
+
+    @property
+    def _anonymous(self) -> bool:
+        """Whether requests need no credentials."""
+        return False
+
+    @property
+    def _plain(self) -> bool:
+        """Whether bytes come over connections that do not protect them."""
+        return (self._endpoint or "").startswith("http://")
 
     @abstractmethod
     def make(self, stores: Any, **options: Any) -> Any:
@@ -408,17 +425,13 @@ class CloudStore(Store):
         for variable in [name for name, value in os.environ.items() if not value and name.startswith(_CLOUDS)]:
             del os.environ[variable]  # obstore and boto3 take an empty one for an address or a file
         path = network.first_file(_CA)
-        try:
-            return self._trusting(path, timeouts)
-        except (Tar2tfError, ModuleNotFoundError):
-            raise
-        except BaseException as error:
-            if lacking := machine_error(error):
-                raise lacking from None
-            if not isinstance(error, Exception):
-                raise
+
+        def refuse(error: Exception) -> None:
             if path or "No CA certificates" not in str(error):
                 raise UsageError(sentence(error), shard=self.bucket, hint=self.login) from None
+
+        with _obstore_errors(refuse):
+            return self._trusting(path, timeouts)
         return self._trusting(network.own_bundle(), timeouts)  # a small container has none
 
     def _trusting(self, path: str | None, timeouts: dict[str, timedelta]) -> Any:
@@ -457,7 +470,7 @@ class CloudStore(Store):
                     yield meta
                     last, before = max((last, before), (path, last), (last, path))
             if not (repeated if last else self._lists()):
-                raise Transient("it answers with something else than a listing", self._server)
+                raise Transient("the answer is not a listing", self._server)
             if last == end or not self.lists_blindly:
                 return
 
@@ -468,16 +481,24 @@ class CloudStore(Store):
         from tar2tf_cli.stores.web import WebClient
 
         with contextlib.suppress(Exception):  # not all credentials can sign a URL
-            import obstore
-
-            answer = WebClient().send("GET", obstore.sign(self.client, "GET", "", timedelta(minutes=1)))
+            answer = WebClient().send("GET", self._signed(""))
             beginning = answer.read(_BEGINNING)
             answer.close()
             return answer.status != 200 or b"<ListBucketResult" in beginning
         return True
 
+    def _signed(self, path: str) -> str:
+        """Return a URL that may be read for a minute, for what obstore does not show of an answer."""
+        if self._endpoint and (self.unsigned or self._anonymous):
+            return f"{self._endpoint}/{self._name}/{quote(path)}"
+        import obstore
+
+        url: str = obstore.sign(self.client, "GET", path, timedelta(minutes=1))
+        return url
+
     def _pages(self, folder: str | None, after: str) -> Iterator[Any]:
-        for page in self.client.list(folder, offset=after or None, chunk_size=_PAGE):
+        pages = self.client.list(folder, offset=after or None, chunk_size=_PAGE)
+        while (page := in_time(lambda: next(pages, None), _PAGE_BYTES, self._server)) is not None:
             yield from page
 
     def head(self, name: str) -> ObjectInfo | None:
@@ -508,7 +529,29 @@ class CloudStore(Store):
             with self._errors(where):
                 return next(chunks, b"")
 
-        return Body(read, lambda: None, answer.range[0], info.size, info.version)
+        body = Body(read, lambda: None, answer.range[0], info.size, info.version)
+        if self._plain and size is None and info.size:  # TLS sees to it that bytes arrive as they were sent
+            body.checksum = self.sum_of(info) or (self.checksum, "")
+            body.ask = partial(self.persist, partial(self._checksum, item.name), shard=where)
+        return body
+
+    def _checksum(self, name: str) -> str | None:
+        """Ask for the checksum of an object; None if the store has none, or the credentials cannot sign a URL."""
+        from tar2tf_cli.stores.web import WebClient
+
+        try:
+            url = self._signed(self.root + name)
+        except Exception:
+            return None
+        answer = WebClient().send("GET", url, {"Range": "bytes=0-0"})
+        answer.close()
+        if answer.status in TRANSIENT:
+            raise Transient(f"the server answered {answer.status}", self._server)
+        return self.checksum_in(answer.headers) if answer.status in (200, 206) else None
+
+    @abstractmethod
+    def checksum_in(self, headers: Mapping[str, str]) -> str | None:
+        """Return the checksum of the whole object, in hexadecimal, that is in the headers of an answer."""
 
     def put(self, name: str, path: str, *, absent: bool = False) -> None:
         """Send one PUT, which S3 checks against a SHA-256; files too large for one request go in parts."""
@@ -531,9 +574,9 @@ class CloudStore(Store):
     def copy(self, name: str, target: str) -> None:
         """Copy within the store; objects too large for one request pass through this machine."""
         client = self.of_process(self.connect_patiently, _COPY_MINUTES)
-        found = self.head(name)
+        copied = self.head(name)
         with self._errors(self.locate(target)):
-            if found and found.size and found.size > self.one_put:
+            if copied and copied.size and copied.size > self.one_put:
                 self.abort_uploads(target)
                 client.put(self.root + target, client.get(self.root + name).stream(PART), chunk_size=PART)
             else:
@@ -548,23 +591,28 @@ class CloudStore(Store):
         """Return the URL."""
         return f"{self.scheme}://{self._name}/{self.root}{name}"
 
-    @contextlib.contextmanager
-    def _errors(self, where: str, offset: int | None = None) -> Iterator[None]:
+    def _errors(self, where: str, offset: int | None = None) -> AbstractContextManager[None]:
         """Convert obstore's exceptions to `Transient` or one of our errors."""
-        try:
-            yield
-        except (Tar2tfError, Transient, ModuleNotFoundError):
-            raise
-        except BaseException as error:
-            if lacking := machine_error(error):
-                raise lacking from None
-            if not isinstance(error, Exception):
-                raise
-            raise_as_ours(error, where, self._server, self.login, offset)
+        return _obstore_errors(lambda error: raise_as_ours(error, where, self._server, self.login, offset))
 
     @property
     def _server(self) -> str:
         return without_secrets(self._endpoint or self.cloud)
+
+
+@contextmanager
+def _obstore_errors(convert: Callable[[Exception], None]) -> Iterator[None]:
+    """Call `convert` with exceptions of obstore, which raises ours, or leaves it at that."""
+    try:
+        yield
+    except (Tar2tfError, Transient, ModuleNotFoundError):
+        raise
+    except BaseException as error:
+        if lacking := machine_error(error):
+            raise lacking from None
+        if not isinstance(error, Exception):  # a panic in Rust
+            raise
+        convert(error)
 
 
 def _staying_at(endpoint: str) -> dict[str, Any]:
@@ -607,6 +655,21 @@ class S3Store(CloudStore):
         """The bucket's region if it is at Amazon and could be looked up; known to forked processes, too."""
         return {} if self._endpoint else region_of(self._name)
 
+    def sum_of(self, item: ObjectInfo) -> tuple[str, str] | None:
+        """Return the ETag, which is the MD5 of all but large and specially encrypted objects.
+
+        https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html
+        """
+        is_sum = _MD5.fullmatch(item.version or "") and os.environ.get("TAR2TF_CHECK_ETAG") != "0"
+        return ("md5", str(item.version)) if is_sum else None
+
+    def checksum_in(self, headers: Mapping[str, str]) -> str | None:
+        """Return the ETag unless a key of the user's own is involved, with which it is something else."""
+        plain = headers.get("x-amz-server-side-encryption", "AES256") == "AES256"
+        own = headers.get("x-amz-server-side-encryption-customer-algorithm")
+        item = ObjectInfo("", None, headers.get("ETag", "").strip('"'))
+        return (self.sum_of(item) or (None, None))[1] if plain and not own else None
+
     def abort_uploads(self, name: str) -> None:
         """Abort them through boto3, as obstore cannot list them; if it is installed, and the user may."""
         where, region = {"Bucket": self._name}, self._region
@@ -628,13 +691,22 @@ class GcsStore(CloudStore):
     login = "run `gcloud auth application-default login`; for a public bucket --no-sign-request"
     endpoints = ("STORAGE_EMULATOR_HOST",)
     one_put = 5 << 40
+    checksum = "crc32c"
+
+    @property
+    def _anonymous(self) -> bool:
+        return self._plain  # which only emulators are
+
+    def checksum_in(self, headers: Mapping[str, str]) -> str | None:
+        """Return the CRC-32C."""
+        return (crc32c_of(headers.get("x-goog-hash", "")) or (None, None))[1]
 
     def make(self, stores: Any, **options: Any) -> Any:
         """Use Google's default credentials; none for an emulator."""
         config = self._signing
         if self._endpoint:
             config |= {"base_url": self._endpoint}
-            if self._endpoint.startswith("http://") and not self.unsigned:
+            if self._anonymous and not self.unsigned:
                 options["credential_provider"] = anonymous
         options["config"] = config
         try:
@@ -655,6 +727,11 @@ class AzureStore(CloudStore):
     endpoints = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
     one_put = 5000 << 20
     lists_blindly = False
+
+    def checksum_in(self, headers: Mapping[str, str]) -> str | None:
+        """Return the MD5, which is there unless the object was uploaded in parts and nobody gave one."""
+        value = headers.get("x-ms-blob-content-md5") or headers.get("Content-MD5", "")
+        return base64.b64decode(value).hex() or None
 
     def make(self, stores: Any, **options: Any) -> Any:
         """Use Azure's own variables."""

@@ -81,14 +81,14 @@ def ask(
         requests.packages.urllib3.disable_warnings()  # type: ignore[attr-defined]
     options: dict[str, Any] = {"verify": authorities() if verify is True else verify, "cert": cert}
     try:
-        found = requests.request(
+        response = requests.request(
             method, url, json=message, auth=log_in, timeout=timeout, allow_redirects=follow, **options
         )
     except (requests.RequestException, UnicodeError) as error:
         _raise_as_ours(error, server_of(url), tls_hint)
-    after = found.headers.get("Retry-After", "")
+    after = response.headers.get("Retry-After", "")
     seconds = int(after) if after.isdecimal() else 0
-    return Answer(found.status_code, found.headers, found.text, server_of(found.url), seconds)
+    return Answer(response.status_code, response.headers, response.text, server_of(response.url), seconds)
 
 
 def _raise_as_ours(error: Exception, server: str, tls_hint: str) -> NoReturn:
@@ -126,7 +126,7 @@ def _reason(error: Exception) -> str:
             return str(words)
         if isinstance(cause, OSError) and cause.errno and cause.strerror:
             return os.strerror(cause.errno) if cause.errno > 0 else cause.strerror
-    return "the connection broke off"
+    return "the connection was lost"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -84,7 +84,7 @@ def raise_as_ours(code: int, text: str, number: int, server: str, tls_hint: str,
     if number:
         raise Transient(": ".join([*_PROXY.findall(text), os.strerror(number)]), server)
     broken = code in _BROKEN_OFF and "CONNECT" not in text  # which tells of a proxy
-    raise Transient("the connection broke off" if broken else text, server)
+    raise Transient("the connection was lost" if broken else text, server)
 
 
 _TLS_ALERT: Final = b"\x15\x03"
@@ -141,11 +141,11 @@ class Wire:
             easy.setopt(pycurl.INFILESIZE_LARGE, int(given.pop("Content-Length")))
         lines = [f"{name}: {value}" if value else f"{name}:" for name, value in {**given, "Expect": ""}.items()]
         if any("\n" in line or "\r" in line for line in lines):
-            raise UsageError("a header of the request would hold a line break", hint="check the token or password")
+            raise UsageError("a header of the request would contain a line break", hint="check the token or password")
         try:
             easy.setopt(pycurl.HTTPHEADER, [line.encode("latin-1") for line in lines])
         except UnicodeEncodeError as error:
-            message = f"a header of the request would hold {error.object[error.start]!r}, which HTTP does not allow"
+            message = f"a header of the request would contain {error.object[error.start]!r}, which HTTP does not allow"
             raise UsageError(message, hint="check the token or password") from None
         return easy
 
@@ -275,7 +275,7 @@ class Response:
         """Return `size` bytes of the body as it was sent, or all of it; less at its end, or where it breaks off.
 
         Raises:
-            Transient: when the connection broke off before the end, and there is nothing else to return.
+            Transient: when the connection was lost before the end, and there is nothing else to return.
         """
         while self._easy and (size is None or self._held < size):
             self._advance()

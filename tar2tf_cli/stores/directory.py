@@ -12,7 +12,7 @@ from io import FileIO
 from typing import Any, Final
 
 from tar2tf_cli.errors import SourceError, UsageError, changed, read_failed
-from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.formats.cursor import ByteStream
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores.base import READ_ONCE, Abilities, ObjectInfo, Ranges, Source, templates_of
 
@@ -43,16 +43,16 @@ class DirectorySource(Source):
 
     def list_anyway(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
         """List the same files, and dangling links and other files whose state cannot be read; no pipes and sockets."""
-        found = []
+        listed = []
         for name in self._names(templates):
             path = self.locate(name)
             if os.path.isfile(path):
-                found.append(self._input(name))
+                listed.append(self._input(name))
             elif not os.path.exists(path):
-                found.append(ObjectInfo(name, None, None))
+                listed.append(ObjectInfo(name, None, None))
             elif os.path.isdir(path) or self._only is not None or name in templates:
                 self._input(name)  # which says what it is instead
-        return found
+        return listed
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Open a file, unbuffered; it must be the file that was listed, and the same one still when it is closed."""
@@ -226,7 +226,7 @@ def version_of(status: os.stat_result) -> str:
 
 
 class FileRanges(Ranges):
-    """Ranges of files, a bounded number of which stay open.
+    """Ranges of files. A bounded number of files stays open.
 
     Args:
         open_file: opens a file.
@@ -271,8 +271,8 @@ class _File:
         with closing(stream):
             self.descriptor = os.dup(stream.fileno())
 
-    def __del__(self) -> None:
-        os.close(self.descriptor)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # os may be gone when Python ends
+        close(self.descriptor)
 
 
 class StdinSource(Source):

@@ -9,21 +9,19 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Final, TypeAlias
 
 from tar2tf_cli.errors import NothingFoundError, SourceError, changed
-from tar2tf_cli.formats.bytestream import ByteStream
+from tar2tf_cli.formats.cursor import ByteStream
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
-from tar2tf_cli.stores.base import Abilities, ObjectInfo, Ranges, Source, templates_of
-from tar2tf_cli.stores.retries import Transient
+from tar2tf_cli.stores.base import IN_FLIGHT, Abilities, Ahead, ObjectInfo, Ranges, Source, templates_of
+from tar2tf_cli.stores.retries import Transient, in_time
 from tar2tf_cli.stores.store import SMALL, Bodies, Store
 from tar2tf_cli.stores.transfer import FetchThreads, ResumingStream
 
 _LIST_FROM: Final = 16
 """Number of names from which one listing is cheaper than a request for each."""
-
-_IN_FLIGHT: Final = 32
-"""Number of small objects that one process fetches at once, which hides the latency of most networks."""
 
 _ABILITIES: Final = Abilities(remote=True)
 
@@ -38,8 +36,7 @@ class ObjectSource(Source):
         self._store = store
         self._small: deque[ObjectInfo] = deque()  # those whose bodies come next
         self._bodies: Bodies = None
-        self._expected: dict[ObjectInfo, ResumingStream] = {}
-        self._coming: Iterator[ResumingStream] = iter(())
+        self._ahead: Ahead[ResumingStream] | None = None
 
     def list(self, templates: Sequence[str]) -> Inputs:
         """List the inputs that match the templates, with sizes and versions, in as few requests as possible."""
@@ -47,23 +44,23 @@ class ObjectSource(Source):
         if not templates and (only := self._only()):
             return [only]
         templates = [self._store.dialect(template) for template in templates]
-        found = self.find([name for template in templates for name in expand(template) if self._may_be_literal(name)])
+        objects = self.find([name for template in templates for name in expand(template) if self._may_be_literal(name)])
 
         def listing(prefix: str) -> Iterator[str]:
             for item in self.listing(prefix):
-                found[item.name] = item
+                objects[item.name] = item
                 yield item.name
 
         try:
-            chosen = resolve(templates, listing, found.__contains__, numbers=self._store.numbers)
+            chosen = resolve(templates, listing, objects.__contains__, numbers=self._store.numbers)
         except NothingFoundError as error:
-            if templates or found:
+            if templates or objects:
                 raise error.at(shard=self.bucket) from None
             what = "there is no such object or folder" if self._store.root else "is empty"
             raise NothingFoundError(what, shard=self.bucket, hint="check the URL") from None
         if not self._store.lists_versions:
-            found |= self.find([name for name in chosen if found[name].version is None])
-        return [found[name] for name in chosen]
+            objects |= self.find([name for name in chosen if objects[name].version is None])
+        return [objects[name] for name in chosen]
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Open a stream that resumes after failures; the first read raises any error."""
@@ -72,8 +69,7 @@ class ObjectSource(Source):
             body = next(self._bodies)
             if body and (data := body.whole(item)) is not None:
                 return io.BytesIO(data)
-        self._begin_next()
-        return self._expected.pop(item, None) or self._stream(item)
+        return (self._ahead and self._ahead.take(item)) or self._stream(item)
 
     def _stream(self, item: ObjectInfo) -> ResumingStream:
         return self._store.open(item)
@@ -81,30 +77,27 @@ class ObjectSource(Source):
     def _fetch_each(self, items: Sequence[ObjectInfo]) -> Bodies:
         return self._store.fetch_each(items)
 
-    def _begin_next(self) -> None:
-        if stream := next(self._coming, None):
-            stream.begin(self._store.of_process(FetchThreads))
+    def _begun(self, item: ObjectInfo) -> ResumingStream:
+        stream = self._stream(item)
+        stream.begin(self._store.of_process(FetchThreads))
+        return stream
 
     @contextmanager
-    def expecting(self, items: Sequence[ObjectInfo]) -> Iterator[None]:
-        """Fetch the inputs that will be opened inside the `with` block, in this order and many at once."""
+    def expecting(self, items: Sequence[ObjectInfo], most: int = IN_FLIGHT) -> Iterator[None]:
+        """Fetch the inputs that will be opened inside the `with` block, in this order and several at once."""
         small = [item for item in items if item.size is not None and item.size <= SMALL]
         self._bodies = self._fetch_each(small)
-        self._small.extend(small if self._bodies else ())
+        self._small = deque(small if self._bodies else ())
         others = set(items) - set(self._small)
-        self._expected = {item: self._stream(item) for item in items if item in others}
-        self._coming = iter([*self._expected.values()])
-        for _ in range(_IN_FLIGHT):
-            self._begin_next()
+        self._ahead = Ahead((item for item in items if item in others), self._begun, most)
         try:
             yield
         finally:
-            for stream in self._expected.values():
+            for stream in self._ahead.rest():
                 stream.close()
-            self._expected.clear()
             if self._bodies:
                 self._bodies.close()
-            self._small.clear()
+            self._small = deque()
 
     def ranges(self) -> ObjectRanges:
         """Return a reader of ranges of the objects."""
@@ -116,10 +109,7 @@ class ObjectSource(Source):
             wanted = set(names)
             prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
             return {item.name: item for item in self.listing(prefix) if item.name in wanted}
-        if not names:
-            return {}
-        first = self._store.look_up(names[0])  # alone: it has AIStore tell its nodes of a bucket behind it
-        return {item.name: item for item in (first, *self._store.head_each(names[1:])) if item}
+        return {item.name: item for item in self._store.head_each(names) if item}
 
     def abilities(self) -> Abilities:
         """Return those of any store."""
@@ -159,7 +149,7 @@ Block: TypeAlias = "Future[bytes]"
 
 
 class ObjectRanges(Ranges):
-    """Ranges of objects, requested in blocks, the latest of which are kept.
+    """Ranges of objects, requested in blocks. The latest blocks are kept.
 
     A request for the block after one that is kept is larger than the one before, so that reading in order takes few
     requests. A block that is on its way to one thread is not requested by another.
@@ -170,7 +160,7 @@ class ObjectRanges(Ranges):
     MOST_KEPT: Final = 1 << 10
 
     gap = BLOCK
-    parallel = 16
+    parallel = 32
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -219,7 +209,10 @@ class ObjectRanges(Ranges):
         size = min(len(mine) * self.BLOCK, (item.size or 0) - start)
         where = self._store.locate(item.name)
         try:
-            data = self._store.persist(lambda: self._request(item, start, size), shard=where, offset=start)
+            request = partial(self._request, item, start, size)
+            if self._store.reads_blindly:
+                request = partial(in_time, request, size, self._store.bucket)
+            data = self._store.persist(request, shard=where, offset=start)
         except BaseException as error:
             with self._lock:
                 for number, block in mine.items():
@@ -238,7 +231,7 @@ class ObjectRanges(Ranges):
                 raise changed(where, start)
             if body.start != start:
                 hint = "copy the shards to a disk, or read them in order with load_dataset"
-                raise SourceError("the server does not send ranges of files", shard=where, hint=hint)
+                raise SourceError("the server does not support requests for parts of a file", shard=where, hint=hint)
             parts, have = [], 0
             while have < size and (part := body.read(size - have)):
                 parts.append(part)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
@@ -118,7 +119,7 @@ TRANSIENT: Final = (408, 425, 429, *(status for status in range(500, 600) if sta
 """Statuses of failures that a retry may fix."""
 
 _MEANING: Final = {
-    401: "the server requires credentials, or rejected these (401)",
+    401: "the server requires credentials, or rejected the given ones (401)",
     403: "permission denied (403)",
     404: "no such object (404)",
     410: "no such object (410)",
@@ -201,7 +202,7 @@ class Patience:
             raise self._given_up(fault, now - self._began, where)
         if self._failures == _SAID_AFTER:
             what = f"{where.get('shard', '')}: {self._server(fault, where)}{fault}".lstrip(": ")
-            waiting(f"{what}; trying again for {left:.0f} s, Ctrl-C ends it")
+            waiting(f"{what}; retrying for {left:.0f} s, Ctrl-C stops it")
         import random  # which takes 2 ms, where something failed
 
         pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
@@ -218,8 +219,8 @@ class Patience:
         attempts = f"{self._failures} attempt{'s' if self._failures > 1 else ''}"
         message = f"{self._server(fault, where)}{fault}; gave up after {attempts} in {lasted:.0f} s"
         if fault.after:
-            message += f", as the server asks to wait {fault.after:.0f} s"
-        hint = "the same command continues when the server is back; --retry-for SECONDS waits longer for it"
+            message += f", because the server asked to wait {fault.after:.0f} s"
+        hint = "run the same command again when the server is back; --retry-for SECONDS waits longer"
         return SourceError(message, hint=fault.hint or hint, **where)
 
 
@@ -251,6 +252,30 @@ def _interruptible(action: Callable[[], T]) -> T:
     finally:
         if future.done():
             thread.join()  # a process with one thread can be forked
+
+
+def in_time(action: Callable[[], T], size: int, server: str) -> T:
+    """Return the result of a request that waits as long as a byte of its answer comes now and then; give up before.
+
+    Args:
+        action: sends the request, in a thread, which is left alone when it takes too long.
+        size: how many bytes the answer may have at the slowest rate that counts as progress.
+        server: the server.
+
+    Raises:
+        Transient: when the answer does not come in that time.
+    """
+    rate = min_rate()
+    if not rate:
+        return action()
+    seconds = CONNECT_SECONDS + READ_SECONDS + size / rate
+    future = in_thread(action)[1]
+    try:
+        return future.result(seconds)
+    except FutureTimeoutError:
+        if future.done():
+            raise
+        raise Transient(f"the answer did not come in {seconds:.0f} s", server) from None
 
 
 def in_thread(action: Callable[[], T]) -> tuple[threading.Thread, Future[T]]:

@@ -141,6 +141,10 @@ class Store(ABC):
         """Return one object as `head` does, with retries."""
         return self.persist(lambda: self.head(name), shard=self.locate(name))
 
+    def sum_of(self, item: ObjectInfo) -> tuple[str, str] | None:
+        """Return kind and value of what is probably a checksum of an object; an equal one is a proof of equal bytes."""
+        return item.checksum
+
     def put(self, name: str, path: str, *, absent: bool = False) -> None:
         """Upload a local file in constant memory; the object appears whole or not at all, and replaces any other.
 
@@ -183,7 +187,7 @@ class Store(ABC):
         except NoSuchObject as error:
             if item.version is None:
                 raise
-            hint = "the same command continues when it is back"
+            hint = "restore it and run the same command again"
             raise SourceError("was deleted after it had been listed", shard=error.shard, hint=hint) from None
 
     def parent(self) -> tuple[Self, str] | None:

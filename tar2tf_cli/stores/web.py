@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import sys
@@ -22,7 +21,7 @@ from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, TRANSIENT, Transient, check_status
 from tar2tf_cli.stores.store import SMALL, Store
-from tar2tf_cli.stores.transfer import Body
+from tar2tf_cli.stores.transfer import Body, crc32c_of
 
 if TYPE_CHECKING:
     from tar2tf_cli.stores.curl import Response, Wire
@@ -235,12 +234,6 @@ def body_of(raw: Response, start: int, version: str | None, checksum: tuple[str,
     return Body(raw.read, raw.close, begins, size, version, checksum)
 
 
-def crc32c_of(goog_hash: str) -> tuple[str, str] | None:
-    """Return the CRC-32C in an `x-goog-hash` header, which Google Cloud Storage also sends over plain HTTP."""
-    match = re.search(r"crc32c=([\w+/=]+)", goog_hash)
-    return ("crc32c", base64.b64decode(match[1]).hex()) if match else None
-
-
 class WebStore(Store):
     """A store with a URL for each object; its client is a `WebClient`.
 
@@ -265,14 +258,14 @@ class WebStore(Store):
 
     def head_each(self, names: Sequence[str]) -> Sequence[ObjectInfo | None]:
         """Send a HEAD for each object; what fails is left to `head`."""
-        found: dict[str, ObjectInfo | None] = {}
+        objects: dict[str, ObjectInfo | None] = {}
         urls = (self.request_url("HEAD", name) for name in names)
         for name, response in zip(names, self.client.each("HEAD", urls, SMALL), strict=True):
             if response and response.status in (200, *self.missing):
-                found[name] = self.described(response, name) if response.status == 200 else None
-        rest = [name for name in names if name not in found]
-        found.update(zip(rest, super().head_each(rest), strict=True))
-        return [found[name] for name in names]
+                objects[name] = self.described(response, name) if response.status == 200 else None
+        rest = [name for name in names if name not in objects]
+        objects.update(zip(rest, super().head_each(rest), strict=True))
+        return [objects[name] for name in names]
 
     def fetch_each(self, items: Sequence[ObjectInfo]) -> Generator[Body | None, None, None]:
         """Send a GET for each object."""
@@ -315,8 +308,8 @@ class HttpStore(WebStore):
 
     def parent(self) -> tuple[HttpStore, str] | None:
         """Return the parent folder and the file name, if the URL does not end with a slash."""
-        found = super().parent() if self._names_file else None
-        return (found[0], unquote(found[1])) if found else None
+        folder = super().parent() if self._names_file else None
+        return (folder[0], unquote(folder[1])) if folder else None
 
     def listing(self, prefix: str) -> Iterable[ObjectInfo]:
         """Raise an error, as HTTP has no listing.
@@ -325,7 +318,7 @@ class HttpStore(WebStore):
             UsageError: always.
         """
         raise UsageError(
-            f"{self.locate('')} cannot be listed, as HTTP has no listing",
+            f"{self.locate('')} cannot be listed: HTTP has no listings",
             hint="name the shards with braces, such as 'train-{0000..0146}.tar'",
         )
 
@@ -370,7 +363,7 @@ class HttpStore(WebStore):
         """Raise the error of a response that is not the file."""
         if response.status < 400 and response.status not in (200, 206):
             response.close()
-            todo = "it is perhaps not ready yet, or behind a page to sign in; open the URL in a browser"
+            todo = "the file may not be ready yet, or may need a login: open the URL in a browser"
             message = f"the server answered {response.status}, without the file"
             raise SourceError(message, shard=self.locate(name), hint=todo)
         if response.status >= 400:

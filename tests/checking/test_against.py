@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from checked import SEVERAL, Ran, a_tar, convert, flipped, in_a_process, write
 from shards import python
-from tar2tf_cli.checking import against
-from tar2tf_cli.checking.against import Digests, compare, digest_of
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.tfrecord import frame
 
@@ -218,34 +212,6 @@ def test_against_needs_a_manifest_and_data(tmp_path: Path, run: Callable[..., Ra
     assert (ran.code, "gone-manifest.json: the manifest does not exist" in ran.err) == (3, True)
 
 
-def digests(files: list[list[int]]) -> Digests:
-    found = Digests()
-    for place, numbers in reversed([*enumerate(files)]):
-        found.add(place, b"".join(digest_of([b"%d" % number]) for number in numbers))
-    return found
-
-
-files = st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=4)
-
-
-@given(files, files, st.none() | st.integers(0, 20))
-def test_two_sets_are_compared_as_multisets(first: list[list[int]], second: list[list[int]], limit: int | None) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(against, "DIGESTS_AT_ONCE", 5)
-        with digests(first) as one, digests(second) as other:
-            differences = compare(one, other, limit)
-    wanted = Counter([number for numbers in first for number in numbers][:limit])
-    there = Counter(number for numbers in second for number in numbers)
-    assert Counter(first[file][place] for file, place in differences.missing) == wanted - there
-    extra = Counter(second[file][place] for file, place in differences.unexpected + differences.doubled)
-    assert extra == there - wanted
-    assert all(wanted[second[file][place]] for file, place in differences.doubled)
-
-
-def test_a_digest_does_not_depend_on_the_parts() -> None:
-    assert digest_of([b"ab", b"c"]) == digest_of([b"abc"]) == hashlib.blake2b(b"abc", digest_size=8).digest()
-
-
 def test_code_that_a_manifest_names_is_run_only_when_that_is_allowed(
     tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,11 +223,11 @@ def test_code_that_a_manifest_names_is_run_only_when_that_is_allowed(
     manifest = tmp_path / "out" / "x-manifest.json"
     ran = run(manifest, "--against", source)
     assert (ran.code, mark.exists()) == (2, False)
-    assert "x-manifest.json names mine.py:f, a function that would be run" in ran.err
+    assert "x-manifest.json names mine.py:f, a function that --against would run" in ran.err
     assert "--allow-func" in ran.err
     ran = in_a_process("verify", manifest, "--against", source, "--allow-func")
     assert (ran.code, mark.exists()) == (0, True)
-    assert f"note: mine.py:f is run, as {manifest} names it" in ran.err
+    assert f"note: mine.py:f runs, because {manifest} names it" in ran.err
     document = json.loads(manifest.read_bytes())
     document["spec"].update(ops=[], input={"bucket": str(source), "from": "examples", "example_class": "mine.py:C"})
     mark.unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import tarfile
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -114,7 +115,7 @@ def test_features_are_described_by_kind_and_length(tmp_path: Path, compression: 
     assert list(entries) == ["image", "label", "none", "odd", "scores", "words"]
     assert entries["image"]["kind"] == "image/png 5x3x3"
     number = {"count": 5, "kind": "int64", "unit": "values", "min": 1, "mean": 1.0, "max": 1, "example": "0"}
-    assert entries["label"] == number
+    assert entries["label"] == {**number, "range": [0, 4]}
     assert (entries["scores"]["min"], entries["scores"]["mean"], entries["scores"]["max"]) == (1, 3.0, 5)
     assert (entries["scores"]["kind"], entries["scores"]["example"]) == ("float", "0.5")
     assert (entries["words"]["kind"], entries["words"]["min"], entries["words"]["example"]) == (
@@ -124,6 +125,29 @@ def test_features_are_described_by_kind_and_length(tmp_path: Path, compression: 
     )
     assert (entries["none"]["kind"], entries["none"]["max"]) == ("unset", 0)
     assert entries["odd"]["count"] == 2
+
+
+def test_the_range_and_mean_of_numbers_are_those_of_all_values(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    random = np.random.default_rng(1)
+    records, wide, ids = [], [], []
+    for number in range(300):
+        wide.append(random.normal(0, 1e3, number % 40).astype("f4"))
+        ids.append(random.integers(-(2**62), 2**62, 1 + number % 3))
+        floats = [*map(float, wide[-1]), float("nan")]
+        records.append(an_example(ids=[*map(int, ids[-1])], label=number - 7, wide=floats))
+    (tmp_path / "a").mkdir()
+    write_records(tmp_path / "a" / "x", records[:100])
+    write_records(tmp_path / "a" / "y", records[100:])
+    ran = run_inspect(tmp_path / "a", "-j", "2")
+    rows = {line.split()[0]: line for line in ran.out.splitlines() if line.strip()}
+    whole = np.concatenate(wide)
+    assert re.search(
+        rf"float, 1-40 values +{whole.min():.6g} +{whole.mean(dtype=float):.6g} +{whole.max():.6g}", rows["wide"]
+    )
+    assert re.search(r"int64 +-7 +142.5 +292 +-7", rows["label"])
+    ranges = {name: entry["range"] for name, entry in run_inspect(tmp_path / "a", "--json").json["entries"].items()}
+    assert ranges["ids"] == [np.concatenate(ids).min(), np.concatenate(ids).max()]
+    assert ranges["wide"] == [whole.min(), whole.max()]
 
 
 def test_long_lists_are_shortened_in_the_example(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from checked import Ran, a_tar, an_example, flipped, framed, write
-from tar2tf_cli import convert, inspect, open_records
+from tar2tf_cli import convert, inspect, open_records, verify
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
@@ -76,7 +76,7 @@ def test_many_errors_fit_on_a_screen_unless_all_are_wanted(tmp_path: Path, run_i
     for number in range(30):
         write(tmp_path / f"{number:02d}.tar", a_tar(samples(0, 1))[:700])
     ran = run_inspect(tmp_path)
-    assert (ran.code, ran.err.count("error: "), "and 20 errors more; -v prints them all" in ran.err) == (3, 10, True)
+    assert (ran.code, ran.err.count("error: "), "and 20 more errors; use -v to see all" in ran.err) == (3, 10, True)
     assert run_inspect(tmp_path, "-v").err.count("error: ") == 30
     assert sum(1 for shard in run_inspect(tmp_path, "--json").json["shards"] if "faults" in shard) == 30
 
@@ -213,3 +213,23 @@ def test_a_tar_whose_first_header_is_damaged_is_read_from_the_second(
     assert (ran.code, file["records"], file["faults"][0]["kind"]) == (1, 5, "bad_header")
     ran = run_inspect(path, "--keys")
     assert (ran.code, ran.lines) == (3, ["001", "002", "003", "004", "005"])
+
+
+def test_a_tfrecord_whose_first_bytes_are_damaged_is_one_by_its_name_as_it_is_to_verify(
+    tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    data = framed(*(an_example(__key__=b"%04d" % number, data=b"x" * 9000) for number in range(5)))
+    path = write(tmp_path / "x.record", bytes(range(200)) * 6 + data[1200:])
+    ran = run_inspect(path, "--json")
+    assert (ran.code, ran.json["format"], ran.json["samples"]) == (3, "tfrecord", 4)
+    assert run_inspect(path, "--keys").out.split() == ["0001", "0002", "0003", "0004"]
+    assert verify(str(path)).records == 4
+
+
+@pytest.mark.parametrize("options", [[], ["--keys"], ["--json"]])
+def test_a_file_with_the_name_of_a_tfrecord_and_no_record_is_none(
+    tmp_path: Path, run_inspect: Callable[..., Ran], options: list[str]
+) -> None:
+    ran = run_inspect(write(tmp_path / "x.record", bytes(range(1, 200)) * 60), *options)
+    assert ran.code == 3
+    assert "is neither a tar nor a TFRecord" in ran.out + ran.err

@@ -18,8 +18,8 @@ from kernels import built, needs_compiler
 from tar2tf_cli.checking.check_tfrecord import Checker, check_tfrecord
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
-from tar2tf_cli.conversion.manifest import Expected
 from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.census import Expected
 from tar2tf_cli.formats.cursor import Cursor
 from tar2tf_cli.formats.record_reader import RecordReader
 from wire import encoded, features_of_any_kind, hand_encoded_examples

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from checked import a_tar, write
 from inspected import a_jpeg, a_png, look_into
-from tar2tf_cli.checking.contents import Stats
-from tar2tf_cli.checking.look import Look, example_of, look_at
+from tar2tf_cli.checking.contents import Look, Stats, example_of, look_at
 
 
 def an_npy() -> bytes:

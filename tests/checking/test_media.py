@@ -12,8 +12,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tar2tf_cli.checking.contents import Stats
-from tar2tf_cli.checking.look import look_at
+from tar2tf_cli.checking.contents import Stats, look_at
 
 
 def a_wav(seconds: float = 0.5, rate: int = 16_000, channels: int = 2) -> bytes:

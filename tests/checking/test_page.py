@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import re
 import shutil
 import subprocess
@@ -11,10 +13,14 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from checked import Ran, a_tar, an_example, flipped, framed, write
+from images import by_pillow, jpeg, photo
 from inspected import a_jpeg, a_png
+from shards import convert, write_tar
 from tar2tf_cli.checking.contents import Contents, ShardContents
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.page import Picture, ShardPage, find_duplicates, split_of, write_page
@@ -29,11 +35,13 @@ class Page(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.loaded: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
         self.feed(text)
         assert not self.open
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
         if tag not in OPEN:
             self.open.append(tag)
         self.loaded += [value or "" for name, value in attrs if name in ("src", "href")]
@@ -82,6 +90,117 @@ def test_the_page_shows_the_dataset(folder: Path, tmp_path: Path, run_inspect: C
     assert path.read_text().count("<svg") > 3
 
 
+def masks_and_photos(folder: Path) -> Path:
+    """Thirty samples of a mask, which comes first, a photo and an empty depth map; two are equal in all but the key."""
+    members = []
+    for number in range(30):
+        like = 3 if number == 9 else number
+        mask = np.zeros((40, 60), np.uint8)
+        mask[like % 20 :] = 5
+        entries = {
+            "a_mask.png": by_pillow(mask, "PNG", "L"),
+            "jpg": jpeg(photo(40 + like % 9, 60)),
+            "z_depth.png": by_pillow(np.zeros((40, 60), np.uint8), "PNG", "L"),
+            "id": b"%d" % like,
+        }
+        members += [(f"{number:03d}.{name}", data) for name, data in entries.items()]
+    return write(folder / "mixed.tar", a_tar(members))
+
+
+def test_tiles_show_the_images_of_most_variety_and_name_their_entry(
+    tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    path = tmp_path / "x.html"
+    page = page_of(run_inspect(masks_and_photos(tmp_path), "--html", path), path)
+    alts = [attrs["alt"] or "" for tag, attrs in page.tags if tag == "img"]
+    assert len(alts) == 30
+    assert all(alt.startswith("jpg of 0") for alt in alts)
+    assert "jpg, drawn at random from the shards. Images are also in a_mask.png, z_depth.png." in page.text
+
+
+def test_duplicates_are_samples_that_are_equal_in_all_but_the_key(
+    tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    path = tmp_path / "x.html"
+    page = page_of(run_inspect(masks_and_photos(tmp_path), "--html", path), path)
+    assert "1 duplicate " in page.text
+    assert "Samples that repeat another in everything but the key: 1." in page.text
+    assert "mixed.tar #3 · mixed.tar #9" in page.text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--op", "decode:jpg"), ("--op", "decode:jpg", "--op", "convert:jpg,float32"), ("--preset", "imagenet-tensor")],
+)
+def test_images_that_were_decoded_to_arrays_are_shown(
+    tmp_path: Path, run_inspect: Callable[..., Ran], options: tuple[str, ...]
+) -> None:
+    image = photo(50, 50)
+    tar = write(tmp_path / "a.tar", a_tar([("a.jpg", by_pillow(image, "PNG", "RGB")), ("a.cls", b"1")]))
+    convert(tar, "-o", tmp_path / "out" / "x.record", *options)
+    path = tmp_path / "x.html"
+    page = page_of(run_inspect(tmp_path / "out" / "x.record", "--html", path), path)
+    (source,) = page.loaded
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))))
+    assert shown.shape == (50, 50, 3)
+    assert np.abs(shown.astype(int) - image).mean() < 8
+
+
+def test_the_page_can_be_read_without_a_mouse_or_eyes(
+    folder: Path, tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    path = tmp_path / "x.html"
+    page = page_of(run_inspect(folder, "--html", path), path)
+    heads = [attrs.get("scope") for tag, attrs in page.tags if tag == "th"]
+    assert set(heads) == {"col"}
+    boxes = [attrs for _, attrs in page.tags if attrs.get("class") == "wide"]
+    assert boxes
+    assert all(attrs.get("tabindex") == "0" and attrs.get("aria-label") for attrs in boxes)
+    assert all(attrs.get("alt") for tag, attrs in page.tags if tag == "img")
+    css = path.read_text(encoding="utf-8")
+    cards, bars = re.findall(r"--card: (#\w+);", css), re.findall(r"--fill: (#\w+);", css)
+    assert len(cards) == len(bars) == 2
+    assert all(contrast(card, bar) >= 3 for card, bar in zip(cards, bars, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours, as WCAG 2 defines it (w3.org/TR/WCAG22/#dfn-contrast-ratio)."""
+    dark, light = sorted(map(luminance, (one, other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(digit * 2 for digit in colour[1:])
+    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_one_of_a_kind_is_no_plural(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    shard = write(tmp_path / "a.tar", a_tar([("a.cls", b"1")]))
+    page = page_of(run_inspect(shard, "--html", tmp_path / "x.html"), tmp_path / "x.html")
+    for words in ("1 tar shard ", "1 sample ", "1 class ", "1 entry ", "0 duplicates", "0 faults"):
+        assert words in page.text, words
+
+
+def test_the_first_bytes_of_an_image_are_not_shown_as_an_example(
+    tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    entries = [{"depth.png": b"", "txt": b"shown"}, {"depth.png": a_png(), "txt": b"shown"}]
+    tar = write_tar(tmp_path / "x.tar", [(f"{number}", entry) for number, entry in enumerate(entries)])
+    assert run_inspect(tar, "--html", tmp_path / "x.html").code == 0
+    text = (tmp_path / "x.html").read_text()
+    assert ("shown" in text, "89 50 4e" in text) == (True, False)
+
+
+def test_numbers_are_shown_by_value(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    records = framed(*[an_example(label=number, x=[0.5 * number] * 3) for number in range(5)])
+    path = tmp_path / "x.html"
+    page = page_of(run_inspect(write(tmp_path / "x.record", records), "--html", path), path)
+    assert "label 5 int64 0 2 4 0" in page.text
+    assert "x 5 float, 3 values 0 1 2" in page.text
+
+
 def test_a_name_that_is_not_unicode_is_no_obstacle(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     shard = write(tmp_path / "caf\udce9.tar", a_tar([("a.txt", b"words")]))
     assert "1 sample" in page_of(run_inspect(shard, "--html", tmp_path / "x.html"), tmp_path / "x.html").text
@@ -93,7 +212,7 @@ def test_faults_are_on_the_page_and_do_not_prevent_it(tmp_path: Path, run_inspec
     write(tmp_path / "set" / "x-2.record", flipped(b"".join(records), len(records[0]) + 2))
     path = tmp_path / "report.html"
     page = page_of(run_inspect(tmp_path / "set", "--html", path), path, code=3)
-    assert "1 of 2 files are not whole" in page.text
+    assert "1 of 2 files is not whole" in page.text
     assert "length_crc" in page.text
     assert "6 classes" in page.text
     assert all(f" {label} 2 " in page.text for label in (0, 2, 3, 4, 5))  # and 1 is damaged in one of the shards
@@ -104,7 +223,7 @@ def test_the_page_stays_small_for_many_shards(tmp_path: Path, count: int) -> Non
     names = [f"{'train' if number % 9 else 'val'}/{'long-' * 3}{number:06d}.tar" for number in range(count)]
     contents = Contents([ShardContents(name, name, "tar", 5, 1000 + number) for number, name in enumerate(names)])
     pages = [ShardPage(name, Counter({9: 5}), Counter({f"class {name}": 5}), array("Q", [1, 2])) for name in names]
-    pages[0].pictures = [Picture("k" * 300, "l", a_jpeg(600, 800))] * 60
+    pages[0].pictures = {"jpg": [Picture("k" * 299 + str(number), "l", a_jpeg(600, 800)) for number in range(60)]}
     faults = [Fault("data_crc", "the CRC does not match " * 9, 3, 99)] * 5
     report = Report([FileReport(name, "tar", faults=faults) for name in names])
     write_page(str(tmp_path / "x.html"), contents, pages, report)

@@ -136,20 +136,32 @@ def test_a_first_record_whose_length_looks_like_gzip_is_no_damage(
     [
         (lambda lines: lines, None),
         (lambda lines: [*lines[:3], b"%d %d" % (3 * 40, 2 * 40), *lines[5:]], "line 4 says"),
-        (lambda lines: lines[:-1], "line 9 is missing, but should be"),
+        (lambda lines: lines[:-1], "a line is missing, but it should be"),
         (lambda lines: [*lines, b"999 1"], "line 10 says '999 1', but there are no more records"),
     ],
     ids=["right", "two lines joined", "a line less", "a line more"],
 )
+@pytest.mark.parametrize("place", ["folder", "fast", "bucket"])
 def test_an_index_beside_a_shard_is_checked(
-    tmp_path: Path, run: Callable[..., Ran], change: Callable[[list[bytes]], list[bytes]], words: str | None
+    tmp_path: Path,
+    run: Callable[..., Ran],
+    s3_client: Any,
+    place: str,
+    change: Callable[[list[bytes]], list[bytes]],
+    words: str | None,
 ) -> None:
     records = some_examples(9)
     ends = list(accumulate((len(framed(record)) for record in records), initial=0))
     lines = [b"%d %d" % (start, end - start) for start, end in pairwise(ends)]
     write(tmp_path / "x.record", framed(*records))
     write(tmp_path / "x.record.idx", b"".join(line + b"\n" for line in change(lines)))
-    ran = run(tmp_path, "--json")
+    where: Any = tmp_path
+    if place == "bucket":
+        where = f"s3://i{abs(hash(words)):x}"
+        s3_client.create_bucket(Bucket=where[5:])
+        for path in tmp_path.iterdir():
+            s3_client.upload_file(str(path), where[5:], path.name)
+    ran = run(where, "--json", *(["--fast"] if place == "fast" else []))
     assert [kind for *_, kind in faults_of(ran)] == (["index"] if words else [])
     if words:
         assert words in ran.json["files"][0]["faults"][0]["message"]

@@ -186,7 +186,7 @@ def test_what_the_conversion_skipped_is_said_every_time(tmp_path: Path, run: Cal
         for arguments in ((), ("--fast",), ("--against", tar)):
             ran = run(manifest, *arguments)
             assert (ran.code, "whole: " in ran.err.replace("not whole: ", "")) == (1, False)
-            assert "1 sample of the inputs skipped: --errors of convert lists each (skipped)" in ran.out
+            assert "1 sample of the inputs skipped; to list them, convert with --errors FILE (skipped)" in ran.out
             assert f"in.tar was not read {where}, which held at least 1 sample (lost)" in ran.out
     faults = [fault for file in run(manifest, "--json").json["files"] for fault in file["faults"]]
     assert [(fault["kind"], fault.get("lost")) for fault in faults] == [("skipped", None), ("lost", lost["bytes"])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from checked import (
     write,
 )
 from makers import END, member
+from shards import tar2tf
 from tar2tf_cli.inputs.open_shard import TarRules
 
 # --- Damaged tars ---
@@ -63,12 +65,44 @@ def test_a_zeroed_block_in_a_tar_is_found(tmp_path: Path) -> None:
     assert kinds(check(write(tmp_path / "x.tar", bytes(data)))) == ["zeroed", "half_sample"]
 
 
-def test_a_half_sample_is_found(tmp_path: Path, run: Callable[..., Ran]) -> None:
-    ran = run(write(tmp_path / "x.tar", a_tar(some_members(3)[:-1])), "--json")
+def test_a_last_sample_that_lacks_an_entry_is_a_note_as_it_is_to_convert(
+    tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    path = write(tmp_path / "x.tar", a_tar(some_members(3)[:-1]))
+    ran = run(path, "--json")
+    lacks = "the last sample, 0002, lacks jpg, which all others have"
+    assert (ran.code, ran.json["files"][0]["faults"], ran.json["files"][0]["notes"]) == (0, [], [lacks])
+    assert lacks in tar2tf("verify", path).stderr
+    assert lacks in tar2tf("convert", path, "-o", tmp_path / "x.record").stderr
+
+
+def test_a_half_sample_without_an_end_is_found(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    whole = a_tar(some_members(3)[:-1])
+    ran = run(write(tmp_path / "x.tar", whole[: len(whole.rstrip(b"\0")) // 512 * 512 + 512]), "--json")
+    assert ran.code == 1
+    assert "truncated" in [fault["kind"] for fault in ran.json["files"][0]["faults"]]
+
+
+def test_zeros_in_place_of_a_small_member_are_found_by_verify_and_convert(
+    tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    """Two blocks of them also end an archive; here nothing else would show that a sample is missing."""
+    data = bytearray(a_tar([(f"{number:04}.json", b"{}") for number in range(30)]))
+    data[12 * 1024 : 13 * 1024] = bytes(1024)
+    path = write(tmp_path / "x.tar", bytes(data))
+    ran = run(path, "--json")
     (fault,) = ran.json["files"][0]["faults"]
-    assert (ran.code, fault["kind"]) == (1, "half_sample")
-    assert "0002" in fault["message"]
-    assert "jpg" in fault["message"]
+    assert (ran.code, fault["kind"], fault["offset"]) == (1, "zeroed", 12 * 1024)
+    assert ran.json["files"][0]["records"] == 29
+    assert "1,024 zero bytes up to offset 13312" in tar2tf("inspect", path).stderr
+    failed = tar2tf("convert", path, "-o", tmp_path / "x.record")
+    assert failed.returncode == 3
+    assert "offset 12288: 1,024 zero bytes up to offset 13312 in the middle of the archive" in failed.stderr
+    done = tar2tf("convert", path, "-o", tmp_path / "x.record", "--on-error", "skip", "--json")
+    assert done.returncode == 1
+    manifest = json.loads((tmp_path / "x-manifest.json").read_text())
+    assert [(lost["from"], lost["to"], lost["bytes"]) for lost in manifest["skipped"]["lost"]] == [(12288, 13312, 1024)]
+    assert sum(shard["records"] for shard in manifest["shards"]) == 29
 
 
 def test_a_key_that_comes_back_is_a_fault_only_if_asked_for(tmp_path: Path, run: Callable[..., Ran]) -> None:

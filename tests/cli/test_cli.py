@@ -57,11 +57,11 @@ def test_quiet_still_tells_of_skipped_samples(tmp_path: Path) -> None:
 
 
 def test_files_of_one_wrong_format_are_one_line_whatever_bytes_they_begin_with(tmp_path: Path) -> None:
-    webp, unknown = [b"RIFF\x9a\x01\0\0WEBP", b"RIFF\x22\x0b\0\0WEBP"], [b"\x01\xfe\xa9", b"\x02\xfb\x99"]
-    tar = write_tar(tmp_path / "in.tar", [(str(n), {"jpg": data}) for n, data in enumerate([*webp, *unknown])])
+    tiff, unknown = [b"II*\0\x9a\x01", b"MM\0*\x22\x0b"], [b"\x01\xfe\xa9", b"\x02\xfb\x99"]
+    tar = write_tar(tmp_path / "in.tar", [(str(n), {"jpg": data}) for n, data in enumerate([*tiff, *unknown])])
     done = tar2tf("convert", tar, "-o", tmp_path / "x.record", "--op", "decode:jpg", "--on-error", "skip")
-    assert "2 x not a BMP, JPEG or PNG: it is WEBP, first: " in done.stderr
-    assert "2 x not a BMP, JPEG or PNG: starts with 01 fe a9, first: " in done.stderr
+    assert "2 x cannot be decoded: it is TIFF, first: " in done.stderr
+    assert "2 x cannot be decoded: starts with 01 fe a9, first: " in done.stderr
 
 
 def test_verbose_names_each_shard(bucket: Path, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_field_that_the_shell_took_away_is_told(bucket: Path, tmp_path: Path) 
             ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
         )
         assert done.returncode == 0, done.stderr
-        assert ("quote a <>, as in -o 'out/train-<>.record'" in done.stderr) == told
+        assert ("quote it: -o 'out/train-<>.record'" in done.stderr) == told
 
 
 def test_stdout_that_cannot_be_written_is_an_error(bucket: Path, tmp_path: Path) -> None:
@@ -246,6 +246,11 @@ def test_a_command_on_local_files_imports_nothing_that_it_does_not_need(command:
     assert f"tar2tf_cli.cli.{command}" in loaded
     assert loaded & (LATE | unneeded) == set()
     assert sum(name.startswith("tar2tf_cli") for name in loaded) <= most
+
+
+def test_inspect_of_a_few_numbers_imports_no_numpy(tmp_path: Path) -> None:
+    convert(write_tar(tmp_path / "in.tar", samples(3)), "-o", tmp_path / "x.record", "--type", "cls=int64")
+    assert not imported_by("inspect", str(tmp_path / "x.record"), "-q") & LIBRARIES
 
 
 @pytest.mark.skipif(not getattr(kernel.native(), "hardware", False), reason="no kernel with CRCs in hardware")

@@ -135,7 +135,7 @@ def proposed(line: str, monkeypatch: pytest.MonkeyPatch, shell: str = "zsh") -> 
     ("line", "expected"),
     [
         ("tar2tf convert --op ", [f"{name}:" if name != "drop_empty" else name for name in OPS]),
-        ("tar2tf convert --op c", ["convert:", "cast:", "center_crop:"]),
+        ("tar2tf convert --op c", ["convert:", "cast:", "crop:", "center_crop:"]),
         ("tar2tf convert --op cast:jpg,uint", [f"cast:jpg,uint{bits}" for bits in (8, 16, 32)]),
         ("tar2tf convert --op cast:jp", []),
         ("tar2tf convert --op nothing:jpg,", []),

@@ -60,7 +60,7 @@ def test_many_shards_are_summed_up_unless_all_are_wanted(tmp_path: Path, run_ins
         write(tmp_path / f"train-{number:02d}.tar", a_tar([("a.cls", b"1")]))
     lines = run_inspect(tmp_path).lines
     assert sum("train-" in line for line in lines) == 10
-    assert "and 20 more; -v lists them all" in lines
+    assert "and 20 more; use -v to see all" in lines
     assert sum("train-" in line for line in run_inspect(tmp_path, "-v").lines) == 30
 
 

@@ -134,7 +134,7 @@ def test_names_in_messages_cannot_affect_a_terminal(tmp_path: Path) -> None:
     arguments = ("convert", tmp_path / "x.tar", "-o", tmp_path / "x\x1b[2J.record", "-v")
     refused = tar2tf(*arguments, "--op", "decode:jpg", env={"FORCE_COLOR": "1"})
     first, hint = refused.stderr.splitlines()
-    assert r"x.tar, member a\x1b[2J\nerror: fake.jpg, offset 0: not a" in first
+    assert r"x.tar, member a\x1b[2J\nerror: fake.jpg, offset 0: cannot be" in first
     assert (first.count("\x1b"), "\x1b" in hint) == (3, False)  # of the word in colour
     skipped = tar2tf(*arguments, "--op", "decode:jpg", "--on-error", "skip").stderr.splitlines()
     assert not any(line.startswith("error") for line in skipped)
@@ -159,6 +159,14 @@ def test_without_a_terminal_a_plain_line_tells_how_far_it_is(
         "62% of 1 GB read, about 38 s left",
         "93% of 1 GB read, about 7 s left",
     ]
+    now = 1000.0
+    with output.Terminal() as terminal:
+        terminal.planned(3, 1_000_000_000, 600_000_000)  # of which an interrupted run read 600 MB
+        now = 1100.0
+        terminal.progress(600_000_000)
+        now = 1150.0
+        terminal.progress(700_000_000)
+    assert capsys.readouterr().err.splitlines() == ["600 MB read in 100 s", "70% of 1 GB read, about 450 s left"]
     now = 1000.0
     with output.Terminal() as terminal:
         terminal.planned(1, None)

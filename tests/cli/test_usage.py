@@ -228,10 +228,10 @@ def test_a_dry_run_does_not_wait_for_stdin(tmp_path: Path) -> None:
         (["verify"], "no bucket is given", "see tar2tf verify -h"),
         (["ops", "resise"], "there is no op 'resise'; did you mean 'resize'?", None),
         (["convert", "x", "-o", "y", "--op", "resise"], "there is no op 'resise'; did you mean 'resize'?", None),
-        (["verify", "x", "--report", "-"], "--report: - is not the name of a file", "see tar2tf verify -h"),
+        (["verify", "x", "--report", "-"], "--report: name a file: -", "see tar2tf verify -h"),
         (["inspect", "x", "--html", "no/x.html"], "--html: there is no folder 'no'", "see tar2tf inspect -h"),
-        (["convert", "x", "-o", "y", "--errors", "-"], "--errors: - is not the name of a file", None),
-        (["verify", "x", "--json", "--json-lines"], "--json and --json-lines print", "see tar2tf verify -h"),
+        (["convert", "x", "-o", "y", "--errors", "-"], "--errors: name a file: -", None),
+        (["verify", "x", "--json", "--json-lines"], "--json and --json-lines cannot", "see tar2tf verify -h"),
         (["inspect", "-", "-n", "1", "--json"], "standard input can be read only once", "see tar2tf inspect -h"),
         (["schema", "x"], "got unexpected extra argument", "see tar2tf schema -h"),
     ],
@@ -278,7 +278,10 @@ def test_a_list_of_errors_does_not_take_the_place_of_a_file_of_the_conversion(tm
     ]
     for path, options in cases:
         done = tar2tf(*command, *options, "--errors", path)
-        assert (done.returncode, "is a file of the conversion itself" in done.stderr) == (2, True), (path, done.stderr)
+        assert (done.returncode, "the conversion itself reads or writes" in done.stderr) == (2, True), (
+            path,
+            done.stderr,
+        )
         assert not out.exists()
     made = ["convert", "--from", "examples", "--example-class", "m:C", rows, "-o", out / "x.record", "--errors", rows]
     assert tar2tf(*made).returncode == 2

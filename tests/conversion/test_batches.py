@@ -9,7 +9,8 @@ import pytest
 from makers import END, member
 from shards import keys, samples, tree, write_members, write_tar
 from tar2tf_cli.cli import main
-from tar2tf_cli.samples.grouping import Batch
+from tar2tf_cli.conversion.spool import Spool
+from tar2tf_cli.samples.grouping import RecordBatch
 
 
 @pytest.mark.parametrize("pure", ["0", "1"])
@@ -36,12 +37,12 @@ def test_large_samples_come_in_batches_that_end_where_their_shards_end(
         write_tar(tmp_path / "in" / f"{number}.tar", samples(40, 12_000, first=40 * number))
     taken: list[int] = []
 
-    def first_records(batch: Batch, count: int) -> bytes:
+    def first_records(batch: RecordBatch, count: int) -> bytes:
         taken.append(min(count, len(batch)))
         return whole(batch, count)
 
-    whole = Batch.first_records
-    monkeypatch.setattr(Batch, "first_records", first_records)
+    whole = RecordBatch.first_records
+    monkeypatch.setattr(RecordBatch, "first_records", first_records)
     for pure in ("1", "0"):
         monkeypatch.setenv("TAR2TF_PURE", pure)
         output = str(tmp_path / pure / "x-<>.record")
@@ -63,3 +64,80 @@ def test_a_member_without_a_name_ends_nothing(
         with pytest.raises(SystemExit, match="0"):
             main(["convert", str(tmp_path / "x.tar"), "-o", str(tmp_path / f"{pure}.record"), *options])
         assert keys(tmp_path / f"{pure}.record") == ["a", "b", "c", "d"]
+
+
+SELECTIONS = [
+    ["--keys", "{}/keys"],
+    ["--sample", "0.5"],
+    ["--split", "train=0.5,val=0.5"],
+    ["--shuffle", "--sample", "0.5"],
+    ["--op", "filter:txt"],
+    ["--op", "filter:!txt", "--op", "filter:cls!=3"],
+    ["--op", "filter:cls=0,1,2"],
+    ["--op", "filter:cls>=2"],
+    ["--drop-duplicates", "*"],
+    ["--drop-duplicates", "cls"],
+    ["--join", "{}/captions.csv", "--join-missing", "skip"],
+    ["--join", "{}/captions.csv", "--join-missing", "keep", "--op", "filter:caption"],
+    ["--join", "{}/captions.csv", "--join-missing", "keep", "--drop-duplicates", "*"],
+    ["--join", "{}/texts.jsonl", "--join-missing", "keep"],
+]
+
+FAULTS_IN_EACH_BATCH = [
+    ["--drop-duplicates", "txt"],
+    ["--join", "{}/captions.csv"],
+    ["--join", "{}/captions.csv", "--join-missing", "keep", "--drop-duplicates", "caption"],
+    ["--join", "{}/captions.csv", "--join", "{}/scores.jsonl", "--join-missing", "skip", "--keys", "{}/keys"],
+]
+
+
+def odd_bucket(folder: Path) -> None:
+    """Tars of many plain samples and a few others, with equal ones among them, and what the selections name."""
+    for shard in range(2):
+        members = [
+            (f"{shard}-{number:03d}.{name}", f"{number % 7}{name * (name != 'cls')}".encode())
+            for number in range(300)
+            for name in ("cls", "Jpg", "txt")
+            if name != "txt" or number % 3
+        ]
+        members[60] = (members[60][0], b"not a number")
+        members.insert(90, (f"{shard}-ü.cls", b"1"))
+        members.insert(150, (f"{shard}-{'long' * 40}.cls", b"1"))
+        write_members(folder / f"in/{shard}.tar", members)
+    numbers = [(shard, number) for number in reversed(range(0, 300, 2)) for shard in (0, 1)]
+    keys = [f"{shard}-{number:03d}" for shard, number in numbers]
+    (folder / "keys").write_text("\n".join(keys))
+    (folder / "captions.csv").write_text("key,caption\n" + "".join(f"{key},of {key}\n" for key in keys))
+    (folder / "scores.jsonl").write_text(
+        "".join(f'{{"key": "{key}", "score": {number}.5}}\n' for key, number in zip(keys, range(300), strict=True))
+    )
+    (folder / "texts.jsonl").write_text(
+        "".join(f'{{"key": "{key}", "txt{number // 200}": "x"}}\n' for number, key in enumerate(keys))
+    )
+
+
+@pytest.mark.parametrize("suffix", ["record", "tar"])
+@pytest.mark.parametrize("options", SELECTIONS + FAULTS_IN_EACH_BATCH, ids=" ".join)
+@pytest.mark.usefixtures("with_kernel")
+def test_samples_are_chosen_and_joined_alike_in_batches_and_one_by_one(
+    options: list[str], suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd_bucket(tmp_path)
+    added: list[int] = []
+    whole = Spool.add_batch
+    monkeypatch.setattr(Spool, "add_batch", lambda spool, batch: (added.append(len(batch)), whole(spool, batch)))
+    field = "<split>-" * ("--split" in options)
+    given = [option.format(tmp_path) for option in options]
+    exits, batched = [], []
+    for pure in ("1", "0"):
+        monkeypatch.setenv("TAR2TF_PURE", pure)
+        added.clear()
+        output = str(tmp_path / pure / f"x-{field}<>.{suffix}")
+        with pytest.raises(SystemExit) as ended:
+            main(["convert", str(tmp_path / "in"), "-o", output, *given, "--on-error", "skip", "-j", "1", "-q"])
+        exits.append(ended.value.code)
+        batched.append(sum(added))
+    assert exits[0] == exits[1]
+    assert batched[0] == 0
+    assert options in FAULTS_IN_EACH_BATCH or batched[1] > 60
+    assert tree(tmp_path / "0") == tree(tmp_path / "1")

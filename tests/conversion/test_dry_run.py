@@ -140,7 +140,7 @@ def test_it_says_what_would_happen_to_an_output_that_is_there(tmp_path: Path) ->
     before = tree(tmp_path)
 
     lines, document = dry(*command)
-    assert lines[0] == "up to date: nothing would be done"
+    assert lines[0] == "up to date: nothing to do"
     assert document["outcome"]["status"] == "up to date"
     lines, document = dry(*command, "--type", "cls=int64")
     refused = f"would refuse: {tmp_path}/out/x-manifest.json: was made with other options: types was not given,"
@@ -149,7 +149,7 @@ def test_it_says_what_would_happen_to_an_output_that_is_there(tmp_path: Path) ->
     lines, document = dry(*command, "--type", "cls=int64", "--update")
     assert lines[0] == "would convert everything again: the options have changed (types)"
     lines, document = dry(*command, "--type", "cls=int64", "--overwrite")
-    assert lines[0].startswith("would replace what is there: 4 files (")
+    assert lines[0].startswith("would replace 4 existing files (")
     assert document["outcome"]["status"] == "overwrite"
     assert tree(tmp_path) == before
 
@@ -228,7 +228,7 @@ def test_an_output_much_larger_than_the_input_gets_one_warning(kind: str, tmp_pa
     assert len(warnings) == (kind != "stdin"), done.stderr
     if kind == "ops":
         assert " times the 270.01 KB of the input" in warnings[0]
-        assert "images that stay encoded" in warnings[0]
+        assert "encoded images take a fraction" in warnings[0]
         command[2] = tmp_path / "y-<>.record"
         lines, document = dry(*command)
         assert lines[-1].startswith("warning: about ")

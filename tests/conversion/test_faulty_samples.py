@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -376,7 +375,7 @@ def test_lost_bytes_are_bounded(cut: Path, tmp_path: Path) -> None:
     command = ("convert", cut, "-o", tmp_path / "x.record", "--on-error", "skip", "--max-lost")
     done = tar2tf(*command, "1GB")
     assert done.returncode == 3
-    assert "a.tar breaks off, so that more than --max-lost 1,000,000,000 bytes may be missing" in done.stderr
+    assert "a.tar is cut short, so more than --max-lost 1,000,000,000 bytes may be missing" in done.stderr
     whole = write_tar(cut / "a.tar", [(f"{n:03d}", {"cls": b"1", "txt": b"x" * n}) for n in range(60)])
     data = bytearray(whole.read_bytes())
     start = data.index(b"020.txt")
@@ -409,20 +408,19 @@ def test_a_cut_behind_a_member_that_is_skipped_shortens_the_sample_before_it(tmp
     assert keys(tmp_path / "x.record") == ["w"]
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_what_a_wrong_checksum_covers_is_not_used(tmp_path: Path, workers: str) -> None:
+@pytest.mark.parametrize("options", [("-j", "1"), ("-j", "2"), ("--regroup",)], ids=" ".join)
+def test_what_a_wrong_checksum_covers_is_not_used(tmp_path: Path, options: tuple[str, ...]) -> None:
     tar = write_tar(tmp_path / "whole.tar", samples(20)).read_bytes()
     packed = bytearray(gzip.compress(tar, compresslevel=0, mtime=0))
     packed[packed.index(samples(20)[7][1]["jpg"])] ^= 1  # one pixel of one sample, which only the CRC at the end shows
     write(tmp_path / "in" / "a.tar.gz", packed)
     write_tar(tmp_path / "in" / "b.tar", samples(10, first=100))
     out = tmp_path / "out" / "x.record"
-    done = tar2tf("convert", tmp_path / "in", "-o", out, "--on-error", "skip", "--json", "-j", workers)
+    done = tar2tf("convert", tmp_path / "in", "-o", out, "--on-error", "skip", "--json", *options)
     assert done.returncode == 1
     assert contents(out) == samples(10, first=100)
     (lost,) = json.loads(done.stdout)["skipped"]["lost"]
-    assert lost == {"input": "a.tar.gz", "from": 0, "to": None, "bytes": lost["bytes"]}
-    assert 0 < lost["bytes"] <= len(tar)  # those decompressed before the error
-    assert re.search(r"any of its \d+ samples may be changed, so none is used", done.stderr)
+    assert lost == {"input": "a.tar.gz", "from": 0, "to": None, "bytes": len(packed)}
+    assert "any of its samples may be changed, so none is used" in done.stderr
     whole = tar2tf("convert", tmp_path / "in" / "a.tar.gz", "-o", tmp_path / "fail.record")
     assert (whole.returncode, (tmp_path / "fail.record").exists()) == (3, False)

@@ -28,7 +28,7 @@ from shards import samples, tar2tf, tree, write_tar
 from tar2tf_cli.cli import main
 from tar2tf_cli.cli.convert import _conversion, command
 from tar2tf_cli.elsewhere import transformers as deploy
-from tar2tf_cli.elsewhere.settings import Settings
+from tar2tf_cli.elsewhere.stream import Settings
 from tar2tf_cli.elsewhere.transformers import ask, of_cluster
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -113,6 +113,15 @@ LAYOUTS: dict[str, list[str]] = {
     "decode": ["all.record", "--op", "decode:jpg", "--op", "center_crop:jpg"],
     "input": ["<input>.record"],
 }
+TARS: dict[str, list[str]] = {
+    "tar": ["train-<>.tar", "--max-shard-size", "40kB"],
+    "tar.gz": ["train-<>.tar.gz", "--max-shard-size", "20kB"],
+    "tar, last": ["<input>.tar", "--key-split", "last"],
+    "tar of arrays": ["all.tar", "--op", "decode:jpg"],
+    "tar, skip": ["all.tar", *SKIP],
+}
+"""Those with shards that no cluster makes."""
+
 ANY = ("one file", "max-shard-size", "records-per-shard", "shuffle", "split", "limit", "last", "skip")
 CASES = [
     *[(bucket, layout) for bucket in ("small", "mixed", "unsorted", "odd") for layout in ANY],
@@ -121,6 +130,10 @@ CASES = [
     *[("photos", layout) for layout in ("one file", "webdataset", "image-label", "decode")],
     *[("scattered", layout) for layout in ("one file", "limit", "skip")],
     *[("faulty", layout) for layout in ("one file", "skip", "skip, last")],
+]
+TAR_CASES = [
+    *[(bucket, layout) for bucket in ("small", "mixed", "large") for layout in ("tar", "tar.gz")],
+    *[("odd", "tar, last"), ("scattered", "tar"), ("photos", "tar of arrays"), ("faulty", "tar, skip")],
 ]
 
 
@@ -147,7 +160,7 @@ def plain(name: str, data: bytes) -> bytes:
 
 
 def arguments(bucket: Path, layout: str, out: Path, workers: int) -> list[str]:
-    path, *options = LAYOUTS[layout]
+    path, *options = {**LAYOUTS, **TARS}[layout]
     options = [str(out / "errors.jsonl") if option == "errors.jsonl" else option for option in options]
     return ["convert", str(bucket), "-o", str(out / path), "-j", str(workers), "-q", *options]
 
@@ -177,7 +190,7 @@ def golden() -> dict[str, str]:
     return dict(json.loads(GOLDEN.read_text()))
 
 
-@pytest.mark.parametrize(("bucket", "layout"), CASES)
+@pytest.mark.parametrize(("bucket", "layout"), [*CASES, *TAR_CASES])
 def test_conversions_write_the_same_bytes_as_ever(
     bucket: str, layout: str, buckets: Callable[[str], Path], golden: dict[str, str], tmp_path: Path
 ) -> None:
@@ -188,7 +201,7 @@ def test_conversions_write_the_same_bytes_as_ever(
         assert digest(out, done.returncode) == golden[f"{bucket}: {layout}"]
 
 
-@pytest.mark.parametrize(("bucket", "layout"), CASES)
+@pytest.mark.parametrize(("bucket", "layout"), [*CASES, *TAR_CASES])
 @pytest.mark.usefixtures("with_kernel")
 def test_conversions_with_the_kernel_write_the_same_bytes(
     bucket: str, layout: str, buckets: Callable[[str], Path], golden: dict[str, str], tmp_path: Path
@@ -263,7 +276,7 @@ if __name__ == "__main__":
 
     known = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
     with tempfile.TemporaryDirectory() as root:
-        for number, (bucket, layout) in enumerate(CASES):
+        for number, (bucket, layout) in enumerate([*CASES, *TAR_CASES]):
             if not Path(root, bucket).exists():
                 BUCKETS[bucket](Path(root, bucket))
             out = Path(root, str(number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from images import by_pillow, photo
+from makers import END, member
 from shards import contents, convert, examples, samples, shards_in, tar2tf, write_members, write_tar
-from tar2tf_cli import Dataset, Pipeline
+from tar2tf_cli import Dataset, Pipeline, open_records
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import Func, Select
 from tar2tf_cli.spec.conversion import Conversion
@@ -32,6 +34,10 @@ LAYOUTS = {
     "ops": ["all.record", "--op", "rename:image=jpg", "--op", "keep:image,cls=3", "--op", "drop_empty"],
     "webdataset": ["all.record", "--preset", "webdataset"],
     "regroup": ["all.record", "--regroup"],
+    "tar": ["<>.tar", "--max-shard-size", "40kB"],
+    "tar and skip": ["all.tar", "--on-error", "skip"],
+    "tar and select": ["all.tar", "--select", "image=jpg,label=cls", "--type", "label=int64"],
+    "tar, gzip and size": ["<>.tar.gz", "--max-shard-size", "20kB"],
 }
 
 
@@ -108,6 +114,36 @@ def test_an_entry_above_the_limit_is_a_faulty_sample(need: str, suffix: str, tmp
     assert tar2tf(*arguments, "--on-error", "skip", cwd=tmp_path).returncode == 1
 
 
+@pytest.mark.parametrize("how", ["file", "stdin", "regroup"])
+@pytest.mark.parametrize("linked", [False, True], ids=["file", "hard link"])
+def test_a_member_of_more_than_2_gib_is_a_fault_only_if_it_becomes_part_of_an_example(
+    how: str, linked: bool, tmp_path: Path
+) -> None:
+    """As nobody reads it, it may be a hole in the file."""
+    path, size = tmp_path / "in.tar", (2 << 30) + 5
+    with path.open("wb") as file:
+        file.write(member(b"a.cls", b"6") + member(b"a.bin", b"", size=b"\x80" + size.to_bytes(11, "big")))
+        file.seek(size + (-size & 511), os.SEEK_CUR)
+        file.write(member(b"b.bin", b"", kind=b"1", link=b"a.bin") if linked else member(b"b.bin", b"x"))
+        file.write(member(b"b.cls", b"7") + END)
+    for option in (["--op", "keep:cls"], ["--select", "cls"]):
+        out = tmp_path / f"{option[0]}.record"
+        if how == "stdin":
+            with path.open("rb") as file:
+                done = tar2tf("convert", "-", "-o", out, *option, stdin=file)
+        else:
+            done = tar2tf("convert", path, "-o", out, *option, *(["--regroup"] if how == "regroup" else []))
+        if linked and how == "stdin":
+            assert "this input can be read only once" in done.stderr
+            continue
+        assert done.returncode == 0, done.stderr
+        assert [one["cls"] for one in open_records(out)] == [b"6", b"7"]
+    failed = tar2tf("convert", path, "-o", tmp_path / "x.record", "--on-error", "skip")
+    assert failed.returncode == 1
+    assert "2,147,483,6" in failed.stderr
+    assert tar2tf("verify", path).returncode == 0
+
+
 def test_an_entry_up_to_the_limit_is_used(tmp_path: Path) -> None:
     image = by_pillow(photo(20, 30), "PNG", "RGB")
     write_members(tmp_path / "in.tar", [("a.png", image), ("a.bin", bytes(len(image) + 1))])
@@ -148,7 +184,7 @@ def test_a_pipeline_has_the_limit_too(out: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
 def test_functions_and_datasets_get_bytes(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tar2tf_cli.formats.stored.LARGE", 1000)
+    monkeypatch.setattr("tar2tf_cli.formats.files.LARGE", 1000)
     write_tar(tmp_path / f"in{suffix}", samples(6, 5000))
 
     def check(sample: dict[str, object]) -> dict[str, object]:

@@ -20,11 +20,10 @@ from tar2tf_cli import convert
 from tar2tf_cli.conversion.existing import destination
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.plan import make_plan
-from tar2tf_cli.conversion.publish import Publisher
+from tar2tf_cli.conversion.publish import Publisher, Tally
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.spool import SpoolIndex
-from tar2tf_cli.conversion.tally import Tally
 from tar2tf_cli.conversion.tasks import Group, Worker, load_group, save_group
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.engines.base import Outcome

@@ -13,7 +13,7 @@ import pytest
 from shards import contents, records, samples, samples_of, shards_in, tar2tf, tree, write_members, write_tar
 from tar2tf_cli import convert
 from tar2tf_cli.conversion.plan import Plan
-from tar2tf_cli.conversion.tally import Summary
+from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.tasks import load_group
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.events import Events
@@ -28,6 +28,7 @@ def test_the_sizes_of_all_inputs_are_not_added_up_for_each_of_them(
 ) -> None:
     for number in range(30):
         write_tar(tmp_path / "in" / f"{number:02}.tar", samples(1, first=number))
+    monkeypatch.setattr("tar2tf_cli.engines.base.PROGRESS_SECONDS", -1)  # after every block
     asked: Counter[str] = Counter()
     size = Plan.size.fget
 

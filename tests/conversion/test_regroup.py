@@ -10,9 +10,11 @@ import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from checked import Ran
+from images import jpeg
 from makers import END, member
 from servers import FaultyServer
 from shards import contents, convert, examples, keys, samples, shards_in, tar2tf, tree, write_members
@@ -54,6 +56,44 @@ def test_a_folder_packed_by_gnu_tar_in_any_order_just_converts(size: int, suffix
     done = convert(tmp_path / f"in{suffix}", "-o", tmp_path / "out.record")
     assert contents(tmp_path / "out.record") == [(f"photos/{key}", entries) for key, entries in expected]
     assert done.stderr.count(NOTE) == 1
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--select", "jpg,label=cls", "--type", "label=int64"],
+        ["--op", "rename:label=cls", "--select", "label"],
+        ["--type", "cls=int64"],
+        ["--labels", "cls=auto"],
+        ["--preset", "image-label", "--select", "image=jpg,label=cls"],
+        ["--select", "label=cls", "--on-error", "skip"],
+    ],
+    ids=str,
+)
+def test_half_of_a_sample_lacks_nothing(options: list[str], workers: str, suffix: str, tmp_path: Path) -> None:
+    image = jpeg(np.zeros((8, 8, 3), np.uint8))
+    for shard in range(2):
+        made = [(f"{shard}-{n:02d}", {"jpg": image, "cls": b"%d" % n}) for n in range(20)]
+        members = [(f"{key}.{name}", made_of[name]) for name in ("jpg", "cls") for key, made_of in made]
+        write_members(tmp_path / "in" / f"{shard}.tar", members)
+        if suffix == ".tar.gz":
+            plain = tmp_path / "in" / f"{shard}.tar"
+            plain.with_suffix(suffix).write_bytes(gzip.compress(plain.read_bytes()))
+            plain.unlink()
+    done = convert(tmp_path / "in", "-o", tmp_path / "out.record", *options, "-j", workers)
+    label = "cls" if "cls=int64" in options or "cls=auto" in options else "label"
+    found = [int(record[label][0]) for record in examples(tmp_path / "out.record")]
+    assert (found, done.stderr.count(NOTE)) == ([*range(20)] * 2, 1)
+
+
+def test_a_sample_that_lacks_an_entry_is_faulty_all_the_same(tmp_path: Path) -> None:
+    write_members(
+        tmp_path / "in.tar", [("a.jpg", b"1"), ("b.jpg", b"2"), ("b.cls", b"3"), ("c.jpg", b"4"), ("c.cls", b"5")]
+    )
+    failed = tar2tf("convert", tmp_path / "in.tar", "-o", tmp_path / "out.record", "--select", "cls")
+    assert (failed.returncode, "sample a" in failed.stderr, "has no entry 'cls'" in failed.stderr) == (3, True, True)
 
 
 OPTIONS = {

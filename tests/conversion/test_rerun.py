@@ -190,7 +190,10 @@ def test_files_of_the_former_manifest_with_other_names_stay_and_are_named(small:
     convert(small, "-o", tmp_path / "train-<>.record", "--records-per-shard", "100")
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.record")}
     done = convert(small, "-o", tmp_path / "train-<>.tfrecord", "--overwrite")
-    assert "lists files with other names, which stay: train-1.record, train-2.record, train-3.record" in done.stderr
+    assert (
+        "files with other names in the existing manifest are kept: train-1.record, train-2.record, train-3.record"
+        in done.stderr
+    )
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.record")} == before
 
 

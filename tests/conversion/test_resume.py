@@ -40,7 +40,8 @@ from shards import (
     write_tar,
 )
 from tar2tf_cli.conversion.run import convert as run_conversion
-from tar2tf_cli.spec.conversion import Conversion, Output
+from tar2tf_cli.events import Events
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 pytestmark = pytest.mark.spread
 
@@ -204,6 +205,12 @@ def test_a_run_killed_or_out_of_space_at_any_call_continues_to_the_same_bytes(sc
     write_tar(tmp_path / "small" / "b.tar.gz", samples(30, first=100))
     write_tar(tmp_path / "large" / "a.tar", samples(8, 12_000))
     write_tar(tmp_path / "large" / "b.tar", samples(7, 12_000, first=100))
+    (tmp_path / "records").mkdir()
+    for name in ("large/a.tar", "large/b.tar", "small/b.tar.gz"):
+        done = tar2tf("convert", tmp_path / name, "-o", tmp_path / f"records/{name[0]}{name[6]}.record")
+        assert done.returncode == 0, done.stderr
+        for path in (tmp_path / "records").glob("*manifest.*"):
+            path.unlink()
     done = tar2tf(scene, code="import resuming; resuming.end_at_each_call()", cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     killed, full = map(int, done.stdout.split())
@@ -253,13 +260,24 @@ def test_a_run_killed_at_random_moments_continues_to_the_same_bytes(
 
 @pytest.mark.on_disk
 @pytest.mark.xdist_group("killed")
-def test_a_whole_shard_that_was_damaged_after_a_kill_is_not_published(bucket: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", ["", ".idx"])
+def test_a_whole_shard_that_was_damaged_after_a_kill_is_not_published(
+    bucket: Path, tmp_path: Path, suffix: str
+) -> None:
     """Of a conversion whose shards wait until all of them are whole."""
-    command = ["convert", bucket, "-o", tmp_path / "out" / "t-<>-of-<total>.record", "--records-per-shard", "40"]
+    command = [
+        "convert",
+        bucket,
+        "-o",
+        tmp_path / "out" / "t-<>-of-<total>.record",
+        "--records-per-shard",
+        "40",
+        "--index",
+    ]
     assert tar2tf(*command[:3], tmp_path / "fresh" / "t-<>-of-<total>.record", *command[4:]).returncode == 0
     process = start(*command, "-j", "1", code=END_WHEN_SEALED, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     process.communicate(timeout=SECONDS)
-    (part,) = sorted((tmp_path / "out").glob(".*/shard-*.part"))[:1]
+    (part,) = sorted((tmp_path / "out").glob(f".*/shard-*.part{suffix}"))[:1]
     data = bytearray(part.read_bytes())
     data[len(data) // 2] ^= 1
     part.write_bytes(data)
@@ -284,6 +302,42 @@ def test_what_an_interrupted_run_published_is_kept(bucket: Path, tmp_path: Path)
 
 
 @pytest.mark.xdist_group("killed")
+@pytest.mark.on_disk
+@pytest.mark.xdist_group("killed")
+@pytest.mark.parametrize("way", ["direct", "spooled"])
+def test_progress_of_a_continued_run_begins_where_the_first_ended(way: str, bucket: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    kill_once_published("train-3.record", "convert", bucket, "-o", out / "train-<>.record", "-j", "1", *WAYS[way])
+    inputs = {path.name: path.stat().st_size for path in sorted(bucket.iterdir())}
+    read = list(out.glob(".*/input-*.index"))
+    read_before = sum([*inputs.values()][: len(read)]) if way == "spooled" else sum(map(len, final(out).values()))
+
+    class Heard(Events):
+        def __init__(self) -> None:
+            self.heard: list[int | None] = []
+
+        def planned(self, inputs: int, size: int | None, done: int = 0) -> None:
+            self.heard += [size, done]
+
+        def progress(self, size: int) -> None:
+            self.heard.append(size)
+
+        def resumed(self, shards: int) -> None: ...
+
+    options = {"max_shard_size": "400kB"} if way == "direct" else {"max_shard_size": "100kB"}
+    ops = () if way == "direct" else ("drop_empty",)
+    events = Heard()
+    run_conversion(
+        Conversion(Input(bucket), Output(out / "train-<>.record", **options), ops=ops), workers=1, events=events
+    )
+    size, done, *progress = events.heard
+    assert (size, done) == (sum(inputs.values()), read_before)
+    assert 0 < read_before < sum(inputs.values())
+    assert progress == sorted(progress)
+    assert read_before <= progress[0]
+    assert 0.8 * sum(inputs.values()) < progress[-1] <= sum(inputs.values())
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_killed_worker_ends_the_run_with_a_clear_message(which: int, tmp_path: Path) -> None:
     tar = write_tar(tmp_path / "in.tar", samples(100))
@@ -291,7 +345,7 @@ def test_a_killed_worker_ends_the_run_with_a_clear_message(which: int, tmp_path:
         os.kill(sorted(children(process.pid))[which], signal.SIGKILL)
         text = stderr_of(process)
     assert process.returncode == 3
-    assert "worker process was ended by SIGKILL" in text
+    assert "worker process was killed by SIGKILL" in text
     assert "-j" in text
     assert len(text.splitlines()) == 2
     assert not list((tmp_path / "out").glob("[!.]*"))

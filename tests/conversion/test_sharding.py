@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 
 from planning import conversion, indexed
 from properties import example_count
-from tar2tf_cli.conversion import shuffling
-from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
-from tar2tf_cli.conversion.shuffling import rows_of, sorted_tables
+from tar2tf_cli.conversion import sharding as shuffling
+from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, rows_of, sorted_tables
 from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex
 from tar2tf_cli.spec.conversion import Conversion
 

@@ -81,7 +81,7 @@ def test_a_pipe_among_the_shards_is_refused_even_with_overwrite(name: str, bucke
     for options in ([], ["--overwrite"]):
         done = tar2tf(*command, *options)
         assert done.returncode == 2
-        assert f"{tmp_path / name}: is a device or pipe, which is not replaced" in done.stderr
+        assert f"{tmp_path / name}: is a device or pipe, which cannot be replaced" in done.stderr
     assert stat.S_ISFIFO((tmp_path / name).stat().st_mode)
     assert not shards_in(tmp_path, "train-1.record")
     assert not list(tmp_path.glob(".*"))

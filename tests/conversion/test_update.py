@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
+import sys
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -22,11 +25,12 @@ from planning import conversion, indexed
 from properties import example_count
 from shards import every_file, samples, tar2tf, write_tar
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
+from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
-from tar2tf_cli.conversion.spool import Part
-from tar2tf_cli.conversion.tally import Summary
+from tar2tf_cli.conversion.spool import Part, packed, unpacked
 from tar2tf_cli.conversion.update import Earlier, SizesFile
+from tar2tf_cli.conversion.working_folder import entry_of
 from tar2tf_cli.errors import OutputExistsError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.report import InputReport
@@ -324,7 +328,7 @@ def test_sizes_that_do_not_add_up_to_the_shards_are_not_believed(column: str, tm
     edit(place.out / "train-manifest.json", lambda whole: whole["shards"][1].update({column: 9}))
     place.tar("d.tar", 500)
     place.convert(update=True)
-    assert f"{SIZES} does not have the sizes of its records" in place.notes[0]
+    assert f"{SIZES} does not list the sizes of the records" in place.notes[0]
     place.convert(place.fresh)
     assert every_file(place.out) == every_file(place.fresh)
 
@@ -340,6 +344,17 @@ def test_sizes_take_a_few_bytes_a_record_and_go_with_the_manifest_they_belong_to
 
 
 # --- What else is there ---
+
+
+def test_sizes_are_the_same_bytes_on_machines_of_either_byte_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = array("Q", [1, 300, 2**40])
+    line, data = packed({"of": "x"}, [sizes])
+    assert data == struct.pack("<3Q", *sizes)
+    swapped = array("Q", sizes)
+    swapped.byteswap()  # as the other kind of machine has them in memory
+    monkeypatch.setattr(sys, "byteorder", "big" if sys.byteorder == "little" else "little")
+    assert packed({"of": "x"}, [swapped]) == [line, data]
+    assert unpacked(BytesIO(line + data)) == ({**entry_of(line)}, [swapped])
 
 
 def test_without_update_the_changes_are_listed(tmp_path: Path) -> None:

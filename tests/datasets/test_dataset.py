@@ -17,7 +17,7 @@ from datasets_shared import ALL, COUNT, IMAGES
 from shards import examples, records, tar2tf, tree, write_tar
 from tar2tf_cli import AisDataset, Dataset, default_record_parser, load_dataset, open_records
 from tar2tf_cli.checking.verify import verify
-from tar2tf_cli.errors import OutputExistsError, SampleError, SourceError, UsageError
+from tar2tf_cli.errors import OutputExistsError, SampleError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.ops import (
     Cast,
     Convert,
@@ -112,6 +112,17 @@ def test_a_mapping_of_selections_makes_dicts_and_names_features(selections: Any,
 def test_a_single_selection_is_the_element_itself(selections: Any, bucket: str) -> None:
     (image,) = itertools.islice(Dataset(bucket, conversions=[], selections=selections).load(ALL), 1)
     assert image.numpy() == IMAGES[0]
+
+
+@pytest.mark.parametrize("shapes", [None, {"a": (), "b": ()}], ids=["types", "types and shapes"])
+def test_values_do_not_change_places_where_types_are_built_otherwise(shapes: Any, tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("0", {"txt": b"x", "cap": b"y"})])
+    types = {"a": tf.string, "b": tf.string}
+    load = Dataset(str(tmp_path), conversions=[], selections=["txt", "cap"]).load
+    with pytest.raises((Tar2tfError, tf.errors.OpError), match=r"\(one value, one value\)"):
+        list(load("a.tar", output_types=types, output_shapes=shapes))
+    ((first, second),) = load("a.tar", output_types=(tf.string, tf.string), output_shapes=((), ()))
+    assert (first.numpy(), second.numpy()) == (b"x", b"y")
 
 
 def test_a_lambda_and_a_rename_among_the_conversions(bucket: str) -> None:
@@ -394,7 +405,7 @@ def test_remote_execution_where_there_is_no_cluster_gives_a_warning_and_runs_her
         lambda: records(Path(data.load("train-0.tar", str(tmp_path / "x.record"), num_workers=1)[0])),
     ]
     for load in loads:
-        with pytest.warns(UserWarning, match="only an AIStore cluster makes records of its objects") as caught:
+        with pytest.warns(UserWarning, match="--remote-exec needs inputs in an AIStore cluster") as caught:
             assert len(load()) == 8
         assert caught[0].filename == __file__
     assert len(list(data.load("train-0.tar", remote_exec=False))) == 8

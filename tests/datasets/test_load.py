@@ -123,10 +123,35 @@ def test_a_folder_of_a_bucket_stands_for_its_manifest(manifest: Path, s3_client:
     assert len(open_records("s3://loaded/deep/out/")) == COUNT
 
 
-def test_shards_without_a_manifest_are_an_error_that_says_what_there_is_for_them(manifest: Path) -> None:
-    for path in (manifest.parent / "00000.record", manifest.parent / "*.record"):
+def test_a_shard_is_read_as_the_manifest_beside_it_says(
+    manifest: Path, s3_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_client.create_bucket(Bucket="shards")
+    for path in manifest.parent.iterdir():
+        s3_client.put_object(Bucket="shards", Key=f"out/{path.name}", Body=path.read_bytes())
+    whole = list(load_dataset(manifest).as_numpy_iterator())
+    monkeypatch.chdir(manifest.parent)
+    for folder in ("", "./", f"{manifest.parent}/", "s3://shards/out/"):
+        dataset = load_dataset(f"{folder}00001.record")
+        assert int(dataset.cardinality()) == 7
+        for one, other in zip(dataset.as_numpy_iterator(), whole[7:14], strict=True):
+            assert_same(one, other)
+        assert numbers(load_dataset(f"{folder}0000{{2,0}}.record")) == [*range(14, 21), *range(7)]
+        assert numbers(load_dataset(f"{folder}*.record")) == [*range(COUNT)]
+
+
+def test_shards_without_a_manifest_are_an_error_that_says_what_there_is_for_them(
+    manifest: Path, tmp_path: Path
+) -> None:
+    for number in (0, 1):
+        shutil.copy(manifest.parent / f"0000{number}.record", tmp_path)
+    for path in (tmp_path, tmp_path / "00000.record", tmp_path / "*.record"):
         with pytest.raises(UsageError, match=r"has no manifest, .*; tar2tf convert writes .*--code"):
             load_dataset(path)
+    shutil.copy(manifest, tmp_path)
+    shutil.copy(manifest.parent / "00000.record", tmp_path / "other.record")
+    with pytest.raises(UsageError, match=r"other\.record: has no manifest"):
+        load_dataset(tmp_path / "*.record")
 
 
 def test_shards_in_a_bucket_are_shuffled_and_parted_alike(manifest: Path, web: FaultyServer) -> None:

@@ -85,4 +85,4 @@ def test_a_script_shows_notes_on_standard_error_unless_it_turns_them_off(tar: Pa
 
 def test_a_run_that_continues_is_noted(caplog: pytest.LogCaptureFixture) -> None:
     Events().resumed(3)
-    assert caplog.messages == ["continuing an interrupted run: 3 shards done already"]
+    assert caplog.messages == ["continuing an interrupted run: 3 shards already done"]

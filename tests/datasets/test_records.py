@@ -6,9 +6,11 @@ import gzip
 import os
 import pickle
 import random
+import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,9 +25,9 @@ from checked import an_example, flipped, framed, some_examples, write
 from makers import tar_of
 from reading import assert_same, in_a_fork
 from servers import FaultyServer
-from shards import PHOTOS, tar2tf
+from shards import PHOTOS, tar2tf, write_tar
 from tar2tf_cli import Records, load_dataset, open_records
-from tar2tf_cli.datasets.records import Indexes
+from tar2tf_cli.datasets.indexes import Indexes
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.stores.directory import FileRanges
 
@@ -189,7 +191,7 @@ def test_shards_that_a_manifest_lists_are_indexed_when_they_are_read(photos: Pat
 
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of shards that are scanned from now on."""
-    import tar2tf_cli.datasets.records as module
+    import tar2tf_cli.datasets.indexes as module
 
     names: list[str] = []
     scan = module.scan
@@ -306,11 +308,60 @@ def test_shards_in_a_bucket_are_indexed_once(
         open_records(f"{web.url}/in/a-manifest.json")
 
 
-def test_an_index_is_not_kept_for_a_shard_whose_server_gives_no_version(web: FaultyServer, cache: Path) -> None:
-    web.etags = False
+@pytest.mark.parametrize("to", ["tfrecord", "tar"])
+def test_from_a_bucket_nothing_is_requested_but_indexes_and_blocks_with_what_is_read(
+    tmp_path: Path, web: FaultyServer, to: str
+) -> None:
+    write_tar(tmp_path / "in" / "a.tar", [(f"{number:04}", {"bin": bytes(2000)}) for number in range(2000)])
+    out = tmp_path / "out"
+    ran = tar2tf("convert", tmp_path / "in", "-o", out / "x-<>", "--num-shards", "2", "--to", to, "--index", "-j", "1")
+    assert ran.returncode == 0
+    web.objects.update({f"in/{path.name}": path.read_bytes() for path in out.iterdir()})
+    records = open_records(f"{web.url}/in/x-manifest.json")
+    assert len(records) == 2000
+    assert [request for request in web.log if request[0] == "GET"] == [("GET", "in/x-manifest.json", None)]
+    web.log.clear()
+    assert records[700]["__key__"] == b"0700"
+    assert {path for _, path, _ in web.log} == {"in/x-1", "in/x-1.idx"}, "the other shard is left alone"
+    web.log.clear()
+    assert [item["__key__"] for item in records.__getitems__([401, 1, 400])] == [b"0401", b"0001", b"0400"]
+    assert sum(map(size_of, web.log)) <= 4 << 16, "two blocks of 64 KiB, or those beside them, too"
+
+
+def size_of(request: tuple[str, str, str | None]) -> int:
+    """How many bytes of a shard were asked for."""
+    assert request[2], f"the whole file: {request}"
+    first, last = map(int, request[2].removeprefix("bytes=").split("-"))
+    return last + 1 - first
+
+
+def test_a_batch_has_its_requests_on_their_way_together(web: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    web.objects["in/a.record"] = framed(*[bytes(200_000)] * 64)
+    records = open_records(f"{web.url}/in/a.record", raw=True)
+    opened = open_records(f"{web.url}/in/a.record", raw=True)
+    assert len(records) == len(opened) == 64
+    together, take = threading.Barrier(16), web.take
+
+    def all_there(request: str) -> Any:
+        together.wait(timeout=20)  # is broken, and raises, unless 16 requests wait here
+        return take(request)
+
+    monkeypatch.setattr(web, "take", all_there)
+    assert len(opened.__getitems__([*range(1, 64, 4)])) == 16
+    assert not together.broken
+
+
+def test_an_index_is_not_kept_for_a_shard_whose_server_gives_no_version(
+    web: FaultyServer, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     web.objects["in/a.record"] = framed(*some_examples(9))
-    assert labels(open_records(f"{web.url}/in/a.record")) == [*range(9)]
-    assert not cache.exists()
+    for etags, words in ((True, f"is read once .*; they are kept in {cache}"), (False, "each time that it is opened")):
+        web.etags = etags
+        caplog.clear()
+        assert labels(open_records(f"{web.url}/in/a.record")) == [*range(9)]
+        (said,) = caplog.messages
+        assert re.search(rf"a\.record has no index, so it .*{words}", said)
+    assert len(list(cache.rglob("*.index"))) == 1
 
 
 # --- Faults ---
@@ -354,11 +405,14 @@ def test_a_record_that_is_not_an_example_can_be_read_raw(tmp_path: Path, data: b
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (gzip.compress(framed(b"x"), mtime=0), "is compressed with gzip, so that .* --compression"),
-        ((PHOTOS / "photos-0.tar").read_bytes()[:2000], "is a tar, not a TFRecord; convert it"),
-        (b"PK\x03\x04" + b"z" * 40, "is a zip archive, not a TFRecord"),
-        (b"# What is here\n" * 9, "is text that begins with '# What is here .*, not a TFRecord"),
-        (bytes(range(128, 256)), "is not a TFRecord, or its first bytes are damaged; name only the shards"),
+        (gzip.compress(b"What is here", mtime=0), "is text that begins with 'What is here', neither a TFRecord"),
+        (gzip.compress(gzip.compress(framed(b"x"), mtime=0), mtime=0), "is compressed twice, neither a TFRecord"),
+        (b"PK\x03\x04" + b"z" * 40, "is a zip archive, neither a TFRecord nor a tar"),
+        (b"# What is here\n" * 9, "is text that begins with '# What is here .*, neither a TFRecord"),
+        (
+            bytes(range(128, 256)),
+            "is neither a TFRecord nor a tar, or its first bytes are damaged; name",
+        ),
     ],
 )
 def test_other_files_are_refused_with_what_to_do(tmp_path: Path, data: bytes, words: str) -> None:
@@ -366,13 +420,6 @@ def test_other_files_are_refused_with_what_to_do(tmp_path: Path, data: bytes, wo
     with pytest.raises(UsageError, match=words) as caught:
         open_records(path)
     assert caught.value.shard == str(path)
-
-
-def test_compressed_shards_of_a_manifest_are_refused_at_once(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert tar2tf("convert", PHOTOS, "-o", out / "a.record.gz", "--compression", "gzip").returncode == 0
-    with pytest.raises(UsageError, match=r"compressed with gzip.*load_dataset"):
-        open_records(manifest_of(out))
 
 
 def test_shards_that_are_missing_or_of_another_size_are_errors_at_once(photos: Path) -> None:
@@ -488,3 +535,13 @@ def test_indexes_are_kept_in_the_users_cache(monkeypatch: pytest.MonkeyPatch, tm
     open_records(path)
     assert len(list((tmp_path / ".cache" / "tar2tf").iterdir())) == 1
     assert Indexes().folder == str(tmp_path / ".cache" / "tar2tf")
+
+
+def test_a_program_that_ends_with_open_files_says_nothing(out: Path) -> None:
+    """When Python ends, it clears modules before some objects."""
+    program = (
+        "import sys; from tar2tf_cli import open_records; from tar2tf_cli.stores import directory\n"
+        "records = open_records(sys.argv[1]); records[0]; directory.os = None"
+    )
+    done = subprocess.run([sys.executable, "-c", program, out / "x-0.record"], stderr=subprocess.PIPE, check=True)
+    assert done.stderr == b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,6 +104,18 @@ def test_json_that_is_no_value_is_an_error(value: str, tmp_path: Path) -> None:
     train = Dataset(str(tmp_path), conversions=[], selections=[SelectJSON("json", "a")]).load()
     with pytest.raises(tf.errors.OpError, match="0001"):
         list(train)
+
+
+def test_nested_lists_are_arrays_and_several_entries_a_list_of_strings(tmp_path: Path) -> None:
+    boxes = [[[1, 2, 3, 4.5], [5, 6, 7, 8]], [[9, 10, 11, 12]]]
+    about = [json.dumps({"annotations": [{"bbox": box} for box in found]}).encode() for found in boxes]
+    frames = {"10.bin": b"c\0", "2.bin": b"b", "0.bin": b"a"}
+    write_tar(tmp_path / "a.tar", [(f"{number}", {"json": item, **frames}) for number, item in enumerate(about)])
+    selections = [SelectJSON("json", ["annotations", "*", "bbox"]), "*.bin"]
+    found = list(Dataset(str(tmp_path), conversions=[], selections=selections).load(shuffle_tar=False))
+    for (box, bins), wanted in zip(found, boxes, strict=True):
+        np.testing.assert_array_equal(box, np.asarray(wanted, np.float32))
+        assert bins.numpy().tolist() == [b"a", b"b", b"c\0"]
 
 
 def test_no_samples_and_no_shards_are_errors(bucket: str, tmp_path: Path) -> None:

@@ -207,6 +207,17 @@ def test_a_folder_of_a_version_is_named_by_the_one_above(tmp_path: Path) -> None
     assert (info["name"], info["version"]) == ("pets", "3.1.0")
 
 
+def test_labels_of_the_conversion_are_names_of_classes(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert (
+        ran("convert", PHOTOS, "-o", out / "a.record", "--select", "cls", "--labels", "cls=auto", "-j", "1").code == 0
+    )
+    export_tfds(out)
+    features = json.loads((out / "features.json").read_bytes())["featuresDict"]["features"]
+    assert features["cls"]["classLabel"] == {"numClasses": "5"}
+    assert (out / "cls.labels.txt").read_text() == "0\n1\n2\n3\n4\n"
+
+
 def test_a_label_map_can_be_given(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert ran("convert", PHOTOS, "-o", out / "a.record", "--type", "cls=int64", "-j", "1").code == 0

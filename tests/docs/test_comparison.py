@@ -84,6 +84,8 @@ def by_tfrecord(folder: Path) -> dict[str, Any]:
 def by_verify(ran: Ran) -> str:
     (file,) = ran.json["files"]
     faults = file["faults"]
+    if not faults:
+        return f"{'a note that names it' if file['notes'] else 'nothing'}; {file['records']} good"
     after = faults[0].get("after")
     good = faults[0]["before"]["records"] + after["records"] if after else file["records"]
     where = f", record {faults[0]['record']}" if faults[0]["record"] is not None else ""

@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, members in {
         "readme": {"README": b"hello"},
         "names": {"0000.cls": b"cat"},
-        "webp": {"0000.jpg": b"RIFF\0\0\0\0WEBPVP8 "},
+        "tiff": {"0000.jpg": b"II*\0\x08\0\0\0"},
         "page": {"0000.jpg": b"<html>404 Not Found"},
     }.items():
         write_members(folder / f"{name}.tar", members.items())

@@ -6,12 +6,13 @@ import json
 import re
 import subprocess
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shards import samples, write_tar
+from shards import samples, samples_of, write_tar
 from tar2tf_cli import open_records, verify
 
 pytestmark = pytest.mark.xdist_group("s3")
@@ -36,6 +37,7 @@ def bucket(s3: str, tmp_path: Path) -> Any:
     return client
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # webdataset leaves files open
 @pytest.mark.timeout(600)
 def test_all_recipes_run_in_one_folder(bucket: Any, run_page: Callable[[str], Path]) -> None:
     work = run_page("recipes.md")
@@ -64,16 +66,69 @@ def test_all_recipes_run_in_one_folder(bucket: Any, run_page: Callable[[str], Pa
     assert (typed["cls"]["dtype"], typed["npy"]["dtype"], typed["txt"]["dtype"]) == ("int64", "float32", "bytes")
     assert manifest(work / "counted/train-manifest.json")["features"]["words"]["dtype"] == "int64"
 
+    boxes = manifest(work / "boxes/train-manifest.json")
+    assert (boxes["features"]["boxes"]["shape"], boxes["labels"]) == ([None, 4], {"classes": {"cat": 0, "dog": 1}})
+    assert manifest(work / "detection/train-manifest.json")["features"]["image/object/bbox/xmin"]["count"] == 240
+
     split = manifest(work / "split/manifest.json")
     assert {shard["split"] for shard in split["shards"]} == {"train", "val", "test"}
     assert [shard["records"] for shard in manifest(work / "even/train-manifest.json")["shards"]] == [30] * 8
+
+    reshard, back = manifest(work / "reshard/train-manifest.json"), manifest(work / "back/train-manifest.json")
+    assert [shard["records"] for shard in reshard["shards"]] == [40] * 6
+    made = samples_of(*sorted((work / "shards").iterdir()))
+    for document, folder in ((reshard, "reshard"), (back, "back")):
+        tars = [work / folder / shard["path"] for shard in document["shards"]]
+        assert sorted(samples_of(*tars), key=itemgetter(0)) == sorted(made, key=itemgetter(0))
+    assert len(manifest(work / "more/train-manifest.json")["shards"]) == 12
+    parted = manifest(work / "parted/manifest.json")
+    assert {shard["split"] for shard in parted["shards"]} == {"train", "val"}
 
     resumed = manifest(work / "resumed/train-manifest.json")
     assert resumed["totals"] == {**resumed["totals"], "records": 240, "shards": 24}
     assert not (work / "resumed/.train-manifest.tar2tf").exists()
 
+    _check_chosen(work)
+    _check_joined(work)
+
     parts = [manifest(work / f"parts/part{number}-manifest.json") for number in range(2)]
     assert [part["totals"]["records"] for part in parts] == [120, 120]
+
+
+def _check_chosen(work: Path) -> None:
+    import tensorflow as tf
+    import webdataset as wds
+
+    cats = manifest(work / "cats/train-manifest.json")
+    parse = {"cls": tf.io.FixedLenFeature([], tf.int64), "json": tf.io.FixedLenFeature([], tf.string)}
+    read = tf.data.TFRecordDataset([str(work / "cats" / shard["path"]) for shard in cats["shards"]])
+    examples = [tf.io.parse_single_example(record, parse) for record in read]
+    assert 30 < len(examples) == cats["totals"]["records"] < 90
+    assert {json.loads(example["json"].numpy())["label"]["name"] for example in examples} == {"cat"}
+    assert (
+        cats["skipped"]["asked"]["filter:json:label.name=cat"] + len(examples) + cats["skipped"]["asked"]["--sample"]
+        == 240
+    )
+
+    tars = sorted(map(str, (work / "picked").glob("*.tar")))
+    listed = [sample["__key__"] for sample in wds.WebDataset(tars, shardshuffle=False)]
+    assert listed == (work / "keys.txt").read_text().split() == [f"{number:06d}" for number in range(100)]
+
+    distinct = manifest(work / "distinct/train-manifest.json")
+    assert (distinct["totals"]["records"], distinct["skipped"]["asked"]) == (2, {"--drop-duplicates": 238})
+
+
+def _check_joined(work: Path) -> None:
+    import webdataset as wds
+
+    tars = sorted((work / "joined").glob("*.tar"), key=lambda path: int(path.stem.partition("-")[2]))
+    assert len(tars) > 1
+    found = list(wds.WebDataset([str(path) for path in tars], shardshuffle=False).decode())
+    assert [sample["__key__"] for sample in found] == [f"{number:06d}" for number in range(240)]
+    for number, sample in enumerate(found):
+        assert sample["caption"].decode() == f"a better caption of {number:06d}"
+        assert sample["embedding.npy"].tolist() == [number] * 8
+        assert {"jpg", "cls", "txt", "json", "npy"} < sample.keys()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from shards import tree
 from tar2tf_cli import Conversion, Input, Output, convert
 from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.features.feature_map import TYPES
-from tar2tf_cli.ops import OPS
+from tar2tf_cli.ops import OPS, parse_op
 from tar2tf_cli.registry import preset_names
 from tar2tf_cli.stores.cloud import AzureStore, GcsStore, S3Store
 
@@ -28,6 +28,12 @@ pytestmark = pytest.mark.xdist_group("s3")
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = DOCS / "reference"
 PHOTOS = DOCS.parent / "tests" / "data"
+TESTED_ELSEWHERE = {"three-ways.md"}
+WITH_EXAMPLES = sorted(
+    page.name
+    for page in REFERENCE.glob("*.md")
+    if page.name not in TESTED_ELSEWHERE and re.search("^```(sh|yaml|python)", page.read_text("utf-8"), re.MULTILINE)
+)
 
 
 def rows(page: str, heading: str) -> Iterator[list[str]]:
@@ -55,30 +61,12 @@ def shards(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "page", ["spec.md", "ops.md", "output.md", "exit-codes.md", "environment.md", "ray.md", "scale.md"]
-)
-def test_the_examples_of_a_page_run(page: str, run_page: Callable[[str], Path], shards: Path) -> None:
-    run_page(f"reference/{page}")
-
-
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "page", ["convert.md", "image-folders.md", "examples.md", "inspect-verify.md", "open-records.md", "python.md"]
-)
-def test_the_examples_of_a_page_run_on_the_data_of_the_recipes(
+@pytest.mark.parametrize("page", WITH_EXAMPLES)
+def test_the_examples_of_a_page_run_in_order_on_the_data_of_the_recipes(
     page: str, data: Path, run_page: Callable[..., Path]
 ) -> None:
     run_page(f"reference/{page}")
-
-
-def test_every_page_with_examples_is_among_these() -> None:
-    with_examples = {
-        path.name for path in REFERENCE.glob("*.md") if re.search("^```(sh|yaml|python)", path.read_text(), re.M)
-    }
-    tests = (test_the_examples_of_a_page_run, test_the_examples_of_a_page_run_on_the_data_of_the_recipes)
-    marks = [mark for test in tests for mark in test.pytestmark if mark.name == "parametrize"]
-    assert {page for mark in marks for page in mark.args[1]} == with_examples
 
 
 @pytest.mark.parametrize(("heading", "spec"), [("Top level", Conversion), ("input", Input), ("output", Output)])
@@ -100,10 +88,49 @@ def test_the_spec_page_has_every_key_with_its_default(heading: str, spec: type) 
             assert row[3].strip("`") in flags
 
 
-def test_the_ops_page_has_every_op_preset_and_type() -> None:
-    assert {
-        row[0].strip("`").partition(":")[0]: row[1].strip("`") for row in rows("ops.md", "Ops") if "`" in row[0]
-    } == {name: op.usage for name, op in OPS.items()}
+def sections_of_ops() -> dict[str, str]:
+    """What the page says of each op, below its heading."""
+    text = (REFERENCE / "ops.md").read_text(encoding="utf-8")
+    ops = text[text.index("\n## Ops\n") : text.index("\n### Masks\n")]
+    return dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", ops, re.DOTALL | re.MULTILINE))
+
+
+def test_the_ops_page_has_a_section_for_every_op_with_its_form_and_fields() -> None:
+    sections = sections_of_ops()
+    linked = {re.sub("[`:].*", "", name) for name in names("ops.md", "Ops")}
+    assert sections.keys() == OPS.keys() == linked
+    with_fields = {name for name, op in OPS.items() if dataclasses.is_dataclass(op)}
+    for name, text in sections.items():
+        assert f"`{OPS[name].usage}`" in text
+        fields = {item.name: item.default for item in dataclasses.fields(OPS[name])} if name in with_fields else {}
+        if "ext" in fields:
+            line = re.search("^Fields: (.*)\\.$", text, re.MULTILINE)
+            assert line
+            assert re.findall(r"`(\w+)`", line[1]) == [*fields]
+            for field, default in re.findall(r"`(\w+)` \((\w+)\)", line[1]):
+                meant = "bilinear" if field == "method" else fields[field]
+                assert default == (json.dumps(meant) if isinstance(meant, bool) else str(meant).removesuffix(".0"))
+
+
+def test_no_table_of_the_ops_page_is_too_wide_for_a_phone() -> None:
+    tables = [line for line in (REFERENCE / "ops.md").read_text("utf-8").splitlines() if line.startswith("|---")]
+    assert len(tables) > 5
+    assert max(line.count("|") - 1 for line in tables) <= 3
+
+
+def test_every_example_of_an_op_parses(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in ("pkg/mod.py", "path/file.py"):
+        (data / path).parent.mkdir()
+        (data / path).write_text("def fn(sample):\n    return sample\n")
+    monkeypatch.chdir(data)
+    monkeypatch.syspath_prepend(str(data))
+    for name, text in sections_of_ops().items():
+        block = re.search("^```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        assert block
+        assert {type(parse_op(example)) for example in block[1].splitlines()} == {OPS[name]}
+
+
+def test_the_ops_page_has_every_preset_and_type() -> None:
     assert names("ops.md", "Presets") == set(preset_names())
     assert names("ops.md", "Types") == set(TYPES)
 
@@ -134,10 +161,8 @@ def test_the_environment_page_has_the_variables_of_the_endpoints_of_every_store(
 
 
 @pytest.mark.parametrize("row", [row for row in rows("output.md", "The path") if len(row) == 4 and "`out" in row[0]])
-def test_paths_become_what_the_output_page_says(
-    row: list[str], shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path / "work")
+def test_paths_become_what_the_output_page_says(row: list[str], data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(data)
     command = cli.get_command(None, "convert")
     words = ["shards", "-j", "1", "-q", "-o", row[0].strip("`"), *shlex.split(row[1].strip("`"))]
     assert command.main(words, standalone_mode=False) == 0
@@ -151,12 +176,12 @@ def made(conversion: Conversion) -> Any:
 def test_the_manifest_page_has_every_key(shards: Path) -> None:
     split = Output(str(shards.parent / "out/<split>.record"))
     manifest = made(Conversion(Input(str(shards)), split, split={"a": 0.5, "b": 0.5}, shuffle=True))
-    assert set(manifest) | {"documents", "sizes"} == names("manifest.md", "Keys")
+    assert set(manifest) | {"documents", "labels", "sizes"} == names("manifest.md", "Keys")
     for section in ("inputs", "shards"):
         assert {key for item in manifest[section] for key in item} == names("manifest.md", section)
     assert {key for item in manifest["features"].values() for key in item} == names("manifest.md", "features")
     assert set(manifest["totals"]) == names("manifest.md", "totals")
-    assert set(manifest["skipped"]) | {"lost"} == names("manifest.md", "skipped")
+    assert set(manifest["skipped"]) | {"asked", "keys_missing", "lost"} == names("manifest.md", "skipped")
 
 
 def test_the_manifest_page_shows_a_real_manifest(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:

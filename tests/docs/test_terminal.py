@@ -23,6 +23,13 @@ def test_the_picture_is_what_the_commands_print() -> None:
     assert terminal.PICTURE.read_text(encoding="utf-8") == terminal.draw(terminal.session()), "python docs/terminal.py"
 
 
+@pytest.mark.parametrize("page", terminal.PAGES, ids=lambda page: page.stem)
+def test_what_it_shows_stands_below_it_as_text(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "$ tar2tf inspect shards\n" in text
+    assert text == terminal.with_text(text, terminal.session()), "python docs/terminal.py"
+
+
 def test_the_picture_is_in_the_readme_and_is_well_formed() -> None:
     assert "](docs/terminal.svg)" in (ROOT / "README.md").read_text(encoding="utf-8")
     texts = [item.text for item in ElementTree.parse(terminal.PICTURE).iter("{http://www.w3.org/2000/svg}text")]

@@ -13,9 +13,9 @@ import pytest
 from servers import QuietHandler, serving
 from shards import PHOTOS, tar2tf
 from tar2tf_cli import Events
-from tar2tf_cli.elsewhere import beside
+from tar2tf_cli.elsewhere import beside, samples_beside
 from tar2tf_cli.elsewhere import transformers as deploy
-from tar2tf_cli.elsewhere.settings import Settings
+from tar2tf_cli.elsewhere.stream import Settings
 from tar2tf_cli.elsewhere.transformers import Transformers, of_cluster
 from tar2tf_cli.errors import RemoteError, SourceError, UsageError
 from tar2tf_cli.spec.conversion import Conversion
@@ -119,11 +119,67 @@ def test_a_cluster_without_transformers_says_why(
 
 def test_without_a_flag_one_request_finds_out(source: Source, cluster: type[Cluster]) -> None:
     assert chosen(source, spec(), events := Noted()) is None
-    assert events.notes == ["note: the records are made here: the cluster has no running transformer of this spec"]
+    assert events.notes == ["note: the records are made here: the cluster has no running transformer for this spec"]
     assert cluster.asked == [("GET /v1/etl", None)]
     assert chosen(source, spec(remote_exec=False)) is None
     assert chosen(source, spec(ops=["func:os:getcwd"])) is None
     assert len(cluster.asked) == 1
+
+
+def applied(source: Source, events: Events | None = None, **options: Any) -> Any:
+    """What gives the samples of a dataset in memory, with ops, and the entry jpg of them."""
+    conversion = Conversion("ais://b", "-", ops=["decode:jpg"], select=["jpg"], **options)
+    with samples_beside(conversion, source, [OBJECT], events or Noted()) as found:
+        return found
+
+
+def test_in_memory_a_transformer_is_made_without_a_flag_and_deleted_at_the_end(
+    source: Source, cluster: type[Cluster]
+) -> None:
+    assert applied(source, events := Noted()) is not source
+    changes = [request for request, _ in cluster.asked if not request.startswith("GET")]
+    name = Settings.of(Conversion("ais://b", "-", ops=["decode:jpg"])).name
+    assert changes == ["PUT /v1/etl", f"DELETE /v1/etl/{name}"]
+    assert events.notes == [f"note: the cluster applies the ops, with its transformer {name}"]
+    asked = len(cluster.asked)
+    assert applied(source, remote_exec=False) is source
+    with samples_beside(Conversion("ais://b", "-"), source, [OBJECT], events := Noted()) as found:
+        assert found is source
+    assert [request for request, _ in cluster.asked[asked:]] == ["GET /v1/etl"]
+    assert events.notes == ["note: the ops are applied here: the cluster has no running transformer for this spec"]
+
+
+def test_in_memory_the_ops_are_applied_here_where_none_can_be_made(source: Source, cluster: type[Cluster]) -> None:
+    cluster.answers["PUT /v1/etl"] = 400, 'pod_status="container: n, state: Waiting, reason: ImagePullBackOff"'
+    events = Noted()
+    assert applied(source, events) is source
+    (note,) = events.notes
+    assert note.startswith("note: the ops are applied here: ")
+    assert "ImagePullBackOff" in note
+    cluster.answers = {"GET /v1/etl": (501, "cannot use ETL in a build without ETL support")}
+    events = Noted()
+    assert applied(source, events) is source
+    assert not events.notes
+
+
+def test_in_memory_a_transformer_of_these_ops_is_used_whatever_records_it_makes(
+    source: Source, cluster: type[Cluster]
+) -> None:
+    for number, options in enumerate(({}, {"select": ["cls"], "types": ["cls=int64"]}, {"split": "a=0.5,b=0.5"})):
+        made_for = Conversion("ais://c", "out/<split>-<>.record" if "split" in options else "out/<>.record",
+            ops=["decode:jpg"], **options)  # type: ignore[arg-type]  # fmt: skip
+        name = f"photos-{number}"
+        made_of = deploy.message(Settings.of(made_for), name=name, init_seconds=60, seconds=10)
+        cluster.answers = {
+            "GET /v1/etl": (200, [{"id": name, "stage": "Running"}]),
+            f"GET /v1/etl/{name}": (200, {"init_msg": made_of}),
+        }
+        assert applied(source, events := Noted()).settings == Settings.of(made_for)
+        assert events.notes == [f"note: the cluster applies the ops, with its transformer {name}"]
+        assert applied(source, etl=name).settings == Settings.of(made_for)
+    assert {request.partition(" ")[0] for request, _ in cluster.asked} == {"GET"}
+    with pytest.raises(RemoteError, match="made for another spec"):
+        applied(source, etl="photos-2", limit=3)
 
 
 @pytest.mark.parametrize("stage", ["Running", "Aborted"])
@@ -137,7 +193,9 @@ def test_without_a_flag_a_running_transformer_of_this_spec_is_used(
     assert (chosen(source, spec(), events) is not None) == (stage == "Running")
     (note,) = events.notes
     assert (settings.name in note) == (stage == "Running")
-    assert ("are made here: the cluster has no running transformer of this spec" in note) == (stage == "Aborted")
+    assert ("the records are made here: the cluster has no running transformer for this spec" in note) == (
+        stage == "Aborted"
+    )
     assert {request.partition(" ")[0] for request, _ in cluster.asked} == {"GET"}
 
 
@@ -301,10 +359,10 @@ def test_names_that_do_not_reach_a_transformer_with_hpush(source: Source, cluste
 
 
 def test_only_a_cluster_makes_records(tmp_path: Path) -> None:
-    with pytest.raises(RemoteError, match="only an AIStore cluster"):
+    with pytest.raises(RemoteError, match="needs inputs in an AIStore cluster"):
         chosen(open_source(str(tmp_path)), spec(remote_exec=True))
     done = tar2tf("convert", PHOTOS, "-o", tmp_path / "x.record", "--remote-exec", "--dry-run")
-    assert (done.returncode, "only an AIStore cluster" in done.stderr) == (2, True)
+    assert (done.returncode, "needs inputs in an AIStore cluster" in done.stderr) == (2, True)
     with pytest.raises(UsageError, match="leave out one of them"):
         spec(etl="photos", remote_exec=False)
 

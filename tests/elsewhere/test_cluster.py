@@ -13,8 +13,7 @@ import pytest
 from checked import a_tar, some_members
 from etl import EtlCluster
 from shards import PHOTOS, wait_until
-from tar2tf_cli.elsewhere.settings import Settings
-from tar2tf_cli.elsewhere.stream import StreamReader, error_of
+from tar2tf_cli.elsewhere.stream import Settings, StreamReader, error_of
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.spec.conversion import Conversion
 

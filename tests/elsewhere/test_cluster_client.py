@@ -24,7 +24,7 @@ from tar2tf_cli.elsewhere import transformers as deploy
 from tar2tf_cli.elsewhere.cluster import RemoteSource
 from tar2tf_cli.ops import Convert, Decode, Resize
 from tar2tf_cli.sinks.objects import ObjectSink
-from tar2tf_cli.spec.version import __version__
+from tar2tf_cli.spec import __version__
 from tar2tf_cli.stores import retries
 from tar2tf_cli.stores.transfer import Body
 
@@ -222,7 +222,11 @@ def elements(data: Any) -> list[Any]:
 
 
 def test_datasets_have_the_elements_and_the_records_made_there(
-    run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., Ran],
+    etl: EtlCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     at_exit: list[Callable[[], None]] = []
     monkeypatch.setattr("atexit.register", at_exit.append)
@@ -230,9 +234,20 @@ def test_datasets_have_the_elements_and_the_records_made_there(
     conversions = [Decode("jpg", channels=3), Convert("jpg", "float32"), Resize("jpg", (24, 32))]
     data = Dataset("photos", etl.endpoint, conversions, [["jpg", "cls"], {"key": "__key__"}])
     load = partial(data.load, num_workers=2)
-    here, there = load(), load(remote_exec=True)
-    assert there.element_spec == here.element_spec
+    here = load(remote_exec=False)
+    spec = tmp_path / "spec.yaml"
+    resize = "{resize: {ext: jpg, size: [24, 32]}}"
+    spec.write_text(f"ops: [{{decode: 'jpg,3'}}, {{convert: 'jpg,float32'}}, {resize}]\ntypes: {{cls: int64}}\n")
+    run("etl", "init", "--spec", spec, "--name", "tar2tf-for-records")
+    with caplog.at_level("INFO"):
+        initiated = load()
+    assert "the cluster applies the ops, with its transformer tar2tf-for-records" in caplog.text
+    assert run("etl", "list", "--json").out.count('"name": "tar2tf-') == 1
     expected = elements(here)
+    assert elements(initiated) == expected
+    run("etl", "delete", "tar2tf-for-records")
+    there = load()
+    assert there.element_spec == here.element_spec
     assert len(expected) > 10
     assert [elements(there), elements(there)] == [expected, expected]
     assert '"name": "tar2tf-' in run("etl", "list", "--json").out
@@ -241,6 +256,12 @@ def test_datasets_have_the_elements_and_the_records_made_there(
     for end in at_exit:
         end()
     assert '"name": "tar2tf-' not in run("etl", "list", "--json").out
+
+
+def wait_until_aborted(source: Any) -> None:
+    """Wait until the cluster has noticed that the pods ended, whom targets try to reach until then."""
+    while source._transformers.stages().get(source._made_of["name"]) != "Aborted":
+        time.sleep(0.1)
 
 
 def test_pods_and_a_target_that_are_killed_are_started_again_and_no_byte_changes(
@@ -254,11 +275,16 @@ def test_pods_and_a_target_that_are_killed_are_started_again_and_no_byte_changes
     def kill_and_fetch(source: Any, item: Any, *part: str) -> Any:
         asked.append(item.name)
         with one_by_one:
-            if victim := victims.pop(item.name, None):
+            victim = victims.pop(item.name, None)
+            if victim:
                 etl.kill(victim)
-                while victim == "serve" and source._transformers.stages().get(source._made_of["name"]) != "Aborted":
-                    time.sleep(0.1)  # until then, targets try for half a minute to reach the pods
-            return fetch(source, item, *part)
+            if victim == "serve":
+                wait_until_aborted(source)
+            try:
+                return fetch(source, item, *part)
+            finally:
+                if victim:
+                    etl.wait_until_back(victim)
 
     monkeypatch.setattr(RemoteSource, "answer", kill_and_fetch)
     monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.5)
@@ -306,15 +332,24 @@ def test_a_pod_that_is_killed_while_its_shard_is_stored_is_started_again(
     tar = tar_of([(f"{number}.bin", os.urandom(200_000)) for number in range(100)])
     etl.bucket("large", {f"{number}.tar": tar for number in range(3)})
     etl.bucket("placed")
-    store_as, asked = RemoteSource.store_as, list[str]()
+    store_as, asked, ended = RemoteSource.store_as, list[str](), threading.Event()
+
+    def kill(source: Any) -> None:
+        etl.kill("serve")
+        wait_until_aborted(source)
+        ended.set()
 
     def kill_and_store(source: Any, item: Any, *given: Any) -> Any:
         asked.append(item.name)
         if len(asked) == 2:
-            threading.Timer(0.1, etl.kill, ["serve"]).start()
+            etl.freeze("serve")  # so that it cannot answer before it ends
+            threading.Timer(0.5, kill, [source]).start()
+        elif len(asked) > 2:
+            assert ended.wait(60)
         return store_as(source, item, *given)
 
     monkeypatch.setattr(RemoteSource, "store_as", kill_and_store)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.5)
     ran = run("convert", "ais://large", "--remote-exec", "-o", "ais://placed/<input>.record", "--retry-for", "100")
     assert ran.code == 0, ran.err
     assert len(asked) > 3

@@ -14,8 +14,7 @@ from checked import a_tar, some_members
 from tar2tf_cli.elsewhere import cluster
 from tar2tf_cli.elsewhere.cluster import RemoteReading, RemoteSource
 from tar2tf_cli.elsewhere.server import Transform
-from tar2tf_cli.elsewhere.settings import Asked, Settings
-from tar2tf_cli.elsewhere.stream import DONE, StreamReader
+from tar2tf_cli.elsewhere.stream import DONE, Asked, Settings, StreamReader
 from tar2tf_cli.elsewhere.transformers import held_back
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, SourceError
 from tar2tf_cli.formats.checksums import crc32c
@@ -66,7 +65,7 @@ def test_an_answer_of_unknown_size_is_whole_when_it_has_its_end() -> None:
     data = bytes(range(256)) * 1000
     assert everything(data + DONE, None, DONE) == data + DONE
     for broken in (data, data + DONE[:-1], data + b'{"message": "ETL error"}', b""):
-        with pytest.raises(Transient, match="broke off"):
+        with pytest.raises(Transient, match="answer stopped"):
             everything(broken, None, DONE)
 
 

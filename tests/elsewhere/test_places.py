@@ -80,7 +80,7 @@ def test_an_engine_that_there_is_not(tmp_path: Path) -> None:
 def test_records_are_made_by_one_cluster_only(tmp_path: Path) -> None:
     done = tar2tf("convert", "ais://in", "-o", tmp_path / "x.record", "--engine", "ray", "--remote-exec")
     assert done.returncode == 2
-    assert "--engine ray and --remote-exec each have other machines make the records: use one of them" in done.stderr
+    assert "--engine ray and --remote-exec cannot be combined: use one of them" in done.stderr
 
 
 def test_an_address_needs_the_engine_that_it_is_for(tmp_path: Path) -> None:

@@ -13,14 +13,13 @@ from checked import a_tar, some_members
 from shards import wait_until
 from tar2tf_cli.elsewhere.cluster import RemoteSamples
 from tar2tf_cli.elsewhere.server import Transform
-from tar2tf_cli.elsewhere.settings import Asked, Settings
-from tar2tf_cli.elsewhere.stream import StreamReader, from_example, to_features
+from tar2tf_cli.elsewhere.stream import Asked, Settings, StreamReader, from_example, to_features
 from tar2tf_cli.elsewhere.transformers import of_cluster
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats.example import Encoder
 from tar2tf_cli.formats.tfrecord import frame
-from tar2tf_cli.samples.names import KEY
+from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, open_source
 
@@ -51,11 +50,12 @@ def test_a_sample_arrives_as_it_was_sent(array: Any) -> None:
 def test_a_transformer_sends_the_entries_that_were_selected_after_the_ops(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(a_tar(some_members(30)))
     conversion = Conversion(str(tmp_path / "a.tar"), "-", ops=["rename:label=cls"], select=["label"])
-    settings = Settings.of(conversion, samples=True)
-    assert settings.name != Settings.of(conversion).name
-    settings = Settings.load(settings.text)
+    made_for = Conversion(str(tmp_path / "a.tar"), "-", ops=["rename:label=cls"], types=["label=int64"], limit=None)
+    settings = Settings.load(Settings.of(made_for).text)
+    assert settings.of_samples == Settings.of(conversion).of_samples
     answer = tmp_path / "answer"
-    Transform(settings)(str(tmp_path / "a.tar"), "/b/a.tar", Asked(), str(answer), lambda: None)
+    asked = Asked.load(Asked(first=True, entries=["label"]).text)
+    Transform(settings)(str(tmp_path / "a.tar"), "/b/a.tar", asked, str(answer), lambda: None)
     with answer.open("rb") as file:
         framed = [b"".join(parts) for _, parts, _ in StreamReader(file, "x", settings.digest).records()]
     source = open_source(str(tmp_path))
@@ -92,16 +92,17 @@ class _OneRecord:
 
 def test_inputs_are_fetched_ahead_but_not_all() -> None:
     inputs = [ObjectInfo(name, 1, "1") for name in ("a", "b", "c", "d", "bad", "e")]
-    source = Fetched(inputs, 2, of_cluster("http://127.0.0.1:9"), None, {}, None)
+    source = Fetched(of_cluster("http://127.0.0.1:9"), None, {}, None)
     source.asked = []
 
     def keys(item: ObjectInfo) -> list[str]:
         return [sample[KEY] for _, sample in source.samples(item, None, None)]
 
-    assert keys(inputs[0]) == ["a"]
-    wait_until(lambda: sorted(source.asked) == ["a", "b", "c"], "two more inputs")
-    assert [keys(item) for item in inputs[1:4]] == [["b"], ["c"], ["d"]]
-    wait_until(lambda: sorted(source.asked) == ["a", "b", "bad", "c", "d", "e"], "the rest")
-    with pytest.raises(SourceError, match="cannot be read"):
-        keys(inputs[4])
+    with source.expecting(inputs, 2):
+        assert keys(inputs[0]) == ["a"]
+        wait_until(lambda: sorted(source.asked) == ["a", "b", "c"], "two more inputs")
+        assert [keys(item) for item in inputs[1:4]] == [["b"], ["c"], ["d"]]
+        wait_until(lambda: sorted(source.asked) == ["a", "b", "bad", "c", "d", "e"], "the rest")
+        with pytest.raises(SourceError, match="cannot be read"):
+            keys(inputs[4])
     assert [keys(item) for item in inputs if item.name != "bad"] == [["a"], ["b"], ["c"], ["d"], ["e"]]

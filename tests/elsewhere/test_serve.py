@@ -16,7 +16,7 @@ import requests
 from checked import a_tar
 from servers import end, free_ports, wait_for
 from shards import tar2tf, wait_until
-from tar2tf_cli.elsewhere.settings import ENVIRONMENT, Settings
+from tar2tf_cli.elsewhere.stream import ENVIRONMENT, Settings
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.yaml_file import SpecFile
@@ -34,7 +34,7 @@ TARGET = {"AIS_TARGET_URL": "http://127.0.0.1:9/v1/etl/_object/name/secret"}
             {ENVIRONMENT: SETTINGS.text},
             "AIS_TARGET_URL is not set: this command runs in the pods of",
         ),
-        (TARGET, "there are no settings: give --spec, or set TAR2TF_ETL_SETTINGS"),
+        (TARGET, "no conversion is given: use --spec, or set TAR2TF_ETL_SETTINGS"),
         ({**TARGET, ENVIRONMENT: "[]"}, "TAR2TF_ETL_SETTINGS does not hold the settings of a transformer"),
         ({**TARGET, ENVIRONMENT: SETTINGS.text, "PORT": "x"}, "PORT must be a whole number, not 'x'"),
     ],
@@ -62,6 +62,10 @@ def test_a_port_that_is_taken_is_named() -> None:
         ("ops: [{func: 'own.py:op'}]", "a cluster does not run your Python code"),
         ("ops: ['func:own.py:op']", "a cluster does not run your Python code"),
         ("input: {bucket: x, from: imagefolder}", "a cluster converts only tars"),
+        ("input: {bucket: x, from: tfrecord}", "a cluster converts only tars"),
+        ("input: {bucket: x, join: [y]}", "--join does not work in a cluster"),
+        ("input: {bucket: x, keys: keys.txt}", "--keys does not work in a cluster"),
+        ("drop_duplicates: '*'", "--drop-duplicates does not work in a cluster"),
         ("opps: []", "spec.yaml:1:1: there is no key 'opps'; did you mean 'ops'?"),
     ],
 )

@@ -22,8 +22,7 @@ from checked import a_tar, some_members
 from servers import QuietHandler
 from shards import PHOTOS
 from tar2tf_cli.elsewhere.server import MOUNT_PATHS
-from tar2tf_cli.elsewhere.settings import NODES, Asked, Settings
-from tar2tf_cli.elsewhere.stream import StreamReader, error_of
+from tar2tf_cli.elsewhere.stream import NODES, Asked, Settings, StreamReader, error_of
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
 from tar2tf_cli.spec.conversion import Conversion
 
@@ -205,6 +204,7 @@ def test_an_object_in_several_files_is_fetched_as_a_whole(
 
 OPTIONS: list[dict[str, Any]] = [
     {"ops": ["decode:jpg", "resize:jpg,32x32", "cast:jpg,uint8", "encode:jpg"], "types": ["cls=int64"]},
+    {"ops": ["orient:jpg", "resize:jpg,short=40,area", "pad:jpg,50x50,7,nearest", "crop:jpg,30x30,random"]},
     {"preset": "webdataset"},
     {"preset": "image-label"},
     {"select": "image=jpg", "limit": 3},

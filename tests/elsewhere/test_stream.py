@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tar2tf_cli.elsewhere.stream import StreamReader, StreamWriter, error_of, text_of_error
-from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, Tar2tfError, UsageError
+from tar2tf_cli.errors import DamagedShardError, LackingError, SampleError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.features.feature_map import MissingFeatureError
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.files import RecordFile
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.samples.grouping import Batch
+from tar2tf_cli.samples.grouping import RecordBatch
 
 RECORDS = [("a/0001", b"\x0a\x03abc"), ("größe\udcff", b""), ("c", b"\x0a\x02" + b"\0" * 40)]
 
@@ -76,7 +76,7 @@ def test_batches_arrive_as_records(tmp_path: Path) -> None:
     sizes = array("Q", (len(record) + FRAMING for _, record in RECORDS)).tobytes()
     with RecordFile(str(tmp_path / "stream")) as file:
         writer = StreamWriter(file, keys=False, settings="5e77")
-        writer.add_batch(Batch(data, sizes, b"", "", "", True, [], 0, 0, 0))
+        writer.add_batch(RecordBatch(data, sizes))
         writer.finish(InputReport(samples=3), None)
     _, records = read((tmp_path / "stream").read_bytes())
     assert b"".join(record for _, record, _ in records) == data
@@ -180,8 +180,8 @@ def test_errors_travel_as_text(error: Tar2tfError) -> None:
 
 
 def test_an_error_that_only_a_room_knows_travels_as_the_kind_it_is() -> None:
-    found = error_of(text_of_error(MissingFeatureError("cls", ("jpg",))), "x")
-    assert type(found) is SampleError
+    found = error_of(text_of_error(MissingFeatureError("cls", ("jpg",), "--type")), "x")
+    assert type(found) is LackingError
 
 
 def test_other_text_is_not_an_error_of_a_transformer() -> None:

@@ -58,6 +58,39 @@ def test_an_array_of_any_dtype_shape_and_order_comes_back_as_it_was(
         assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", ["int16", "uint8", "uint64", "float16", "float32", "float64", "complex128"])
+def test_an_array_that_some_examples_lack_is_empty_there_for_both_readers(
+    dtype: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    array = values(dtype, shape)
+    write_tar(tmp_path / "a.tar", [("0", {"npy": npy(array), "cls": b"1"}), ("1", {"cls": b"2"})])
+    (tmp_path / "own.py").write_text(LOADS)
+    ops = [f"func:{tmp_path / 'own.py'}:fn"]
+    manifest = convert(Conversion(str(tmp_path), str(tmp_path / "x.record"), ops=ops), workers=1).manifest
+    for one, other in zip(load_dataset(manifest), open_records(manifest), strict=True):
+        found = one["npy"].numpy()
+        assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, other["npy"].shape, other["npy"].tobytes())
+        assert found.tobytes() == (array.tobytes() if one["cls"] == b"1" else b"")
+
+
+LOADS = """
+import io, numpy
+def fn(sample):
+    return {name: numpy.load(io.BytesIO(value)) if name == "npy" else value for name, value in sample.items()}
+"""
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (4, 5, 1)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_preset_webdataset_keeps_dtypes_too(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    array = values(dtype, shape)
+    write_tar(tmp_path / "a.tar", [("0", {"npy": npy(array)})])
+    manifest = convert(Conversion(str(tmp_path), str(tmp_path / "x.record"), preset="webdataset"), workers=1).manifest
+    for found in (next(iter(load_dataset(manifest)))["npy"].numpy(), np.asarray(open_records(manifest)[0]["npy"])):
+        assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
+
+
 def test_a_third_of_double_precision_is_not_rounded(tmp_path: Path) -> None:
     manifest = converted(tmp_path, np.array([1 / 3, 2 / 3]))
     assert next(iter(load_dataset(manifest)))["npy"].numpy().tolist() == [1 / 3, 2 / 3]
@@ -69,7 +102,20 @@ def test_single_values_among_arrays_of_one_come_back_as_arrays_of_one(tmp_path: 
     assert [item["npy"].tolist() for item in open_records(manifest)] == [[7], [8]]
 
 
-@pytest.mark.parametrize("array", [np.array(["2020-01-01"], "datetime64[D]"), np.array(["a"]), np.zeros(2, "g")])
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(["2020-01-01"], "datetime64[D]"),
+        np.array([1], "timedelta64[s]"),
+        np.array(["a"]),
+        np.array([b"a"]),
+        np.zeros(2, "g"),
+        np.zeros(2, "G"),
+        np.zeros(2, "V3"),
+        np.zeros(2, [("x", "i4")]),
+    ],
+    ids=lambda array: array.dtype.name,
+)
 def test_a_dtype_that_cannot_come_back_is_refused_by_name(array: np.ndarray, tmp_path: Path) -> None:
     with pytest.raises(SampleError, match=f"an array of {array.dtype.name.replace('[', '.').replace(']', '.')} cannot"):
         converted(tmp_path, array)

@@ -20,12 +20,11 @@ from reading import load_both
 from shards import examples, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.conversion.tally import Summary
-from tar2tf_cli.datasets.parse import feature_description
+from tar2tf_cli.datasets.load import feature_description
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
-from tar2tf_cli.features.feature_map import FeatureMap
-from tar2tf_cli.features.schema import Schema
+from tar2tf_cli.features.feature_map import FeatureMap, Schema
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, scalar
 from tar2tf_cli.ops import Func
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
@@ -146,8 +145,8 @@ def test_a_python_value_comes_back_as_a_tensor(value: Any, dtype: str, expected:
         (object(), "object"),
         ([], "empty list"),
         ([1, "a"], "int, str"),
-        ([[1], [2]], "list"),
-        ([None], "NoneType"),
+        ([[1], 2], "different lengths"),
+        ([None], "null"),
         (2**63, ""),
         (1e300, ""),
         (1j, "complex"),
@@ -340,6 +339,13 @@ def test_the_manifest_describes_what_tensorflow_parses(tmp_path: Path) -> None:
     assert examples(tmp_path / "out" / "all.record")[0]["a"] == [1, 1, 1, 1]
 
 
+def test_an_empty_array_of_another_rank_is_an_error(tmp_path: Path) -> None:
+    arrays = [np.zeros(0, np.float32), np.ones((2, 4), np.float32)]
+    for order in (arrays, arrays[::-1]):
+        with pytest.raises(SampleError, match="of rank 1"):
+            written(tmp_path, [{"a": array} for array in order])
+
+
 def test_a_feature_map_leaves_plain_entries_as_they_are() -> None:
     sample = {"__key__": "k", "jpg": b"x"}
     assert FeatureMap({}).features(sample) == {"__key__": b"k", "jpg": b"x"}
@@ -372,6 +378,12 @@ def test_a_feature_that_a_preset_made_gets_no_other_type(kind: Any) -> None:
         made.features({"__key__": "k"})
 
 
+@pytest.mark.parametrize(("feature", "kind"), [(int64_list([1, 2]), "int64_list"), (scalar(int64_list([1])), "int64")])
+def test_a_feature_that_has_its_type_stays_as_it_is(feature: Any, kind: Any) -> None:
+    made = FeatureMap({"v": kind}, preset=lambda values, context: {"v": feature})
+    assert made.features({"__key__": "k"})["v"] == feature
+
+
 def test_whole_floats_are_integers() -> None:
     found = FeatureMap({"v": "int64_list"}).features({"__key__": "k", "v": [1.0, 2.0]})
     assert found["v"] == int64_list([1, 2])
@@ -382,11 +394,12 @@ def test_whole_floats_are_integers() -> None:
     [
         ({"a": 1}, "int64", "an object is not a whole number"),
         ([None], "float_list", "null is not a number"),
-        ([[1], [2]], "int64_list", "a list is not a whole number"),
+        ([[1], [2, 3]], "int64_list", "lists of different lengths, 1 and 2, are not an array; select a part of them"),
         (1.5, "int64", "1.5 is not a whole number"),
         (b"\xff", "int64", "the bytes are not UTF-8 text (position 0)"),
         ("[1, 2", "int64_list", "the text is not JSON: Expecting ',' delimiter: line 1 column 6 (char 5)"),
         (2**70, None, "a value does not fit in 64 bits"),
+        ([10**400, 0.5], None, "a value does not fit in a float32"),
     ],
 )
 def test_a_value_that_does_not_fit_its_type_is_named_in_our_own_words(value: Any, kind: Any, what: str) -> None:

@@ -194,8 +194,8 @@ def test_a_selection_names_other_entries_for_a_preset(tmp_path: Path) -> None:
         ({"jpg": encoded(8, 9)}, "none of the entries label, cls"),
         ({"jpg": encoded(8, 9), "cls": b"cat"}, "label b'cat' is not a whole number"),
         ({"jpg": encoded(8, 9), "cls": b"1.5"}, "label b'1.5' is not a whole number"),
-        ({"jpg": b"text", "cls": b"1"}, "not a BMP, JPEG or PNG"),
-        ({"jpg": b"", "cls": b"1"}, "not a BMP, JPEG or PNG"),
+        ({"jpg": b"text", "cls": b"1"}, "cannot be decoded"),
+        ({"jpg": b"", "cls": b"1"}, "cannot be decoded"),
     ],
 )
 def test_what_a_preset_lacks_is_an_error_naming_the_sample(

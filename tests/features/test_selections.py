@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shards import examples, tar2tf, write_tar
+from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.features.feature_map import TYPES
@@ -27,7 +29,12 @@ ABOUT = {
     "empty": [],
     "mixed": [1, "x"],
     "score": 0.5,
+    "ragged": [[1], [2, 3]],
+    "boxes": [[1, 2, 3, 4], [5, 6, 7, 8.5]],
+    "objects": {"box": [[1, 2], [3, 4], [5, 6]], "name": ["a", "b", "c"], "deep": {"id": [7, 8, 9]}},
 }
+
+NESTED = {"s": [1, 2, 3, 4], "s/shape": [2, 2], "cls": [b" 3\n"]}
 
 
 @pytest.fixture
@@ -64,6 +71,27 @@ def chosen(bucket: Path, select: Any = None, types: Sequence[str] = (), **option
         (["w=json:words"], {"w": "json:words"}, {"w": [b"one", b"two"]}),
         (["z=json:0"], {"z": "json:0"}, {"z": [b"zero"]}),
         (["json:score"], ["json:score"], {"json": [0.5]}),
+        (["l=json:annotations.*.label"], {"l": "json:annotations.*.label"}, {"l": [7, 8]}),
+        (["n=json:annotations.*.name=none"], {"n": "json:annotations.*.name=none"}, {"n": [b"none", b"cat"]}),
+        (["b=json:boxes"], {"b": "json:boxes"}, {"b": [1, 2, 3, 4, 5, 6, 7, 8.5], "b/shape": [2, 4]}),
+        (["b=json:objects.box"], {"b": "json:objects.box"}, {"b": [1, 2, 3, 4, 5, 6], "b/shape": [3, 2]}),
+        (["x=json:objects.box.*.1"], {"x": "json:objects.box.*.1"}, {"x": [2, 4, 6]}),
+        (
+            ["o=json:objects"],
+            {"o": "json:objects"},
+            {"o/box": [1, 2, 3, 4, 5, 6], "o/box/shape": [3, 2], "o/name": [b"a", b"b", b"c"], "o/deep/id": [7, 8, 9]},
+        ),
+        (["d=json:objects.deep.*"], {"d": "json:objects.deep.*"}, {"d": [7, 8, 9], "d/shape": [1, 3]}),
+        (["s=json:nowhere=0"], {"s": "json:nowhere=0"}, {"s": [0]}),
+        (["s=json:none=1.5"], {"s": "json:none=1.5"}, {"s": [1.5]}),
+        (["s=json:score=1"], {"s": "json:score=1"}, {"s": [0.5]}),
+        (["s=json:size.name=a b"], {"s": "json:size.name=a b"}, {"s": [b"a b"]}),
+        (['s=json:x="0",cls'], {"s": 'json:x="0"', "cls": "cls"}, {"s": [b"0"], "cls": [b" 3\n"]}),
+        (["s=json:x=[[1,2],[3,4]],cls"], {"s": "json:x=[[1, 2], [3, 4]]", "cls": "cls"}, NESTED),
+        (["s=meta:x.y=7"], {"s": "meta:x.y=7"}, {"s": [7]}),
+        (["json:x=7"], ["json:x=7"], {"json": [7]}),
+        (["all=*"], {"all": "*"}, {"all": [b" 3\n", b"\xff\xd8image", json.dumps(ABOUT).encode(), "grün".encode()]}),
+        (["t=*[xn]*"], {"t": "*[xn]*"}, {"t": [json.dumps(ABOUT).encode(), "grün".encode()]}),
     ],
 )
 def test_flags_and_yaml_select_the_same_features(
@@ -152,8 +180,14 @@ def test_a_path_selects_from_what_an_op_has_parsed() -> None:
         ({"x": "jpg:a"}, ["'jpg'", "JSON"]),
         ({"x": "txt:a"}, ["'txt'", "JSON"]),
         ({"x": "json:none"}, ["'x'", "null"]),
-        ({"x": "json:size"}, ["'x'", "dict"]),
-        ({"x": "json:annotations"}, ["'x'"]),
+        ({"x": "json:size.*"}, ["'x'", "an object, int"]),
+        ({"x": "json:annotations"}, ["'x'", "item 1 has label, name", "label, box", "DEFAULT"]),
+        ({"x": "json:annotations.*.name"}, ["annotations.0.name"]),
+        ({"x": "json:annotations.*.label.*"}, ["annotations.0.label.*"]),
+        ({"x": "json:words.*.*"}, ["words.0.*"]),
+        ({"x": "json:score.*"}, ["score.*"]),
+        ({"x": "json:ragged"}, ["'x'", "1 and 2"]),
+        ({"x": "*.png"}, ["'*.png'", "jpg, cls, json, txt"]),
         ({"x": "json:empty"}, ["'x'", "empty list", "--type"]),
         ({"x": "json:mixed"}, ["'x'", "int, str"]),
     ],
@@ -191,6 +225,43 @@ def test_keys_with_dots_are_written_as_json() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("selection", "canonical"),
+    [
+        (SelectJSON("json", ["a", "*", "b"], 0), "json:a.*.b=0"),
+        (SelectJSON("json", "a=b"), 'json:["a=b"]'),
+        (SelectJSON("json", "a.b", "x=y, z"), 'json:["a.b"]="x=y, z"'),
+        (SelectJSON("json", "a", [1, [2]]), "json:a=[1, [2]]"),
+        (to_selection("*.jpg"), "*.jpg"),
+    ],
+)
+def test_wildcards_and_defaults_survive_being_written_down(selection: Any, canonical: str) -> None:
+    assert selection.canonical() == canonical
+    assert to_selection(canonical).canonical() == canonical
+    (again,) = parse_select([f"x={canonical}"]).values()
+    assert again.canonical() == canonical
+
+
+@pytest.mark.parametrize(
+    ("selection", "words"), [("json:a=null", "null"), ("x=*.json:a", "needs one entry"), ("*.jpg", r"NAME=\*\.jpg")]
+)
+def test_what_wildcards_and_defaults_cannot_say_is_an_error(selection: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_select([selection])
+
+
+def test_a_default_stands_for_whatever_is_missing() -> None:
+    def select(about: Any, path: str) -> Any:
+        entry = {} if about is None else {"json": json.dumps(about).encode()}
+        return to_selection(f"json:{path}").select({"__key__": "k", **entry})
+
+    assert select({"a": [{"s": 1}, {}, {"s": None}]}, "a.*.s=0") == [1, 0, 0]
+    assert select({"a": {"x": {"s": 1}, "y": {}}}, "a.*.s=0") == [1, 0]
+    assert select({"a": []}, "a.*.s=0") == select({}, "a.*.s=0") == select(None, "a.*.s=0") == []
+    assert select(None, "s=0") == select({}, "s=0") == select([], "s=0") == 0
+    assert select({"a": [{"b": [{"s": 1}]}, {}]}, "a.*.b.*.s=0") == [[1], []]
+
+
 @pytest.mark.parametrize("path", ['["a"].b', "[", "[a]", "[]", "[[1]]", '["a"', "[null]"])
 def test_a_path_that_is_no_json_is_an_error(path: str) -> None:
     with pytest.raises(ValueError, match="is not a path"):
@@ -208,6 +279,68 @@ def test_what_is_no_selection_is_an_error(value: Any) -> None:
 def test_a_list_that_names_a_feature_twice_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"'json'.*twice"):
         parse_select(["json:a", "json:b"])
+
+
+def test_a_name_and_the_same_with_a_number_are_in_natural_order(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("0001", {"jpg10": b"ten", "jpg": b"none", "jpg2": b"two"})])
+    done = tar2tf("convert", tmp_path / "a.tar", "-o", tmp_path / "x.record", "--select", "frames=jp*")
+    assert done.returncode == 0, done.stderr
+    assert examples(tmp_path / "x.record")[0]["frames"] == [b"none", b"two", b"ten"]
+
+
+def test_frames_of_a_sample_are_one_feature_in_natural_order(tmp_path: Path) -> None:
+    frames = {f"{number}.jpg": b"frame %d" % number for number in (10, 2, 0, 1)}
+    samples = [("0001", {**frames, "cls": b"3"}), ("0002", {"0.jpg": b"only", "1.png": b"no jpg", "cls": b"4"})]
+    write_tar(tmp_path / "a.tar", samples)
+    out = tmp_path / "out.record"
+    assert tar2tf("convert", tmp_path / "a.tar", "-o", out, "--select", "frames=*.jpg,cls").returncode == 0
+    ordered = [b"frame 0", b"frame 1", b"frame 2", b"frame 10"]
+    assert [found["frames"] for found in examples(out)] == [ordered, [b"only"]]
+    records = open_records(tmp_path / "out-manifest.json")
+    assert [found["frames"].tolist() for found in records] == [ordered, [b"only"]]
+    loaded = load_dataset(tmp_path / "out-manifest.json")
+    assert [found["frames"].numpy().tolist() for found in loaded] == [ordered, [b"only"]]
+
+
+def test_boxes_of_any_number_come_back_with_their_shape(tmp_path: Path) -> None:
+    boxes = [[[1, 2, 3, 4.5], [5, 6, 7, 8]], [], [[9, 10, 11, 12]]]
+    for name, order in {"a": boxes, "b": boxes[::-1], "c": [boxes[1], *boxes]}.items():
+        about = [{"annotations": [{"bbox": box, "category": "x"} for box in found]} for found in order]
+        samples = [(f"{number}", {"json": json.dumps(item).encode()}) for number, item in enumerate(about)]
+        write_tar(tmp_path / f"{name}.tar", samples)
+        select = ["--select", "boxes=json:annotations.*.bbox", "--type", "boxes=float_list"]
+        made = tar2tf("convert", tmp_path / f"{name}.tar", "-o", tmp_path / f"{name}.record", *select)
+        assert made.returncode == 0, made.stderr
+        manifest = tmp_path / f"{name}-manifest.json"
+        wanted = [np.asarray(item, np.float32).reshape(-1, 4) for item in order]
+        for found, item in zip(open_records(manifest), wanted, strict=True):
+            np.testing.assert_array_equal(found["boxes"], item, strict=True)
+        dataset = load_dataset(manifest)
+        assert dataset.element_spec["boxes"].shape.as_list() == [None, 4]
+        for found, item in zip(dataset, wanted, strict=True):
+            np.testing.assert_array_equal(found["boxes"], item, strict=True)
+        assert tar2tf("verify", manifest).returncode == 0
+
+
+def test_a_list_of_objects_is_a_list_for_each_key(tmp_path: Path) -> None:
+    annotations = [{"box": [1, 2], "id": 7, "name": {"de": "Katze"}}, {"box": [3, 4], "id": 8, "name": {"de": "Hund"}}]
+    entries = [[("1", {"json": json.dumps(found).encode()})] for found in (annotations, [])]
+    write_tar(tmp_path / "a.tar", entries[0])
+    write_tar(tmp_path / "b.tar", entries[1])
+    types = ["x/box=float_list", "x/id=int64_list"]
+    assert chosen(tmp_path / "a.tar", {"x": "json:*"}, types) == {
+        "x/box": [1, 2, 3, 4],
+        "x/box/shape": [2, 2],
+        "x/id": [7, 8],
+        "x/name/de": [b"Katze", b"Hund"],
+    }
+    assert chosen(tmp_path / "b.tar", {"x": "json:*"}, types) == {"x/box": [], "x/id": []}
+
+
+def test_a_type_may_name_a_value_in_an_object_only() -> None:
+    Conversion(Input("in"), Output("a.record"), select="x=json:a", types=["x/b=int64"])
+    with pytest.raises(UsageError, match=r"'y/b'.*does not exist"):
+        Conversion(Input("in"), Output("a.record"), select="x=json:a,y=cls", types=["y/b=int64"])
 
 
 # --- Types of selected features ---
@@ -265,7 +398,6 @@ def test_selected_values_take_the_type_they_are_given(source: str, kind: str, va
         ("json:none", "bytes", "null"),
         ("json:none", "bytes_list", "null"),
         ("json:none", "float", "null"),
-        ("json:size", "bytes", "dict"),
         ("json:words", "bytes", "list"),
         ("json:words", "int64_list", "'one' is not a whole number"),
         ("json:score", "int64", "0.5 is not a whole number"),

@@ -20,43 +20,50 @@ from properties import example_count
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.cursor import Cursor
-from tar2tf_cli.samples.grouping import Batch
+from tar2tf_cli.samples.grouping import RecordBatch
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import open_source
 
 pytestmark = [needs_compiler, pytest.mark.xdist_group("kernel")]
 
 
-def outcome(path: Path, native: ModuleType | None, *, chunk: int = 1 << 20, **options: Any) -> tuple[Any, int]:
+def outcome(
+    path: Path, native: ModuleType | None, *, output: str = "out.record", chunk: int = 1 << 20, **options: Any
+) -> tuple[Any, int]:
     """Everything that reading a tar gives, and how many of the records came in batches."""
     spec = Input(str(path), key_split=options.pop("key_split", "first"), regroup=options.pop("regroup", None))
-    conversion = Conversion(spec, "out.record", **options)
+    conversion = Conversion(spec, output, **options)
     source = open_source(str(path))
     (item,) = source.list(())
-    records, sizes, batched = bytearray(), array("Q"), 0
+    records, sizes, keys, batched = bytearray(), array("Q"), array("Q"), 0
     with patch.object(kernel, "native", lambda: native), patch.object(Cursor, "CHUNK", chunk):
         try:
             with Reading(conversion, source, item) as reading:
                 for made in reading.records_and_batches():
-                    if isinstance(made, Batch):
+                    if isinstance(made, RecordBatch):
                         records.extend(made.data)
                         sizes.frombytes(made.sizes)
+                        keys.frombytes(made.hashes)
                         batched += len(made)
                     else:
                         records.extend(b"".join(made[1]))
                         sizes.append(made[2])
+                        keys.extend([] if reading.key is None else [key_hash(reading.key)])
         except Tar2tfError as caught:
             return (type(caught), str(caught), caught.hint), batched
-    return (bytes(records), list(sizes), reading.report.to_json()), batched
+    return (bytes(records), list(sizes), list(keys), reading.report.to_json()), batched
 
 
 def same(path: Path, **options: Any) -> int:
     """Read a tar with and without the kernel, which must agree; returns how many records the kernel made."""
-    expected, none = outcome(path, None, **options)
-    made, many = outcome(path, built(), **options)
-    assert none == 0
-    assert made == expected
+    many = 0
+    for output in ("out.tar", "out.record"):
+        expected, none = outcome(path, None, output=output, **options)
+        made, many = outcome(path, built(), output=output, **options)
+        assert none == 0
+        assert made == expected
     return many
 
 

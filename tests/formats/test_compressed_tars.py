@@ -157,20 +157,18 @@ def test_another_format_is_named_with_what_to_do(kind, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-def test_tfrecord_is_named_by_convert_and_read_by_the_others(tmp_path: Path, compression: str) -> None:
+def test_tfrecord_is_read_whatever_its_name(tmp_path: Path, compression: str) -> None:
     with tf.io.TFRecordWriter(str(tmp_path / "x"), compression) as writer:
         writer.write(tf.train.Example().SerializeToString())
         writer.write(b"record" * 200)
     done = tar2tf("convert", tmp_path / "x", "-o", tmp_path / "z.record")
-    assert (done.returncode, "the file is a TFRecord, not a tar" in done.stderr) == (3, True)
+    assert (done.returncode, "2 records" in done.stderr) == (0, True)
     done = tar2tf("verify", tmp_path / "x")
     assert (done.returncode, "record 1, offset 16: the record is not a tf.train.Example" in done.stdout) == (1, True)
     assert "2 records" in tar2tf("inspect", tmp_path / "x").stdout
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"), [("cats/a.jpg", "--from imagefolder"), ("a.zip", "unzip"), ("a.record", "inspect and verify")]
-)
+@pytest.mark.parametrize(("name", "hint"), [("cats/a.jpg", "--from imagefolder"), ("a.zip", "unzip")])
 def test_a_folder_without_tars_says_what_it_holds(name, hint, tmp_path: Path) -> None:
     path = tmp_path / "in" / name
     path.parent.mkdir(parents=True)

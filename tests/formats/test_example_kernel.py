@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import built, needs_compiler
-from tar2tf_cli.formats.example_parser import ParsedFeature, parse_any, strict_parse_any
+from tar2tf_cli.formats.example import ParsedFeature, parse_any, strict_parse_any
 from wire import MESSAGE, encoded, features_of_any_kind, hand_encoded_examples
 
 pytestmark = [needs_compiler, pytest.mark.spread]

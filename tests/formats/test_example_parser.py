@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from properties import example_count
-from tar2tf_cli.formats.example import Encoder, varint
-from tar2tf_cli.formats.example_parser import decode, parse_features
+from tar2tf_cli.formats.example import Encoder, decode, parse_features, varint
 from wire import MESSAGE, comparable, encoded, features_of_any_kind, hand_encoded_examples, parsed
 
 pytestmark = pytest.mark.spread

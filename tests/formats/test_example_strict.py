@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from properties import example_count
-from tar2tf_cli.formats.example_parser import parse, strict_parse
+from tar2tf_cli.formats.example import parse, strict_parse
 from wire import encoded, features_of_any_kind, hand_encoded_examples, in_bytes, tensorflow_parses
 
 pytestmark = pytest.mark.spread

@@ -84,14 +84,6 @@ def test_dtypes_convert_as_in_tensorflow(source: str, target: str) -> None:
     assert_same(kernels.convert_dtype(image, target), tf.image.convert_image_dtype(image, target))
 
 
-@pytest.mark.parametrize(("source", "target"), [pair for pair in CONVERTIBLE if tensorflow_saturates(pair)])
-def test_dtypes_convert_with_saturation_as_in_tensorflow(source: str, target: str) -> None:
-    image = wild_values(source)
-    with np.errstate(all="ignore"):
-        expected = tf.image.convert_image_dtype(image, target, saturate=True)
-    assert_same(kernels.convert_dtype(image, target, saturate=True), expected)
-
-
 @pytest.mark.parametrize(("source", "target"), BEYOND_FLOAT16)
 def test_float16_to_a_range_it_cannot_hold_is_refused(source: str, target: str) -> None:
     with pytest.raises(ImageError, match="cannot hold the range"):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import random
 import struct
+import tracemalloc
 import zlib
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from images import by_tensorflow, chunk
 from tar2tf_cli.errors import ImageError
@@ -125,3 +128,48 @@ def test_a_png_cut_anywhere_is_an_image_error() -> None:
     for length in range(len(whole)):
         with pytest.raises(ImageError):
             kernels.decode(whole[:length])
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA", "P", "1", "I;16"])
+def test_a_png_is_refused_without_its_pixels_exactly_if_it_is_with_them(mode: str) -> None:
+    random = np.random.default_rng(7)
+    pixels = Image.fromarray(random.integers(0, 256, (37, 41, 3), np.uint8))
+    whole = io.BytesIO()
+    (Image.new("I;16", (41, 37), 700) if mode == "I;16" else pixels.convert(mode)).save(whole, "png")
+    kernels.check_png(whole.getvalue())
+    refused = 0
+    for _ in range(150):
+        data = bytearray(whole.getvalue())
+        at = int(random.integers(8, len(data)))
+        if random.random() < 0.3:
+            del data[at:]
+        else:
+            data[at] ^= 1 << int(random.integers(8))
+        outcomes = []
+        for read in (kernels.decode, kernels.check_png):
+            try:
+                read(bytes(data))
+                outcomes.append("")
+            except ImageError as error:
+                outcomes.append(error.message)
+        assert outcomes[0] == outcomes[1]
+        refused += bool(outcomes[0])
+    assert refused > 50
+
+
+def test_a_large_png_is_checked_in_little_memory() -> None:
+    rows = b"".join(b"\0" + bytes([row % 251]) * 12_000 for row in range(4000))  # of which all but the filters may vary
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 4000, 4000, 8, 2, 0, 0, 0))
+    good, bad = (
+        b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+        for data in (rows, rows[: 12_001 * 3999] + b"\5" + rows[12_001 * 3999 + 1 :])
+    )
+    del rows
+    tracemalloc.start()
+    kernels.check_png(good)
+    assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    tracemalloc.stop()
+    with pytest.raises(ImageError, match="a filter that does not exist"):
+        kernels.check_png(bad)
+    with pytest.raises(ImageError, match="more than the limit of 100"):
+        kernels.check_png(good, max_pixels=100)

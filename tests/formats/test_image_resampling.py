@@ -14,7 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 pytestmark = pytest.mark.spread
 
-SIZES = [(1, 1), (1, 2), (3, 1), (7, 8), (17, 33), (64, 64), (99, 101), (240, 320), (900, 3)]
+SIZES = [(1, 1), (1, 2), (3, 1), (7, 8), (17, 33), (64, 64), (99, 101), (240, 320), (5000, 3), (3, 5000)]
 TARGETS = [(1, 1), (2, 3), (8, 7), (33, 17), (64, 64), (100, 1)]
 CASES = [(size, target, 1 + place % 4) for place, size in enumerate(SIZES) for target in TARGETS if size != target]
 
@@ -26,8 +26,8 @@ def picture(size: tuple[int, int], channels: int) -> np.ndarray:
 @pytest.mark.parametrize("antialias", [False, True])
 @pytest.mark.parametrize("method", kernels.METHODS)
 def test_a_method_gives_what_tensorflow_gives(method: str, antialias: bool) -> None:
-    assert len(CASES) * 2 > 100
-    for dtype in (np.uint8, np.float32):
+    assert len(CASES) * 3 > 150
+    for dtype in (np.uint8, np.uint16, np.float32):
         for size, target, channels in CASES:
             pixels = picture(size, channels).astype(dtype)
             ours = kernels.resample(pixels, *target, method, antialias=antialias)

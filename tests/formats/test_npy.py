@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tar2tf_cli.formats.npy import read_array
+from tar2tf_cli.formats.npy import PickledError, read_array, read_arrays
 
 
 def npy(array: Any, version: tuple[int, int] | None = None) -> bytes:
@@ -106,3 +107,48 @@ def test_damage_is_an_error_or_an_array(data: st.DataObject) -> None:
         whole[place] = data.draw(st.integers(0, 255))
     with contextlib.suppress(ValueError):
         read_array(bytes(whole[: data.draw(st.integers(0, len(whole)))]))
+
+
+# --- npz ---
+
+
+def npz(*, compressed: bool = False, **arrays: Any) -> bytes:
+    file = io.BytesIO()
+    (np.savez_compressed if compressed else np.savez)(file, **arrays)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_the_arrays_of_an_npz_come_back_by_name(compressed: bool) -> None:
+    arrays = {"x": np.arange(6.0).reshape(2, 3), "deep/y": np.array(7, "<u2"), "z.npy": np.zeros((0, 3), "?")}
+    found = read_arrays(npz(compressed=compressed, **arrays))
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_what_is_not_one_whole_npz_is_refused_by_name() -> None:
+    whole = npz(compressed=True, x=np.arange(1000.0))
+    for part in range(1, 10):
+        with pytest.raises(ValueError, match="damaged"):
+            read_arrays(whole[: len(whole) * part // 10])
+    changed = bytearray(whole)
+    changed[len(whole) // 2] ^= 0xFF
+    with pytest.raises(ValueError, match="damaged"):
+        read_arrays(bytes(changed))
+    with pytest.raises(PickledError):
+        read_arrays(npz(x=np.array([{}, None])))
+    other = io.BytesIO()
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("readme.txt", "words")
+    with pytest.raises(ValueError, match="not of npy files"):
+        read_arrays(other.getvalue())
+
+
+def test_an_npz_of_more_than_an_example_holds_is_refused_before_it_is_inflated() -> None:
+    data = bytearray(npz(compressed=True, x=np.zeros(1000)))
+    place = data.index(b"PK\x01\x02") + 24
+    data[place : place + 4] = (3 << 30).to_bytes(4, "little")
+    with pytest.raises(ValueError, match="more than 2 GiB"):
+        read_arrays(bytes(data))

@@ -11,11 +11,11 @@ import pytest
 from checked import an_example, framed
 from makers import Dribble
 from tar2tf_cli.checking.check_tfrecord import Checker
-from tar2tf_cli.conversion.manifest import Expected
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats import record_reader
+from tar2tf_cli.formats.census import Expected
 from tar2tf_cli.formats.cursor import Cursor
-from tar2tf_cli.formats.example_parser import parse
+from tar2tf_cli.formats.example import parse
 from tar2tf_cli.formats.record_reader import RecordReader, Shortened, Want
 from tar2tf_cli.formats.tfrecord import FRAMING
 

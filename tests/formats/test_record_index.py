@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checked import flipped, framed
+from kernels import built, needs_compiler
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats.record_index import from_lines, pack, scan, unpack
+from tar2tf_cli.formats.record_index import Kept, Streams, from_lines, pack, scan, unpack
 from tar2tf_cli.formats.tfrecord import unframed
 
 RECORDS = [b"", b"a", b"\xff" * 300, b"bc" * 5000, b"d"]
@@ -102,29 +104,42 @@ def test_other_lines_are_no_index(lines: bytes) -> None:
     assert from_lines(lines, len(DATA)) is None
 
 
-def test_an_index_is_kept_for_one_version_of_one_shard() -> None:
+@pytest.mark.parametrize("keys", [None, np.array([5, 2**64 - 1, 0, 1, 2], np.uint64)])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_an_index_is_kept_for_one_version_of_one_shard(keys: Any, compressed: bool) -> None:
     index = scan(Reads(DATA), len(DATA), "a")
-    kept = b"".join(pack(index, "a", "v1"))
-    found = unpack(kept, "a", "v1", len(DATA))
+    size = 60 if compressed else len(DATA)
+    streams = Streams("zstd", np.array([0, 17, size]), np.array([0, 40, len(DATA)])) if compressed else None
+    kept = b"".join(pack(Kept("tar", index, keys, streams), "a", "v1"))
+    found = unpack(kept, "a", "v1", size)
     assert found is not None
-    np.testing.assert_array_equal(found, index)
-    assert unpack(kept, "b", "v1", len(DATA)) is None
-    assert unpack(kept, "a", "v2", len(DATA)) is None
-    assert unpack(kept, "a", "v1", len(DATA) + 1) is None
+    assert found.of == "tar"
+    np.testing.assert_array_equal(found.offsets, index)
+    np.testing.assert_array_equal(found.keys, keys)
+    assert str(found.streams) == str(streams)
+    assert unpack(kept, "b", "v1", size) is None
+    assert unpack(kept, "a", "v2", size) is None
+    assert unpack(kept, "a", "v1", size + 1) is None
 
 
 @given(st.data())
 def test_a_damaged_index_is_none(data: st.DataObject) -> None:
-    kept = b"".join(pack(scan(Reads(DATA), len(DATA), "a"), "a", "v1"))
+    keys = data.draw(st.sampled_from([None, np.arange(len(RECORDS), dtype=np.uint64)]))
+    kept = b"".join(pack(Kept("tfrecord", scan(Reads(DATA), len(DATA), "a"), keys, None), "a", "v1"))
     place = data.draw(st.integers(0, len(kept) - 1))
     for damaged in (flipped(kept, place, data.draw(st.integers(0, 7))), kept[:place], kept + b"\0" * (place + 1)):
         found = unpack(damaged, "a", "v1", len(DATA))
-        assert found is None or found.tolist() == OFFSETS
+        assert found is None or (found.of, found.offsets.tolist(), found.keys is None, found.streams) == (
+            *("tfrecord", OFFSETS),
+            *(keys is None, None),
+        )
 
 
 def test_records_beyond_four_gigabytes_have_an_index() -> None:
     index = np.array([0, 16, 16 + (1 << 33)])
-    assert unpack(b"".join(pack(index, "a", "v")), "a", "v", int(index[-1])).tolist() == index.tolist()  # type: ignore[union-attr]
+    found = unpack(b"".join(pack(Kept("tfrecord", index, None, None), "a", "v")), "a", "v", int(index[-1]))
+    assert found is not None
+    assert found.offsets.tolist() == index.tolist()
 
 
 @pytest.mark.parametrize("position", range(17))
@@ -135,3 +150,26 @@ def test_a_record_is_checked_when_it_is_unframed(position: int) -> None:
         unframed(flipped(record, position))
     with pytest.raises(DamagedShardError):
         unframed(record[:position])
+
+
+@needs_compiler
+@given(st.lists(st.binary(max_size=40), max_size=6), st.data())
+def test_the_kernel_unframes_as_many_records_as_are_whole(records: list[bytes], data: st.DataObject) -> None:
+    """The same as one by one, up to the first that is damaged, or not where it should be."""
+    kernel = built()
+    assert kernel is not None
+    whole = [framed(record) for record in records]
+    changed = data.draw(st.integers(0, len(whole)))
+    if changed < len(whole):
+        whole[changed] = flipped(whole[changed], data.draw(st.integers(0, len(whole[changed]) - 1)))
+    buffers = [b"x" + b"".join(whole[:2]), *whole[2:]]
+    ends = [1, *(1 + int(end) for end in np.cumsum([len(record) for record in whole[:2]]))]
+    places = [(0, start, end) for start, end in pairwise(ends)]
+    places += [(number, 0, len(record)) for number, record in enumerate(whole[2:], 1)]
+    packed = np.array(places, np.int64).tobytes()
+    assert kernel.unframed(buffers, packed) == records[:changed]
+    for place in [(0, -1, 30), (0, 0, 15), (0, 0, 2**62), (0, 2**62, -(2**62))]:
+        assert kernel.unframed(buffers, np.array([place], np.int64).tobytes()) == []
+    for number in (-1, len(buffers)):
+        with pytest.raises(IndexError):
+            kernel.unframed(buffers, np.array([(number, 0, 16)], np.int64).tobytes())

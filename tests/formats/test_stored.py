@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.formats.stored import PIECE, LargeEntries
+from tar2tf_cli.formats.files import PIECE, LargeEntries
 
 
 def pieces_of(size: int) -> list[bytes]:

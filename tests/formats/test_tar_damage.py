@@ -64,6 +64,41 @@ def test_archives_end_to_end_are_one_shard():
     assert files(one + two) == FILES + files_of(3)
 
 
+@pytest.mark.parametrize(
+    "more", [b"", tar_of(FILES) + bytes(-len(tar_of(FILES)) % 10240)], ids=["alone", "and another"]
+)
+@pytest.mark.parametrize("places", [[3], [0], [23], [7, 20]], ids=str)
+def test_zeros_in_place_of_a_small_member_are_not_the_end_of_an_archive(places, more):
+    """As far as its writer fills archives up to records of 10,240 bytes; tarfile, GNU tar and bsdtar do."""
+    files = [(f"{number}.json", b"{}") for number in range(25)]
+    data = bytearray(tar_of(files))
+    data += bytes(-len(data) % 10240)
+    for place in places:
+        data[place * 1024 : place * 1024 + 1024] = bytes(1024)
+    reader = TarReader(io.BytesIO(bytes(data) + more), "x")
+    names = [name for name, *_ in reader]
+    assert len(names) == 25 - len(places) + len(FILES) * bool(more)
+    with pytest.raises(DamagedShardError) as caught:
+        reader.check_ends()
+    start = places[0] * 1024
+    assert (caught.value.kind, caught.value.offset) == ("zeroed", start)
+    assert caught.value.lost == Lost(start, start + 1024, 1024 * len(places))
+    assert reader.archives == 1 + bool(more)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_archives_that_are_not_filled_up_are_archives_end_to_end(count):
+    """Those of Go, Rust and Node: they end with two blocks."""
+    one = tar_of(FILES).rstrip(b"\0")
+    one += bytes(-len(one) % BLOCK) + bytes(2 * BLOCK)
+    filled = tar_of(FILES) + bytes(-len(tar_of(FILES)) % 10240)
+    for last in (one, filled):
+        reader = TarReader(io.BytesIO(one * count + last), "x")
+        assert len(list(reader)) == len(FILES) * (count + 1)
+        reader.check_ends()
+        assert reader.archives == count + 1
+
+
 @pytest.mark.parametrize(("start", "zeros"), [(40_960 + 1024, 3072), (10_240, 1024 * 64), (10_240, 10_240 + 1024)])
 def test_zeros_within_an_archive_are_not_its_end(start, zeros):
     data = bytearray(tar_of(files_of(80, 400), tarfile.USTAR_FORMAT))

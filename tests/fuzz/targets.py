@@ -7,7 +7,6 @@ random bytes seldom have right checksums, inputs whose first byte is odd get the
 from __future__ import annotations
 
 import io
-import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -20,14 +19,14 @@ from google.protobuf.message import DecodeError
 from tar2tf_cli.checking.check_tfrecord import Checker, check_tfrecord
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
-from tar2tf_cli.conversion.manifest import Manifest, contradictions, expected
+from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.tasks import load_group
-from tar2tf_cli.datasets.parse import Decoder
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError
-from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.features.decoder import Decoder
+from tar2tf_cli.features.described import contradictions, expected
 from tar2tf_cli.formats.compression import open_stream
-from tar2tf_cli.formats.example_parser import is_sequence, parse, parse_any, strict_parse
-from tar2tf_cli.formats.record_index import from_lines, pack, scan, unpack
+from tar2tf_cli.formats.example import is_sequence, parse, parse_any, strict_parse
+from tar2tf_cli.formats.record_index import Kept, from_lines, pack, scan, unpack
 from tar2tf_cli.formats.record_reader import RecordReader, Want
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import frame
@@ -60,7 +59,9 @@ def tfrecord(data: bytes) -> None:
         offsets = [offset for offset, _ in RecordReader(io.BytesIO(data), "x", check_data=False)]
         index = scan(lambda start, size: data[start : start + size], len(data), "x")
         assert index.tolist() == [*offsets, len(data)]
-        assert unpack(b"".join(pack(index, "x", "1")), "x", "1", len(data)).tolist() == index.tolist()
+        kept = unpack(b"".join(pack(Kept("tfrecord", index, None, None), "x", "1")), "x", "1", len(data))
+        assert kept is not None
+        assert kept.offsets.tolist() == index.tolist()
 
 
 def repaired(data: bytes, repair: Callable[[bytes], bytes]) -> bytes:
@@ -216,25 +217,18 @@ def manifest(data: bytes) -> None:
 
 def index(data: bytes) -> None:
     """Indexes of every kind: offsets that fill their shard, or none."""
-    kind, size, body = data[:1], int.from_bytes(data[1:4], "little"), data[4:]
-    kept = [body, with_crc(kind, size, body)]
-    for found in (from_lines(body, size), *(unpack(index, "x", "1", size) for index in kept)):
-        if found is not None:
-            assert found[0] == 0
-            assert found[-1] == size
-            assert (found[1:] > found[:-1]).all()
+    size, body = int.from_bytes(data[1:4], "little"), data[4:]
+    if (found := from_lines(body, size)) is not None:
+        assert found[0] == 0
+        assert found[-1] == size
+        assert (found[1:] > found[:-1]).all()
+    if kept := unpack(body, "x", "1", size):
+        assert (kept.streams.stored if kept.streams else kept.offsets)[-1] == size
     with tempfile.NamedTemporaryFile(dir=_MEMORY) as file:
         file.write(body)
         file.flush()
         loaded = load_group(file.name)
         assert loaded is None or loaded.index.count() >= 0
-
-
-def with_crc(kind: bytes, size: int, body: bytes) -> bytes:
-    """An index as it is kept, of sizes that are these bytes."""
-    records = len(body) // (8 if kind > b"\x80" else 4)
-    about = {"shard": "x", "version": "1", "size": size, "records": records, "crc32c": crc32c(body)}
-    return b"tar2tf index 1\n" + json.dumps(about).encode() + b"\n" + body
 
 
 TARGETS: Final[dict[str, Target]] = {target.__name__: target for target in (tfrecord, tar, example, manifest, index)}

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import requests
+
 from pods import forking, install
 from readme import ROOT
 from servers import built_with, go_command, network_of
-from tar2tf_cli.elsewhere.settings import ENVIRONMENT, NODES, Settings
+from tar2tf_cli.elsewhere.stream import ENVIRONMENT, NODES, Settings
 
 ETL_MISSING = (
     "no AIStore with ETL: put an `aisnode` on PATH or in Go's bin folder that was built with `-tags etl` "
@@ -60,11 +63,37 @@ class EtlCluster:
 
     def kill(self, word: str) -> None:
         """End, as the kernel does where memory runs out, the nodes and pods that have this word in their commands."""
+        self._signal(word, signal.SIGKILL)
+
+    def freeze(self, word: str) -> None:
+        """Stop the pods that have this word in their commands, until they are killed."""
+        self._signal(word, signal.SIGUSR1)
+
+    def wait_until_back(self, word: str) -> None:
+        """Wait until the cluster answers again after a target was killed.
+
+        An AIStore target that is started at once after its end can close every connection from then on ("EOF"); a
+        target that does so for 15 s is killed again.
+
+        Raises:
+            TimeoutError: when it does not come back at all.
+        """
+        for _ in range(4):
+            until = time.monotonic() + 15
+            while time.monotonic() < until:
+                with contextlib.suppress(requests.RequestException):
+                    if requests.get(f"{self.endpoint}/v1/etl", timeout=5).ok:
+                        return
+                time.sleep(0.1)
+            self.kill(word)
+        raise TimeoutError(f"the node with {word} did not come back")
+
+    def _signal(self, word: str, number: signal.Signals) -> None:
         for line in (self.folder / "pids").read_text().splitlines():
             pid = int(line.split()[0])
             with contextlib.suppress(OSError):
                 if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(pid, number)
 
     def logs(self, name: str) -> str:
         """What the pods of a transformer wrote."""

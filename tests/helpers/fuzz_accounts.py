@@ -8,6 +8,7 @@ Errors of tar2tf in words are right answers to bad input; any other exception is
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -23,8 +24,11 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from servers import QuietHandler, serving
-from tar2tf_cli import Conversion, Input, Output, convert, open_records, verify
+from tar2tf_cli import Conversion, Events, Input, Output, convert, open_records, verify
+from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.errors import SourceError, Tar2tfError
+from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.spec.yaml_file import read as read_spec
 from tar2tf_cli.stores import open_source
 
 __all__ = ["TRIALS", "run"]
@@ -148,9 +152,14 @@ def documents(rng: random.Random, folder: Path) -> None:
     conversion = Conversion(Input(inputs), Output(folder / "out" / "x-<>.record", records_per_shard=7, index=True))
     convert(conversion, workers=1)
     expected = shards_of(folder)
-    changed = rng.choice([path for path in sorted((folder / "out").iterdir()) if path.suffix != ".record"])
-    changed.write_bytes(changed_value(rng, changed.read_bytes()))
-    if rng.random() < 0.5:
+    suffix = rng.choice([".json", ".json", ".sizes", ".idx"])
+    changed = rng.choice([path for path in sorted((folder / "out").iterdir()) if path.suffix == suffix])
+    data = changed_value(rng, changed.read_bytes())
+    is_sealed = changed.suffix == ".json" and rng.random() < 0.5
+    changed.write_bytes(sealed(data) if is_sealed else data)
+    if changed.suffix == ".idx":
+        index_of_no_other_records(changed)
+    if rng.random() < 0.75:
         with tarfile.open(inputs / "1.tar", "a") as tar:
             add(tar, "more.txt", b"more")
         (folder / "fresh").mkdir()
@@ -167,6 +176,137 @@ def documents(rng: random.Random, folder: Path) -> None:
         in_words(error)
         return
     assert shards_of(folder) == expected, f"{changed.name} was changed, and other shards were called up to date"
+    if how and not (is_sealed or changed.suffix == ".idx"):  # which an update keeps, and verify has told
+        assert verify(str(folder / "out")).ok, f"{changed.name} was changed, and a manifest with it"
+
+
+def index_of_no_other_records(index: Path) -> None:
+    """Refuse an index by which another record is read than is there; an error, and the lengths instead, are right."""
+    shards = [RecordReader(io.BytesIO(data), name) for name, data in shards_of(index.parent.parent).items()]
+    right = [record for shard in shards for _, record in shard]
+    with open_records(index.parent / "x-manifest.json", index_folder="", raw=True) as records:
+        for number, record in enumerate(right):
+            with contextlib.suppress(Tar2tfError):
+                assert records[number] == record, f"{index.name} was changed, and so is record {number}"
+
+
+def moved_border(rng: random.Random, lines: list[bytes]) -> list[bytes]:
+    """An index in which one record ends, and the next begins, at another offset."""
+    numbers = [[*map(int, line.split())] for line in lines]
+    if len(numbers) > 1:
+        place, by = rng.randrange(len(numbers) - 1), rng.choice([-16, -1, 1, 16])
+        numbers[place][1] += by
+        numbers[place + 1] = [numbers[place + 1][0] + by, numbers[place + 1][1] - by]
+    return [b"%d %d\n" % (offset, size) for offset, size in numbers]
+
+
+def sealed(manifest: bytes) -> bytes:
+    """A changed manifest whose checksum of itself is right again, if it is one that can be read."""
+    document = json.loads(manifest)
+    with contextlib.suppress(Tar2tfError):
+        document["checksum"] = json.loads(Manifest.from_bytes(manifest, "x").to_bytes())["checksum"]
+    return json.dumps(document).encode()
+
+
+def journals(rng: random.Random, folder: Path) -> None:
+    """After one value in an interrupted run's folder changed, the same command mends it, or says what is wrong."""
+    inputs = folder / "in"
+    inputs.mkdir()
+    for number in range(6):
+        with tarfile.open(inputs / f"{number}.tar", "w") as tar:
+            for sample in range(10):
+                add(tar, f"{number}-{sample}.txt", rng.randbytes(rng.randint(0, 300)))
+    path, most = rng.choice([("x-<>.record", 7), ("x-<>-of-<total>.record", 7), ("x-<>.record", 25)])
+    options: dict[str, Any] = {"records_per_shard": most, "index": rng.random() < 0.5}
+    spec = {"shuffle": rng.random() < 0.3, "ops": rng.choice([(), ("drop_empty",)])}
+    fresh, out = folder / "fresh", folder / "out"
+    convert(Conversion(Input(inputs), Output(fresh / path, **options), **spec), workers=1)
+    conversion = Conversion(Input(inputs), Output(out / path, **options), **spec)
+    with contextlib.suppress(Interrupted):
+        convert(conversion, workers=1, events=Interrupting(rng.randint(1, 4)))
+    left = [file for file in sorted(out.glob(".x-manifest.tar2tf/*")) if file.stat().st_size]
+    if left:
+        changed = rng.choice(left)
+        tear = changed_line if changed.name == "journal" else torn
+        changed.write_bytes(tear(rng, changed.read_bytes()))
+    try:
+        convert(conversion, workers=1)
+    except Tar2tfError as error:
+        in_words(error)
+        return
+    assert shards_of(folder) == shards_of(folder, "fresh"), f"{left and changed.name} was changed, and a shard with it"
+    assert verify(str(out)).ok, "the shards are right, and the manifest is not"
+
+
+class Interrupted(Exception):
+    """Ends a run."""
+
+
+class Interrupting(Events):
+    """Ends a run after some shards."""
+
+    def __init__(self, shards: int) -> None:
+        self.left = shards
+
+    def shard(self, path: str, records: int, size: int) -> None:
+        self.left -= 1
+        if not self.left:
+            raise Interrupted
+
+    def note(self, message: str) -> None: ...
+
+
+def torn(rng: random.Random, data: bytes) -> bytes:
+    """A file of which one byte is another, or that is cut short."""
+    at = rng.randrange(len(data))
+    return rng.choice([data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :], data[:at]])
+
+
+def changed_line(rng: random.Random, journal: bytes) -> bytes:
+    """A journal of which one byte is another, or one line is gone, comes twice, or is cut short."""
+    lines = journal.splitlines(keepends=True)
+    place = rng.randrange(len(lines))
+    at = rng.randrange(len(lines[place]))
+    line = lines[place]
+    lines[place] = rng.choice([b"", line * 2, line[:at], line[:at] + bytes([line[at] ^ 4]) + line[at + 1 :]])
+    return b"".join(lines)
+
+
+SPEC: Final[dict[str, Any]] = {
+    "input": {"bucket": "in", "template": ["*.tar"], "key_split": "first"},
+    "ops": [{"rename": {"text": ["txt"]}}, {"keep": ["text", "cls"]}, "drop_empty"],
+    "select": {"text": "text", "label": "cls"},
+    "types": {"label": "int64"},
+    "shuffle": True,
+    "seed": 3,
+    "limit": 15,
+    "on_error": "fail",
+    "output": {"path": "out/x-<>.record", "records_per_shard": 7, "compression": "none", "index": False},
+}
+
+
+def specs(rng: random.Random, folder: Path) -> None:
+    """A spec file with one changed value is refused in words, or what it makes is whole, and the same once more."""
+    (folder / "in").mkdir()
+    with tarfile.open(folder / "in" / "a.tar", "w") as tar:
+        for sample in range(20):
+            add(tar, f"{sample:02}.txt", rng.randbytes(20))
+            add(tar, f"{sample:02}.cls", b"%d" % (sample % 3))
+    (folder / "spec.yaml").write_bytes(changed_value(rng, json.dumps(SPEC).encode()))
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        conversion = read_spec("spec.yaml")
+        if conversion.output.is_stream:
+            return
+        done = convert(conversion, workers=1)
+        again = convert(conversion, workers=1)
+        assert again.up_to_date, "the same conversion was not known again"
+        assert not done.manifest or verify(done.manifest).ok, "what was made is not whole"
+    except Tar2tfError as error:
+        in_words(error)
+    finally:
+        os.chdir(before)
 
 
 def shards_of(folder: Path, name: str = "out") -> dict[str, bytes]:
@@ -183,6 +323,8 @@ def changed_value(rng: random.Random, data: bytes) -> bytes:
             at = rng.randrange(len(data))
             return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
         lines = data.splitlines(keepends=True)
+        if rng.random() < 0.5:
+            return b"".join(moved_border(rng, lines))
         place = rng.randrange(len(lines))
         lines[place] = rng.choice([b"", lines[place] * 2, lines[place].rstrip(b"\n"), b"0 1\n"])
         return b"".join(lines)
@@ -221,7 +363,7 @@ _PAGE: Final = 10
 
 def stores(rng: random.Random, folder: Path) -> None:
     """A listing of several pages, one answer of which is something else, is whole or an error."""
-    kind, left = rng.choice(["s3", "ais"]), rng.choice([1, 1, 100])
+    kind, left = rng.choice(["s3", "gs", "az", "ais"]), rng.choice([1, 1, 100])
     wrong_at = rng.randrange(3)
 
     class Server(QuietHandler):
@@ -234,8 +376,9 @@ def stores(rng: random.Random, folder: Path) -> None:
         def do_GET(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length) or b"{}") if length else {}
-            first, page = s3_page(self.path) if kind == "s3" else ais_page(body)
-            if first == wrong_at * _PAGE and Server.wrong > 0:
+            pages = {"s3": s3_page, "gs": s3_page, "az": az_page}
+            first, page = ais_page(body) if kind == "ais" else pages[kind](self.path)
+            if first <= wrong_at * _PAGE < first + _PAGE and Server.wrong > 0:
                 Server.wrong -= 1
                 page = something_else(rng, page)
             self.reply(page)
@@ -272,6 +415,18 @@ def s3_page(path: str) -> tuple[int, bytes]:
     return first, text.encode()
 
 
+def az_page(path: str) -> tuple[int, bytes]:
+    """A page of List Blobs."""
+    first = int(parse_qs(urlsplit(path).query).get("marker", ["0"])[0])
+    names = NAMES[first : first + _PAGE]
+    about = "<Last-Modified>Thu, 01 Jan 2026 00:00:00 GMT</Last-Modified><Etag>0x1</Etag>"
+    about += "<Content-Length>1</Content-Length><Content-Type>application/octet-stream</Content-Type>"
+    blobs = "".join(f"<Blob><Name>{name}</Name><Properties>{about}</Properties></Blob>" for name in names)
+    marker = str(first + _PAGE) if first + _PAGE < len(NAMES) else ""
+    text = f"<Blobs>{blobs}</Blobs><NextMarker>{marker}</NextMarker>"
+    return first, f'<?xml version="1.0"?><EnumerationResults>{text}</EnumerationResults>'.encode()
+
+
 def ais_page(body: dict[str, Any]) -> tuple[int, bytes]:
     """A page of AIStore's listing."""
     first = int((body.get("value") or {}).get("continuation_token") or 0)
@@ -298,7 +453,18 @@ def something_else(rng: random.Random, page: bytes) -> bytes:
     )
 
 
-TRIALS: Final[dict[str, Trial]] = {trial.__name__: trial for trial in (tars, damaged, documents, stores)}
+CREDENTIALS: Final = {
+    "AWS_ACCESS_KEY_ID": "x",
+    "AWS_SECRET_ACCESS_KEY": "x",
+    "AWS_REGION": "us-east-1",
+    "AZURE_STORAGE_ACCOUNT_NAME": "x",
+    "AZURE_STORAGE_ACCOUNT_KEY": "eHh4",
+}
+"""Variables with which clouds are asked; no server of these trials looks at them."""
+
+TRIALS: Final[dict[str, Trial]] = {
+    trial.__name__: trial for trial in (tars, damaged, documents, journals, specs, stores)
+}
 
 
 def run(name: str, seconds: float, seed: int | None = None) -> int:
@@ -321,5 +487,5 @@ def run(name: str, seconds: float, seed: int | None = None) -> int:
 
 if __name__ == "__main__":
     os.environ.setdefault("TAR2TF_RETRY_FOR", "0")
-    os.environ.update({"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"})
+    os.environ.update(CREDENTIALS)
     print(run(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None), "trials")

@@ -5,6 +5,7 @@ It exits with 0 if nothing was found. Every input is an object of its own, so th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import struct
@@ -16,11 +17,12 @@ from array import array
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 from makers import header, member, pax  # noqa: E402
-from tar2tf_cli.formats.example_parser import ParsedFeature, strict_parse_any  # noqa: E402
+from tar2tf_cli.formats.example import ParsedFeature, strict_parse_any  # noqa: E402
 from tar2tf_cli.formats.tfrecord import crc_field  # noqa: E402
 
 NAMES = [
@@ -130,8 +132,32 @@ def check(native: ModuleType, generator: random.Random) -> int:
         made += sum(array("Q", counts))
         size = int.from_bytes(data[end : end + 8], "little")
         compare(native, data[end + 12 : end + 12 + size % 2000])
+        messages = [data[end + 12 : end + 12 + size % 2000]] * 3
+        forms = "".join(generator.choices("ntaAlL-", k=len(known) and generator.randrange(1, 5))).encode()
+        with contextlib.suppress(ValueError):  # for forms that do not suit the kinds of the features
+            columns, count = native.columns(messages, generator.randrange(4), known, forms)
+            assert all(len(column) in (0, count, 4 * count, 8 * count) for column in columns)
+        unframed = (0, end, end + size % 2000 + 16), (0, *generator.choices(range(-2, len(data) + 20), k=2))
+        for found in native.unframed([data], array("q", unframed[generator.random() < 0.3]).tobytes()):
+            assert framed(found) in data
         place = end + (size + 16 if size < 2000 else generator.randrange(1, 20))
     return made
+
+
+def records_of(
+    native: ModuleType, generator: random.Random, data: bytes, rows: bytes, places: bytes, *others: Any
+) -> int:
+    """Have records made of samples that were found, and of rows that are wrong; returns how many were made."""
+    signatures, count = others[-2], len(rows) // 48
+    joined = [{"jpg": b"x"}, {"b": bytes(generator.randrange(3000)), "ä": b""}, {"a" * generator.randrange(99): b"1"}]
+    added = generator.choice([None, generator.choices([None, {}, {"z": b"1"}, *joined], k=count)])
+    made = native.records(data, rows, places, signatures, added, generator.randrange(3))
+    columns = [array("q", rows), array("q", places)]
+    for column in columns:
+        column[generator.randrange(len(column))] = generator.choice([-1, 1, 2**40, generator.randrange(2 * len(data))])
+    with contextlib.suppress(ValueError):
+        native.records(data, *(column.tobytes() for column in columns), signatures, added, generator.randrange(3))
+    return len(made[1]) // 8 if made else 0
 
 
 def fuzz(native: ModuleType, seconds: float) -> None:
@@ -143,10 +169,10 @@ def fuzz(native: ModuleType, seconds: float) -> None:
         data = a_tar(generator)
         place = generator.randrange(512)
         while place <= len(data):
-            found = native.records(data, place, *generator.choices([0, 1], k=2), b"001.jpg")
+            found = native.samples(data, place, *generator.choices([0, 1], k=2), b"001.jpg")
             if type(found) is tuple:
                 place = found[-1]
-                made += len(found[1]) // 8
+                made += records_of(native, generator, *found)
             else:
                 place = place // 512 * 512 + 512
         before, part = generator.randrange(1 << 32), data[: generator.randrange(40)]

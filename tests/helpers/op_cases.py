@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from images import astronaut
 from reading import load_both
+from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.conversion.tally import Summary
 from tar2tf_cli.ops import (
     Decode,
     Op,

@@ -28,6 +28,7 @@ socket.send_fds(server, [json.dumps([sys.argv[1:], dict(os.environ)]).encode()],
 answers = server.makefile("rb")
 pid = int(answers.readline())
 signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
+signal.signal(signal.SIGUSR1, lambda *_: os.kill(pid, signal.SIGSTOP))
 sys.exit(int(answers.readline() or b"1"))
 """
 

@@ -33,6 +33,8 @@ WAYS = {
     "measured": ["--max-shard-size", "400kB", "--type", "cls=int64"],
     "spooled": ["--max-shard-size", "100kB", "--op", "drop_empty"],
     "shuffled": ["--records-per-shard", "100", "--shuffle", "--index"],
+    "tars": ["--max-shard-size", "400kB", "--to", "tar"],
+    "compressed tars": ["--max-shard-size", "400kB", "--to", "tar", "--compression", "gzip"],
 }
 
 
@@ -61,6 +63,10 @@ SCENES: dict[str, tuple[str, list[str], str]] = {
     "splits": ("small", ["-o", "out/<split>/<>.record", "--split", "a=0.6,b=0.4", "--num-shards", "2"], ""),
     "shuffled": ("small", ["-o", "out/train-<>.record", "--shuffle", "--num-shards", "3"], ""),
     "spools as shards": ("small", ["-o", "out/<input>-whole.record", "--op", "drop_empty"], ""),
+    "tars": ("small", ["-o", "out/train-<>.tar", "--max-shard-size", "80kB"], ""),
+    "shuffled tars": ("small", ["-o", "out/train-<>.tar.gz", "--max-shard-size", "20kB", "--shuffle"], ""),
+    "records": ("records", ["-o", "out/train-<>.record", "--max-shard-size", "60kB", "--index"], ""),
+    "shuffled records": ("records", ["-o", "out/train-<>.record", "--shuffle", "--num-shards", "2"], ""),
     "overwriting": (
         "small",
         ["-o", "out/train-<>.record", "--records-per-shard", "40", "--overwrite"],

@@ -437,8 +437,8 @@ def cutting_proxy(port: int, cuts: list[tuple[int, str]]) -> Iterator[int]:
 
     Args:
         port: where the server listens.
-        cuts: after how many bytes of an answer to break it, and how: "close" or "stall"; used up from the front by
-            answers that are longer than that.
+        cuts: after how many bytes of an answer to break it, and how: "close", "stall", or "swap" one byte and go on;
+            used up from the front by answers that are longer than that.
     """
     stop = threading.Event()
 
@@ -456,6 +456,9 @@ def cutting_proxy(port: int, cuts: list[tuple[int, str]]) -> Iterator[int]:
             passed += len(data)
             if cuts and passed > cuts[0][0]:
                 _, kind = cuts.pop(0)
+                if kind == "swap":
+                    client.sendall(data[:-1] + bytes([data[-1] ^ 1]))
+                    continue
                 if kind == "stall":
                     stop.wait(30)
                 break

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,31 @@ class RemoteSinkSuite(SinkSuite):
         assert self.objects(place) == self.local(shards, "3", *options)
         assert not os.listdir(tmp_path / "cache" / "tar2tf")
 
+    def test_tars_are_written_by_a_run_that_was_killed_and_updated_and_proved(
+        self, place: str, changing: Path, tmp_path: Path
+    ) -> None:
+        limit = ["--records-per-shard", "3"]
+        command = ["convert", str(changing), "-o", f"{place}/t-<>.tar", *limit, "-j", "1"]
+
+        def some_are_there() -> bool:
+            fresh = open_sink(f"{place}/t-<>.tar")
+            return len(list(fresh.walk(fresh.inside(place), nested=False))) >= 4
+
+        options = self.killed_when(some_are_there, command, tmp_path)
+        assert "t-manifest.json" not in self.objects(place)
+        done = tar2tf(*command, *options)
+        assert done.returncode == 0, done.stderr
+        assert "continuing an interrupted run" in done.stderr
+        (changing / "s-6.tar").write_bytes(tar_of(5, first=900))
+        done = tar2tf(*command, *options, "--update")
+        assert done.returncode == 0, done.stderr
+        assert "updating: 1 added (s-6.tar)" in done.stderr
+        assert tar2tf("convert", changing, "-o", tmp_path / "local/t-<>.tar", *limit, *options).returncode == 0
+        assert self.objects(place) == tree(tmp_path / "local")
+        done = tar2tf("verify", f"{place}/t-manifest.json", "--against", changing, "--allow-func")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert not os.listdir(tmp_path / "cache" / "tar2tf")
+
     def claimed(self, place: str, folder: Path, **claim: str) -> None:
         """Have a run on another machine claim the output."""
         (folder / "claim").write_text(json.dumps({"run": "other", "host": "elsewhere", "process": 1, **claim}))
@@ -270,6 +296,69 @@ class RemoteSinkSuite(SinkSuite):
         plan = make_plan(Conversion(str(shards), Output(output, records_per_shard=50)))
         self.claimed(place, tmp_path, conversion=Destination(plan, sink).digest)
         done = tar2tf("convert", shards, "-o", output, "--records-per-shard", "50")
+        assert done.returncode == 0, done.stderr
+        assert self.objects(place) == self.local(shards, "50")
+
+    def test_a_killed_run_continues_where_its_unfinished_work_is_gone(
+        self, place: str, shards: Path, tmp_path: Path
+    ) -> None:
+        """As after a container was started again."""
+        limit = ["--records-per-shard", "3", "--index"]
+        command = ["convert", str(shards), "-o", f"{place}/t-<>.record", "-j", "1", *limit]
+        options = self.killed_when(lambda: len(self.objects(place, required=False)) >= 7, command, tmp_path)
+        before = self.settled(place)
+        shutil.rmtree(tmp_path / "cache")
+        dry = tar2tf(*command, *options, "--dry-run")
+        assert f"would continue a killed run, and compare {len(before)} files that it left" in dry.stdout + dry.stderr
+        done = tar2tf(*command, *options)
+        assert done.returncode == 0, done.stderr
+        assert f"continuing a killed run: its unfinished work is gone, so {len(before)} files" in done.stderr
+        assert self.objects(place) == self.local(shards, "3", *options, "--index")
+        assert before.items() <= self.versions(place).items()  # none of them was uploaded again
+        assert not self.staged(place)
+
+    @pytest.mark.parametrize("name", ["t-2.record", "t-90.record"])
+    def test_what_the_killed_run_did_not_write_stays_and_is_an_error(
+        self, place: str, shards: Path, tmp_path: Path, sink: Sink, parts: Path, name: str
+    ) -> None:
+        output = f"{place}/t-<>.record"
+        plan = make_plan(Conversion(str(shards), Output(output, records_per_shard=50)))
+        self.claimed(place, tmp_path, conversion=Destination(plan, sink).digest)
+        self.publish(sink, parts, sink.inside(f"{place}/{name}"), b"precious")
+        sink.flush([""])
+        refused = tar2tf("convert", shards, "-o", output, "--records-per-shard", "50")
+        assert refused.returncode == 2
+        assert name in refused.stderr
+        there = self.objects(place)
+        assert there[name] == b"precious"
+        assert "t-manifest.json" not in there
+
+    def settled(self, place: str) -> dict[str, str | None]:
+        """What is there once the server has carried out what a killed run had sent."""
+        last: list[dict[str, str | None]] = [{}]
+
+        def is_settled() -> bool:
+            before, last[0] = last[0], self.versions(place)
+            time.sleep(0.5)
+            return before == last[0]
+
+        wait_until(is_settled, "the last requests of a killed run")
+        return last[0]
+
+    def versions(self, place: str) -> dict[str, str | None]:
+        return {item.name: item.version for item in open_source(place).list(["*"])}
+
+    @pytest.mark.parametrize("how", ["gone", "cut", "other"])
+    def test_a_published_shard_that_others_changed_is_an_error_and_is_made_again(
+        self, place: str, shards: Path, tmp_path: Path, how: str
+    ) -> None:
+        command = ("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "50")
+        failed = tar2tf(place, how, *command, code=MEDDLING)
+        assert failed.returncode == 3, failed.stderr
+        words = {"gone": "is gone", "cut": "has 5 bytes, not the", "other": "does not hold the bytes that were written"}
+        assert f"{place}/t-2.record: {words[how]}" in failed.stderr
+        assert "t-manifest.json" not in self.objects(place)
+        done = tar2tf(*command)
         assert done.returncode == 0, done.stderr
         assert self.objects(place) == self.local(shards, "50")
 
@@ -410,6 +499,27 @@ class RemoteSinkSuite(SinkSuite):
         failed = tar2tf(place, fault, str(most), *command, "--retry-for", "0.3", code=REFUSED_UPLOAD)
         self.assert_the_same_command_continues(failed, place, shards, tmp_path, words, f"{place}/t-")
 
+
+MEDDLING = """
+import os, sys
+from tar2tf_cli.cli import main
+from tar2tf_cli.sinks.objects import ObjectSink
+from tar2tf_cli.stores import open_store
+place, how = sys.argv.pop(1), sys.argv.pop(1)
+store, check = open_store(place), ObjectSink.changed
+def meddle(self, published):
+    if how == "gone":
+        store.remove("t-2.record")
+    else:
+        size = store.head("t-2.record").size if how == "other" else 5
+        with open("meddled", "wb") as file:
+            file.write(b"x" * size)
+        store.put("t-2.record", "meddled")
+        os.unlink("meddled")
+    return check(self, published)
+ObjectSink.changed = meddle
+main(sys.argv[1:])
+"""
 
 GATE = """
 import os, time

@@ -7,9 +7,11 @@ import os
 import pickle
 import tarfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from servers import cutting_proxy
 from shards import tar2tf
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError
 from tar2tf_cli.inputs.named import list_files
@@ -35,6 +37,28 @@ def tar_of(count: int, size: int = 2000, first: int = 0) -> bytes:
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
     return whole.getvalue()
+
+
+class PlainSuite:
+    """What a store must see to where the connection does not: over HTTP, without TLS."""
+
+    def address(self) -> str:
+        """The store's URL."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("at", [10_000, 300_000, 1_050_000])
+    def test_a_byte_swapped_on_the_way_is_an_error(self, bucket: str, at: int) -> None:
+        data, url = os.urandom(1_050_000), self.address()
+        self.put(bucket, "x 1.tar" if "az:" not in bucket else "x.tar", data)  # type: ignore[attr-defined]
+        cuts = [(at, "swap")]
+        own = urlsplit(url).port or 0
+        with cutting_proxy(own, cuts) as port:
+            source = open_source(bucket, endpoint=url.replace(f":{own}", f":{port}"))
+            (item,) = source.list(["x*.tar"])
+            with pytest.raises(SourceError, match="the bytes received have the checksum"):
+                read_all(source, item)
+            assert not cuts
+            assert read_all(source, item) == data
 
 
 class SourceSuite:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tar2tf_cli import (
     AisDataset,
     Contents,
     Conversion,
     Dataset,
+    Differences,
     Events,
     Fault,
     FileReport,
@@ -17,6 +20,7 @@ from tar2tf_cli import (
     Output,
     Pipeline,
     PipelineSummary,
+    Records,
     Report,
     Summary,
     Tar2tfError,
@@ -24,11 +28,35 @@ from tar2tf_cli import (
     TFRecordWriter,
     convert,
     default_record_parser,
+    diff,
     inspect,
     load_dataset,
+    open_records,
     verify,
 )
 from tar2tf_cli.ops import Cast, Decode, Resize, Select, SelectJSON
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    from typing_extensions import assert_type
+
+    Tensors = dict[str, tf.Tensor]
+
+    def types_of_what_is_returned(ais: AisDataset, parse: Callable[[Any], tuple[tf.Tensor, tf.Tensor]]) -> None:
+        assert_type(load_dataset("m.json", shuffle=100, batch=8), tf.data.Dataset[Tensors])
+        assert_type(
+            load_dataset("m.json", batch=8, ragged=True), tf.data.Dataset[dict[str, tf.Tensor | tf.RaggedTensor]]
+        )
+        assert_type(ais.load("a.tar"), tf.data.Dataset[Any])
+        assert_type(ais.load("a.tar", "a.record"), list[str])
+        assert_type(ais.load_from_tar("a.tar", path="a.record"), tf.data.Dataset[Any])
+        assert_type(load_dataset("m.json").map(parse), tf.data.Dataset[tuple[tf.Tensor, tf.Tensor]])
+        assert_type(open_records("m.json"), Records[dict[str, Any]])
+        assert_type(open_records("m.json")[0], dict[str, Any])
+        assert_type(open_records("m.json")[::2].key("0001"), dict[str, Any])
+        assert_type(open_records("m.json", raw=True).__getitems__([3, 1]), list[bytes])
+        assert_type(diff("a", "b"), Differences)
+        assert_type(Decode("jpg", channels=3).channels, int)
 
 
 class Notes(Events):

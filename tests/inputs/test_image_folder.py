@@ -17,10 +17,11 @@ from PIL import Image
 
 from resuming import kill_once_published
 from shards import convert, examples, samples, shards_in, tar2tf, tree, write_tar
+from tar2tf_cli import open_records
 from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.features import labels as labels_module
+from tar2tf_cli.features.labels import Label, load_labels, number_classes, parse_labels, to_bytes
 from tar2tf_cli.inputs import base
-from tar2tf_cli.inputs.kinds import imagefolder as labels_module
-from tar2tf_cli.inputs.kinds.imagefolder import Label, load_labels, number_classes, parse_labels, to_bytes
 
 CLASSES = ("n02", "n01", "n10")
 
@@ -265,13 +266,14 @@ def test_a_label_map_of_another_form_says_how_it_is_written(photos, tmp_path):
         ("", "has no classes"),
         ("a\nb\na\n", "line 3 of the label map repeats 'a'"),
         ("a\n\twords\n", "line 2"),
-        ('{"a": 3}', "the class 'a' has no label"),
+        ('{"a": {"number": 3}}', "the class 'a' has no label"),
         ('{"a": {"label": "3"}}', "not a whole number"),
         ('{"a": {"label": true}}', "not a whole number"),
         ('{"a": {"label": 1}, "a": {"label": 2}}', "has 'a' twice"),
         ('{"a": {"label": 1, "human_labels": 5}}', "not text"),
         ('{"a": \n}', "line 2"),
-        ('["a", "b"]', "is a JSON list, not an object"),
+        ('["a", 5]', "lists 5, which is not the name of a class"),
+        ('["a", "a"]', "has 'a' twice"),
     ],
 )
 def test_a_faulty_label_map_says_what_is_wrong(tmp_path, text, fault):
@@ -380,6 +382,80 @@ def test_folders_named_as_splits_are_an_error_with_the_command_that_works(tmp_pa
     assert f"tar2tf convert --from imagefolder '{place}/{splits[0]}' ..." in done.stderr
     assert not (tmp_path / "o").exists()
     run(place / splits[0], "-o", tmp_path / "o" / "t.record")
+
+
+def parent_of_splits(folder: Path) -> Path:
+    """Photos of three classes for training, of two for validation, one file beside classes, and some without any."""
+    make(folder / "train", each=60)
+    make(folder / "val", each=4)
+    for path in (folder / "val" / "n02").rglob("*.JPEG"):
+        path.unlink()
+    (folder / "val" / "n20").mkdir()
+    (folder / "val" / "n20" / "new.JPEG").write_bytes(jpeg(9))
+    (folder / "val" / "alone.JPEG").write_bytes(jpeg(10))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--shuffle", "--seed", "2"), ("--num-shards", "3"), ("--max-shard-size", "90kB")]
+)
+def test_a_parent_of_splits_gives_all_of_them_with_the_same_labels_for_any_number_of_workers(tmp_path, options):
+    place = parent_of_splits(tmp_path / "photos")
+    for workers in ("1", "3"):
+        out = tmp_path / workers / "pets-<split>-<00000>.record"
+        done = run(place, "-o", out, "-j", workers, *options)
+        assert "not in a class folder" in done.stderr
+    assert tree(tmp_path / "1") == tree(tmp_path / "3")
+    labels = {"n01": 0, "n02": 1, "n10": 2, "n20": 3}
+    manifest = json.loads((tmp_path / "1" / "pets-manifest.json").read_text())
+    for split in ("train", "val"):
+        shards = [shard["path"] for shard in manifest["shards"] if shard["split"] == split]
+        assert shards == [path.name for path in shards_in(tmp_path / "1", f"pets-{split}-*.record")]
+        if "--num-shards" in options:
+            assert len(shards) == 3
+        found = examples(*(tmp_path / "1" / name for name in shards))
+        keys = [example["__key__"][0].decode() for example in found]
+        files = [path for path in (place / split).rglob("*.JPEG") if path.parent != place / split]
+        assert sorted(keys) == sorted(str(path.relative_to(place))[:-5] for path in files)
+        assert (keys == sorted(keys)) == ("--shuffle" not in options)
+        assert [example["label"][0] for example in found] == [labels[key.split("/")[1]] for key in keys]
+
+
+def test_both_splits_load_and_an_update_of_one_gives_what_a_new_run_gives(tmp_path):
+    place = parent_of_splits(tmp_path / "photos")
+    command = (place, "-o", tmp_path / "a" / "<split>-<>.record", "--records-per-shard", "20")
+    run(*command)
+    assert {name: len(open_records(tmp_path / "a", split=name)) for name in ("train", "val")} == {
+        "train": 180,
+        "val": 9,
+    }
+    assert "up to date" in run(*command).stderr
+    (place / "val" / "n20" / "other.JPEG").write_bytes(jpeg(11))
+    done = run(*command, "--update")
+    assert "(9 kept)" in done.stderr
+    run(place, "-o", tmp_path / "b" / "<split>-<>.record", "--records-per-shard", "20")
+    assert tree(tmp_path / "a") == tree(tmp_path / "b")
+
+
+def test_a_path_with_split_needs_folders_named_like_splits(tmp_path):
+    place = make(tmp_path / "photos")
+    done = tar2tf("convert", "--from", "imagefolder", place, "-o", tmp_path / "<split>-<>.record")
+    assert done.returncode == 2
+    assert "has the folder 'n01', which is not named like a split" in done.stderr
+    assert "--split train=0.9,val=0.1" in done.stderr
+    (tmp_path / "flat" / "train").mkdir(parents=True)
+    (tmp_path / "flat" / "train" / "a.JPEG").write_bytes(jpeg(1))
+    done = tar2tf("convert", "--from", "imagefolder", tmp_path / "flat", "-o", tmp_path / "<split>-<>.record")
+    assert done.returncode == 2
+    assert "has no folders of images in 'train'" in done.stderr
+
+
+def test_the_dry_run_of_splits_estimates_the_shards_of_each(tmp_path):
+    place = parent_of_splits(tmp_path / "photos")
+    options = ("--num-shards", "3", "--dry-run", "--json")
+    document = json.loads(run(place, "-o", tmp_path / "<split>-<>.record", *options).stdout)
+    assert document["estimate"]["shards"] == 6
+    assert document["estimate"]["records"] == 189
 
 
 def test_folders_that_hold_only_folders_are_an_error_with_the_command_that_works(tmp_path):
@@ -588,7 +664,7 @@ def test_options_of_other_kinds_of_input_are_refused(photos, tmp_path, options, 
 def test_a_url_is_no_image_folder_and_no_list(tmp_path, kind):
     done = tar2tf("convert", "s3://bucket/photos", "-o", tmp_path / "t.record", "--from", *kind)
     assert done.returncode == 2
-    assert "reads local files, but s3://bucket/photos is a URL" in done.stderr
+    assert "reads local files, not the URL s3://bucket/photos" in done.stderr
 
 
 def test_verify_finds_it_whole_and_inspect_shows_it(photos, tmp_path):

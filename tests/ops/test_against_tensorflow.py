@@ -12,18 +12,21 @@ import pytest
 import tensorflow as tf
 
 from op_cases import IMAGES, D, encoded, loaded, run
-from shards import tar2tf, tree, write_tar
+from shards import tree, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.ops import (
     Cast,
     CenterCrop,
     Convert,
+    Crop,
     Decode,
     Encode,
     Keep,
     Op,
     OpContext,
+    Orient,
+    Pad,
     Rename,
     Resize,
     Rotate,
@@ -72,6 +75,8 @@ CHAINS: dict[str, tuple[Sequence[Op], Callable[[bytes], tf.Tensor], float]] = {
         0.01 / 255,
     ),
     "resize, cast": ([D, Resize("jpg", (20, 30)), Cast("jpg", "uint8")], lambda b: BY(decoded(b), (20, 30)), 1.01),
+    "pad": ([D, Pad("jpg", (40, 50))], lambda b: tf.image.resize_with_pad(decoded(b), 40, 50), 0.01),
+    "crop": ([D, Crop("jpg", (30, 40))], lambda b: tf.image.resize_with_crop_or_pad(decoded(b), 30, 40), 0),
     "cast to int8": ([D, Cast("jpg", "int8")], lambda b: tf.saturate_cast(decoded(b), tf.int8), 0),
     "cast to float32": ([D, Cast("jpg", "float32")], lambda b: tf.saturate_cast(decoded(b), tf.float32), 0),
     "cast to int32": ([D, Cast("jpg", "int32")], lambda b: tf.saturate_cast(decoded(b), tf.int32), 0),
@@ -152,8 +157,14 @@ def test_png_and_bmp_are_decoded_whatever_they_are_called(format: str, mode: str
         [D, Rotate("jpg"), Resize("jpg", (32, 32)), Cast("jpg", "uint8")],
         [D, CenterCrop("jpg"), Encode("jpg", "jpeg"), Rename(image="jpg"), Keep("image")],
         [D, Convert("jpg", "float32")],
+        [
+            Orient("jpg"),
+            Crop("jpg", 20, "random"),
+            Pad("jpg", 30, 9, "lanczos3"),
+            Resize("jpg", short=7, method="area"),
+        ],
     ],
-    ids=["random", "encode", "floats"],
+    ids=["random", "encode", "floats", "sizes"],
 )
 def test_any_number_of_workers_gives_the_same_bytes(chain: list[Op], bucket: Path, tmp_path: Path) -> None:
     outputs = []
@@ -201,12 +212,3 @@ def test_a_resize_by_method_or_side_is_that_of_tensorflow(op: str, oracle: Calla
     theirs = oracle(decoded(data)).numpy()
     assert sample["png"].dtype == theirs.dtype
     np.testing.assert_allclose(sample["png"], theirs, rtol=0, atol=0 if "nearest" in op else 0.01)
-
-
-@pytest.mark.parametrize(("method", "noted"), [("", True), (",method=bilinear", False), (",method=nearest", False)])
-def test_a_mask_that_would_be_mixed_is_noted(method: str, noted: bool, tmp_path: Path) -> None:
-    write_tar(tmp_path / "a.tar", [("0001", {"seg.png": encoded((24, 32), "PNG")})])
-    arguments = ("--op", "decode:seg.png", "--op", f"resize:seg.png,8x8{method}")
-    done = tar2tf("convert", tmp_path / "a.tar", "-o", tmp_path / "x.record", *arguments)
-    assert done.returncode == 0
-    assert done.stderr.count("if 'seg.png' is a mask, write method=nearest, else method=bilinear") == noted

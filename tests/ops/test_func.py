@@ -72,6 +72,12 @@ def odd_names(sample):
 def odd_key(sample):
     return {"__key__": 7, "cls": b"1"}
 
+def half_a_pair_in_the_key(sample):
+    return {"__key__": "\\ud800", "cls": b"1"}
+
+def half_a_pair_in_a_name(sample):
+    return {"\\ud800": b"1"}
+
 def alien(sample):
     return {**sample, "thing": object()}
 
@@ -141,6 +147,8 @@ def test_none_drops_a_sample_and_a_list_makes_several(functions: Path, bucket: P
         ("text", "0000", ["returned str"], 1),
         ("odd_names", "0000", ["dict", "text keys"], 1),
         ("odd_key", "0000", ["__key__", "7"], 2),
+        ("half_a_pair_in_the_key", "0000", ["not UTF-8"], 1),
+        ("half_a_pair_in_a_name", "0000", ["not UTF-8"], 1),
     ],
 )
 def test_a_function_that_misbehaves_is_named_with_sample_and_shard(

@@ -20,7 +20,7 @@ from shards import tar2tf, write_tar
         ("OSError(errno.ENOMEM, 'Cannot allocate memory')", "Cannot allocate memory", "use fewer workers (-j)"),
         ("OSError(errno.ENOSPC, 'No space left on device', 'a.tmp')", "a.tmp: No space left on device", "make room"),
         ("OSError(errno.EMFILE, 'Too many open files')", "Too many open files", "raise the limit (ulimit -n 65536)"),
-        ('RuntimeError("can\'t start new thread")', "no further thread or process can be started", "(ulimit -u)"),
+        ('RuntimeError("can\'t start new thread")', "no more threads or processes can be started", "(ulimit -u)"),
         ("ImportError('libx.so: failed to map segment')", "importing failed: libx.so: failed to map", "free memory"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tar2tf_cli.ops.rules import text, whole_number
+from tar2tf_cli.ops.base import text, whole_number
 
 
 @pytest.mark.parametrize("value", [2, 5, "2", "5"])

@@ -17,8 +17,7 @@ from makers import tar_of
 from properties import example_count
 from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
-from tar2tf_cli.samples.grouping import Grouper, Runs, _SeenKeys
-from tar2tf_cli.samples.names import KEY, split_name
+from tar2tf_cli.samples.grouping import KEY, Grouper, Runs, _SeenKeys, split_name
 
 folders = st.sampled_from(["", "d/", "d.e/f/", "./", "d._e/"])
 bases = st.sampled_from(["a", "b", "ab", "B", "é", "a b", "a_"])

@@ -27,10 +27,12 @@ def made(section: str, name: str, value: Any) -> Conversion:
     return Conversion(Input(**given["input"]), Output(**given["output"]), **given[""])
 
 
+KINDS = "'tar', 'tfrecord', 'table', 'imagefolder' or 'examples'"
+
 REFUSED = [
     ("input", "key_split", "frist", "must be 'first' or 'last', not 'frist'; did you mean 'first'?"),
-    ("input", "from", "tra", "must be 'tar', 'imagefolder' or 'examples', not 'tra'; did you mean 'tar'?"),
-    ("output", "compression", "gz", "must be 'none' or 'gzip', not 'gz'; did you mean 'gzip'?"),
+    ("output", "compression", "gz", "must be 'none', 'gzip' or 'zstd', not 'gz'; did you mean 'gzip'?"),
+    ("input", "from", "tra", f"must be {KINDS}, not 'tra'; did you mean 'tar'?"),
     ("output", "max_shard_size", "100zz", ": '100zz' is not a size; write 100MB, 1GiB or a number of bytes above 0"),
     ("output", "num_shards", "many", "must be a whole number, not 'many'"),
     ("output", "num_shards", "0", "must be 1 or more, not 0"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.conversion import Output
-from tar2tf_cli.spec.output_path import DEFAULT_SHARD_SIZE, PathTemplate
+from tar2tf_cli.spec.templates import DEFAULT_SHARD_SIZE, PathTemplate
 
 literals = st.text("ab.-_0/ {<", max_size=5)
 numbers = st.sampled_from(["<>", "{}", "<0>", "<00000>", "<1>", "<007>"])

@@ -22,7 +22,7 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.ops import OPS, parse_op
 from tar2tf_cli.registry import preset_names
 from tar2tf_cli.spec import yaml_file
-from tar2tf_cli.spec.schema import spec_schema
+from tar2tf_cli.spec.yaml_file import spec_schema
 
 SCHEMA = spec_schema()
 VALIDATOR = jsonschema.Draft7Validator(SCHEMA)

@@ -218,9 +218,16 @@ def test_without_a_template_every_tar_of_the_bucket_is_meant_in_sorted_order():
 def test_a_bucket_without_tars_is_an_error():
     with pytest.raises(
         NothingFoundError,
-        match=r"holds no \*\.tar, \*\.tar\.gz, \*\.tgz, .*\*\.tar\.xz; name the shards with a",
+        match=r"holds no \*\.tar, \*\.tar\.gz, \*\.tgz, .*\*\.tar\.xz, and no TFRecords; name the shards with a",
     ):
         resolved(names=["notes.txt", "deep/x.tar"])
+
+
+def test_without_tars_the_tfrecords_of_a_bucket_are_its_shards():
+    names = ["b.tfrecord", "a.record", "c.records.gz", "train-00001-of-00002", "d.TFRecords-00000-of-00001"]
+    others = ["a.record.idx", ".e.record", "deep/f.record", "a.json", "g-1-of-2", "record"]
+    assert resolved(names=[*names, *others]) == sorted(names)
+    assert resolved(names=[*names, "x.tar"]) == ["x.tar"]
 
 
 def test_braces_keep_their_order_and_globs_are_sorted():

@@ -7,17 +7,20 @@ from pathlib import Path
 import pytest
 
 from servers import azure_container
-from sources import SourceSuite
+from sources import PlainSuite, SourceSuite
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores import open_source, open_store
 
 pytestmark = pytest.mark.xdist_group("azure")
 
 
-class TestAzure(SourceSuite):
+class TestAzure(SourceSuite, PlainSuite):
+    def address(self) -> str:
+        return self.url
+
     @pytest.fixture
     def bucket(self, azure: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
-        self.folder = tmp_path
+        self.folder, self.url = tmp_path, azure
         name = f"b{abs(hash(request.node.nodeid)):x}"
         azure_container(azure, name)
         return f"az://{name}"

@@ -6,7 +6,7 @@ import pytest
 import requests
 
 from servers import Forwarder, serving
-from sources import SourceSuite
+from sources import PlainSuite, SourceSuite
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import open_source
 from tar2tf_cli.stores.cloud import raise_as_ours
@@ -23,8 +23,12 @@ UNREACHABLE = (
 @pytest.mark.parametrize(
     ("answer", "passes", "words"),
     [
-        (UNREACHABLE, True, "no token for the credentials: unknown"),
-        ("Server returned non-2xx status code: 503 Service Unavailable: ", True, "no token for the credentials"),
+        (UNREACHABLE, True, "could not get a token for the credentials: unknown"),
+        (
+            "Server returned non-2xx status code: 503 Service Unavailable: ",
+            True,
+            "could not get a token for the credentials",
+        ),
         ("Server returned non-2xx status code: 400 Bad Request: invalid_grant", False, "credentials are not accepted"),
     ],
 )
@@ -36,7 +40,10 @@ def test_a_token_server_that_is_away_is_waited_for_and_one_that_refuses_is_not(
     assert not passes or caught.value.server == "https://tokens.example"  # type: ignore[union-attr]
 
 
-class TestGcs(SourceSuite):
+class TestGcs(SourceSuite, PlainSuite):
+    def address(self) -> str:
+        return self.url
+
     @pytest.fixture
     def bucket(self, gcs: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs)
@@ -64,7 +71,7 @@ class TestGcs(SourceSuite):
                 else:
                     super().do_GET()
 
-        with serving(Stranger) as url, pytest.raises(SourceError, match="something else than a listing; gave up"):
+        with serving(Stranger) as url, pytest.raises(SourceError, match="is not a listing; gave up"):
             open_source(bucket, endpoint=url).list(["*.tar"])
 
     def put(self, bucket: str, name: str, data: bytes) -> None:

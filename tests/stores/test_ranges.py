@@ -99,7 +99,7 @@ def test_a_server_that_ignores_ranges_is_an_error_that_says_what_to_do(
     web: FaultyServer, item: ObjectInfo, ranges: Ranges
 ) -> None:
     web.fail("GET in/a.record", "no-range", times=-1)
-    with pytest.raises(SourceError, match=r"does not send ranges of files; copy the shards to a disk"):
+    with pytest.raises(SourceError, match=r"does not support requests for parts of a file; copy the shards to a disk"):
         ranges.read(item, 100_000, 10)
     assert ranges.read(item, 0, 10) == DATA[:10]
 

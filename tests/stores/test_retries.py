@@ -43,13 +43,15 @@ class TestPatience:
         ]
 
     def test_a_server_that_wants_more_time_than_there_is_is_an_error_at_once(self) -> None:
-        with pytest.raises(SourceError, match="busy; gave up after 1 attempt in 0 s, as the server asks to wait 99 s"):
+        with pytest.raises(
+            SourceError, match="busy; gave up after 1 attempt in 0 s, because the server asked to wait 99 s"
+        ):
             self.pauses(60, Transient("busy", after=99))
 
     def test_without_patience_there_is_one_attempt(self) -> None:
         with pytest.raises(SourceError, match="http://node: gone; gave up after 1 attempt in 0 s") as caught:
             self.pauses(0, Transient("gone", "http://node"))
-        assert "the same command continues" in (caught.value.hint or "")
+        assert "run the same command again" in (caught.value.hint or "")
 
     def test_a_server_that_stays_away_is_logged_once(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -58,7 +60,7 @@ class TestPatience:
         self.pauses(1000, *[Transient("refused", "http://node")] * 3)
         assert not caplog.messages
         self.pauses(1000, *[Transient("refused", "http://node")] * 8)
-        assert caplog.messages == ["x: http://node: refused; trying again for 1000 s, Ctrl-C ends it"]
+        assert caplog.messages == ["x: http://node: refused; retrying for 1000 s, Ctrl-C stops it"]
 
     def test_a_command_says_it_once_for_all_requests_that_fail_together(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -67,7 +69,7 @@ class TestPatience:
         with Terminal():
             for _ in range(32):
                 self.pauses(1000, *[Transient("refused", "http://node")] * 5)
-        assert capsys.readouterr().err.count("trying again for") == 1
+        assert capsys.readouterr().err.count("retrying for") == 1
 
     def test_progress_gives_all_the_time_again(self, hurry: None) -> None:
         patience = Patience(0.05)
@@ -86,7 +88,7 @@ def test_a_command_says_what_it_waits_for(quiet: bool, tmp_path: Path) -> None:
     with nobody_listens() as port:
         done = tar2tf("convert", f"http://127.0.0.1:{port}/a-{{0..3}}.tar", *options, code=PATIENT)
     assert done.returncode == 3
-    assert done.stderr.count("trying again for") == (0 if quiet else 1), done.stderr
+    assert done.stderr.count("retrying for") == (0 if quiet else 1), done.stderr
     assert "gave up after" in done.stderr
 
 
@@ -96,7 +98,7 @@ def test_a_worker_that_waits_says_so_through_its_command(web: FaultyServer, tmp_
     options = ["--retry-for", "2", "-j", "2", "--op", "drop_empty"]
     done = tar2tf("convert", f"{web.url}/b/x.tar", "-o", tmp_path / "x.record", *options, code=PATIENT)
     assert done.returncode == 3
-    assert done.stderr.count("the server answered 503; trying again for") == 1, done.stderr
+    assert done.stderr.count("the server answered 503; retrying for") == 1, done.stderr
 
 
 @pytest.mark.parametrize("written", ["1", None], ids=["seconds", "a date"])
@@ -135,7 +137,7 @@ def test_flag_and_environment_say_how_long(web: FaultyServer, tmp_path: Path, mo
         failed = tar2tf("convert", *command, *options, code=PATIENT)
         assert failed.returncode == 3
         assert f"the server answered 503; gave up after {attempts}" in failed.stderr
-        assert "the same command continues" in failed.stderr
+        assert "run the same command again" in failed.stderr
     web.faults.clear()
     assert convert(*command).code == 0
     assert convert(*command, "--retry-for", "17").code == 0  # not another conversion

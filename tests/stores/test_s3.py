@@ -10,6 +10,8 @@ import socket
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,12 @@ import pytest
 from servers import Forwarder, QuietHandler, cutting_proxy, nobody_listens, serving
 from sources import BIG, SourceSuite, read_all
 from tar2tf_cli.errors import MachineError, SourceError, UsageError
-from tar2tf_cli.stores import cloud, open_source, open_store, retries
+from tar2tf_cli.stores import ObjectInfo, cloud, open_source, open_store, retries
 from tar2tf_cli.stores import cloud as cloud_credentials
 from tar2tf_cli.stores import cloud as obstore_module
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.cloud import S3Store
+from tar2tf_cli.stores.objects import ObjectSource
 
 pytestmark = pytest.mark.xdist_group("s3")
 
@@ -258,6 +261,81 @@ class TestS3(SourceSuite):
             endpoint = f"http://127.0.0.1:{port}"
             with pytest.raises(SourceError, match=f"{endpoint}: Connection refused.*; gave up after 1 attempt "):
                 open_source("s3://b", endpoint=endpoint, retry_for=0).list(["*.tar"])
+
+
+class _Drip(QuietHandler):
+    """Sends the beginning of an answer, and then a byte now and then: of the body or, to HEAD, of a header."""
+
+    def do_GET(self) -> None:
+        about = {"ETag": '"1"', "Content-Length": "1000000", "Last-Modified": "Mon, 23 Nov 2026 17:47:15 GMT"}
+        ranged = "Range" in self.headers
+        if ranged:
+            about |= {"Content-Length": "500000", "Content-Range": "bytes 0-499999/500000"}
+        head = "HTTP/1.1 206 Part\r\n" if ranged else "HTTP/1.1 200 OK\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in about.items())
+        self.wfile.write((head + ("\r\n" if self.command == "GET" else "x-more: ")).encode())
+        with suppress(OSError):
+            for _ in range(60):
+                self.wfile.write(b"x")
+                self.wfile.flush()
+                time.sleep(0.05)
+
+    do_HEAD = do_GET
+
+
+@pytest.mark.usefixtures("s3")
+@pytest.mark.parametrize("what", ["listing", "head", "range"])
+def test_an_answer_that_comes_byte_by_byte_is_given_up(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(network, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setenv("TAR2TF_MIN_RATE", "1e9")
+    began = time.monotonic()
+    with serving(_Drip) as url:
+        store = open_store("s3://bucket", endpoint=url, retry_for=0)
+        ask: dict[str, Callable[[], object]] = {
+            "listing": lambda: ObjectSource(store).list(["*.tar"]),
+            "head": lambda: store.look_up("x.tar"),
+            "range": lambda: ObjectSource(store).ranges().read(ObjectInfo("x.tar", 500_000, "1"), 0, 500_000),
+        }
+        with pytest.raises(SourceError, match=r"the answer did not come in 1 s|no answer in time"):
+            ask[what]()
+    assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("headers", "variables", "is_checked"),
+    [
+        ({}, {}, True),
+        ({"x-amz-server-side-encryption": "AES256"}, {}, True),
+        ({"x-amz-server-side-encryption": "aws:kms"}, {}, False),
+        ({"x-amz-server-side-encryption-customer-algorithm": "AES256"}, {}, False),
+        ({}, {"TAR2TF_CHECK_ETAG": "0"}, False),
+    ],
+)
+@pytest.mark.usefixtures("s3")
+def test_an_etag_that_is_no_md5_is_not_taken_for_one(
+    headers: dict[str, str], variables: dict[str, str], is_checked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    class Encrypted(QuietHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            about = {"ETag": f'"{"0" * 32}"', "Content-Length": "5", "Last-Modified": "Mon, 23 Nov 2026 17:47:15 GMT"}
+            for name, value in {**about, **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(b"bytes")
+
+        do_HEAD = do_GET
+
+    with serving(Encrypted) as url:
+        source = open_source("s3://bucket", endpoint=url)
+        (item,) = source.list(["x.tar"])
+        with pytest.raises(SourceError, match="the checksum") if is_checked else nullcontext():
+            assert read_all(source, item) == b"bytes"
 
 
 class _Refusal(QuietHandler):
@@ -498,7 +576,7 @@ def test_a_proxy_that_asks_to_sign_in_behind_the_first_page_is_an_error(s3: str,
 
     with (
         serving(Stranger) as url,
-        pytest.raises(SourceError, match="something else than a listing; gave up"),
+        pytest.raises(SourceError, match="is not a listing; gave up"),
     ):
         open_source("s3://signed-out", endpoint=url).list(["p-*.tar"])
 
@@ -515,7 +593,7 @@ def test_a_proxy_that_asks_to_sign_in_is_not_an_empty_bucket(s3: str, s3_client:
 
     with (
         serving(Stranger) as url,
-        pytest.raises(SourceError, match="something else than a listing; gave up"),
+        pytest.raises(SourceError, match="is not a listing; gave up"),
     ):
         open_source("s3://no-objects", endpoint=url).list(["p-*.tar"])
     with pytest.raises(SourceError, match="is empty"):

@@ -12,7 +12,7 @@ import pytest
 
 from servers import S3_KEYS, UNRELIABLE, go_command, unreliable_proxy, versitygw
 from shards import tar2tf
-from sources import SourceSuite, read_all, tar_of
+from sources import PlainSuite, SourceSuite, read_all, tar_of
 from starting import started
 from tar2tf_cli import Conversion, Output, convert
 from tar2tf_cli.errors import SinkError, SourceError
@@ -49,10 +49,13 @@ def put(bucket: str, name: str, data: bytes, folder: Path) -> None:
     open_store(bucket).put(name, str(folder / "object"))
 
 
-class TestVersitygw(SourceSuite):
+class TestVersitygw(SourceSuite, PlainSuite):
+    def address(self) -> str:
+        return self.url
+
     @pytest.fixture
-    def bucket(self, bucket: str, tmp_path: Path) -> str:
-        self.folder = tmp_path
+    def bucket(self, bucket: str, gateway: str, tmp_path: Path) -> str:
+        self.folder, self.url = tmp_path, gateway
         return bucket
 
     def put(self, bucket: str, name: str, data: bytes) -> None:

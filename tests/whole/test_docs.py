@@ -13,8 +13,8 @@ from readme import ROOT, block
 from shards import tar2tf
 from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.cli.options import GROUPS
-from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS
-from tar2tf_cli.ops import OPS, parse_op
+from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS
+from tar2tf_cli.ops import OPS
 
 pytestmark = [pytest.mark.spread, pytest.mark.on_disk]
 
@@ -36,7 +36,7 @@ def test_generated_files_are_what_the_code_generates(path):
 
 def test_nothing_else_is_among_them():
     present = {path for folder in ("man", "completions") for path in (ROOT / folder).glob("tar2tf*")}
-    assert set(GENERATED) == {*present, *(ROOT / "docs").glob("*.json"), ROOT / "docs" / "without-tensorflow.txt"}
+    assert set(GENERATED) == {*present, *(ROOT / "docs").glob("*.json")}
 
 
 def test_the_help_names_the_default_of_max_pixels():
@@ -69,26 +69,6 @@ def test_examples_in_man_pages_fit_a_terminal():
         ):
             lines = example.replace("\\e", "\\").replace("\\-", "-").splitlines()
             assert max(map(len, lines)) <= 80 - 7, path
-
-
-def examples_of_ops() -> list[str]:
-    """The first column of the reference's table of ops."""
-    page = (ROOT / "docs" / "reference" / "ops.md").read_text(encoding="utf-8")
-    table = re.search(r"^\| example \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE)
-    return [row.split("|")[1].strip() for row in table[1].splitlines()]
-
-
-def test_the_reference_has_a_row_for_every_op_and_an_example_that_parses(tmp_path, monkeypatch):
-    for path in ("pkg/mod.py", "path/file.py"):
-        (tmp_path / path).parent.mkdir()
-        (tmp_path / path).write_text("def fn(sample):\n    return sample\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    found = [re.match(r"`([\w]+)", row)[1] for row in examples_of_ops()]
-    assert sorted(found) == sorted(OPS)
-    for row in examples_of_ops():
-        for example in re.findall(r"`(.+?)`", row):
-            assert type(parse_op(example)) is OPS[example.partition(":")[0]]
 
 
 def test_the_readmes_demo_converts_the_sample_shards_and_shows_them(tmp_path):

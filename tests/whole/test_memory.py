@@ -161,6 +161,18 @@ def test_of_a_compressed_tar_only_few_of_them_are(tmp_path: Path) -> None:
     assert peak_resident("inspect", tar, "-q") < MOST_WITH_FILES
 
 
+def test_memory_of_a_comparison_hardly_grows_with_the_number_of_samples(tmp_path: Path) -> None:
+    """A group of digests takes 8 MB, and each sample 80 bytes: 64 are pages of a file, which the system takes back."""
+    peaks = []
+    for count in (1_000, 100_000):
+        record = b"".join(
+            b"".join(frame(*Encoder().encode({"__key__": b"%07d" % number, "x": b"1"}))) for number in range(count)
+        )
+        (tmp_path / f"{count}.record").write_bytes(record)
+        peaks.append(peak_resident("diff", *[tmp_path / f"{count}.record"] * 2, "-q", "-j", "1"))
+    assert peaks[1] < peaks[0] + 8e6 + 80 * 100_000
+
+
 def test_salvage_copies_in_pieces(tmp_path: Path) -> None:
     record = b"".join(frame(*Encoder().encode({"x": bytes(1_000_000)})))
     (tmp_path / "x.record").write_bytes(40 * record)

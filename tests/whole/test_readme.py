@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
 import shutil
 from pathlib import Path
 
-import numpy as np
-import PIL.Image
 import pytest
 
 import forked
 from readme import README, ROOT
-from shards import PHOTOS, shards_in, write_members
+from shards import PHOTOS, shards_in
 
 pytestmark = [pytest.mark.xdist_group("s3"), pytest.mark.on_disk]
 
 BLOCK = re.compile(r"(?:<!-- (\w+) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
-SAVED = "photos.yaml"
-"""The spec file, with the name that the text before it gives."""
 INSTALL = "python3 -m venv .venv && .venv/bin/pip install -q -e . && "
 """What is not run again: the tests run in what the reader installed."""
 SESSION = """
@@ -40,21 +35,10 @@ for language, text in json.load(sys.stdin):
 """A terminal and a notebook beside it: each block finds what those before it made and imported."""
 
 
-def jpeg(number: int) -> bytes:
-    pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    PIL.Image.fromarray(pixels.repeat(5, axis=0).repeat(5, axis=1)).save(file, "JPEG")
-    return file.getvalue()
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A reader's folder: the sample shards of the repository, and what the README takes for granted."""
+    """A reader's folder: the sample shards of the repository, and nothing else."""
     shutil.copytree(PHOTOS, tmp_path / "tests" / "data")
-    for number in range(147):
-        entries = {"cls": b"%d" % (number % 3), "jpg": jpeg(number)}
-        members = [(f"{number:04d}.{name}", data) for name, data in entries.items()]
-        write_members(tmp_path / "shards" / f"train-{number:04d}.tar.gz", members)
     return tmp_path
 
 
@@ -66,6 +50,7 @@ def environment(place: Path) -> dict[str, str]:
     for name, text in (("tar2tf", forked.script()), ("python", forked.script(python=True))):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
+    (folder / "activate").write_text("")
     paths = {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     return {**os.environ, **paths}
 
@@ -74,24 +59,24 @@ def test_the_blocks_of_the_readme_work_in_the_order_printed(place: Path, environ
     blocks: list[tuple[str, str]] = []
     for found in BLOCK.finditer(README):
         name, language, text = found.groups()
-        if name in ("install", "test") or language == "text":
-            continue
-        if name == "spec":
-            before = README[: found.start()].rstrip().rpartition("\n\n")[2]
-            assert SAVED in before, f"the text does not say that this is {SAVED}:\n{text}"
-            (place / SAVED).write_text(text)
+        if name == "test" or language == "text":
             continue
         if name == "demo":
             assert text.startswith(INSTALL)
             text = text.removeprefix(INSTALL)
         assert language in ("sh", "python"), f"who runs this? {text}"
         blocks.append((language, text))
-    assert len(blocks) >= 7
+    assert len(blocks) >= 3
     told = json.dumps(blocks).encode()
     beside = {"python": True, "tensorflow": True}
     done = forked.run(["-c", SESSION], **beside, input=told, cwd=place, env=environment, timeout=200)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
-    assert [len(shards_in(place / name)) for name in ("out", "small")] == [4, 3]
+    assert [len(shards_in(place / name)) for name in ("out", "train")] == [3, 1]
+
+
+def test_the_readme_is_short_and_begins_with_two_commands() -> None:
+    assert len(README.splitlines()) < 150
+    assert [name for name, language, _ in BLOCK.findall(README) if language != "text"][:2] == ["demo", "test"]
 
 
 def test_every_link_of_the_readme_leads_somewhere() -> None:

@@ -1,4 +1,4 @@
-"""A spec file, a one-liner and a Python script, word for word as the README has them, write the same bytes."""
+"""A spec file, a one-liner and a Python script, word for word as the documentation has them, write the same bytes."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ import pytest
 from readme import block
 from shards import PHOTOS, examples, shards_in, tar2tf, tree
 
+PAGE = "docs/reference/three-ways.md"
+
 pytestmark = [pytest.mark.spread, pytest.mark.on_disk]
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A working directory with the sample shards where the README has them."""
+    """A working directory with the sample shards where that page has them."""
     shutil.copytree(PHOTOS, tmp_path / "tests" / "data")
     return tmp_path
 
 
 def by_spec(place: Path, workers: str) -> None:
-    (place / "photos.yaml").write_text(block("spec"))
+    (place / "photos.yaml").write_text(block("spec", PAGE))
     done = tar2tf("convert", "--spec", "photos.yaml", "-j", workers, cwd=place)
     assert done.returncode == 0, done.stderr
 
 
 def by_one_liner(place: Path, workers: str) -> None:
-    words = shlex.split(block("oneliner"))
+    words = shlex.split(block("oneliner", PAGE))
     assert words[0] == "tar2tf"
     done = tar2tf(*words[1:], "-j", workers, cwd=place)
     assert done.returncode == 0, done.stderr
 
 
 def by_script(place: Path, workers: str) -> None:
-    script = block("script")
+    script = block("script", PAGE)
     if workers == "1":
         script = script.rstrip().removesuffix(")") + ", workers=1)\n"
     done = tar2tf(code=script, cwd=place)
@@ -94,7 +96,7 @@ def test_dataset_with_a_path_writes_what_the_command_line_writes(place: Path) ->
     by_dataset(place, "2")
     by_python = tree(place / "small")
     shutil.rmtree(place / "small")
-    words = [word for word in shlex.split(block("oneliner"))[1:] if word not in ("--type", "label=int64")]
+    words = [word for word in shlex.split(block("oneliner", PAGE))[1:] if word not in ("--type", "label=int64")]
     words = [word.replace("photos-<>", "photos-{}") for word in words]
     done = tar2tf(*words, cwd=place)
     assert done.returncode == 0, done.stderr

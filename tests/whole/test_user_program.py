@@ -40,7 +40,7 @@ def test_importing_the_package_and_its_specs_imports_nothing_heavy() -> None:
 def test_a_program_runs_and_passes_mypy_strict(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     assert (ROOT / "py.typed").exists()
-    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--ignore-missing-imports"]
+    command = [sys.executable, "-m", "mypy", "--strict", "--disallow-any-unimported", "--follow-imports=silent"]
     done = subprocess.run(
         [*command, "--cache-dir", os.devnull, user_program.__file__],
         capture_output=True,

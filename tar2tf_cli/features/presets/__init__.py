@@ -5,17 +5,102 @@ A file here is a preset: its `PRESET` is known by the file's name, with hyphens 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from tar2tf_cli.errors import SampleError, UsageError, meant
-from tar2tf_cli.formats.example_parser import parse_features
-from tar2tf_cli.formats.stored import whole_sample
+from tar2tf_cli.errors import LackingError, SampleError, UsageError, meant
+from tar2tf_cli.formats.example import parse_features
+from tar2tf_cli.formats.files import whole, whole_sample
 from tar2tf_cli.ops.base import OpContext, called
 from tar2tf_cli.ops.base import label as name_of
 from tar2tf_cli.registry import preset_names
-from tar2tf_cli.samples.names import KEY, Sample
+from tar2tf_cli.samples.grouping import KEY, Sample
+
+if TYPE_CHECKING:
+    from tar2tf_cli.formats.image.headers import ImageHeader
+
+IMAGE_ENTRIES: Final = ("image", "jpg", "jpeg", "png", "bmp", "webp", "img")
+"""Entries for the image of a preset; the first that is present is used."""
+
+LABEL_ENTRIES: Final = ("label", "cls", "class")
+"""Entries for the label of a preset; the first that is present is used."""
+
+
+def first_of(sample: Sample, names: Sequence[str], what: str, naming: str = "--select image=ENTRY,label=ENTRY") -> Any:
+    """Return the first of these entries that is present; the error for none says how to name one."""
+    for name in names:
+        if name in sample:
+            return whole(sample[name])
+    raise LackingError(
+        f"has none of the entries {', '.join(names)} for the {what}",
+        hint=f"name it: {naming}",
+    )
+
+
+def image_entry(sample: Sample) -> str:
+    """Return the name of the entry that is the image; empty if there is none."""
+    return next((name for name in IMAGE_ENTRIES if name in sample), "")
+
+
+def encoded_image(sample: Sample, preset: str) -> bytes:
+    """Return the image as it is stored, for a preset that does not decode it."""
+    value = first_of(sample, IMAGE_ENTRIES, "image")
+    if not isinstance(value, bytes):
+        raise SampleError(
+            f"the preset {preset} stores the encoded image, but this one is decoded",
+            hint="add an encode op at the end, or remove decode",
+        )
+    return value
+
+
+def image_for_reader(sample: Sample, preset: str) -> tuple[bytes, ImageHeader]:
+    """Return the image as it is stored, and its header, for readers that know JPEG and PNG."""
+    from tar2tf_cli.formats import image
+
+    data = encoded_image(sample, preset)
+    header = image.header(data)
+    if header.format not in ("jpeg", "png"):
+        message = f"the readers of the preset {preset} know JPEG and PNG, but the image is {header.format.upper()}"
+        raise SampleError(message, hint="make it one with the ops decode and encode")
+    return data, header
+
+
+def label_of(sample: Sample) -> int:
+    """Return the label as a number, which may be written as text."""
+    label = first_of(sample, LABEL_ENTRIES, "label")
+    try:
+        if not isinstance(label, (str, bytes)) and label != int(label):
+            raise ValueError
+        return int(label)
+    except (TypeError, ValueError, OverflowError):
+        raise SampleError(f"the label {label!r} is not a whole number") from None
+
+
+def text_of(sample: Sample, name: str) -> bytes:
+    """Return an entry as text; empty if the sample lacks it."""
+    value = whole(sample.get(name, b""))
+    return value if isinstance(value, bytes) else encoded(str(value))
+
+
+def filename_of(sample: Sample) -> bytes:
+    """Return the image's file name without folders, as in the member's name."""
+    base = sample[KEY].rpartition("/")[2]
+    extension = image_entry(sample)
+    return encoded(f"{base}.{extension}" if extension not in ("", "image", "img") else base)
+
+
+def encoded(text: str) -> bytes:
+    """Return text as UTF-8; bytes of a name that were none come back as they were.
+
+    Raises:
+        SampleError: when it has half a surrogate pair, as JSON may.
+    """
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise SampleError(f"the text {text!r} cannot be written as UTF-8") from None
+
 
 Make: TypeAlias = Callable[[Sample, OpContext], dict[str, Any]]
 """Makes features from a sample, or from the values that `select` took from it."""

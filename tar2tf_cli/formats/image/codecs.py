@@ -1,20 +1,23 @@
-"""Bytes to pixels and pixels to bytes."""
+"""Bytes to pixels, of one image or of the frames of an animation, and pixels to bytes."""
 
 from __future__ import annotations
 
 import re
 import struct
 import zlib
-from collections.abc import Iterator
-from functools import partial
-from typing import Any, Final, Literal
+from collections.abc import Iterable, Iterator
+from functools import cache, partial
+from typing import Any, Final, Literal, NamedTuple
 
-from tar2tf_cli.errors import ImageError
+from tar2tf_cli.errors import ImageError, UsageError
+from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS
 from tar2tf_cli.formats.image.headers import (
     PNG_GRAY_ALPHA,
     PNG_PALETTE,
+    ImageHeader,
     bmp_layout,
     describe,
+    has_frames,
     header,
     image_format,
     is_adobe_segment,
@@ -26,7 +29,6 @@ from tar2tf_cli.formats.image.headers import (
 )
 from tar2tf_cli.formats.image.lazy import Image, NDArray, cv2, np, simplejpeg
 from tar2tf_cli.formats.image.pixels import buffer, opencv, shape_of
-from tar2tf_cli.formats.stored import DEFAULT_MAX_PIXELS
 
 _CHANNELS: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _DEPTHS: Final = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -35,11 +37,13 @@ _WIDEST: Final = 1_000_000  # libpng's own limit
 _ADAM7: Final = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 _FILTERS: Final = 4
 _BLOCK: Final = 65_535
+_BAND: Final = 4 << 20  # bytes of rows that are checked at a time
+_PIECE: Final = 1 << 20  # bytes of compressed data that are inflated at a time, as what is left of them is copied
 _MOST_STORED: Final = 64 << 20  # beyond, a second copy of the rows costs more memory than ISA-L saves time
 
 
 def plain_png(data: bytes) -> bytes:
-    """A PNG of the same pixels, of which libpng has no warnings to print: five kinds of chunks, image data stored.
+    """A PNG of the same pixels that causes no warnings of libpng: five kinds of chunks, image data stored.
 
     The image data are inflated with ISA-L, which takes a third of the time that libpng's zlib takes, and stored. In
     all, decoding takes 0.9x the time for a photo of 500 x 375 pixels, 1.1x for one of 1600 x 1200, 1.2x for an icon.
@@ -50,20 +54,51 @@ def plain_png(data: bytes) -> bytes:
         ImageError: a chunk is cut short, fails its CRC, or is critical and unknown; the header is impossible, or the
             image data do not have the size that it says.
     """
+    kept, stream, passes = _png_parts(data)
+    size = sum(count * length for count, length in passes)
+    rows = b"".join(_inflated(stream, size, size))
+    _check_filters(rows, 0, passes)
+    return b"".join([*kept, _chunk(b"IDAT", _stored(rows) if len(rows) < _MOST_STORED else stream), _chunk(b"IEND")])
+
+
+def check_png(data: bytes, max_pixels: int = DEFAULT_MAX_PIXELS) -> None:
+    """Raise what `decode` would raise for a PNG, without making its pixels: in a few mebibytes besides the file.
+
+    libpng decodes whatever has whole chunks, a valid header and palette, and rows that inflate to their size.
+    """
+    _check_pixels(header(data), max_pixels)
+    _, stream, passes = _png_parts(data)
+    position = 0
+    for rows in _inflated(stream, sum(count * length for count, length in passes), _BAND):
+        _check_filters(rows, position, passes)
+        position += len(rows)
+
+
+def _check_pixels(expected: ImageHeader, max_pixels: int) -> None:
+    if expected.height * expected.width > max_pixels:
+        raise ImageError(f"{expected.height}x{expected.width} pixels are more than the limit of {max_pixels}")
+
+
+def _png_parts(data: bytes) -> tuple[list[bytes], bytes, list[tuple[int, int]]]:
+    """The chunks to keep, the compressed image data, and the passes that these have by the header."""
     if len(data) < _HEADER:
         raise ImageError(f"truncated PNG: its IHDR chunk ends at byte {_HEADER} of {len(data)}")
     width, height, depth, color, compression, filters, interlace = struct.unpack_from(">IIBBBBB", data, 16)
     if depth not in _DEPTHS[color] or compression or filters or interlace > 1 or max(width, height) > _WIDEST:
         raise ImageError("damaged or unsupported PNG: its IHDR chunk has values that libpng does not accept")
     kept, stream = _essentials(data)
-    passes = list(_passes(width, height, depth * _CHANNELS[color], interlaced=bool(interlace)))
-    rows = _inflated(stream, sum(count * length for count, length in passes))
-    start = 0
+    return kept, stream, [*_passes(width, height, depth * _CHANNELS[color], interlaced=bool(interlace))]
+
+
+def _check_filters(rows: bytes, position: int, passes: Iterable[tuple[int, int]]) -> None:
+    """Check the filter of each row that begins in a part of the image data, which lies at a position of it."""
+    begin = 0
     for count, length in passes:
-        if max(rows[start : start + count * length : length]) > _FILTERS:
+        end = begin + count * length
+        first = begin - position if begin >= position else -(position - begin) % length
+        if max(rows[first : max(end - position, 0) : length], default=0) > _FILTERS:
             raise ImageError("damaged PNG: a row has a filter that does not exist")
-        start += count * length
-    return b"".join([*kept, _chunk(b"IDAT", _stored(rows) if len(rows) < _MOST_STORED else stream), _chunk(b"IEND")])
+        begin = end
 
 
 def _essentials(data: bytes) -> tuple[list[bytes], bytes]:
@@ -129,24 +164,45 @@ def _passes(width: int, height: int, bits: int, *, interlaced: bool) -> Iterator
             yield rows, 1 + (columns * bits + 7) // 8
 
 
-def _inflated(stream: bytes, size: int) -> bytes:
-    """The image data; more than that, and whatever follows the stream, is ignored as by libpng.
+def _inflated(stream: bytes, size: int, band: int) -> Iterator[bytes]:
+    """The image data, in bands; more than that, and whatever follows the stream, is ignored as by libpng.
+
+    What ISA-L refuses, zlib may accept: it goes on behind the bands that were given.
 
     Raises:
         ImageError: when they are less, or damaged.
     """
     from isal import isal_zlib
 
-    for library in (isal_zlib, zlib):  # what ISA-L refuses, zlib may accept
-        inflater = library.decompressobj()
+    given = 0
+    for library in (isal_zlib, zlib):
+        done = 0
         try:
-            rows: bytes = inflater.decompress(stream, size)
-            more = inflater.decompress(inflater.unconsumed_tail, 1)
-        except library.error:
+            for rows in _bands(library.decompressobj(), stream, size, band):
+                done += len(rows)
+                if done > given:
+                    yield rows[given - done :]
+                    given = done
+        except (library.error, EOFError):
             continue
-        if len(rows) == size and (more or inflater.eof):
-            return rows
+        return
     raise ImageError("damaged PNG: its image data do not inflate to the size in its header")
+
+
+def _bands(inflater: Any, stream: bytes, size: int, band: int) -> Iterator[bytes]:
+    left, piece = size, max(band, len(stream)) if band >= size else _PIECE
+    for start in range(0, len(stream), piece):
+        rest = stream[start : start + piece]
+        while rest and left:
+            rows: bytes = inflater.decompress(rest, min(band, left))
+            yield rows
+            left -= len(rows)
+            rest = inflater.unconsumed_tail
+            if not rows and not rest:
+                break
+        if not left and (inflater.eof or inflater.decompress(rest, 1) or inflater.eof):
+            return
+    raise EOFError
 
 
 def _stored(data: bytes) -> bytes:
@@ -173,17 +229,25 @@ CHANNELS: Final = (0, 1, 3)
 """What `decode` takes as `channels`."""
 
 
-def decode(data: bytes, channels: int = 0, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.uint8]:
-    """Decode a BMP, JPEG or PNG to uint8 (height, width, channels): the pixels of `tf.io.decode_image`.
+DEPTHS: Final = ("uint8", "uint16")
+"""What `decode` takes as `dtype`."""
+
+
+def decode(
+    data: bytes, channels: int = 0, *, dtype: str = "uint8", max_pixels: int = DEFAULT_MAX_PIXELS
+) -> NDArray[Any]:
+    """Decode a BMP, JPEG, PNG or WebP to (height, width, channels): the pixels of `tf.io.decode_image`.
 
     Args:
         data: the encoded image.
         channels: 0 for those of the file, 1 for gray, 3 for RGB: gray is repeated, and alpha dropped; the gray
             of colours is TensorFlow's own for the format.
+        dtype: uint8, or for a PNG uint16: its 16 bits, or 257 times its 8.
         max_pixels: the limit of height x width.
 
-    With 0, gray is 1 channel, gray with alpha 2, RGB 3, RGBA 4; 16 bits lose their low 8; a CMYK JPEG becomes RGB;
-    EXIF orientation, gamma and colour profiles are ignored; an 8-bit BMP gives its palette indices as gray.
+    With 0, gray is 1 channel, gray with alpha 2, RGB 3, RGBA 4; 16 bits as uint8 lose their low 8; a CMYK JPEG becomes
+    RGB; EXIF orientation, gamma and colour profiles are ignored; an 8-bit BMP gives its palette indices as gray. A WebP
+    has the pixels of `tf.io.decode_webp`, and an animated one is decoded by `decode_frames`.
 
     Raises:
         ImageError: another format; more than `max_pixels` (height x width, judged by the header); bytes that
@@ -193,20 +257,24 @@ def decode(data: bytes, channels: int = 0, *, max_pixels: int = DEFAULT_MAX_PIXE
             ones may be off by one level, as libjpeg-turbo smooths them in a new way that TensorFlow's lacks.
     """
     name = image_format(data)
-    if name not in ("bmp", "jpeg", "png"):
-        raise ImageError(f"not a BMP, JPEG or PNG: {describe(data, name)}")
+    if name not in _DECODERS:
+        raise ImageError(f"cannot be decoded: {describe(data, name)}")
     if channels not in CHANNELS:
         raise ValueError(f"cannot decode to {channels} channels: 0 (as in the file), 1 or 3")
+    if dtype not in DEPTHS:
+        raise ValueError(f"cannot decode to {dtype}: only to {' or '.join(DEPTHS)}")
+    if dtype == "uint16" and name != "png":
+        raise ImageError(f"it is {name.upper()}, and only a PNG can be decoded to uint16")
     expected = header(data)
-    if expected.height * expected.width > max_pixels:
-        raise ImageError(f"{expected.height}x{expected.width} pixels are more than the limit of {max_pixels}")
-    image = _with_channels(_DECODERS[name](data, channels), channels)
+    _check_pixels(expected, max_pixels)
+    image = _decode_png(data, channels, dtype) if name == "png" else _DECODERS[name](data, channels)
+    image = _with_channels(image, channels)
     if image.shape != (expected.height, expected.width, channels or expected.channels):
         raise ImageError(f"damaged {name.upper()}: its header says {expected[1:]}, its pixels {image.shape}")
     return image
 
 
-def _with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
+def _with_channels(image: NDArray[Any], channels: int) -> NDArray[Any]:
     """Gray as RGB, or without alpha."""
     present = image.shape[2]
     if channels in (0, present):
@@ -297,7 +365,7 @@ def _rgb_of_cmyk(image: NDArray[np.uint8], *, inverted: bool) -> NDArray[np.uint
     return (light[..., :3] * light[..., 3:] // 255).astype(np.uint8)
 
 
-def _decode_png(data: bytes, channels: int) -> NDArray[np.uint8]:
+def _decode_png(data: bytes, channels: int, dtype: str = "uint8") -> NDArray[Any]:
     essentials = np.frombuffer(plain_png(data), np.uint8)
     with opencv("decode a PNG"):
         image: Any = cv2.imdecode(essentials, cv2.IMREAD_UNCHANGED)
@@ -309,8 +377,10 @@ def _decode_png(data: bytes, channels: int) -> NDArray[np.uint8]:
         image = _png_gray(image, data)
     elif image.ndim == 3:
         image = cv2.cvtColor(image, cv2.COLOR_BGRA2RGBA if image.shape[2] == 4 else cv2.COLOR_BGR2RGB)
-    if image.dtype == np.uint16:
+    if image.dtype == np.uint16 and dtype == "uint8":
         image = (image >> 8).astype(np.uint8)
+    elif image.dtype == np.uint8 and dtype == "uint16":
+        image = image * np.uint16(257)
     return np.ascontiguousarray(image.reshape(*image.shape[:2], -1))
 
 
@@ -345,7 +415,21 @@ def _decode_bmp(data: bytes, wanted: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(image[..., [2, 1, 0, 3][:channels]] if channels > 1 else image)
 
 
-_DECODERS: Final = {"jpeg": _decode_jpeg, "png": _decode_png, "bmp": _decode_bmp}
+def _decode_webp(data: bytes, channels: int) -> NDArray[np.uint8]:
+    if has_frames(data):
+        raise ImageError("the WebP is an animation, not one image")
+    if channels == 1:
+        raise ImageError("unsupported WebP: its colours cannot be decoded to 1 channel, only to 3")
+    if int.from_bytes(data[4:8], "little") + 8 > len(data):
+        raise ImageError("truncated WebP: its header says that it is longer")
+    with opencv("decode a WebP"):
+        image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    if image is None:
+        raise ImageError("damaged WebP")
+    return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGRA2RGBA if image.shape[2] == 4 else cv2.COLOR_BGR2RGB))
+
+
+_DECODERS: Final = {"jpeg": _decode_jpeg, "png": _decode_png, "bmp": _decode_bmp, "webp": _decode_webp}
 
 
 def encode(image: Image, format: Literal["jpeg", "png"], quality: int = 95) -> bytes:
@@ -393,16 +477,171 @@ def _encode_gray_alpha(image: Image) -> bytes:
     )
 
 
-def to_rgb_jpeg(data: bytes, quality: int = 100, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> bytes:
+def to_rgb_jpeg(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> bytes:
     """Make any decodable image an RGB JPEG: TF-slim's rule for ImageNet.
 
     A JPEG of three components is returned as it is, undecoded; any other image is decoded and encoded as an RGB
-    JPEG, gray repeated and alpha dropped (tensorflow/models, research/slim/datasets/build_imagenet_data.py,
-    whose quality is the default).
+    JPEG of quality 100, gray repeated and alpha dropped (tensorflow/models,
+    research/slim/datasets/build_imagenet_data.py).
 
     Raises:
         ImageError: as `decode` and `encode`.
     """
     if header(data).format == "jpeg" and jpeg_frame(data).components == 3:
         return data
-    return encode(decode(data, 3, max_pixels=max_pixels), "jpeg", quality)
+    return encode(decode(data, 3, max_pixels=max_pixels), "jpeg", 100)
+
+
+def decode_frames(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.uint8]:
+    """Decode a GIF or an animated WebP to uint8 (frames, height, width, channels).
+
+    A GIF has 3 channels and the pixels of `tf.io.decode_gif`: a frame is painted over the one before, whatever its way
+    of disposal, on a canvas of the highest and the widest frame. A WebP has 3 channels, or 4 with alpha.
+
+    Args:
+        data: the encoded frames.
+        max_pixels: the limit of frames x height x width.
+
+    Raises:
+        ImageError: more than `max_pixels`; bytes that are cut short or damaged.
+        UsageError: the installed OpenCV is too old.
+    """
+    return _decode_gif(data, max_pixels) if data.startswith(b"GIF8") else _decode_webp_frames(data, max_pixels)
+
+
+def _check_frames(frames: int, height: int, width: int, most: int) -> None:
+    if frames * height * width > most:
+        raise ImageError(f"{frames} frames of {height}x{width} pixels are more than the limit of {most}")
+
+
+def _decode_webp_frames(data: bytes, max_pixels: int) -> NDArray[np.uint8]:
+    _require("animated WebP", hasattr(cv2, "imdecodeanimation"))
+    shape = header(data)
+    _check_frames(data.count(b"ANMF"), shape.height, shape.width, max_pixels)
+    with opencv("decode a WebP"):
+        done, animation = cv2.imdecodeanimation(np.frombuffer(data, np.uint8))
+    if not done or not animation.frames:
+        raise ImageError("damaged or truncated WebP animation")
+    swap = cv2.COLOR_BGRA2RGBA if animation.frames[0].shape[2] == 4 else cv2.COLOR_BGR2RGB
+    return np.stack([cv2.cvtColor(frame, swap) for frame in animation.frames])
+
+
+class _Frame(NamedTuple):
+    """A frame of a GIF.
+
+    Attributes:
+        colors: its colours, each as three bytes.
+        transparent: the index of what is not painted; -1 for none.
+        codes: its compressed indices: the size of the first code, blocks, and the empty one that ends them.
+    """
+
+    left: int
+    top: int
+    width: int
+    height: int
+    interlaced: bool
+    colors: bytes
+    transparent: int
+    codes: bytes
+
+
+_FRAME, _EXTENSION, _END, _CONTROL = 0x2C, 0x21, 0x3B, 0xF9
+_CUT: Final = "it is cut short"
+
+
+def _gif_frames(data: bytes) -> Iterator[_Frame]:
+    """The frames of a GIF; like other readers, do without the byte that marks the end (GIF89a, 18 to 27)."""
+    frames, transparent = 0, -1
+    try:
+        shared = _colors(data, 13, data[10])
+        position = 13 + len(shared)
+        while position < len(data) and data[position] != _END:
+            if data[position] == _EXTENSION:
+                if data[position + 1] == _CONTROL:
+                    transparent = data[position + 6] if data[position + 3] & 1 else -1
+                position = _blocks_end(data, position + 2)
+            elif data[position] == _FRAME:
+                left, top, width, height, flags = struct.unpack_from("<HHHHB", data, position + 1)
+                own = _colors(data, position + 10, flags)
+                start = position + 10 + len(own)
+                position = _blocks_end(data, start + 1)
+                codes = data[start:position]
+                yield _Frame(left, top, width, height, bool(flags & 0x40), own or shared, transparent, codes)
+                frames, transparent = frames + 1, -1
+            else:
+                raise ImageError(f"damaged GIF: there is neither a frame nor an extension at byte {position}")
+    except (IndexError, struct.error):
+        raise ImageError(f"truncated GIF: {_CUT} in frame {frames}") from None
+    if not frames:
+        raise ImageError("damaged GIF: it has no frame" if position < len(data) else f"truncated GIF: {_CUT}")
+
+
+def _colors(data: bytes, start: int, flags: int) -> bytes:
+    size = 3 << (flags & 7) + 1 if flags & 0x80 else 0
+    if start + size > len(data):
+        raise IndexError
+    return data[start : start + size]
+
+
+def _blocks_end(data: bytes, position: int) -> int:
+    """The position behind sub-blocks."""
+    while size := data[position]:
+        position += 1 + size
+    return position + 1
+
+
+def _decode_gif(data: bytes, max_pixels: int) -> NDArray[np.uint8]:
+    frames = list(_gif_frames(data))
+    height, width = max(frame.height for frame in frames), max(frame.width for frame in frames)
+    if not height or not width:
+        raise ImageError(f"damaged GIF: {height} rows of {width} pixels")
+    _check_frames(len(frames), height, width, max_pixels)
+    images = np.zeros((len(frames), height, width, 3), np.uint8)
+    for number, frame in enumerate(frames):
+        if number:
+            images[number] = images[number - 1]
+        part = images[number, frame.top : frame.top + frame.height, frame.left : frame.left + frame.width]
+        indices = _indices(frame, number)[: part.shape[0], : part.shape[1]]
+        visible = indices != frame.transparent
+        count = len(frame.colors) // 3
+        if count < 256 and (indices[visible] >= count).any():
+            raise ImageError(f"damaged GIF: frame {number} has a colour that is not among its {count}")
+        table = np.zeros((1, 256, 3), np.uint8)
+        table[0, :count] = np.frombuffer(frame.colors, np.uint8).reshape(-1, 3)
+        if part.size:
+            np.copyto(part, cv2.LUT(np.ascontiguousarray(indices), table), where=visible)
+    return images
+
+
+_GRAY: Final = bytes(level for level in range(256) for _ in range(3))
+
+
+def _indices(frame: _Frame, number: int) -> NDArray[np.uint8]:
+    """The indices of a frame's colours, three times: OpenCV decodes a GIF of this frame alone, its colours the indices.
+
+    OpenCV's own composition of frames is not that of TensorFlow.
+    """
+    size = frame.width, frame.height
+    screen = struct.pack("<6sHHBBB", b"GIF89a", *size, 0xF7, 0, 0)
+    place = struct.pack("<BHHHHB", _FRAME, 0, 0, *size, 0x40 * frame.interlaced)
+    alone = b"".join((screen, _GRAY, place, frame.codes, bytes([_END])))
+    _require_gif()
+    with opencv("decode a GIF"):
+        indices: Any = cv2.imdecode(np.frombuffer(alone, np.uint8), cv2.IMREAD_COLOR)
+    if indices is None:
+        raise ImageError(f"damaged GIF: frame {number} does not have all of its pixels")
+    return np.asarray(indices)
+
+
+_DOT: Final = b"GIF89a\1\0\1\0\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\1\0\1\0\0\2\2L\1\0;"
+
+
+@cache
+def _require_gif() -> None:
+    _require("GIF", cv2.imdecode(np.frombuffer(_DOT, np.uint8), cv2.IMREAD_COLOR) is not None)
+
+
+def _require(what: str, has_it: bool) -> None:
+    if not has_it:
+        hint = "pip install -U opencv-python-headless"
+        raise UsageError(f"the installed OpenCV {cv2.__version__} does not decode {what}", hint=hint)

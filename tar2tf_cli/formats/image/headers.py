@@ -1,4 +1,4 @@
-"""The format and size of an encoded image, read from its header without numpy; pages of a TIFF, codes of a GIF."""
+"""Format, size and orientation of an encoded image, read from its header without numpy; pages of a TIFF."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tar2tf_cli.errors import ImageError
-from tar2tf_cli.formats import magic
+from tar2tf_cli.formats import compression as magic
 
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _SAMPLES = 256, 257, 258, 259, 262, 277
 _PLACES: Final = ((273, 279), (324, 325))
@@ -102,6 +102,11 @@ def image_format(data: bytes) -> str | None:
     return kind[6:] if kind.startswith("image/") else None
 
 
+def is_palette(data: bytes) -> bool:
+    """Whether an image is a PNG whose pixels are indices of colours, as masks often are."""
+    return data[25:26] == bytes([PNG_PALETTE]) and image_format(data) == "png"
+
+
 def header(data: bytes) -> ImageHeader:
     """Read format and shape of a JPEG, PNG, BMP, GIF, WebP or TIFF from its header; nothing is decoded.
 
@@ -112,7 +117,7 @@ def header(data: bytes) -> ImageHeader:
     """
     name = image_format(data)
     if name is None or name not in _HEADERS:
-        raise ImageError(f"not a BMP, JPEG or PNG: {describe(data, name)}")
+        raise ImageError(f"cannot be decoded: {describe(data, name)}")
     try:
         height, width, channels = _HEADERS[name](data)
     except (IndexError, struct.error):
@@ -123,7 +128,7 @@ def header(data: bytes) -> ImageHeader:
 
 
 def describe(data: bytes, name: str | None) -> str:
-    """What data is that is not a JPEG, PNG or BMP: another format, or else what it starts with."""
+    """What data is that cannot be decoded: another format, or else what it starts with."""
     if name:
         return f"it is {name.upper()}"
     text = data[:6].decode("latin-1")
@@ -142,7 +147,15 @@ _JPEG_FRAMES: Final = frozenset((0xC0, 0xC1, 0xC2, 0xC9, 0xCA))
 _JPEG_OTHER_FRAMES: Final = frozenset((0xC3, 0xC5, 0xC6, 0xC7, 0xCB, 0xCD, 0xCE, 0xCF))
 _JPEG_BARE_MARKERS: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD9)))
 _JPEG_TABLES, _JPEG_RESTARTS, _JPEG_LEAST = (0xC4, 0xCC, 0xDB, 0xDC), 0xDD, 0xC0
-_JPEG_END, _JPEG_SCAN, _JPEG_APP0, _JPEG_APP14, _JPEG_APP15, _JPEG_COMMENT = 0xD9, 0xDA, 0xE0, 0xEE, 0xEF, 0xFE
+_JPEG_END, _JPEG_SCAN, _JPEG_APP0, _JPEG_APP1, _JPEG_APP14, _JPEG_APP15, _JPEG_COMMENT = (
+    0xD9,
+    0xDA,
+    0xE0,
+    0xE1,
+    0xEE,
+    0xEF,
+    0xFE,
+)
 
 
 _JPEG_SEGMENTS: Final = frozenset(
@@ -344,94 +357,48 @@ _HEADERS: Final = {
 }
 
 
-_IMAGE: Final = 0x2C
-_EXTENSION: Final = 0x21
-_END: Final = 0x3B
-_CUT: Final = "it is cut short"
-_MOST_CODES: Final = 4096
+def has_frames(data: bytes) -> bool:
+    """Whether an image is decoded to frames, and not to one image: a GIF, and an animated WebP (RFC 9649, 2.7.1)."""
+    return data.startswith(b"GIF8") or (data[8:16] == b"WEBPVP8X" and len(data) > 20 and bool(data[20] & 2))
 
 
-def check_gif(data: bytes) -> None:
-    """Follow a GIF to its end, through every frame; like other readers, do without the byte that marks the end.
+_ORIENTATION: Final = 274
+_EXIF: Final = b"Exif\0\0"
 
-    Raises:
-        ValueError: when it is cut short or damaged; says which frame is.
+
+def orientation(data: bytes) -> int:
+    """How EXIF says that an image is to be turned, 1 to 8 as in its tag 274; 1 if it says nothing that can be read.
+
+    It is in the first APP1 segment of a JPEG that begins as EXIF, the eXIf chunk of a PNG, or the EXIF chunk of a WebP.
     """
-    frames = 0
     try:
-        table = _table_size(data[10])
-        position = 13 + table
-        while position < len(data) and data[position] != _END:
-            kind = data[position]
-            if kind == _IMAGE:
-                position = _frame(data, position, table)
-                frames += 1
-            elif kind == _EXTENSION:
-                _, position = _blocks(data, position + 2)
-            else:
-                raise ValueError(f"there is neither a frame nor an extension at byte {position}")
-        if not frames:
-            raise ValueError("it has no frame" if position < len(data) else _CUT)
-    except IndexError:
-        raise ValueError(f"{_CUT} in frame {frames}") from None
+        block = _EXIF_BLOCKS.get(image_format(data) or "", _no_exif)(data).removeprefix(_EXIF)
+        order = "<" if block[:2] == b"II" else ">"
+        (place,) = struct.unpack_from(f"{order}I", block, 4)
+        (entries,) = struct.unpack_from(f"{order}H", block, place)
+        turn = dict(_tag(block, order, place + 2 + 12 * entry) for entry in range(entries)).get(_ORIENTATION)
+    except (struct.error, IndexError):
+        return 1
+    return turn[0] if turn and 1 <= turn[0] <= 8 else 1
 
 
-def _table_size(flags: int) -> int:
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+def _no_exif(data: bytes) -> bytes:
+    return b""
 
 
-def _blocks(data: bytes, position: int) -> tuple[bytes, int]:
-    """Return the content of sub-blocks, and the position behind them."""
-    parts = []
-    while size := data[position]:
-        parts.append(data[position + 1 : position + 1 + size])
-        position += 1 + size
-    return b"".join(parts), position + 1
+def _jpeg_exif(data: bytes) -> bytes:
+    if _EXIF not in data:
+        return b""
+    bodies = (data[start:end] for marker, start, end in jpeg_segments(data) if marker == _JPEG_APP1)
+    return next((body for body in bodies if body.startswith(_EXIF)), b"")
 
 
-def _frame(data: bytes, position: int, table: int) -> int:
-    """Check a frame, and return the position behind it; `table` is the size of the table of colours for all frames."""
-    width, height = (int.from_bytes(data[position + at : position + at + 2], "little") for at in (5, 7))
-    own = _table_size(data[position + 9])
-    position += 10 + own
-    least = data[position]
-    codes, end = _blocks(data, position + 1)
-    if not 1 <= least <= 11:
-        raise ValueError(f"a frame has codes of {least} bits")
-    if (pixels := _pixels(codes, least, width * height, (own or table) // 3)) < width * height:
-        raise ValueError(f"a frame has {pixels:,} of its {width * height:,} pixels")
-    return end
+def _png_exif(data: bytes) -> bytes:
+    return next((data[start + 8 : end - 4] for kind, start, end in png_chunks(data) if kind == b"eXIf"), b"")
 
 
-def _pixels(codes: bytes, least: int, most: int, colors: int) -> int:
-    """Return how many pixels compressed data stand for; counting ends at `most`.
+def _webp_exif(data: bytes) -> bytes:
+    return next((data[start : start + size] for name, start, size in magic.riff_chunks(data) if name == b"EXIF"), b"")
 
-    Raises:
-        ValueError: at a code that has no meaning yet, or is not among the colours.
-    """
-    clear = 1 << least
-    lengths = [1] * (clear + 2)
-    width, pixels, last = least + 1, 0, 0  # last: how many pixels the code before stands for; 0 behind a clear code
-    number = bits = 0
-    for byte in codes:
-        number |= byte << bits
-        bits += 8
-        while bits >= width:
-            code = number & (1 << width) - 1
-            number >>= width
-            bits -= width
-            if code == clear:
-                del lengths[clear + 2 :]
-                width, last = least + 1, 0
-                continue
-            if code == clear + 1 or pixels >= most:
-                return pixels
-            if last and len(lengths) < _MOST_CODES:
-                lengths.append(last + 1)
-            if code >= len(lengths) or colors <= code < clear:
-                raise ValueError(f"a frame has an invalid code after {pixels:,} of its {most:,} pixels")
-            last = lengths[code]
-            pixels += last
-            if len(lengths) == 1 << width < _MOST_CODES:
-                width += 1
-    return pixels
+
+_EXIF_BLOCKS: Final = {"jpeg": _jpeg_exif, "png": _png_exif, "webp": _webp_exif}

@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-_API: Final = 5
+_API: Final = 11
 """Which functions, arguments and results are expected of it, as one built from older sources may lie here."""
 
 
@@ -23,9 +23,9 @@ def native() -> ModuleType | None:
 
 def described() -> str:
     """Say for `--version` and `-v` whether the kernel is used."""
-    found = native()
-    if found:
-        return "kernel in C" + (", CRC-32C in hardware" if found.hardware else "")
+    kernel = native()
+    if kernel:
+        return "kernel in C" + (", CRC-32C in hardware" if kernel.hardware else "")
     return f"kernel in C {'turned off by TAR2TF_PURE' if _unwanted() else 'not built'}: Python instead, which is slower"
 
 
@@ -37,7 +37,7 @@ def _unwanted() -> bool:
 def built() -> ModuleType | None:
     """Return the extension that was built from these sources; None if there is none."""
     try:
-        found = import_module("tar2tf_cli.formats.kernel._native")
+        kernel = import_module("tar2tf_cli.formats.kernel._native")
     except ImportError:
         return None
-    return found if found.api == _API else None
+    return kernel if kernel.api == _API else None

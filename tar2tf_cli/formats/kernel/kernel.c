@@ -2,12 +2,13 @@
 
    Each function stops at the first thing that is not plain, and Python goes on from there. So nothing is reported here,
    and every rule has its full form in Python only: headers in formats/tar.py, keys and batches in samples/grouping.py,
-   messages in formats/example_parser.py, framing in formats/tfrecord.py. Only the limited API of Python 3.10 is used. */
+   messages in formats/example.py, framing in formats/tfrecord.py. Only the limited API of Python 3.10 is used. */
 
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
@@ -31,13 +32,18 @@ PyAPI_FUNC(int) _PyBytes_Resize(PyObject **, Py_ssize_t); /* of the stable ABI, 
 
 /* --- CRC-32C --- */
 
-static uint32_t tables[8][256];
+static uint32_t tables[8][256], table_of_crc32[256];
+
+static uint32_t crc_of_byte(int byte, uint32_t polynomial) {
+    uint32_t crc = (uint32_t)byte;
+    for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? polynomial : 0);
+    return crc;
+}
 
 static void make_tables(void) {
     for (int byte = 0; byte < 256; byte++) {
-        uint32_t crc = (uint32_t)byte;
-        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78 : 0);
-        tables[0][byte] = crc;
+        tables[0][byte] = crc_of_byte(byte, 0x82F63B78);
+        table_of_crc32[byte] = crc_of_byte(byte, 0xEDB88320);
     }
     for (int table = 1; table < 8; table++)
         for (int byte = 0; byte < 256; byte++)
@@ -92,6 +98,13 @@ HARDWARE static uint32_t crc_by_hardware(uint32_t before, bytes_t data, size_t s
 
 /* That of bytes, going on from that of the bytes before them. */
 static uint32_t (*crc32c)(uint32_t before, bytes_t data, size_t size) = crc_by_table;
+
+/* The hash of a key, as formats/checksums.py makes it. */
+static uint64_t key_hash(bytes_t key, size_t size) {
+    uint32_t crc = 0xFFFFFFFF;
+    for (size_t at = 0; at < size; at++) crc = crc >> 8 ^ table_of_crc32[(crc ^ key[at]) & 0xFF];
+    return (uint64_t)crc32c(0, key, size) << 32 | (crc ^ 0xFFFFFFFF);
+}
 
 static uint32_t masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8; }
 
@@ -222,19 +235,24 @@ static unsigned char *put_delimited(unsigned char *out, unsigned char tag, size_
     return out + size;
 }
 
-static size_t entry_size(const Member *entry) {
+typedef struct {
+    const void *name, *data;
+    size_t name_size, size;
+} Entry;
+
+static size_t entry_size(const Entry *entry) {
     return delimited(entry->name_size) + delimited(delimited(delimited(entry->size)));
 }
 
 /* Write a framed record of entries in the order of their names. */
-static unsigned char *put_record(unsigned char *out, const Member **entries, int count) {
+static unsigned char *put_record(unsigned char *out, const Entry **entries, int count) {
     size_t total = 0;
     for (int entry = 0; entry < count; entry++) total += delimited(entry_size(entries[entry]));
     unsigned char *message = put_number(out, delimited(total), 8);
     message = put_number(message, masked(crc32c(0, out, 8)), 4);
     out = put_delimited(message, 0x0A, total, NULL);
     for (int number = 0; number < count; number++) {
-        const Member *entry = entries[number];
+        const Entry *entry = entries[number];
         out = put_delimited(out, 0x0A, entry_size(entry), NULL);
         out = put_delimited(out, 0x0A, entry->name_size, entry->name);
         out = put_delimited(out, 0x12, delimited(delimited(entry->size)), NULL);
@@ -244,21 +262,89 @@ static unsigned char *put_record(unsigned char *out, const Member **entries, int
     return put_number(out, masked(crc32c(0, message, (size_t)(out - message))), 4);
 }
 
+/* Write what the digest of a sample is computed of, as flow/choosing.py has it: all entries but the key. */
+static unsigned char *put_content(unsigned char *out, const Entry **entries, int count, const Entry *key) {
+    for (int number = 0; number < count; number++) {
+        const Entry *entry = entries[number];
+        if (entry == key) continue;
+        char digits[24];
+        size_t length = 0;
+        for (size_t left = entry->size; left || !length; left /= 10) digits[length++] = (char)('0' + left % 10);
+        memcpy(out, entry->name, entry->name_size);
+        memcpy(out += entry->name_size, "\0bytes\0", 7);
+        for (out += 7; length;) *out++ = (unsigned char)digits[--length];
+        *out++ = 0;
+        memcpy(out, entry->data, entry->size);
+        out += entry->size;
+    }
+    return out;
+}
+
+/* --- Members of another tar --- */
+
+static unsigned char blank_header[BLOCK]; /* of a member without a name and data */
+static uint32_t blank_sum;
+
+static unsigned char *put_octal(unsigned char *out, uint64_t number, int digits) {
+    for (int digit = digits; digit--; number >>= 3) out[digit] = (unsigned char)('0' + (number & 7));
+    return out + digits;
+}
+
+static uint32_t sum_of(const void *data, size_t size) {
+    uint32_t sum = 0;
+    for (size_t at = 0; at < size; at++) sum += ((bytes_t)data)[at];
+    return sum;
+}
+
+static void make_blank_header(void) {
+    memcpy(blank_header + 100, "0000644\0000000000\0000000000", 24); /* mode, user, group */
+    put_octal(blank_header + 136, 315532800, 11);                    /* 1 January 1980 */
+    memset(blank_header + 148, ' ', 8);
+    blank_header[156] = '0';
+    memcpy(blank_header + 257, "ustar\00000", 8);
+    blank_sum = sum_of(blank_header, BLOCK);
+}
+
+/* Write a member as formats/tar.py does. */
+static unsigned char *put_member(unsigned char *out, const Entry *key, const Entry *entry) {
+    size_t size = key->size + 1 + entry->name_size, padded = (entry->size + BLOCK - 1) / BLOCK * BLOCK;
+    memcpy(out, blank_header, BLOCK);
+    memcpy(out, key->data, key->size);
+    out[key->size] = '.';
+    memcpy(out + key->size + 1, entry->name, entry->name_size);
+    put_octal(out + 124, entry->size, 11);
+    put_octal(out + 148, blank_sum + sum_of(out, size) + sum_of(out + 124, 11), 6);
+    out[154] = 0;
+    memcpy(out += BLOCK, entry->data, entry->size);
+    memset(out + entry->size, 0, padded - entry->size);
+    return out + padded;
+}
+
 /* --- Samples --- */
+
+/* Where a sample is: offsets in the data of its first header and its key, and its first entry among all entries. */
+typedef struct {
+    int64_t start, key, key_size, kind, first;
+    uint64_t hash;
+} Row;
+
+typedef struct {
+    int64_t data, size;
+} Place;
 
 typedef struct {
     char names[MOST_NAMES]; /* of the entries as they come, each ended by a NUL */
     size_t size;
-    Py_ssize_t samples;
 } Signature;
 
 typedef struct {
-    unsigned char *out;
-    uint64_t *sizes;
+    bytes_t data;
+    Row *rows;
+    Place *places;
     int64_t *hashes;
-    Py_ssize_t count;
+    Py_ssize_t count, entries;
     Signature signatures[MOST_SIGNATURES];
-    int kinds, kind, ascending; /* the number of signatures, and which one the last sample has */
+    int kinds, ascending; /* kinds: the number of signatures */
     Member first, last;
 } Batch;
 
@@ -277,12 +363,12 @@ static int read_sample(bytes_t end, int last_dot, int differs, Member *members, 
     }
 }
 
-/* Count the sample's combination of names; 0 if there is no room for it. */
-static int add_signature(Batch *batch, const Member *members, int count) {
+/* Which of the combinations of names the sample has; -1 if there is no room for it. */
+static int kind_of(Batch *batch, const Member *members, int count) {
     char names[MOST_NAMES];
     size_t size = 0;
     for (int member = 0; member < count; member++) {
-        if (size + members[member].name_size + 1 > MOST_NAMES) return 0;
+        if (size + members[member].name_size + 1 > MOST_NAMES) return -1;
         memcpy(names + size, members[member].name, members[member].name_size);
         size += members[member].name_size;
         names[size++] = 0;
@@ -290,53 +376,42 @@ static int add_signature(Batch *batch, const Member *members, int count) {
     int kind = 0;
     Signature *known = batch->signatures;
     while (kind < batch->kinds && (known->size != size || memcmp(known->names, names, size))) kind++, known++;
-    if (kind == MOST_SIGNATURES) return 0;
+    if (kind == MOST_SIGNATURES) return -1;
     if (kind == batch->kinds) {
         batch->kinds++;
         memcpy(known->names, names, size);
         known->size = size;
     }
-    known->samples++;
-    batch->kind = kind;
-    return 1;
+    return kind;
 }
 
-/* Add a sample's record; 0 if the sample is left to Python. */
+/* Add a sample; 0 if it is left to Python. */
 static int add_sample(Batch *batch, const Member *members, int count) {
-    Member key = {.name = "__key__", .name_size = 7, .data = members->key, .size = members->key_size};
-    const Member *sorted[MOST_ENTRIES + 1] = {&key};
-    for (int number = 0; number < count; number++) {
-        const Member *member = &members[number];
-        int place = number + 1;
-        for (; place; place--) {
-            const Member *before = sorted[place - 1];
-            if (compare(member->name, member->name_size, before->name, before->name_size) >= 0) break;
-            sorted[place] = before;
-        }
-        sorted[place] = member;
-    }
     PyObject *text = PyUnicode_FromStringAndSize((const char *)members->key, (Py_ssize_t)members->key_size);
     if (!text) return PyErr_Clear(), 0; /* not UTF-8 */
     int64_t hash = (int64_t)PyObject_Hash(text);
     Py_DECREF(text);
-    if (!add_signature(batch, members, count)) return 0;
+    int kind = kind_of(batch, members, count);
+    if (kind < 0) return 0;
     if (!batch->count) batch->first = *members;
     else if (compare(members->key, members->key_size, batch->last.key, batch->last.key_size) <= 0) batch->ascending = 0;
     batch->last = *members;
-    unsigned char *end = put_record(batch->out, sorted, count + 1);
-    batch->sizes[batch->count] = (uint64_t)(end - batch->out);
+    batch->rows[batch->count] = (Row){
+        members->start - batch->data, members->key - batch->data, (int64_t)members->key_size, kind, batch->entries,
+        key_hash(members->key, members->key_size)};
+    for (int number = 0; number < count; number++)
+        batch->places[batch->entries++] = (Place){members[number].data - batch->data, (int64_t)members[number].size};
     batch->hashes[batch->count++] = hash;
-    batch->out = end;
     return 1;
 }
 
-PyDoc_STRVAR(records_doc, "records(data, position, last_dot, differs, previous)\n--\n\n"
-"Make the framed records of the whole samples from a tar header at a position on, as long as they are plain.\n\n"
+PyDoc_STRVAR(samples_doc, "samples(data, position, last_dot, differs, previous)\n--\n\n"
+"Find the whole samples from a tar header at a position on, as long as they are plain.\n\n"
 "Returns the arguments of a `Batch` (samples/grouping.py); None if the header may belong to the same sample as\n"
-"`previous`, a member's name; or else, without any record, whether more bytes are needed to tell. `last_dot` is the\n"
+"`previous`, a member's name; or else, without any sample, whether more bytes are needed to tell. `last_dot` is the\n"
 "key rule, and `differs` says whether names may be split in which the two rules differ.");
 
-static PyObject *records(PyObject *module, PyObject *args) {
+static PyObject *samples(PyObject *module, PyObject *args) {
     PyObject *data;
     Py_ssize_t position, size, previous_size;
     int last_dot, differs, found, count;
@@ -353,37 +428,168 @@ static PyObject *records(PyObject *module, PyObject *args) {
     members[0] = next;
     if (found == PLAIN) found = read_sample(end, last_dot, differs, members, &count, &next);
     if (found != PLAIN) return PyBool_FromLong(found == SHORT);
-    Py_ssize_t most = (size - position) / BLOCK; /* and a record is shorter than the members that it is made of */
+    size_t most = (size_t)(size - position) / BLOCK; /* of the samples, and of their entries */
     Batch *batch = PyMem_Calloc(1, sizeof(Batch));
-    uint64_t *numbers = PyMem_Malloc((size_t)most * 16);
-    PyObject *signatures = PyList_New(0), *made = PyBytes_FromStringAndSize(NULL, size - position), *result = NULL;
-    if (!batch || !numbers || !made || !signatures) goto done;
-    *batch = (Batch){
-        (unsigned char *)PyBytes_AsString(made), .sizes = numbers, .hashes = (int64_t *)numbers + most, .ascending = 1};
+    char *room = PyMem_Malloc(most * (sizeof(Row) + sizeof(Place) + sizeof(int64_t)));
+    PyObject *signatures = PyList_New(0), *result = NULL;
+    if (!batch || !room || !signatures) goto done;
+    batch->data = (bytes_t)start;
+    batch->rows = (Row *)room;
+    batch->places = (Place *)(batch->rows + most);
+    batch->hashes = (int64_t *)(batch->places + most);
+    batch->ascending = 1;
     while (found == PLAIN && add_sample(batch, members, count)) {
         stop = next.start;
         members[0] = next;
         found = read_sample(end, last_dot, differs, members, &count, &next);
     }
     for (int kind = 0; kind < batch->kinds; kind++) {
-        const Signature *known = &batch->signatures[kind];
-        PyObject *pair = Py_BuildValue("y#n", known->names, (Py_ssize_t)known->size, known->samples);
-        int failed = !pair || PyList_Append(signatures, pair);
-        Py_XDECREF(pair);
+        PyObject *names = PyBytes_FromStringAndSize(batch->signatures[kind].names, (Py_ssize_t)batch->signatures[kind].size);
+        int failed = !names || PyList_Append(signatures, names);
+        Py_XDECREF(names);
         if (failed) goto done;
     }
-    if (_PyBytes_Resize(&made, (char *)batch->out - PyBytes_AsString(made))) goto done;
     result = !batch->count ? PyBool_FromLong(0) : Py_BuildValue(
-        "Oy#y#s#s#OOinn", made, batch->sizes, batch->count * 8, batch->hashes, batch->count * 8, batch->first.key,
+        "Oy#y#y#s#s#OOn", data, batch->rows, batch->count * (Py_ssize_t)sizeof(Row), batch->places,
+        batch->entries * (Py_ssize_t)sizeof(Place), batch->hashes, batch->count * 8, batch->first.key,
         (Py_ssize_t)batch->first.key_size, batch->last.key, (Py_ssize_t)batch->last.key_size,
-        batch->ascending ? Py_True : Py_False, signatures, batch->kind,
-        (Py_ssize_t)(batch->last.start - (bytes_t)start), (Py_ssize_t)(stop - (bytes_t)start));
+        batch->ascending ? Py_True : Py_False, signatures, (Py_ssize_t)(stop - (bytes_t)start));
 done:
     if (!result && !PyErr_Occurred()) PyErr_NoMemory();
     PyMem_Free(batch);
-    PyMem_Free(numbers);
-    Py_XDECREF(made);
+    PyMem_Free(room);
     Py_XDECREF(signatures);
+    return result;
+}
+
+enum { RECORD, MEMBERS, CONTENT, MOST_ADDED = 32, EACH = 64 }; /* EACH: more than is put around a name and its data */
+
+typedef struct {
+    bytes_t data;
+    Py_ssize_t size, rows_size, places_size;
+    const char *rows, *places;
+    PyObject *signatures, *added;
+    int form;
+} Samples;
+
+/* Whether a number of bytes from an offset on lie in the data. */
+static int within(const Samples *samples, int64_t offset, int64_t size) {
+    return offset >= 0 && size >= 0 && offset <= samples->size && size <= samples->size - offset;
+}
+
+/* Add what is joined to a sample to its entries; returns how many there are then, or 0 if Python has to do it. */
+static int add_joined(const Samples *samples, Py_ssize_t number, Entry *entries, int count) {
+    PyObject *joined = PyList_GetItem(samples->added, number), *name, *value;
+    if (!joined) return PyErr_Clear(), 0;
+    if (joined == Py_None) return count;
+    if (!PyDict_Check(joined) || PyDict_Size(joined) > MOST_ADDED) return 0;
+    size_t total = 0;
+    for (Py_ssize_t at = 0; PyDict_Next(joined, &at, &name, &value); count++) {
+        Py_ssize_t name_size, size;
+        char *data;
+        if (!PyUnicode_Check(name) || !PyBytes_Check(value) || PyBytes_AsStringAndSize(value, &data, &size)) return 0;
+        const char *text = PyUnicode_AsUTF8AndSize(name, &name_size);
+        if (!text) return PyErr_Clear(), 0; /* not UTF-8 */
+        entries[count] = (Entry){text, data, (size_t)name_size, (size_t)size};
+        if ((total += (size_t)(size + name_size)) > MOST_BYTES) return 0;
+        for (int other = 0; other < count; other++)
+            if (!compare(entries[other].name, entries[other].name_size, text, (size_t)name_size)) return 0;
+        if (samples->form != MEMBERS) continue;
+        if (entries[0].size + 1 + (size_t)name_size >= 100) return 0;
+        for (Py_ssize_t letter = 0; letter < name_size; letter++)
+            if ((unsigned char)text[letter] > 126) return 0;
+    }
+    return count;
+}
+
+/* The key and the entries of a sample; returns how many there are, 0 if Python has to do it, and -1 if it is none. */
+static int read_entries(const Samples *samples, Py_ssize_t number, Entry *entries) {
+    Row row;
+    Place place;
+    char *names;
+    Py_ssize_t left;
+    int count = 0;
+    memcpy(&row, samples->rows + number * (Py_ssize_t)sizeof row, sizeof row);
+    if (!within(samples, row.key, row.key_size) || row.kind < 0 || row.first < 0) return -1;
+    PyObject *signature = PyList_GetItem(samples->signatures, (Py_ssize_t)row.kind);
+    if (!signature || PyBytes_AsStringAndSize(signature, &names, &left)) return PyErr_Clear(), -1;
+    entries[count++] = (Entry){"__key__", samples->data + row.key, 7, (size_t)row.key_size};
+    for (int64_t entry = row.first; left > 0; entry++) {
+        const char *stop = memchr(names, 0, (size_t)left);
+        if (!stop || count > MOST_ENTRIES || entry >= samples->places_size / (Py_ssize_t)sizeof place) return -1;
+        memcpy(&place, samples->places + entry * (int64_t)sizeof place, sizeof place);
+        if (!within(samples, place.data, place.size)) return -1;
+        entries[count++] = (Entry){names, samples->data + place.data, (size_t)(stop - names), (size_t)place.size};
+        if (samples->form == MEMBERS && (size_t)row.key_size + 1 + entries[count - 1].name_size >= 100) return -1;
+        left -= stop + 1 - names;
+        names += stop + 1 - names;
+    }
+    return samples->added == Py_None ? count : add_joined(samples, number, entries, count);
+}
+
+/* Write what is made of a sample. */
+static unsigned char *put_sample(unsigned char *out, const Entry *entries, int count, int form) {
+    if (form == MEMBERS) {
+        for (int number = 1; number < count; number++) out = put_member(out, entries, &entries[number]);
+        return out;
+    }
+    const Entry *sorted[MOST_ENTRIES + MOST_ADDED + 1];
+    for (int number = 0; number < count; number++) {
+        const Entry *entry = &entries[number];
+        int place = number;
+        for (; place; place--) {
+            const Entry *before = sorted[place - 1];
+            if (compare(entry->name, entry->name_size, before->name, before->name_size) >= 0) break;
+            sorted[place] = before;
+        }
+        sorted[place] = entry;
+    }
+    return form == RECORD ? put_record(out, sorted, count) : put_content(out, sorted, count, entries);
+}
+
+/* How much room an entry takes at most in what is made of it. */
+static size_t room_of(const Entry *entry, int form) {
+    return form == MEMBERS ? BLOCK + (entry->size + BLOCK - 1) / BLOCK * BLOCK : EACH + entry->name_size + entry->size;
+}
+
+PyDoc_STRVAR(records_doc, "records(data, rows, places, signatures, added, form)\n--\n\n"
+"Make framed records of samples that were found, or for the form 1 members of another tar, or for 2 what digests are\n"
+"computed of.\n\n"
+"The first four arguments are those of the `Batch` (samples/grouping.py); `added` is None, or a list of dicts of bytes\n"
+"with what each sample gets besides, None for nothing. Returns what is made, and the size of it for each sample, as\n"
+"unsigned 64-bit integers; None if there is an entry that is not plain, or two of one name.");
+
+static PyObject *records(PyObject *module, PyObject *args) {
+    PyObject *data, *made = NULL, *result = NULL;
+    Samples all = {0};
+    char *start;
+    if (!PyArg_ParseTuple(
+            args, "Sy#y#O!Oi", &data, &all.rows, &all.rows_size, &all.places, &all.places_size, &PyList_Type,
+            &all.signatures, &all.added, &all.form)) return NULL;
+    if (PyBytes_AsStringAndSize(data, &start, &all.size)) return NULL;
+    if (all.added != Py_None && !PyList_Check(all.added)) return PyErr_Format(PyExc_TypeError, "a list, or None");
+    all.data = (bytes_t)start;
+    Entry entries[MOST_ENTRIES + MOST_ADDED + 1];
+    Py_ssize_t count = all.rows_size / (Py_ssize_t)sizeof(Row), used = 0, room = all.size + EACH;
+    uint64_t *sizes = PyMem_Malloc((size_t)count * 8 + 1);
+    if (!sizes || !(made = PyBytes_FromStringAndSize(NULL, room))) goto done;
+    for (Py_ssize_t number = 0; number < count; number++) {
+        int entry_count = read_entries(&all, number, entries);
+        if (entry_count < 0) PyErr_Format(PyExc_ValueError, "the rows are not those of samples in these bytes");
+        if (!entry_count) result = Py_NewRef(Py_None);
+        if (entry_count <= 0) goto done;
+        size_t needed = 0;
+        for (int entry = 0; entry < entry_count; entry++) needed += room_of(&entries[entry], all.form);
+        if (needed > (size_t)(room - used) && _PyBytes_Resize(&made, room = 2 * (used + (Py_ssize_t)needed))) goto done;
+        unsigned char *out = (unsigned char *)PyBytes_AsString(made) + used;
+        sizes[number] = (uint64_t)(put_sample(out, entries, entry_count, all.form) - out);
+        used += (Py_ssize_t)sizes[number];
+    }
+    if (!_PyBytes_Resize(&made, used)) result = Py_BuildValue("Oy#", made, sizes, count * 8);
+done:
+    if (!result && !PyErr_Occurred()) PyErr_NoMemory();
+    PyMem_Free(sizes);
+    Py_XDECREF(made);
     return result;
 }
 
@@ -481,8 +687,24 @@ static int fits(const Known *wanted, const Feature *feature) {
     return !wanted->valued || (feature->kind == INTEGERS && has_values(wanted, feature->list, feature->end));
 }
 
+/* Read what is known of features, as `examples` takes it; how many they are, or -1. */
+static int read_known(bytes_t at, Py_ssize_t size, Known *known) {
+    int count = 0;
+    for (bytes_t last = at + size; at < last; count++) {
+        if (count == MOST_KNOWN || last - at < HEAD) return -1;
+        Known *feature = &known[count];
+        memcpy(feature, at, HEAD);
+        feature->name = at + HEAD;
+        if (feature->name_size < 0 || feature->name_size > last - feature->name) return -1;
+        feature->values = feature->name + feature->name_size;
+        if (feature->valued && (feature->count < 0 || feature->count > (last - feature->values) / 8)) return -1;
+        at = feature->values + (feature->valued ? 8 * (Py_ssize_t)feature->count : 0);
+    }
+    return count;
+}
+
 /* Whether a message is an example of known features in the usual form, each once; which ones are bits of `found`. */
-static int is_usual(bytes_t at, bytes_t end, const Known *known, int names, uint64_t *found) {
+static int is_usual(bytes_t at, bytes_t end, const Known *known, int names, uint64_t *found, Feature *features) {
     Feature feature;
     bytes_t stop;
     if (!(at = content(at, end, DELIMITED, &stop)) || stop != end) return 0;
@@ -496,13 +718,14 @@ static int is_usual(bytes_t at, bytes_t end, const Known *known, int names, uint
         if (tried == names || *found >> guess & 1) return 0;
         *found |= (uint64_t)1 << guess;
         if (!fits(&known[guess], &feature)) return 0;
+        if (features) features[guess] = feature;
     }
     return 1;
 }
 
 PyDoc_STRVAR(features_doc, "features(message, make)\n--\n\n"
 "Return the features of an example by name; None for a message that has not the usual form.\n\n"
-"Each is what `make` returns, a ParsedFeature (formats/example_parser.py); its arguments are the same.");
+"Each is what `make` returns, a ParsedFeature (formats/example.py); its arguments are the same.");
 
 static PyObject *made(PyObject *make, PyObject *message, PyObject *name, const Feature *feature, Py_ssize_t count) {
     const char *kind = feature->kind == DELIMITED ? "bytes" : feature->kind == FLOATS ? "float" : "int64";
@@ -566,18 +789,8 @@ static PyObject *examples(PyObject *module, PyObject *args) {
     if (position < 0 || position > size || size > most_size) goto wrong;
     Known known[MOST_KNOWN];
     uint64_t wanted[MOST_KINDS], counts[MOST_KINDS] = {0}, found, kind = 0, most = (uint64_t)kinds_size / 8;
-    int count = 0;
-    for (bytes_t at = (bytes_t)names, last = at + names_size; at < last; count++) {
-        if (count == MOST_KNOWN || last - at < HEAD) goto wrong;
-        Known *feature = &known[count];
-        memcpy(feature, at, HEAD);
-        feature->name = at + HEAD;
-        if (feature->name_size < 0 || feature->name_size > last - feature->name) goto wrong;
-        feature->values = feature->name + feature->name_size;
-        if (feature->valued && (feature->count < 0 || feature->count > (last - feature->values) / 8)) goto wrong;
-        at = feature->values + (feature->valued ? 8 * (Py_ssize_t)feature->count : 0);
-    }
-    if (kinds_size > (Py_ssize_t)sizeof wanted) goto wrong;
+    int count = read_known((bytes_t)names, names_size, known);
+    if (count < 0 || kinds_size > (Py_ssize_t)sizeof wanted) goto wrong;
     memcpy(wanted, kinds, most * 8);
     bytes_t at = (bytes_t)start + position, end = (bytes_t)start + size;
     Py_BEGIN_ALLOW_THREADS
@@ -585,7 +798,7 @@ static PyObject *examples(PyObject *module, PyObject *args) {
         uint64_t length = eight(at), tried = 0;
         bytes_t message = at + 12;
         if (length > (uint64_t)(end - at - FRAMING) || four_before(message) != masked(crc32c(0, at, 8))) break;
-        if (!is_usual(message, message + length, known, count, &found)) break;
+        if (!is_usual(message, message + length, known, count, &found, NULL)) break;
         if (four_before(message + length + 4) != masked(crc32c(0, message, (size_t)length))) break;
         for (; tried < most && wanted[kind] != found; tried++) kind = kind + 1 < most ? kind + 1 : 0;
         if (tried == most) break;
@@ -596,6 +809,245 @@ static PyObject *examples(PyObject *module, PyObject *args) {
     return Py_BuildValue("ny#", (Py_ssize_t)(at - (bytes_t)start), counts, (Py_ssize_t)most * 8);
 wrong:
     return PyErr_Format(PyExc_ValueError, "no such bytes, or more than %d names or %d kinds", MOST_KNOWN, MOST_KINDS);
+}
+
+PyDoc_STRVAR(sizes_doc, "sizes(records)\n--\n\n"
+"The size of each of some framed records, as unsigned 64-bit integers; their CRCs are not checked.");
+
+static PyObject *sizes(PyObject *module, PyObject *args) {
+    const char *data;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "y#", &data, &size)) return NULL;
+    PyObject *result = PyBytes_FromStringAndSize(NULL, size / FRAMING * 8);
+    if (!result) return NULL;
+    char *first = PyBytes_AsString(result), *out = first;
+    for (uint64_t length; size; data += length, size -= (Py_ssize_t)length, out += 8) {
+        if (size < FRAMING || (length = eight((bytes_t)data)) > (uint64_t)(size - FRAMING)) {
+            Py_DECREF(result);
+            return PyErr_Format(PyExc_ValueError, "the bytes do not end with a record");
+        }
+        length += FRAMING;
+        memcpy(out, &length, 8);
+    }
+    return _PyBytes_Resize(&result, out - first) ? NULL : result;
+}
+
+/* Whether values that are known to be so can be returned in a form of `columns`. */
+static int suits(const Known *known, int form) {
+    int text = known->kind == DELIMITED, numbers = known->kind == FLOATS || known->kind == INTEGERS;
+    switch (form) {
+        case 'n': return numbers && known->count == 1;
+        case 't': return text && known->count == 1;
+        case 'a': case 'A': return numbers || (text && known->count == 1);
+        case 'l': case 'L': return text;
+        default: return form == '-';
+    }
+}
+
+/* The values of a feature as a list of bytes, as bytes, or as a bytearray. */
+static PyObject *values_of(const Feature *feature, int form) {
+    bytes_t stop = feature->list, at = stop, end = feature->end;
+    if (form == 'l' || form == 'L') {
+        PyObject *values = PyList_New(0);
+        while (values && stop < end) {
+            at = content(stop, end, DELIMITED, &stop);
+            PyObject *value = PyBytes_FromStringAndSize((const char *)at, stop - at);
+            if (!value || PyList_Append(values, value)) Py_CLEAR(values);
+            Py_XDECREF(value);
+        }
+        return values;
+    }
+    if (at < end) at = content(at, end, DELIMITED, &stop);
+    if (form == 't') return PyBytes_FromStringAndSize((const char *)at, end - at);
+    if (feature->kind != INTEGERS) return PyByteArray_FromStringAndSize((const char *)at, end - at);
+    int64_t size;
+    PyObject *values = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)count_values(feature, &size) * 8);
+    char *out = values ? PyByteArray_AsString(values) : NULL;
+    for (uint64_t number; out && at < end; out += 8) {
+        at = read_number(at, end, &number);
+        memcpy(out, &number, 8);
+    }
+    return values;
+}
+
+PyDoc_STRVAR(columns_doc, "columns(messages, first, names, forms)\n--\n\n"
+"The values of examples in a column for each known feature, as long as they are of the usual form; and how many.\n\n"
+"`messages` is a list of bytes, read from the one with the number `first` on; `names` is that of `examples`. `forms`\n"
+"has a letter for each name: n for one number of each message, all in one bytearray; in lists, t for one value as\n"
+"bytes, a for a bytearray of numbers or of one value, and l for a list of bytes; A and L for those that may be\n"
+"missing, which are None; and - for none. Numbers are int64 or float32.");
+
+static PyObject *columns(PyObject *module, PyObject *args) {
+    PyObject *messages, *made = NULL, *column;
+    Py_ssize_t first, names_size, forms_size, filled[MOST_KNOWN] = {0};
+    const char *names, *forms;
+    Known known[MOST_KNOWN];
+    Feature features[MOST_KNOWN];
+    if (!PyArg_ParseTuple(args, "O!ny#y#", &PyList_Type, &messages, &first, &names, &names_size, &forms, &forms_size)) return NULL;
+    Py_ssize_t last = PyList_Size(messages), begin = first;
+    int count = read_known((bytes_t)names, names_size, known);
+    uint64_t found, required = 0;
+    int right = count >= 0 && count == forms_size && first >= 0 && first <= last;
+    for (int place = 0; right && place < count; place++) {
+        right = suits(&known[place], forms[place]);
+        required |= (uint64_t)(forms[place] >= 'a') << place;
+    }
+    if (!right) return PyErr_Format(PyExc_ValueError, "no such messages, names or forms");
+    if (!(made = PyList_New(count))) return NULL;
+    for (int place = 0; place < count; place++) {
+        column = forms[place] == 'n' ? PyByteArray_FromStringAndSize(NULL, 8 * (last - first)) : PyList_New(0);
+        if (!column || PyList_SetItem(made, place, column)) goto failed;
+    }
+    for (; first < last; first++) {
+        char *start;
+        Py_ssize_t size;
+        if (PyBytes_AsStringAndSize(PyList_GetItem(messages, first), &start, &size)) goto failed;
+        if (!is_usual((bytes_t)start, (bytes_t)start + size, known, count, &found, features)) break;
+        if ((found & required) != required) break;
+        for (int place = 0; place < count; place++) {
+            Feature *feature = &features[place];
+            column = PyList_GetItem(made, place);
+            if (forms[place] == '-') continue;
+            if (forms[place] == 'n') {
+                uint64_t number;
+                bytes_t stop = feature->end, at = content(feature->list, stop, DELIMITED, &stop);
+                Py_ssize_t width = feature->kind == FLOATS ? 4 : 8;
+                if (width == 8) read_number(at, stop, &number);
+                memcpy(PyByteArray_AsString(column) + filled[place], width == 4 ? at : (bytes_t)&number, (size_t)width);
+                filled[place] += width;
+                continue;
+            }
+            PyObject *value = found >> place & 1 ? values_of(feature, forms[place]) : Py_NewRef(Py_None);
+            int failed = !value || PyList_Append(column, value);
+            Py_XDECREF(value);
+            if (failed) goto failed;
+        }
+    }
+    for (int place = 0; place < count; place++)
+        if (forms[place] == 'n' && PyByteArray_Resize(PyList_GetItem(made, place), filled[place])) goto failed;
+    return Py_BuildValue("Nn", made, first - begin);
+failed:
+    Py_DECREF(made);
+    return NULL;
+}
+
+PyDoc_STRVAR(unframed_doc, "unframed(buffers, places)\n--\n\n"
+"The data of framed records as a list, as long as they are whole and both of their CRCs match.\n\n"
+"`buffers` is a list of bytes. `places` has three signed 64-bit integers for each record: the number of its buffer, and\n"
+"where it starts and ends there.");
+
+static PyObject *unframed(PyObject *module, PyObject *args) {
+    PyObject *buffers, *found;
+    const char *places;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "O!y#", &PyList_Type, &buffers, &places, &size)) return NULL;
+    if (!(found = PyList_New(0))) return NULL;
+    for (int64_t place[3]; size >= (Py_ssize_t)sizeof place; places += sizeof place, size -= sizeof place) {
+        memcpy(place, places, sizeof place);
+        PyObject *buffer = PyList_GetItem(buffers, (Py_ssize_t)place[0]), *data; /* which fails for a wrong number */
+        char *bytes;
+        Py_ssize_t most;
+        if (!buffer || PyBytes_AsStringAndSize(buffer, &bytes, &most)) goto failed;
+        if (place[1] < 0 || place[2] > most || place[2] - place[1] < FRAMING) break;
+        bytes_t at = (bytes_t)bytes + place[1], message = at + 12;
+        size_t length = (size_t)(place[2] - place[1] - FRAMING);
+        if (eight(at) != length || four_before(message) != masked(crc32c(0, at, 8))) break;
+        if (four_before(message + length + 4) != masked(crc32c(0, message, length))) break;
+        data = PyBytes_FromStringAndSize((const char *)message, (Py_ssize_t)length);
+        int failed = !data || PyList_Append(found, data);
+        Py_XDECREF(data);
+        if (failed) goto failed;
+    }
+    return found;
+failed:
+    Py_DECREF(found);
+    return NULL;
+}
+
+/* --- Tables of hashes --- */
+
+PyDoc_STRVAR(hashes_doc, "hashes(data)\n--\n\n"
+"The hash of each line by `key_hash`, as unsigned 64-bit integers; lines end with LF or CRLF, and empty ones do not count.");
+
+static PyObject *hashes(PyObject *module, PyObject *args) {
+    const char *data, *stop;
+    Py_ssize_t size, count = 0;
+    if (!PyArg_ParseTuple(args, "y#", &data, &size)) return NULL;
+    const char *at = data, *end = data + size;
+    for (; at < end; at++) count += *at == '\n';
+    PyObject *result = PyBytes_FromStringAndSize(NULL, 8 * (count + 1));
+    if (!result) return NULL;
+    char *first = PyBytes_AsString(result), *out = first;
+    for (at = data; at < end; at = stop + 1) {
+        if (!(stop = memchr(at, '\n', (size_t)(end - at)))) stop = end;
+        const char *last = stop;
+        while (last > at && last[-1] == '\r') last--;
+        if (last == at) continue;
+        uint64_t hash = key_hash((bytes_t)at, (size_t)(last - at));
+        memcpy(out, &hash, 8);
+        out += 8;
+    }
+    return _PyBytes_Resize(&result, out - first) ? NULL : result;
+}
+
+static int compare_rows(const uint64_t *one, const uint64_t *other, Py_ssize_t width) {
+    Py_ssize_t column = 0;
+    while (column < width - 1 && one[column] == other[column]) column++;
+    return (one[column] > other[column]) - (one[column] < other[column]);
+}
+
+static int compare_1(const void *one, const void *other) { return compare_rows(one, other, 1); }
+static int compare_4(const void *one, const void *other) { return compare_rows(one, other, 4); }
+
+PyDoc_STRVAR(ordered_doc, "ordered(rows, width)\n--\n\n"
+"Rows of one or four unsigned 64-bit integers in their order, each once.");
+
+static PyObject *ordered(PyObject *module, PyObject *args) {
+    const char *data;
+    Py_ssize_t size, width;
+    if (!PyArg_ParseTuple(args, "y#n", &data, &size, &width)) return NULL;
+    if ((width != 1 && width != 4) || size % (8 * width)) return PyErr_Format(PyExc_ValueError, "rows of %zd", width);
+    PyObject *result = PyBytes_FromStringAndSize(data, size);
+    if (!result) return NULL;
+    uint64_t *rows = (uint64_t *)(void *)PyBytes_AsString(result), *end = rows + size / 8, *out = rows;
+    Py_BEGIN_ALLOW_THREADS
+    qsort(rows, (size_t)(size / 8 / width), (size_t)(8 * width), width == 1 ? compare_1 : compare_4);
+    for (const uint64_t *row = rows; row < end; row += width) {
+        if (out > rows && !compare_rows(out - width, row, width)) continue;
+        memmove(out, row, (size_t)(8 * width));
+        out += width;
+    }
+    Py_END_ALLOW_THREADS
+    return _PyBytes_Resize(&result, 8 * (out - rows)) ? NULL : result;
+}
+
+PyDoc_STRVAR(find_doc, "find(rows, width, wanted)\n--\n\n"
+"For each of some unsigned 64-bit integers, the number of the first of the ordered rows that begins with it; -1 for none.");
+
+static PyObject *find(PyObject *module, PyObject *args) {
+    const char *ordered, *wanted;
+    Py_ssize_t size, width, wanted_size;
+    if (!PyArg_ParseTuple(args, "y#ny#", &ordered, &size, &width, &wanted, &wanted_size)) return NULL;
+    if (width < 1 || width > 4) return PyErr_Format(PyExc_ValueError, "rows of %zd", width);
+    const int64_t count = size / 8 / width;
+    PyObject *result = PyBytes_FromStringAndSize(NULL, wanted_size / 8 * 8);
+    if (!result) return NULL;
+    char *out = PyBytes_AsString(result);
+    for (Py_ssize_t number = 0; number < wanted_size / 8; number++) {
+        uint64_t looked_for, there = 0;
+        int64_t low = 0, high = count;
+        memcpy(&looked_for, wanted + 8 * number, 8);
+        while (low < high) {
+            int64_t middle = low + (high - low) / 2;
+            memcpy(&there, ordered + 8 * width * middle, 8);
+            if (there < looked_for) low = middle + 1;
+            else high = middle;
+        }
+        if (low < count) memcpy(&there, ordered + 8 * width * low, 8);
+        if (low == count || there != looked_for) low = -1;
+        memcpy(out + 8 * number, &low, 8);
+    }
+    return result;
 }
 
 PyDoc_STRVAR(extend_doc, "extend(crc, data[, by_table])\n--\n\nThe CRC-32C of bytes, going on from that of those before.");
@@ -609,20 +1061,28 @@ static PyObject *extend(PyObject *module, PyObject *const *args, Py_ssize_t coun
 }
 
 static PyMethodDef methods[] = {
+    {"samples", samples, METH_VARARGS, samples_doc},
     {"records", records, METH_VARARGS, records_doc},
     {"examples", examples, METH_VARARGS, examples_doc},
     {"features", features, METH_VARARGS, features_doc},
+    {"sizes", sizes, METH_VARARGS, sizes_doc},
+    {"columns", columns, METH_VARARGS, columns_doc},
+    {"unframed", unframed, METH_VARARGS, unframed_doc},
+    {"hashes", hashes, METH_VARARGS, hashes_doc},
+    {"ordered", ordered, METH_VARARGS, ordered_doc},
+    {"find", find, METH_VARARGS, find_doc},
     {"extend", (PyCFunction)(void *)extend, METH_FASTCALL, extend_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static int begin(PyObject *module) {
     make_tables();
+    make_blank_header();
 #ifdef HARDWARE
     if (has_hardware()) crc32c = crc_by_hardware;
 #endif
     if (PyModule_AddIntConstant(module, "hardware", crc32c != crc_by_table)) return -1;
-    return PyModule_AddIntConstant(module, "api", 5);
+    return PyModule_AddIntConstant(module, "api", 11);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)begin}, {0, NULL}};

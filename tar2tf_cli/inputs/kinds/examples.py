@@ -5,22 +5,22 @@ from __future__ import annotations
 import csv
 import inspect
 import io
-import os
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import index
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
-from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, failure, read_failed
+from tar2tf_cli.errors import SampleError, UsageError, changed, failure
 from tar2tf_cli.formats.example import raw
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
+from tar2tf_cli.inputs.kinds.table import Rows, Span, no_rows
 from tar2tf_cli.ops.base import RAISED, source_digest
 from tar2tf_cli.ops.func import load_object
-from tar2tf_cli.samples.names import KEY, Sample
+from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.base import Known, OnBytes, OnFault, Samples
@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 
 class IgnoreExample(Exception):
-    """Raise it in `from_csv_row`, `load` or `split` to skip an example, which is counted but is not an error."""
+    """Raise it in `from_csv_row`, `load` or `split` to skip an example, which is counted but is not an error.
+
+    >>> def from_csv_row(row):
+    ...     if not row["text"]:
+    ...         raise IgnoreExample
+    """
 
 
 class Field:
@@ -69,6 +74,11 @@ def tfrecordable(dtype: str) -> Callable[[Callable[[Any], Any]], _Attribute]:
 
     Raises:
         UsageError: for another dtype.
+
+    >>> class Two(Example):
+    ...     @tfrecordable(dtype=Example.Field.TYPE_FLOAT)
+    ...     def number(self):
+    ...         return 2.0
     """
     if dtype not in _ATTRIBUTES:
         raise UsageError(f"tfrecordable does not support the dtype {dtype!r}", hint="use one of Example.Field.TYPE_…")
@@ -227,25 +237,23 @@ def find_class(where: type[Example] | str) -> type[Example]:
         UsageError: when it cannot be found, or has no attributes to store.
     """
     try:
-        found = load_object(where) if isinstance(where, str) else where
+        cls = load_object(where) if isinstance(where, str) else where
     except ValueError as error:
         raise UsageError(
             f"example_class: {error}", hint="name a subclass of tar2tf_cli.compat.recorder.Example as FILE.py:CLASS"
         ) from None
-    if not (inspect.isclass(found) and issubclass(found, Example)):
+    if not (inspect.isclass(cls) and issubclass(cls, Example)):
         raise UsageError(f"example_class: {where!r} is not a subclass of tar2tf_cli.compat.recorder.Example")
-    if not found.fields():
+    if not cls.fields():
         raise UsageError(
             f"example_class: {where!r} has no attributes to store",
-            hint="add @tfrecordable to those that are to be stored",
+            hint="add @tfrecordable to the attributes to store",
         )
-    return found
+    return cls
 
 
-_LONGEST_CELL: Final = 2**31 - 1
 _METHODS: Final = ("from_csv_row", "load", "split")
 
-_Span: TypeAlias = tuple[int, int, int]  # number of a row from 1, its offset and size in bytes
 _Row: TypeAlias = tuple[int, list[str], int]  # number, cells, size in bytes
 
 
@@ -298,8 +306,8 @@ class ExamplesSource(ListSource):
 
     def known(self) -> Known:
         """Return the attributes and source of the class; a file `examples.csv` is in the reports of the inputs."""
-        found = find_class(self._where)
-        identity = {"fields": found.fields(), "digest": source_digest(found)}
+        cls = find_class(self._where)
+        identity = {"fields": cls.fields(), "digest": source_digest(cls)}
         return Known(skipped=self.skipped, documents={"examples.csv": None}, identity=identity)
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
@@ -311,16 +319,15 @@ class ExamplesSource(ListSource):
         """
         if templates:
             raise UsageError("is a single file of examples, so it takes no template", shard=self.bucket)
-        with _opened(self.bucket) as file:
-            self._version = _version(file)
-            spans = shuffled(list(_spans(file, self.bucket)), self._seed, lambda span: str(span[0]))
+        with _rows(self.bucket) as rows:
+            self._version = rows.version
+            spans = shuffled(list(rows.spans()), self._seed, lambda span: str(span[0]))
             if not spans:
-                raise _no_rows(self.bucket)
+                raise no_rows(self.bucket)
 
-            def described(span: _Span) -> tuple[int, bytes]:
-                number, offset, size = span
-                file.seek(offset)
-                return size, b"%d\0%d\0" % (number, size) + file.read(size)
+            def described(span: Span) -> tuple[int, bytes]:
+                number, _, size = span
+                return size, b"%d\0%d\0" % (number, size) + rows.data(span)
 
             inputs = list(divided("rows", spans[self._rows][: self._limit], described))
         self._chunks = {item.name: array("Q", chain.from_iterable(chunk)) for item, chunk in inputs}
@@ -331,17 +338,15 @@ class ExamplesSource(ListSource):
 
         The report gets rows from which the same examples can be made again.
         """
-        found = find_class(self._where)
+        cls = find_class(self._where)
         for number, row, size in self._read(item):
             if on_bytes:
                 on_bytes(size)
             stored, described = report.samples, row
             try:
-                example = _call(found, "from_csv_row", row, **self._arguments["from_csv_row"])
+                example = _call(cls, "from_csv_row", row, **self._arguments["from_csv_row"])
                 if not isinstance(example, Example):
-                    raise SampleError(
-                        f"{found.__name__}.from_csv_row returned {type(example).__name__}, not an Example"
-                    )
+                    raise SampleError(f"{cls.__name__}.from_csv_row returned {type(example).__name__}, not an Example")
                 _call(example, "load", **self._arguments["load"])
                 described = _call(example, "to_csv_row") or row
                 for sample in _parts(example, str(number), self._arguments["split"]):
@@ -356,13 +361,12 @@ class ExamplesSource(ListSource):
     def _read(self, item: ObjectInfo) -> Iterator[_Row]:
         """Yield the number, cells and size in bytes of each row of an input."""
         spans = self._chunks[item.name]
-        with _opened(self.bucket) as file:
-            if _version(file) != self._version:
+        with _rows(self.bucket) as rows:
+            if rows.version != self._version:
                 raise changed(self.bucket)
             for position in range(0, len(spans), 3):
                 number, offset, size = spans[position : position + 3]
-                file.seek(offset)
-                yield number, next(_csv_reader(io.StringIO(file.read(size).decode(), newline=""))), size
+                yield number, rows.cells(rows.data((number, offset, size))), size
 
 
 def count_rows(path: str) -> int:
@@ -371,15 +375,15 @@ def count_rows(path: str) -> int:
     Raises:
         SourceError: when it cannot be read as CSV, or has none.
     """
-    with _opened(path) as file:
-        rows = sum(1 for _ in _spans(file, path))
-    if not rows:
-        raise _no_rows(path)
-    return rows
+    with _rows(path) as rows:
+        number = sum(1 for _ in rows.spans())
+    if not number:
+        raise no_rows(path)
+    return number
 
 
-def _no_rows(path: str) -> SourceError:
-    return SourceError("has no rows", shard=path, hint="list one example per line")
+def _rows(path: str) -> Rows:
+    return Rows(path, header=False, form="csv")
 
 
 def _parts(example: Example, key: str, arguments: Mapping[str, Any]) -> Iterator[Sample]:
@@ -412,17 +416,17 @@ def _call(owner: Any, method: str, *values: Any, **arguments: Any) -> Any:
         raise failure(f"{name}.{method} raised", error) from error
 
 
-def _arguments(found: type[Example], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _arguments(cls: type[Example], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the arguments for each method: those that it accepts.
 
     Raises:
         UsageError: for an argument that none of them accepts.
     """
-    taken = {method: _taken(getattr(found, method), given) for method in _METHODS}
+    taken = {method: _taken(getattr(cls, method), given) for method in _METHODS}
     for name in given:
         if not any(name in arguments for arguments in taken.values()):
             hint = f"its methods are {', '.join(_METHODS)}"
-            raise UsageError(f"no method of {found.__name__} accepts the argument {name!r}", hint=hint)
+            raise UsageError(f"no method of {cls.__name__} accepts the argument {name!r}", hint=hint)
     return taken
 
 
@@ -431,61 +435,6 @@ def _taken(method: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, An
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return dict(given)
     return {name: value for name, value in given.items() if name in parameters}
-
-
-def _opened(path: str) -> BinaryIO:
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        raise read_failed(path, error) from None
-
-
-def _version(file: BinaryIO) -> tuple[int, int]:
-    status = os.fstat(file.fileno())
-    return status.st_size, status.st_mtime_ns
-
-
-def _spans(file: BinaryIO, path: str) -> Iterator[_Span]:
-    """Yield the position of each row in a CSV file; a quoted cell may span several lines."""
-    lines = _Lines(file)
-    reader = _csv_reader(lines)
-    number = 0
-    try:
-        while True:
-            start = lines.offset
-            row = next(reader, None)
-            if row is None:
-                return
-            if row:
-                number += 1
-                yield number, start, lines.offset - start
-    except (csv.Error, UnicodeDecodeError) as error:
-        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        hint = "it has to be UTF-8, with commas, closed quotes, and lines that end with LF or CRLF"
-        raise SourceError(f"cannot be read as CSV: line {lines.number}: {reason}", shard=path, hint=hint) from None
-    except OSError as error:
-        raise read_failed(path, error) from None
-
-
-class _Lines:
-    """The lines of a file as text, and the number of bytes read."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file: Iterable[bytes] = file
-        self.number = 0
-        self.offset = 3 if file.read(3) == b"\xef\xbb\xbf" else 0  # a byte order mark does not belong to the first cell
-        file.seek(self.offset)
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self._file:
-            self.number += 1
-            self.offset += len(line)
-            yield line.decode()
-
-
-def _csv_reader(lines: Iterable[str]) -> Iterator[list[str]]:
-    csv.field_size_limit(_LONGEST_CELL)
-    return csv.reader(lines, strict=True)
 
 
 def _advice(number: int, row: Sequence[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""Tars in a bucket of any kind."""
+"""Shards in a bucket of any kind: tars and TFRecords, recognised by content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tar2tf_cli.stores import Source, endpoint_for, open_source
 
 
 def open_input(conversion: Conversion, endpoint: str | None) -> Source:
-    """Return the source of the conversion's tars."""
+    """Return the source of the conversion's shards."""
     spec = conversion.input
     return open_source(
         spec.bucket,

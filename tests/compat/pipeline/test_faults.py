@@ -91,6 +91,7 @@ def test_exceptions_in_the_first_and_last_stage_name_the_stage(tar: Path) -> Non
         ("with_samples_stage", lambda items: None, r"SamplesStage .* returned NoneType instead of an iterator"),
         ("with_samples_stage", lambda items: [7], r"SamplesStage .* yielded int instead of a sample \(a dict\)"),
         ("with_samples_stage", lambda items: [{"jpg": b""}], r"yielded a sample whose '__key__' is not a string"),
+        ("with_samples_stage", lambda items: [{"__key__": "\ud800"}], r"whose key, or the name .*, is not UTF-8"),
         ("with_tfexamples_stage", lambda items: [{"jpg": b""}], r"yielded dict instead of a TFExample"),
         (
             "with_tfexamples_stage",

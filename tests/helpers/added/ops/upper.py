@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tar2tf_cli.ops.base import Op, OpContext, register
-from tar2tf_cli.ops.rules import Rule, text
-from tar2tf_cli.samples.names import Sample
+from tar2tf_cli.ops.base import Op, OpContext, Rule, register, text
+from tar2tf_cli.samples.grouping import Sample
 
 
 @register

@@ -1,0 +1,655 @@
+"""Compares two datasets of tars or TFRecords: samples that only one has, those that changed and in what, their order.
+
+Each sample becomes a row of digests. Rows are matched in two steps, whatever their order: first those that are equal,
+then those that are left, by their keys. The digest of a sample is the sum of those of its entries, so that their order
+does not matter; that of an entry depends on its name, the kind of its values, and the values, not on how a record
+happens to encode them.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import tempfile
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from tar2tf_cli.checking.digests import Numbers, Places, Spill, digest_of, left_over, match
+from tar2tf_cli.checking.files import FileContext, FileTask, as_texts, open_shards, read_files
+from tar2tf_cli.checking.inspect import not_a_shard
+from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError, write_errors
+from tar2tf_cli.events import Events
+from tar2tf_cli.features.feature_map import FeatureMap, give_types
+from tar2tf_cli.formats.compression import foreign
+from tar2tf_cli.formats.example import Feature, Kind, ParsedFeature, feature_in, int64_list, parse
+from tar2tf_cli.formats.files import StoredBytes, whole
+from tar2tf_cli.formats.npy import read_array
+from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.inputs.named import Named, nothing_found
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_samples import TarRules, put_together
+from tar2tf_cli.ops.base import workers as number_of
+from tar2tf_cli.samples.grouping import KEY, key_of
+from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.stores import ObjectInfo, Source
+
+if TYPE_CHECKING:
+    from tar2tf_cli.features.feature_map import TypeName
+    from tar2tf_cli.spec.conversion import PathText
+    from tar2tf_cli.spec.urls import Reach
+
+DifferenceKind: TypeAlias = Literal["only_in_a", "only_in_b", "changed"]
+KINDS: Final[tuple[DifferenceKind, ...]] = ("only_in_a", "only_in_b", "changed")
+_MOST: Final = 1000
+"""How many differences of each kind the JSON document lists; all of them are counted."""
+
+_AT_ONCE: Final = 1 << 16
+
+
+class Place(NamedTuple):
+    """Where a sample is.
+
+    Attributes:
+        path: path or URL of its shard.
+        number: its number there, from 0.
+    """
+
+    path: str
+    number: int
+
+
+class Difference(NamedTuple):
+    """One sample that only one of two datasets has, or that both have, but not alike.
+
+    Attributes:
+        kind: which of these.
+        key: its key; None for a record without `__key__`.
+        a: where it is in the first dataset.
+        b: where it is in the second.
+        entries: what became of each entry or feature that differs.
+
+    >>> first = next(iter(diff("shards", "shards/photos-0.tar", workers=1)))
+    >>> first.kind, first.key
+    ('only_in_a', '0006')
+    """
+
+    kind: DifferenceKind
+    key: str | None
+    a: Place | None = None
+    b: Place | None = None
+    entries: Mapping[str, DifferenceKind] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        places = {"a": self.a and self.a._asdict(), "b": self.b and self.b._asdict()}
+        entries = {"entries": dict(self.entries)} if self.entries else {}
+        return {"kind": self.kind, "key": self.key, **{name: at for name, at in places.items() if at}, **entries}
+
+
+@dataclass(slots=True)
+class Dataset:
+    """One of two datasets that are compared.
+
+    Attributes:
+        path: as it was named.
+        shards: its shards.
+        samples: how many it has.
+        bytes: its size as stored.
+        skipped: files that are neither tar nor TFRecord.
+    """
+
+    path: str
+    shards: list[str] = field(default_factory=list)
+    samples: int = 0
+    bytes: int = 0
+    skipped: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {"path": self.path, "shards": len(self.shards), "samples": self.samples, "bytes": self.bytes}
+
+
+class Differences:
+    """How two datasets differ; see `diff`.
+
+    Attributes:
+        a: the first dataset.
+        b: the second dataset.
+        same: how many samples are equal in both datasets.
+        counts: how many differences there are of each kind.
+        entries: for each entry or feature, in how many samples it changed, or is only in one of the two.
+        by_content: whether samples were matched by content, because the records of one dataset have no keys.
+        out_of_order: how many samples come after a sample in the first dataset, but before it in the second. Samples
+            that only one dataset has do not count.
+        moved: the keys of the first two such samples, in the order of the first dataset.
+        ignore_order: whether the order makes no difference.
+
+    >>> diff("shards/photos-0.tar", "shards", workers=1).same
+    6
+    """
+
+    def __init__(self, a: _Rows, b: _Rows, *, ignore_order: bool) -> None:
+        self._a, self._b = a, b
+        self.a, self.b, self.ignore_order = a.dataset, b.dataset, ignore_order
+        self.by_content: bool = (a.keyless == len(a)) != (b.keyless == len(b)) and bool(len(a) and len(b))
+        column = "content" if self.by_content else "whole"
+        partner = match(a.column(column), b.column(column))
+        equal = partner >= 0
+        if not self.by_content:
+            here, there = np.flatnonzero(~equal), np.flatnonzero(left_over(b.places, partner))
+            by_key = match([a.keys(~equal)], [b.keys(left_over(b.places, partner))])
+            partner[here[by_key >= 0]] = there[by_key[by_key >= 0]]
+        self._only_a, self._only_b = np.flatnonzero(partner < 0), np.flatnonzero(left_over(b.places, partner))
+        self._changed = np.flatnonzero((partner >= 0) & ~equal)
+        self._partner = partner
+        self.same: int = int(np.count_nonzero(equal))
+        numbers = (len(self._only_a), len(self._only_b), len(self._changed))
+        self.counts: dict[DifferenceKind, int] = dict(zip(KINDS, numbers, strict=True))
+        self.entries: dict[str, Counter[DifferenceKind]] = {}
+        for difference in self.of("changed"):
+            for name, what in difference.entries.items():
+                self.entries.setdefault(name, Counter())[what] += 1
+        self.out_of_order, first = _out_of_order(partner)
+        self.moved: tuple[str | None, ...] | None = tuple(a.details(at)[0] for at in first) if first else None
+
+    @property
+    def equal(self) -> bool:
+        """Whether there is no difference."""
+        return not any(self.counts.values()) and (self.ignore_order or not self.out_of_order)
+
+    def of(self, kind: DifferenceKind) -> Iterator[Difference]:
+        """The differences of a kind, in the order of the first dataset, or of the second where only that has them."""
+        a, b = self._a, self._b
+        if kind == "only_in_a":
+            for at in self._only_a.tolist():
+                yield Difference(kind, a.details(at)[0], a=a.place(at))
+        elif kind == "only_in_b":
+            for at in self._only_b.tolist():
+                yield Difference(kind, b.details(at)[0], b=b.place(at))
+        else:
+            for at in self._changed.tolist():
+                other = int(self._partner[at])
+                (key, ours), (_, theirs) = a.details(at), b.details(other)
+                yield Difference(kind, key, a.place(at), b.place(other), _differing(ours, theirs))
+
+    def __iter__(self) -> Iterator[Difference]:
+        return chain.from_iterable(map(self.of, KINDS))
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `diff --json` prints: all numbers, and the first thousand differences of each kind."""
+        listed = [difference.to_json() for kind in KINDS for difference in islice(self.of(kind), _MOST)]
+        return {
+            "equal": self.equal,
+            "a": self.a.to_json(),
+            "b": self.b.to_json(),
+            "same": self.same,
+            **{str(kind): number for kind, number in self.counts.items()},
+            "entries": {name: dict(counts) for name, counts in sorted(self.entries.items())},
+            "by_content": self.by_content,
+            "out_of_order": self.out_of_order,
+            "moved": self.moved and list(self.moved),
+            "differences": listed,
+        }
+
+
+def _out_of_order(partner: NDArray[np.int64]) -> tuple[int, tuple[int, int] | None]:
+    """How many samples of the first dataset follow one that comes after them in the second; the first such two.
+
+    Args:
+        partner: where each sample of the first dataset is in the second; -1 if it is not there.
+    """
+    count, first, before, place = 0, None, -1, -1
+    for start in range(0, len(partner), _AT_ONCE):
+        block = partner[start : start + _AT_ONCE]
+        here = np.flatnonzero(block >= 0)
+        if len(here):
+            places, here = np.append(place, block[here]), np.append(before, here + start)
+            back = np.flatnonzero(places[1:] < places[:-1])
+            if len(back) and first is None:
+                first = int(here[back[0]]), int(here[back[0] + 1])
+            count += len(back)
+            before, place = int(here[-1]), int(places[-1])
+    return count, first
+
+
+def _differing(ours: Entries, theirs: Entries) -> dict[str, DifferenceKind]:
+    """What became of each entry that differs."""
+    names = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+    return {
+        name: "only_in_b" if name not in ours else "only_in_a" if name not in theirs else "changed" for name in names
+    }
+
+
+def diff(
+    a: PathText,
+    b: PathText,
+    *,
+    ignore_order: bool = False,
+    rules: TarRules | None = None,
+    workers: int | None = None,
+    endpoint: str | None = None,
+    retry_for: float | None = None,
+    no_sign_request: bool = False,
+    events: Events | None = None,
+) -> Differences:
+    """Compare two datasets, each of tars or of TFRecords, sample by sample.
+
+    Samples are matched by key, and records without `__key__` by content and, if their content differs, by number. How
+    samples are divided among shards does not matter. Between a tar and a TFRecord, entries are compared with the
+    features of the same name, and text is parsed as numbers as `convert --type` would.
+
+    Args:
+        a: a directory, a template of files, a tar or TFRecord file, `-`, a URL of any of these, or a manifest. In a
+            directory with a manifest, only the shards that it lists are compared.
+        b: the same for the second dataset.
+        ignore_order: whether the order of the samples makes no difference.
+        rules: how tars are read.
+        workers: how many files are read at once; defaults to the number of CPUs.
+        endpoint: URL of the store that holds the buckets.
+        retry_for: how many seconds to retry failed requests without progress; by default TAR2TF_RETRY_FOR, else 60.
+        no_sign_request: read public cloud buckets without credentials.
+        events: notified of progress.
+
+    Raises:
+        SourceError: when there is nothing to compare, or a shard is damaged or cannot be read.
+        SampleError: when a sample of a tar is faulty.
+        UsageError: when a directory has several manifests, and so is not a single dataset.
+
+    >>> diff("shards", "out/train-manifest.json", workers=1).equal
+    True
+    """
+    reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
+    named = [_open(as_texts(each, ())[0], reach) for each in (a, b)]
+    with ExitStack() as stack:
+        with write_errors(tempfile.gettempdir()):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tar2tf-"))
+        sides = [stack.enter_context(_Side(each)) for each in named]
+        context = RowsContext(sides[0].named.source, rules or TarRules(), sources=[each.source for each in named])
+        context.folder = folder
+        for together in _in_turn(sides):
+            of = [(side, number) for side in together for number in range(len(side.items))]
+            tasks = [FileTask(side.items[number], partial(rows_of, sides.index(side))) for side, number in of]
+            read_files(tasks, context, number_of(workers), events or Events(), partial(_add, of))
+            context.numbers = {name: kind for side in together for name, kind in side.numbers.items()}
+        return Differences(*[side.rows() for side in sides], ignore_order=ignore_order)
+
+
+def _add(of: Sequence[tuple[_Side, int]], task: int, file_rows: FileRows) -> None:
+    side, number = of[task]
+    side.add(number, file_rows)
+
+
+def _open(path: str, reach: Reach) -> Named:
+    """What a path names; a folder with a manifest stands for it, as the order of the shards is then known."""
+    named = open_shards(path, (), paths=False, **reach)
+    manifest = None if named.manifests else named.manifest_among(named.files())
+    return open_shards(manifest, (), paths=False, **reach) if manifest else named
+
+
+class _Side:
+    """One of the two datasets while it is read.
+
+    Attributes:
+        named: what was named.
+        items: its files.
+        numbers: the features of its records that hold numbers, and their kinds.
+    """
+
+    def __init__(self, named: Named) -> None:
+        self.named = named
+        self.items = named.files()
+        self.numbers: dict[str, Kind | None] = {}
+        self._rows, self._details = Spill(), Spill()
+        self._file_rows: dict[int, FileRows] = {}
+
+    def holds_tars(self) -> bool:
+        """Whether its first shard is a tar, as what can be read only once is taken to be."""
+        source = self.named.source
+        if not source.abilities().repeatable:
+            return True
+        for item in self.items:
+            with OpenShard(source, item) as shard:
+                if shard.format in ("tar", "tfrecord"):
+                    return shard.format == "tar"
+        return False
+
+    def add(self, number: int, file_rows: FileRows) -> None:
+        """Add what was read of a file."""
+        self._file_rows[number] = file_rows
+        self.numbers |= file_rows.numbers
+        if file_rows.is_shard:
+            self._rows.take(number, file_rows.rows)
+            self._details.take(number, file_rows.details)
+
+    def rows(self) -> _Rows:
+        """The rows of all shards.
+
+        Raises:
+            SourceError: when there is none, or a file is no shard although it was named.
+        """
+        source, templates = self.named.source, self.named.templates
+        dataset, shards = Dataset(without_secrets(self.named.bucket)), list[int]()
+        for number, item in enumerate(self.items):
+            file_rows, path = self._file_rows[number], source.locate(item.name)
+            if file_rows.is_shard:
+                dataset.shards.append(path)
+                dataset.samples += file_rows.samples
+                dataset.bytes += file_rows.size
+                shards.append(number)
+            elif source.asked_for(item.name, templates):
+                raise not_a_shard(path, item.size, file_rows.instead)
+            else:
+                dataset.skipped.append(item.name)
+        if not shards:
+            raise nothing_found(source.bucket)
+        rows = [self._rows.of(number).view(ROW) for number in shards]
+        return _Rows(dataset, rows, [self._details.of(number) for number in shards])
+
+    def __enter__(self) -> _Side:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._rows.close()
+        self._details.close()
+
+
+def _in_turn(sides: Sequence[_Side]) -> list[list[_Side]]:
+    """The datasets as they are read: both at once, or TFRecords before the tars that they are compared with."""
+    tars = [side for side in sides if side.holds_tars()]
+    records = [side for side in sides if side not in tars]
+    return [records, tars] if tars and records else [list(sides)]
+
+
+class _Rows:
+    """The rows of one dataset, and their details.
+
+    Attributes:
+        dataset: the dataset.
+        places: where each row is.
+        keyless: how many samples have no key.
+    """
+
+    def __init__(self, dataset: Dataset, rows: list[Numbers], details: list[Numbers]) -> None:
+        self.dataset = dataset
+        self.places = Places.of(rows)
+        self._rows, self._details = rows, details
+        self.keyless = sum(int(np.count_nonzero(each["key"] == 0)) for each in rows)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def column(self, name: str) -> list[Numbers]:
+        """One of the digests of each row, by file."""
+        return [rows[name] for rows in self._rows]
+
+    def keys(self, wanted: NDArray[np.bool_]) -> Numbers:
+        """The digests of the keys of some rows; those without a key are known by their number among all."""
+        parts = [rows["key"][here] for rows, here in zip(self._rows, self.places.split(wanted), strict=True)]
+        keys = np.concatenate([np.empty(0, np.uint64), *parts])
+        return np.where(keys == 0, np.flatnonzero(wanted).astype(np.uint64), keys)
+
+    def details(self, position: int) -> Details:
+        """The key and the entries of a row."""
+        file, number = self.places.file_of(position)
+        start = int(self._rows[file]["details"][number])
+        details: Details = pickle.loads(self._details[file][start:].data)
+        return details
+
+    def place(self, position: int) -> Place:
+        """Where the sample of a row is."""
+        file, number = self.places.file_of(position)
+        return Place(self.dataset.shards[file], number)
+
+
+# --- The rows of a file, which tasks make: digests of each sample and, as its details, its key and entries ---
+
+
+ROW: Final = np.dtype([(name, "<u8") for name in ("whole", "content", "key", "details")])
+"""A sample: digests of all of it, of its entries and of its key (0 if it has none), and the offset of its details."""
+
+Entries: TypeAlias = dict[str, int]
+"""The digest of each entry of a sample."""
+
+Details: TypeAlias = tuple["str | None", Entries]
+"""The key of a sample, if it has one, and its entries."""
+
+_64_BITS: Final = (1 << 64) - 1
+_BUFFERED: Final = 1 << 16  # numbers
+_COPIED: Final = 1 << 12  # bytes that are copied faster than a view of them is made
+_LONG_VARINT: Final = re.compile(rb"[\x80-\xff]\x00|[\x80-\xff]{9}[\x02-\x7f]")
+
+
+class FileRows(NamedTuple):
+    """What was read of one file.
+
+    Attributes:
+        is_shard: whether it is a tar or TFRecord; otherwise there are no rows.
+        instead: what else it is, and what to do about it, if that is known.
+        samples: how many it has.
+        size: its size in bytes as stored.
+        rows: the path of a file with a row for each.
+        details: the path of a file with their details.
+        numbers: the features that hold numbers, or several values, and their kinds.
+    """
+
+    is_shard: bool
+    instead: tuple[str, str] | None = None
+    samples: int = 0
+    size: int = 0
+    rows: str = ""
+    details: str = ""
+    numbers: Mapping[str, Kind | None] = {}
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class RowsContext(FileContext):
+    """The context of the tasks that make rows.
+
+    Attributes:
+        sources: where the files of each dataset are.
+        folder: where they write their files.
+        numbers: the features that hold numbers in the TFRecords that tars are compared with, and their kinds.
+    """
+
+    sources: Sequence[Source] = ()
+    folder: str = ""
+    numbers: Mapping[str, Kind | None] = field(default_factory=dict)
+
+
+def rows_of(dataset: int, item: ObjectInfo, context: RowsContext) -> FileRows:
+    """Make the rows of a file of one of the datasets.
+
+    Raises:
+        SourceError: when it cannot be read, or is damaged.
+        SampleError: when a sample of a tar is faulty.
+    """
+    return put_together(partial(_rows, context.sources[dataset], item, context))
+
+
+def _rows(source: Source, item: ObjectInfo, context: RowsContext, regroup: bool) -> FileRows:
+    rules = context.rules._replace(regroup=regroup or context.rules.regroup)
+    with OpenShard(source, item, context.on_bytes) as shard:
+        if shard.damage and not shard.format:
+            raise shard.damage
+        if shard.format not in ("tar", "tfrecord"):
+            return FileRows(False, foreign(shard.head))
+        digester = _Digester(context.numbers if shard.format == "tar" else {})
+        contents = _of_tar(shard, rules) if shard.format == "tar" else _of_records(shard)
+        with write_errors(context.folder), _Files(context.folder) as files:
+            try:
+                for key, entries in contents:
+                    files.add(key, *digester.digests(key, entries))
+            except DamagedShardError as error:
+                raise error.at(hint="run tar2tf verify to list all faults") from None
+        return FileRows(True, None, files.samples, shard.size, files.rows, files.details, digester.numbers)
+
+
+def _of_tar(shard: OpenShard, rules: TarRules) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
+    with closing(shard.samples(rules, _raise)) as tar:
+        for sample in tar.samples():
+            yield sample.pop(KEY), sample
+        tar.check_end()
+
+
+def _of_records(shard: OpenShard) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
+    """The features of examples that are set; the whole record of what is no tf.train.Example."""
+    for _, record in RecordReader(shard, shard.name):
+        try:
+            features = parse(record)
+        except ValueError:
+            yield None, {"record": record}
+            continue
+        yield key_of(features), {name: feature for name, feature in features.items() if feature.kind}
+
+
+def _raise(error: Tar2tfError) -> None:
+    raise error
+
+
+class _Digester:
+    """Makes the digests of entries.
+
+    Args:
+        wanted: the features that hold numbers in the records that samples of a tar are compared with: entries of these
+            names are read as `convert --type` reads them, if that is possible.
+
+    Attributes:
+        numbers: the features of records that hold numbers, or several values, and their kinds.
+    """
+
+    def __init__(self, wanted: Mapping[str, Kind | None]) -> None:
+        self._wanted = wanted
+        self._seeds: dict[tuple[str, str | None], int] = {}
+        self.numbers: dict[str, Kind | None] = {}
+
+    def digests(self, key: str | None, entries: Mapping[str, Any]) -> tuple[int, Entries]:
+        """The digest of a key, 0 if there is none, and those of the entries."""
+        if self._wanted:
+            entries = _as_features(entries, self._wanted)
+        made = {name: self._digest(name, value) for name, value in entries.items() if name != KEY or key is None}
+        return (0 if key is None else self._of_bytes(KEY, key.encode("utf-8", "surrogateescape")) or 1), made
+
+    def _digest(self, name: str, value: Any) -> int:
+        if type(value) is bytes:
+            return self._of_bytes(name, value)
+        if isinstance(value, StoredBytes):
+            return digest_of(value.pieces(), self._seed(name, "bytes"))
+        if value.kind == "bytes" and value.count == 1:
+            ((start, end),) = value.runs
+            data = value.message if end - start < _COPIED else memoryview(value.message)
+            return self._of_bytes(name, data[start:end])
+        self.numbers[name] = value.kind
+        return digest_of(_parts(value), self._seed(name, f"{value.kind}, several"))
+
+    def _of_bytes(self, name: str, data: bytes | memoryview) -> int:
+        return int(xxhash.xxh3_64_intdigest(data, self._seed(name, "bytes")))
+
+    def _seed(self, name: str, kind: str) -> int:
+        seed = self._seeds.get((name, kind))
+        if seed is None:
+            seed = self._seeds[name, kind] = digest_of([f"{kind} {name}".encode("utf-8", "surrogateescape")])
+        return seed
+
+
+def _parts(feature: ParsedFeature) -> Iterator[bytes]:
+    """The values of a feature, in one of the many forms in which they may be encoded."""
+    parts = feature.parts()
+    if feature.kind == "int64" and any(map(_LONG_VARINT.search, parts)):
+        parts = _parsed(int64_list(feature.values())).parts()
+    for part in parts:
+        if feature.kind == "bytes":
+            yield len(part).to_bytes(8, "little")
+        yield part
+
+
+# --- Entries of tars as the features that they are compared with ---
+
+
+def _as_features(entries: Mapping[str, Any], wanted: Mapping[str, Kind | None]) -> dict[str, Any]:
+    """The entries, with numbers in place of those that hold them as text or as an array, also one named `NAME.npy`."""
+    made: dict[str, Any] = {}
+    for name, value in entries.items():
+        kind, base = wanted.get(name), name.removesuffix(".npy")
+        if f"{name}/shape" in wanted:
+            made |= _array(name, value)
+        elif base != name and not wanted.keys().isdisjoint((base, f"{base}/shape")):
+            made |= {part: data for part, data in _array(base, value).items() if part in (base, *wanted)}
+        elif kind == "int64" or kind == "float":
+            made[name] = _numbers(name, value, "int64_list" if kind == "int64" else "float_list")
+        else:
+            made[name] = value
+    return made
+
+
+def _numbers(name: str, value: bytes | StoredBytes, kind: TypeName) -> Any:
+    values: dict[str, Any] = {name: value}
+    try:
+        give_types(values, {name: kind})
+    except SampleError:
+        return value
+    return _parsed(values[name])
+
+
+def _array(name: str, value: bytes | StoredBytes) -> dict[str, Any]:
+    try:
+        features = FeatureMap({}).features({KEY: "", name: read_array(whole(value))})
+    except (SampleError, ValueError):
+        return {name: value}
+    return {name: _parsed(made) for name, made in features.items() if name != KEY}
+
+
+def _parsed(feature: bytes | StoredBytes | Feature) -> Any:
+    return feature_in(feature.message, 0, len(feature.message)) if isinstance(feature, Feature) else feature
+
+
+# --- Files of rows ---
+
+
+class _Files:
+    """The two files that a task writes, so that neither it nor what it sends grows with the number of samples.
+
+    Attributes:
+        rows: path of the rows.
+        details: path of their details.
+        samples: how many were added.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._buffer = array("Q")
+        self._offset = self.samples = 0
+        (rows, self.rows), (details, self.details) = tempfile.mkstemp(dir=folder), tempfile.mkstemp(dir=folder)
+        self._rows, self._details = os.fdopen(rows, "wb"), os.fdopen(details, "wb")
+
+    def add(self, key: str | None, key_digest: int, entries: Entries) -> None:
+        """Add a sample."""
+        content = sum(entries.values()) & _64_BITS
+        self._buffer.extend(((content + key_digest) & _64_BITS, content, key_digest, self._offset))
+        details = pickle.dumps((key, entries), pickle.HIGHEST_PROTOCOL)
+        self._details.write(details)
+        self._offset += len(details)
+        self.samples += 1
+        if len(self._buffer) >= _BUFFERED:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._rows.write(self._buffer)
+        del self._buffer[:]
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._flush()
+        self._rows.close()
+        self._details.close()

@@ -1,0 +1,318 @@
+"""Files, pipes and sockets that a program has opened: as inputs, and as single TFRecords to read and write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import FileIO, TextIOBase
+from typing import Any, Protocol, TypeAlias
+
+from tar2tf_cli.conversion.targets import prepared
+from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
+from tar2tf_cli.features.tf_example import TFExample
+from tar2tf_cli.formats.compression import open_stream
+from tar2tf_cli.formats.cursor import ByteStream
+from tar2tf_cli.formats.example import Encoder, Feature, Part
+from tar2tf_cli.formats.files import RecordStream, WholeFile
+from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, frame
+from tar2tf_cli.spec.templates import PathTemplate
+from tar2tf_cli.stores import ObjectInfo, open_source
+from tar2tf_cli.stores.base import READ_ONCE, Abilities, Source
+from tar2tf_cli.stores.directory import version_of
+
+
+class FileObject(Protocol):
+    """An open binary file: `read(size)` returns at most that many bytes, and b"" only at the end."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+Readable: TypeAlias = "str | os.PathLike[str] | FileObject"
+"""A path or bucket, as `open_source` takes it, or an open binary file."""
+
+
+class FileObjectSource(Source):
+    """An open file as a bucket of one shard, read from its current position; the caller closes it.
+
+    One that can seek is read again where that is needed. A file of the disk, at its beginning, is known by its size and
+    time, as its path is, so that a later run can know that it is the same.
+
+    Args:
+        file: the open file.
+        number: used to name it when it has no name of its own.
+    """
+
+    def __init__(self, file: FileObject, number: int = 1) -> None:
+        self._file = file
+        self.bucket = name_of(file, f"<stream {number}>")
+        self._start = _position(file)
+        self._status = _status(file) if self._start == 0 else None
+
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
+        """List one input; its size and version are known for a file of the disk."""
+        if self._status is None:
+            return [ObjectInfo(self.bucket, None, None)]
+        return [ObjectInfo(self.bucket, self._status.st_size, version_of(self._status))]
+
+    def abilities(self) -> Abilities:
+        """Return those of a stream, which may be one that can be read again."""
+        return READ_ONCE._replace(repeatable=self._start is not None, resumable=self._status is not None)
+
+    def open(self, item: ObjectInfo) -> ByteStream:
+        """Return the file itself, at the position that it had."""
+        return _Borrowed(self._file, self.bucket, self._start)
+
+    def locate(self, name: str) -> str:
+        """Return the file's name."""
+        return name
+
+
+def _position(file: Any) -> int | None:
+    """Where an open file is; None if it cannot seek."""
+    try:
+        return file.tell() if file.seekable() else None
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _status(file: Any) -> os.stat_result | None:
+    """The status of a regular file that is read as it is; None for any other."""
+    if not isinstance(getattr(file, "raw", file), FileIO):
+        return None
+    status = os.fstat(file.fileno())
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+class _Borrowed:
+    """An open file that the caller closes; if it can seek, several may read it, each at a position of its own."""
+
+    def __init__(self, file: FileObject, name: str, position: int | None) -> None:
+        self._file: Any = file
+        self._name = name
+        self._position = position
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; b"" only at the end."""
+        try:
+            if self._position is not None:
+                self._file.seek(self._position)
+            data = self._file.read(size)
+        except OSError:
+            raise
+        except Exception as error:  # it is closed, or its connection broke off
+            raise SourceError(f"reading failed: {type(error).__name__}: {error}", shard=self._name) from error
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise SourceError(
+                f"read() returned {type(data).__name__} instead of bytes",
+                shard=self._name,
+                hint="open it in binary mode, without O_NONBLOCK",
+            )
+        if self._position is not None:
+            self._position += len(data)
+        return bytes(data)
+
+    def close(self) -> None:
+        """Leave the file open."""
+
+
+def sources_of(inputs: Iterable[Readable]) -> Iterable[Source]:
+    """Yield a source for each input in order, opened when it is needed.
+
+    Raises:
+        SourceError: when a path does not exist.
+    """
+    for number, item in enumerate(inputs, 1):
+        if isinstance(item, (str, os.PathLike)):
+            yield open_source(os.fspath(item))
+        else:
+            yield FileObjectSource(item, number)
+
+
+def check_inputs(inputs: Iterable[Any]) -> list[Readable]:
+    """Return the inputs as a flat list; lists and other iterables are expanded.
+
+    Raises:
+        UsageError: for anything that is not a path or an open binary file, or when there are no inputs.
+    """
+    flat: list[Readable] = []
+    for item in inputs:
+        if isinstance(item, TextIOBase):
+            raise UsageError(f"{name_of(item, 'an input')} is open as text", hint="open it with mode 'rb'")
+        if isinstance(item, (str, os.PathLike)) or callable(getattr(item, "read", None)):
+            flat.append(item)
+        elif isinstance(item, Iterable) and not isinstance(item, (bytes, bytearray)):
+            flat += check_inputs(item)
+        else:
+            raise UsageError(f"{type(item).__name__} is not an input; give a path, or a file open for reading bytes")
+    if not flat:
+        raise UsageError("there are no inputs", hint="give a path, or a file open for reading bytes")
+    return flat
+
+
+def name_of(file: object, otherwise: str) -> str:
+    """Return the name of an open file; a file descriptor is not a name."""
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) and name else otherwise
+
+
+class TFRecordReader:
+    """Iterates over the examples of a TFRecord file; gzip is detected by content. A path is opened at each iteration.
+
+    Args:
+        source: a path, or a file open for reading bytes, which is read once and left open.
+        check_data: whether the CRC of the data is checked; that of the length always is.
+
+    Raises:
+        SourceError: when the file cannot be opened or read.
+        DamagedShardError: at the first damaged record; names file, record and offset.
+
+    >>> sum(1 for example in TFRecordReader("out/train-1.record"))
+    24
+    """
+
+    def __init__(self, source: Readable, *, check_data: bool = True) -> None:
+        self._inputs = check_inputs([source])
+        self._check_data = check_data
+
+    def __iter__(self) -> Iterator[TFExample]:
+        for name, number, offset, data in self._records():
+            try:
+                yield TFExample.from_bytes(data)
+            except ValueError as error:
+                raise DamagedShardError(
+                    f"is not a tf.train.Example: {error}",
+                    kind="example",
+                    shard=name,
+                    member=f"record {number}",
+                    offset=offset,
+                ) from None
+
+    def records(self) -> Iterator[bytes]:
+        """The data of each record, whatever it holds."""
+        for _, _, _, data in self._records():
+            yield data
+
+    def _records(self) -> Iterator[tuple[str, int, int, bytes]]:
+        for source in sources_of(self._inputs):
+            for item in source.list(()):
+                name = source.locate(item.name)
+                with contextlib.closing(source.open(item)) as raw:
+                    reader = RecordReader(open_stream(raw, name), name, check_data=self._check_data)
+                    for offset, data in reader:
+                        yield name, reader.count, offset, data
+
+
+class TFRecordWriter:
+    """Writes a TFRecord file, which appears at its path whole and flushed to disk, or not at all.
+
+    Use it in a `with` statement: if the block raises, no file is left at the path. If it is never closed, there is none
+    either, and a RuntimeWarning says so. An open file receives records as they are written; it is flushed at the end
+    and left open.
+
+    Args:
+        out: a path, or a file open for writing bytes.
+        overwrite: whether an existing file is replaced.
+
+    Attributes:
+        records: number of records written.
+        size: number of bytes written, framing included.
+
+    Raises:
+        OutputExistsError: when the path exists.
+        SinkError: when the file cannot be written.
+
+    >>> with TFRecordWriter("one.record") as writer:
+    ...     writer.write(TFExample({"text": b"hello"}))
+    """
+
+    def __init__(self, out: Any, *, overwrite: bool = False) -> None:
+        check_output(out)
+        if isinstance(out, (str, os.PathLike)) and PathTemplate.parse(os.fspath(out)).fields:
+            raise UsageError(
+                f"{os.fspath(out)!r} is a template for several files, but TFRecordWriter writes one",
+                hint="use Pipeline.to_tf_record or tar2tf convert to write shards",
+            )
+        self.records: int = 0
+        self.size: int = 0
+        self._overwrite = overwrite
+        self._encoder = Encoder()
+        self._file: WholeFile | None = None
+        self._out: WholeFile | RecordStream | None = None
+        if isinstance(out, (str, os.PathLike)):
+            self._name = os.fspath(out)
+            self._out = self._file = WholeFile(prepared(self._name, overwrite=overwrite))
+        else:
+            self._out = RecordStream(out, name_of(out, "<stream>"))
+
+    def write(self, example: TFExample | Mapping[str, bytes | Feature] | bytes | Any) -> None:
+        """Write an example, which may be a tf.train.Example or already be serialised.
+
+        Raises:
+            SampleError: when it exceeds protobuf's limit of 2 GiB.
+        """
+        if hasattr(example, "SerializeToString"):
+            example = example.SerializeToString()
+        if isinstance(example, (bytes, bytearray)):
+            parts: list[Part] = [bytes(example)]
+            size = len(example)
+            if size > MAX_RECORD:
+                raise SampleError(f"the record has {size:,} bytes, more than protobuf's limit of {MAX_RECORD:,}")
+        else:
+            parts, size = self._encoder.encode(example)
+        if self._out is None:
+            raise ValueError("the writer is closed")
+        self._out.write(frame(parts, size), size + FRAMING)
+        self.records += 1
+        self.size += size + FRAMING
+
+    def close(self) -> None:
+        """Flush the file to disk and give it its name."""
+        if self._out is None:
+            raise ValueError("the writer is closed")
+        self._out.flush()
+        if self._file is not None:
+            try:
+                self._file.sync()
+                prepared(self._name, overwrite=self._overwrite)
+            except BaseException:
+                self.discard()
+                raise
+            self._file.close()
+        self._out = self._file = None
+
+    def discard(self) -> None:
+        """Discard what was written; no file is left at the path."""
+        if self._file is not None:
+            self._file.abandon()
+        self._out = self._file = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:
+            self.discard()
+            message = f"{self._name} was not written, as its TFRecordWriter was not closed"
+            warnings.warn(f"{message}: use it in a with statement", RuntimeWarning, stacklevel=2)
+
+    def __enter__(self) -> TFRecordWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        if kind is not None:
+            self.discard()
+        elif self._out is not None:
+            self.close()
+
+
+def check_output(out: Any) -> None:
+    """Check that an object can be an output.
+
+    Raises:
+        UsageError: when it is neither a path nor a file open for writing bytes.
+    """
+    if isinstance(out, TextIOBase):
+        raise UsageError(f"{name_of(out, 'the output')} is open as text", hint="open it with mode 'wb'")
+    if not isinstance(out, (str, os.PathLike)) and not callable(getattr(out, "write", None)):
+        raise UsageError(f"{type(out).__name__} is not an output; give a path, or a file open for writing bytes")

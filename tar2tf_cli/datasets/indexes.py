@@ -1,0 +1,410 @@
+"""Where records and samples are in their shards: found once, and kept for the user, or written beside each shard."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tar2tf_cli.datasets.shards import Shard
+from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, UsageError
+from tar2tf_cli.events import Events
+from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.checksums import key_hash
+from tar2tf_cli.formats.compression import StreamLog, compression_of, foreign
+from tar2tf_cli.formats.files import write_whole
+from tar2tf_cli.formats.record_index import Index, Kept, Keys, Streams, from_lines, offsets_in, pack, scan, unpack
+from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.formats.tar import BLOCK, padded, size_in
+from tar2tf_cli.formats.tfrecord import FRAMING, record_length, unframed
+from tar2tf_cli.inputs.named import nothing_found, resolve
+from tar2tf_cli.inputs.open_shard import OpenShard, shard_format
+from tar2tf_cli.inputs.tar_index import TarSample, find_samples, from_index_lines, index_lines, sample_in
+from tar2tf_cli.samples.grouping import KeySplit, Sample
+from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.stores import ObjectInfo, Source
+from tar2tf_cli.stores.base import Ranges
+
+_HEAD: Final = 1 << 12
+_SAMPLES: Final = 8
+_READ: Final = 1 << 20
+_MOST_ZEROS: Final = 1 << 20
+_MOST_AT_ONCE: Final = 1 << 25
+_IN_STREAMS: Final = "tar2tf convert divides it into streams of 1 MiB: -o 'new-<>"
+_SMALLER: Final = {
+    "tfrecord": f"{_IN_STREAMS}.record.gz' --compression gzip --max-shard-size 256MiB",
+    "tar": f"{_IN_STREAMS}.tar.zst' --to tar --compression zstd --max-shard-size 256MiB",
+}
+
+
+Places: TypeAlias = NDArray[np.int64]
+"""Where records are in buffers: a row for each, of the buffer's number, and where the record starts and ends in it."""
+
+
+class Layout(ABC):
+    """How one kind of shard holds its samples: each takes the bytes from one offset of an index to the next.
+
+    Attributes:
+        of: the kind of shard, as an index that is kept names it.
+        wrong_index: kinds of the errors that a sample seems to have when the index is of another version of the shard.
+    """
+
+    of: str
+    wrong_index: tuple[str, ...]
+
+    @abstractmethod
+    def scan(self, shard: Shard, ranges: Ranges) -> ShardIndex:
+        """Find all samples of a shard.
+
+        Raises:
+            SourceError: when it is damaged or cannot be read.
+            UsageError: when its samples cannot be read in any order.
+        """
+
+    @abstractmethod
+    def read(self, opened: OpenShard, shard: Shard) -> ShardIndex:
+        """Find all samples of a shard by reading it from front to back.
+
+        Raises:
+            DamagedShardError: when it is damaged.
+            UsageError: when its samples cannot be read in any order.
+        """
+
+    @abstractmethod
+    def from_beside(self, data: bytes, shard: Shard, ranges: Ranges) -> ShardIndex | None:
+        """Read an index file; None unless it is one of these bytes, and known to be complete."""
+
+    def contents(self, buffers: list[bytes], places: Places) -> list[bytes]:
+        """Return the first of many records, without their framing; those that are left are read one by one.
+
+        Args:
+            buffers: parts of the shard.
+            places: the number of the buffer of each record, and where it starts and ends there.
+        """
+        return []
+
+    @abstractmethod
+    def content(self, data: bytes, shard: Shard) -> bytes | Sample:
+        """Return the record or sample that takes these bytes.
+
+        Raises:
+            DamagedShardError: when it is damaged, or none takes these bytes.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ShardIndex:
+    """Where the samples of a shard are.
+
+    Attributes:
+        layout: how it holds them.
+        offsets: where they begin and, last, where the shard ends.
+        keys: the hash of each key; None as long as they are not known.
+        streams: where the streams of a compressed shard are. The offsets are then those of its decompressed bytes.
+    """
+
+    layout: Layout
+    offsets: Index
+    keys: Keys | None = None
+    streams: Streams | None = None
+
+
+class RecordLayout(Layout):
+    """The records of a TFRecord."""
+
+    of = "tfrecord"
+    wrong_index = ("length_crc", "too_large", "truncated")
+
+    def scan(self, shard: Shard, ranges: Ranges) -> ShardIndex:
+        try:
+            return ShardIndex(
+                self, scan(lambda start, size: ranges.read(shard.item, start, size), shard.size, shard.name)
+            )
+        except DamagedShardError as error:
+            if not error.offset:
+                _refuse(ranges.read(shard.item, 0, _HEAD), shard.name)
+            error.hint = f"tar2tf verify --salvage writes its good records: {shard.name}"
+            raise
+
+    def read(self, opened: OpenShard, shard: Shard) -> ShardIndex:
+        return ShardIndex(self, offsets_in(RecordReader(opened, shard.name, want="lengths")))
+
+    def from_beside(self, data: bytes, shard: Shard, ranges: Ranges) -> ShardIndex | None:
+        """The same; nothing but a manifest's number of records proves that no line is missing."""
+        offsets = from_lines(data, shard.size)
+        if offsets is None or shard.records != len(offsets) - 1:
+            return None
+        for record in _some(len(offsets) - 1, ranges):
+            start, end = offsets[record : record + 2].tolist()
+            try:
+                if record_length(ranges.read(shard.item, start, 12)) != end - start - FRAMING:
+                    return None
+            except DamagedShardError:
+                return None
+        return ShardIndex(self, offsets)
+
+    def contents(self, buffers: list[bytes], places: Places) -> list[bytes]:
+        native = kernel.native()
+        whole: list[bytes] = native.unframed(buffers, places.tobytes()) if native else []
+        return whole
+
+    def content(self, data: bytes, shard: Shard) -> bytes:
+        return unframed(data)
+
+
+class TarLayout(Layout):
+    """The samples of a tar, whose members are adjacent."""
+
+    of = "tar"
+    wrong_index = ("bad_header", "truncated", "index")
+
+    def __init__(self, key_split: KeySplit) -> None:
+        self._key_split: KeySplit = key_split
+
+    def scan(self, shard: Shard, ranges: Ranges) -> ShardIndex:
+        with OpenShard(shard.source, shard.item) as opened:
+            return self.read(opened, shard)
+
+    def read(self, opened: OpenShard, shard: Shard) -> ShardIndex:
+        return self._index(find_samples(opened.seekable or opened, shard.name, self._key_split), shard)
+
+    def from_beside(self, data: bytes, shard: Shard, ranges: Ranges) -> ShardIndex | None:
+        """The same; it is complete if a manifest says how many samples there are, or its entries fill the tar."""
+        samples = from_index_lines(data, self._key_split)
+        if not samples or shard.records not in (None, len(samples)):
+            return None
+        entries = [entry for sample in samples for entry in sample.entries]
+        ends = [0, *(entry.offset + padded(entry.size) for entry in entries)]
+        filled = all(entry.offset == end + BLOCK for entry, end in zip(entries, ends, strict=False))
+        left = shard.size - ends[-1]
+        if not (filled or shard.records) or not 0 <= left <= _MOST_ZEROS:
+            return None
+        if any(ranges.read(shard.item, ends[-1], left)):
+            return None
+        for number in _some(len(samples), ranges):
+            entry = samples[number].entries[0]
+            try:
+                if size_in(ranges.read(shard.item, entry.offset - BLOCK, BLOCK)) != entry.size:
+                    return None
+            except (ValueError, IndexError):
+                return None
+        return self._index(samples, shard)
+
+    def content(self, data: bytes, shard: Shard) -> Sample:
+        return sample_in(data, shard.name, self._key_split)
+
+    def _index(self, samples: Iterable[TarSample], shard: Shard) -> ShardIndex:
+        offsets, keys = array("q"), array("Q")
+        for sample in samples:
+            offsets.append(sample.start)
+            keys.append(key_hash(sample.key))
+        offsets.append(shard.size)
+        return ShardIndex(self, np.frombuffer(offsets, np.int64), np.frombuffer(keys, np.uint64))
+
+
+class Indexes:
+    """Where the indexes of shards are found, and where new ones are kept.
+
+    Args:
+        folder: the folder for indexes; None for tar2tf in XDG_CACHE_HOME or ~/.cache, "" to keep none.
+        key_split: where the names of a tar's members are split into key and extension.
+    """
+
+    def __init__(self, folder: str | None = None, key_split: KeySplit = "first") -> None:
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        self.folder = os.path.join(home, "tar2tf") if folder is None else folder
+        self._key_split = key_split
+        self._said = False
+        self._layouts: dict[str, Layout] = {each.of: each for each in (RecordLayout(), TarLayout(key_split))}
+
+    def find(self, shard: Shard, ranges: Ranges, *, beside: bool = True) -> ShardIndex:
+        """Return the index of a shard.
+
+        Args:
+            shard: the shard.
+            ranges: reads the shard.
+            beside: whether a file SHARD.idx may be used.
+
+        Raises:
+            DamagedShardError: when the shard is damaged, or its manifest gives another number of samples.
+            SourceError: when it cannot be read.
+            UsageError: when it is neither a TFRecord nor a tar, or has a compressed stream that is too large.
+        """
+        index = self._kept(shard)
+        if index is None:
+            head = ranges.read(shard.item, 0, _HEAD)
+            method = compression_of(head)
+            layout = self._layout_of(head)
+            index = _beside(layout, shard, ranges) if beside and not method else None
+            if index is None:
+                self._say(shard)
+                index = self._decompressed(shard, method) if method else layout.scan(shard, ranges)
+                self._check_count(index, shard)
+                self.keep(shard, index)
+        return index
+
+    def _layout_of(self, head: bytes) -> Layout:
+        return self._layouts["tar" if shard_format(head) == "tar" else "tfrecord"]
+
+    def _decompressed(self, shard: Shard, method: str) -> ShardIndex:
+        """Read a compressed shard once, to find its samples and the streams that they are in."""
+        log, head, layout = StreamLog(_MOST_AT_ONCE), b"", self._layouts["tfrecord"]
+        try:
+            with OpenShard(shard.source, shard.item, streams=log) as opened:
+                head, layout = opened.head, self._layout_of(opened.head)
+                index = layout.read(opened, shard)
+                while opened.read(_READ):
+                    pass
+        except DamagedShardError as error:
+            if not error.offset and layout.of == "tfrecord":
+                _refuse(head, shard.name)
+            raise
+        except UsageError as error:
+            error.hint = error.hint or f"{_SMALLER[layout.of]}; load_dataset reads it from front to back"
+            raise
+        index.offsets[-1] = log.size
+        stored, plain = np.array([*log.stored, shard.size]), np.array([*log.plain, log.size])
+        return replace(index, streams=Streams(method, stored, plain))
+
+    def _say(self, shard: Shard) -> None:
+        """Note, once, that shards in a bucket are read to find what they hold."""
+        if is_remote(shard.name) and not self._said:
+            self._said = True
+            kept = f"; they are kept in {self.folder}" if self._path(shard) else ", each time that it is opened"
+            Events().note(
+                f"note: {shard.name} has no index, so it is read once to learn where its records are{kept}; "
+                "convert --index writes indexes beside shards"
+            )
+
+    def keep(self, shard: Shard, index: ShardIndex) -> None:
+        """Keep an index for the next time, as far as possible."""
+        if path := self._path(shard):
+            with suppress(OSError, SinkError):  # a home that cannot be written to is no fault of the shard's
+                os.makedirs(self.folder, exist_ok=True)
+                kept = Kept(index.layout.of, index.offsets, index.keys, index.streams)
+                parts = pack(kept, shard.name, str(shard.item.version))
+                write_whole(path, parts, lasting=False)
+
+    def _kept(self, shard: Shard) -> ShardIndex | None:
+        path = self._path(shard)
+        with suppress(OSError):
+            if path:
+                with open(path, "rb") as file:
+                    kept = unpack(file.read(), shard.name, str(shard.item.version), shard.size)
+                if kept and shard.records in (None, len(kept.offsets) - 1):
+                    return ShardIndex(self._layouts[kept.of], kept.offsets, kept.keys, kept.streams)
+        return None
+
+    def _check_count(self, index: ShardIndex, shard: Shard) -> None:
+        number = len(index.offsets) - 1
+        if shard.records not in (None, number):
+            message = f"the file has {number:,} records, but {shard.records:,} in the manifest"
+            raise DamagedShardError(message, kind="count", shard=shard.name, hint="convert again")
+
+    def _path(self, shard: Shard) -> str | None:
+        """Return the path of a shard's index; its name depends on everything that says which bytes the shard has."""
+        if not self.folder or shard.item.version is None:
+            return None
+        name = shard.name if is_remote(shard.name) else os.path.abspath(shard.name)
+        whole = f"{name}\n{shard.size}\n{shard.item.version}\n{self._key_split}".encode("utf-8", "surrogateescape")
+        return os.path.join(self.folder, f"{hashlib.sha256(whole).hexdigest()[:32]}.index")
+
+
+def _beside(layout: Layout, shard: Shard, ranges: Ranges) -> ShardIndex | None:
+    """The index in a file SHARD.idx; None if there is none, or if it is not one of these bytes."""
+    name = f"{shard.item.name}.idx"
+    item = shard.source.find([name]).get(name)
+    if item is None:
+        return None
+    with closing(shard.source.open(item)) as stream:
+        return layout.from_beside(b"".join(iter(lambda: stream.read(_READ), b"")), shard, ranges)
+
+
+def _some(count: int, ranges: Ranges) -> range:
+    """The numbers of a few samples, evenly spread; in a bucket of one, as each costs a request."""
+    most = _SAMPLES if ranges.parallel == 1 else 1
+    return range(0, count, -(-count // most) or 1)
+
+
+def _refuse(head: bytes, name: str) -> None:
+    """Raise an error if the first bytes of a file say that it is something else."""
+    if other := foreign(head):
+        raise UsageError(f"is {other[0]}, neither a TFRecord nor a tar", shard=name, hint=other[1])
+    if shard_format(head) is None:
+        hint = "name only the shards, by a manifest or a template such as 'out/*.record'"
+        raise UsageError("is neither a TFRecord nor a tar, or its first bytes are damaged", shard=name, hint=hint)
+
+
+# --- SHARD.idx, written ---
+
+
+def write_indexes(
+    bucket: str, templates: Sequence[str] = (), *, key_split: KeySplit = "first", overwrite: bool = False
+) -> Iterator[tuple[str, int]]:
+    """Write SHARD.idx beside each shard; yield its path and the number of samples, or records, that it lists.
+
+    For a tar, that is the index of DALI's `wds2idx`, version 1.2; for a TFRecord, a line with offset and size for each
+    record, as `tfrecord2idx` and `convert --index` write it. An index that is there and right is left as it is.
+
+    Args:
+        bucket: a folder, a shard, or a template of files.
+        templates: names in the bucket, or further paths.
+        key_split: where the names of members are split into key and extension.
+        overwrite: whether an index that is not the shard's is replaced.
+
+    Raises:
+        OutputExistsError: when there is another file of that name.
+        SourceError: when a shard is damaged or cannot be read.
+        UsageError: when a shard is compressed or not on this machine, or members of a sample are not adjacent.
+    """
+    if is_remote(bucket) or bucket == "-":
+        hint = "convert --index writes indexes beside shards in a bucket"
+        raise UsageError("is not on this machine, so that nothing is written beside it", shard=bucket, hint=hint)
+    named = resolve(bucket, templates, paths=True)
+    if named.manifests:
+        raise UsageError("is a manifest: name the shards, or their folder", shard=bucket)
+    indexed = False
+    for item in named.files():
+        lines = _lines_of(named.source, item, key_split, asked_for=named.source.asked_for(item.name, named.templates))
+        if lines is not None:
+            indexed = True
+            path = f"{named.source.locate(item.name)}.idx"
+            _write_beside(path, b"".join(lines), overwrite=overwrite)
+            yield path, len(lines) - lines[0].startswith(b"v")
+    if not indexed:
+        raise nothing_found(bucket)
+
+
+def _lines_of(source: Source, item: ObjectInfo, key_split: KeySplit, *, asked_for: bool) -> list[bytes] | None:
+    """The lines of the index of a shard; None for another file that was not named."""
+    with OpenShard(source, item) as shard:
+        if shard.compression and shard.format in ("tar", "tfrecord"):
+            message = f"is compressed with {shard.compression.lower()}, so that nothing in it can be read by its offset"
+            raise UsageError(message, shard=shard.name, hint="decompress it first")
+        if shard.format == "tar":
+            return index_lines(find_samples(shard.seekable or shard, shard.name, key_split))
+        if shard.format == "tfrecord":
+            reader = RecordReader(
+                shard.seekable or shard, shard.name, want="lengths", seeks=shard.seekable is not None, size=item.size
+            )
+            return list(reader.index_lines())
+        if asked_for:
+            raise UsageError("is neither a tar nor a TFRecord", shard=shard.name)
+    return None
+
+
+def _write_beside(path: str, data: bytes, *, overwrite: bool) -> None:
+    if os.path.lexists(path) and not overwrite:
+        with open(path, "rb") as file:
+            if file.read() == data:
+                return
+        raise OutputExistsError("exists, and is not the index of this shard", shard=path, replaceable=True)
+    write_whole(path, [data])

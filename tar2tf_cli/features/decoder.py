@@ -1,0 +1,339 @@
+"""Examples to values, as a manifest's features describe them, or as they are stored; without TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from tar2tf_cli.features.described import check_features, expected, is_optional, is_shape_of_array
+from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.census import MOST_KNOWN, Expected, described
+from tar2tf_cli.formats.example import ParsedFeature, parse
+
+Parsed: TypeAlias = "Mapping[str, ParsedFeature]"
+
+_DTYPES: Final = {"bytes": "object", "raw": "object", "int64": "int64", "float": "float32"}
+_NUMBERS: Final[dict[str | None, Callable[[Any], Any]]] = {"int64": np.int64, "float": np.float32}
+_FEW: Final = 32
+_MANY: Final = 3
+
+_Lengths: TypeAlias = "Callable[[str], Sequence[int] | None]"
+"""Returns the numbers of a feature of one example; None if it lacks that."""
+
+
+class Decoder:
+    """Decodes examples to dicts of values by feature name.
+
+    With a manifest's features, values have its dtypes and shapes, and equal those of `load_dataset`: bytes, NumPy
+    scalars and arrays; texts and images in lists are arrays of objects. A feature NAME/shape gives the array NAME its
+    shape, and is not among the values; a feature that an example lacks is an empty array.
+
+    Without features, values are those stored: a list of one value is that value.
+
+    Args:
+        features: the manifest's features; None for values as they are stored.
+        records: number of records; a feature with a smaller count is optional.
+
+    Raises:
+        SourceError: when the manifest contradicts itself about a feature.
+    """
+
+    def __init__(self, features: Mapping[str, Mapping[str, Any]] | None = None, records: int = 0) -> None:
+        self._steps: list[_Step] | None = None
+        self._columns = _Columns({}, [])
+        if features:
+            check_features(features)
+            wanted = expected(features)
+            steps = [
+                _Step(name, feature, features, optional=is_optional(feature, records), misfit=wanted[name].misfit)
+                for name, feature in features.items()
+            ]
+            self._steps = [step for step in steps if not is_shape_of_array(step.name, features)]
+            self._columns = _Columns({step.name: (step.form, wanted[step.name]) for step in steps}, self._steps)
+
+    def __call__(self, message: bytes) -> dict[str, Any]:
+        """Return the values of one example.
+
+        Raises:
+            ValueError: when the bytes are not an example, or not one that the manifest describes.
+        """
+        return self._decoded(parse(message))
+
+    def each(self, messages: list[bytes]) -> Iterator[dict[str, Any]]:
+        """Yield the values of examples in order; many are parsed at once.
+
+        Raises:
+            ValueError: at the first that is not an example, or not one that the manifest describes.
+        """
+        done = 0
+        while done < len(messages):
+            if len(messages) - done >= _MANY:
+                some = self._columns.values(messages, done)
+                yield from some
+                done += len(some)
+            if done < len(messages):
+                parsed = parse(messages[done])
+                if self._steps is None and len(parsed) <= MOST_KNOWN:
+                    self._columns = self._columns.with_features(parsed)
+                yield self._decoded(parsed)
+                done += 1
+
+    def _decoded(self, parsed: Parsed) -> dict[str, Any]:
+        if self._steps is None:
+            return {name: _stored(feature) for name, feature in parsed.items() if feature.kind}
+        return {step.name: step.value(parsed) for step in self._steps}
+
+
+class _Columns:
+    """Parses examples by the kernel as long as they have the usual form, and only features that are known.
+
+    Args:
+        known: for each feature, the form in which the kernel returns it (`columns` in kernel.c), and what it must be.
+        steps: make values of what the kernel returns.
+    """
+
+    def __init__(self, known: Mapping[str, tuple[str, Expected]], steps: Sequence[_Step | _StoredStep]) -> None:
+        self._known = known if len(known) <= MOST_KNOWN else {}
+        self._steps = steps
+        self._names = b"".join(described(name, wanted) for name, (_, wanted) in self._known.items())
+        self._forms = "".join(form for form, _ in self._known.values()).encode()
+
+    def with_features(self, features: Parsed) -> _Columns:
+        """Know the features of another example, too, for values as they are stored."""
+        known: dict[str, tuple[str, Expected]] = {}
+        for name in dict.fromkeys((*self._known, *features)):
+            form, before = self._known.get(name, ("", Expected()))
+            feature = features.get(name)
+            kind = (feature.kind if feature else None) or before.kind
+            if kind and feature and feature.count == 1 and form not in ("A", "L"):
+                known[name] = "t" if kind == "bytes" else "n", Expected(kind, 1)
+            elif kind:
+                known[name] = "L" if kind == "bytes" else "A", Expected(kind)
+        return _Columns(known, [_StoredStep(name, form, wanted.kind) for name, (form, wanted) in known.items()])
+
+    def values(self, messages: list[bytes], first: int) -> list[dict[str, Any]]:
+        """Return the values of the examples from the one with this number on, up to one that is not of this form."""
+        native = kernel.native()
+        if not native or not self._known:
+            return []
+        try:
+            found, count = native.columns(messages, first, self._names, self._forms)
+            columns = dict(zip(self._known, found, strict=True))
+            made = {step.name: step.values(columns, count) for step in self._steps}
+        except ValueError:  # of one of them, which says so when it is parsed alone
+            return []
+        examples: list[dict[str, Any]] = [{} for _ in range(count)]
+        for name, values in made.items():
+            for example, value in zip(examples, values, strict=True):
+                if value is not None:
+                    example[name] = value
+        return examples
+
+
+class _StoredStep:
+    """Makes values of one feature as they are stored, of what the kernel returns; None for one that is missing."""
+
+    def __init__(self, name: str, form: str, kind: str | None) -> None:
+        self.name = name
+        self._form = form
+        self._dtype = np.dtype(_DTYPES[str(kind)])
+
+    def values(self, columns: Mapping[str, Any], count: int) -> Sequence[Any]:
+        column = columns[self.name]
+        if self._form == "t":
+            return column  # type: ignore[no-any-return]
+        if self._form == "n":
+            return list(np.frombuffer(column, self._dtype))
+        arrays = [None if data is None else _of_column(data, self._dtype) for data in column]
+        return [array[0] if array is not None and len(array) == 1 else array for array in arrays]
+
+
+def _of_column(data: bytearray | list[bytes], dtype: np.dtype[Any]) -> Any:
+    """One example's values in a column of the kernel as an array of one dimension."""
+    if not isinstance(data, list):
+        return np.frombuffer(data, dtype)
+    texts = np.empty(len(data), object)
+    texts[:] = data
+    return texts
+
+
+class Listed(np.ndarray[Any, Any]):
+    """The values of a list as an array of one dimension, which gets no feature NAME/shape when it is encoded again."""
+
+    listed = True
+
+
+class ExampleEntries:
+    """Makes entries of the features of examples; the encoder makes the same features of these entries.
+
+    Bytes are entries as they are. Numbers are NumPy scalars and arrays, with the dtype and shape that a manifest gives;
+    without one, an array NAME has the shape in the feature NAME/shape, if there is one. Several texts are an array of
+    objects. A feature that an example lacks is no entry.
+
+    Args:
+        features: the manifest's features; empty for values as they are stored.
+
+    Raises:
+        SourceError: when the manifest contradicts itself about a feature.
+    """
+
+    def __init__(self, features: Mapping[str, Mapping[str, Any]]) -> None:
+        check_features(features)
+        wanted = expected(features)
+        self._steps = {
+            name: _Step(name, feature, features, optional=False, misfit=wanted[name].misfit)
+            for name, feature in features.items()
+        }
+
+    def __call__(self, message: bytes) -> dict[str, Any]:
+        """Return the entries of one example.
+
+        Raises:
+            ValueError: when the bytes are not an example, or not one that the manifest describes.
+        """
+        parsed = parse(message)
+        present = {name: feature for name, feature in parsed.items() if feature.kind}
+        shaped = {f"{name}/shape" for name, feature in present.items() if self._is_shaped(feature, present)}
+        return {name: self._value(feature, present, shaped) for name, feature in present.items() if name not in shaped}
+
+    def _is_shaped(self, feature: ParsedFeature, parsed: Parsed) -> bool:
+        """Whether a feature NAME/shape belongs to it, so that the encoder makes that again."""
+        shape = parsed.get(f"{feature.name}/shape")
+        if shape is None or shape.kind != "int64":
+            return False
+        if step := self._steps.get(feature.name):
+            return step.has_shape
+        return feature.kind != "bytes" and shape.count > 0 and prod(shape.values()) == feature.count
+
+    def _value(self, feature: ParsedFeature, parsed: Parsed, shaped: Collection[str]) -> Any:
+        own = f"{feature.name}/shape"
+        if step := self._steps.get(feature.name):
+            value = step.value(parsed)
+        elif own in shaped:
+            value = _array(feature).reshape(parsed[own].values())
+        else:
+            value = _stored(feature)
+        is_list = own not in shaped and getattr(value, "ndim", 0) == 1
+        return value.view(Listed) if is_list else value
+
+
+class _Step:
+    """Decodes one feature of each example."""
+
+    def __init__(
+        self,
+        name: str,
+        feature: Mapping[str, Any],
+        features: Mapping[str, Any],
+        *,
+        optional: bool,
+        misfit: Callable[[ParsedFeature], str | None],
+    ) -> None:
+        self.name = name
+        self._misfit = misfit
+        self._optional = optional
+        self._raw = feature["encoding"] == "raw"
+        self._stored = np.dtype(_DTYPES[feature["encoding"]])
+        self._dtype = np.dtype("object" if feature["dtype"] == "bytes" else feature["dtype"])
+        self._shape: list[int | None] = feature["shape"]
+        self._own = f"{name}/shape" if f"{name}/shape" in features else None
+        self._axes: list[str] = []
+        if not self._own and self._shape.count(None) > 1:
+            self._axes = [f"{name.rpartition('/')[0]}/{axis}" for axis in ("height", "width", "channels")]
+        self._scalar = not optional and not self._raw and self._shape == []
+        # a value that may be missing is a vector of one value or none
+        self._array = bool((self._raw and not (optional and self._shape == [])) or self._shape[1:] or self._own)
+        text = feature["encoding"] == "bytes"
+        form = ("t" if text else "n") if self._scalar else "l" if text else "a"
+        self.form = form.upper() if optional else form
+        self.has_shape = self._own is not None and self._shape != []
+
+    def value(self, parsed: Parsed) -> Any:
+        feature = parsed.get(self.name)
+        if feature is None or feature.kind is None:
+            if not self._optional:
+                raise ValueError(f"the feature {self.name!r} is missing, but every example has it in the manifest")
+            return self._nothing()
+        if fault := self._misfit(feature):
+            raise ValueError(fault)
+        if self._scalar:
+            return feature.value() if feature.kind == "bytes" else self._dtype.type(feature.value())
+        # a buffer of bytes could not be written to
+        values = np.frombuffer(bytearray(feature.parts()[0]), self._dtype) if self._raw else _array(feature)
+        return self._shaped(values, lambda name: parsed[name].values() if name in parsed else None)
+
+    def values(self, columns: Mapping[str, Any], count: int) -> Sequence[Any]:
+        """Return the values of many examples, of what the kernel returns."""
+        column = columns[self.name]
+        if self.form == "t":
+            return column  # type: ignore[no-any-return]
+        if self.form == "n":
+            return list(np.frombuffer(column, self._stored).astype(self._dtype))
+        stored = self._dtype if self._raw else self._stored
+        arrays = [None if data is None else _of_column(data, stored) for data in column]
+        return [
+            self._nothing() if array is None else self._shaped(array, partial(_lengths_in, columns, number))
+            for number, array in enumerate(arrays)
+        ]
+
+    def _nothing(self) -> Any:
+        """The value of an example that lacks the feature."""
+        return np.empty([0] * (len(self._shape) if self._array else 1), self._dtype)
+
+    def _shaped(self, values: Any, lengths: _Lengths) -> Any:
+        if self._array:
+            values = values.reshape(self._lengths(lengths, len(values)))
+        return values.astype(self._dtype, copy=False)
+
+    def _lengths(self, lengths: _Lengths, size: int) -> Sequence[int]:
+        if self._own and (own := lengths(self._own)) is not None:  # single values among lists of one have no shape
+            return own
+        if not size:
+            return [length or 0 for length in self._shape]
+        if self._axes:
+            return [length for axis in self._axes for length in (lengths(axis) or ())[:1]]
+        return [-1 if length is None else length for length in self._shape]
+
+
+def _lengths_in(columns: Mapping[str, Any], number: int, name: str) -> Sequence[int] | None:
+    """The integers that an example has of a feature, in the columns of the kernel."""
+    column = columns[name]
+    if isinstance(column, bytearray):
+        return memoryview(column).cast("q")[number : number + 1].tolist()
+    return None if column[number] is None else memoryview(column[number]).cast("q").tolist()
+
+
+def _stored(feature: ParsedFeature) -> Any:
+    """Return one value, or an array of several; texts in lists are objects."""
+    if feature.count != 1:
+        return _array(feature)
+    return feature.value() if feature.kind == "bytes" else _NUMBERS[feature.kind](feature.value())
+
+
+def _array(feature: ParsedFeature) -> Any:
+    """Return the values of a feature as an array of one dimension."""
+    if feature.kind == "bytes":
+        return _of_column(feature.parts(), np.dtype(object))
+    if feature.kind == "int64" and feature.count < _FEW:
+        return np.array(feature.values(), np.int64)
+    return numbers_in(str(feature.kind), bytearray(b"".join(feature.parts())))
+
+
+def numbers_in(kind: str, packed: bytearray) -> Any:
+    """Decode the packed numbers of an int64 or a float list to an array, which may share their memory."""
+    return np.frombuffer(packed, "<f4") if kind == "float" else _integers(packed)
+
+
+def _integers(packed: bytes | bytearray) -> Any:
+    """Decode concatenated varints (protobuf.dev/programming-guides/encoding#varints) to int64."""
+    digits = np.frombuffer(packed, np.uint8)
+    ends = np.flatnonzero(digits < 0x80)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    if len(digits) == len(ends):
+        return digits.astype(np.int64)
+    place = np.arange(len(digits)) - np.repeat(starts, ends - starts + 1)
+    return np.add.reduceat((digits & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64), starts).view(np.int64)

@@ -1,0 +1,166 @@
+"""What a manifest's features (`Schema.describe`) say: what they require of examples, and what cannot be true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, Final
+
+from tar2tf_cli.errors import SourceError, few
+from tar2tf_cli.formats.census import Expected
+
+DTYPES: Final = {
+    "bytes": ("bytes",),
+    "int64": ("int64", "bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64"),
+    "float": ("float32", "float16", "float64"),
+    "raw": (
+        *("uint8", "float64", "uint64", "complex64", "complex128"),
+        *("bool", "int8", "int16", "int32", "int64", "uint16", "float16", "float32"),
+    ),
+}
+"""The dtypes that each encoding can hold."""
+
+
+def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What cannot be true of a manifest's features, each as a sentence that begins with the feature."""
+    for name, feature in features.items():
+        encoding, dtype, shape = feature["encoding"], feature["dtype"], feature["shape"]
+        if dtype not in DTYPES[encoding]:
+            holder = "raw bytes" if encoding == "raw" else f"a list of {encoding}"
+            yield f"the feature {name!r} is {holder}, which cannot hold {dtype}"
+        stored = shape_features(name, features)
+        length = 1 if len(stored) > 1 else len(shape)
+        for part in stored:
+            kind, own = features[part]["encoding"], features[part]["shape"]
+            if (
+                kind != "int64"
+                or own not in ([length], [] if length == 1 else [length])
+                or len(stored) not in (1, len(shape))
+            ):
+                yield f"the feature {name!r} has {len(shape)} dimensions in the manifest, but {part!r} is {kind} {own}"
+
+
+def shape_features(name: str, features: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Names of the features that hold the shape of an array: NAME/shape, or an image's height, width and channels."""
+    if not features[name]["shape"]:
+        return []
+    if f"{name}/shape" in features:
+        return [f"{name}/shape"]
+    folder = name.rpartition("/")[0]
+    axes = [f"{folder}/{axis}" for axis in ("height", "width", "channels")]
+    return axes if features[name]["encoding"] == "raw" and all(axis in features for axis in axes) else []
+
+
+def is_optional(feature: Mapping[str, Any], records: int) -> bool:
+    """Whether a record may lack a feature; with --limit, the manifest may not say how many have it."""
+    return bool(feature.get("count", 0) < records)
+
+
+def check_features(features: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check that every array can be given its shape.
+
+    Raises:
+        SourceError: when the manifest contradicts itself about a feature.
+    """
+    for contradiction in (*contradictions(features), *_without_shape(features)):
+        raise SourceError(contradiction, hint="verify the manifest, restore it from a copy, or convert again")
+
+
+def _without_shape(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Arrays whose lengths are neither in the manifest nor in the examples."""
+    for name, feature in features.items():
+        array = feature["encoding"] == "raw" or len(feature["shape"]) > 1
+        if array and feature["shape"].count(None) > 1 and not shape_features(name, features):
+            yield f"the feature {name!r} has the shape {feature['shape']}, but there is no feature {name + '/shape'!r}"
+
+
+def is_shape_of_array(name: str, features: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a feature is only the shape of another one."""
+    base, slash, last = name.rpartition("/")
+    return bool(slash) and last == "shape" and base in features and features[base]["shape"] != []
+
+
+_SIZES: Final = {
+    "uint8": 1,
+    "int8": 1,
+    "bool": 1,
+    "uint16": 2,
+    "int16": 2,
+    "float16": 2,
+    "float32": 4,
+    "int32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+}
+
+
+def expected(features: Mapping[str, Mapping[str, Any]]) -> dict[str, Expected]:
+    """What a manifest's features (`Schema.describe`) require of each."""
+    wanted = {name: _expected(described) for name, described in features.items()}
+    for name, described in features.items():
+        stored, shape = shape_features(name, features), described["shape"]
+        if any(length is not None for length in shape):
+            lengths = [tuple(shape)] if len(stored) == 1 else [(length,) for length in shape]
+            wanted |= {
+                shaped: replace(wanted[shaped], values=own) for shaped, own in zip(stored, lengths, strict=False)
+            }
+    return wanted
+
+
+def _expected(described: Mapping[str, Any]) -> Expected:
+    encoding, shape = described["encoding"], described["shape"]
+    count = None if None in shape else prod(shape)
+    if encoding == "raw":
+        width = _SIZES.get(described["dtype"])
+        return Expected("bytes", 1, count * width if count is not None and width else None)
+    return Expected(encoding, count)
+
+
+# --- Features of several shapes ---
+
+_BATCHED: Final = "batch them with load_dataset(..., batch=N, ragged=True) or pad=True"
+
+
+def notes_on_shapes(features: Mapping[str, Mapping[str, Any]], spec: Mapping[str, Any]) -> list[str]:
+    """Return notes on features whose values differ in shape, with what makes them equal.
+
+    Args:
+        features: those of the manifest.
+        spec: the manifest's spec; its ops, preset and selections say what the features were made of.
+    """
+    varying = {name: feature["shape"] for name, feature in features.items() if None in (feature["shape"] or ())}
+    images = {name: image for name, shape in varying.items() if (image := _image_of(name, shape, spec))}
+    lists = [name for name, shape in varying.items() if len(shape) == 1]
+    arrays = [name for name in varying if name not in images and name not in lists]
+    notes = [f"{_note_on_image(name, image, varying[name])}, or {_BATCHED}" for name, image in images.items()]
+    for what, names in (("arrays of several shapes", arrays), ("lists of several lengths", lists)):
+        notes += [f"{what}: {few(names)}; {_BATCHED}"] * bool(names)
+    return notes
+
+
+def _image_of(name: str, shape: Sequence[int | None], spec: Mapping[str, Any]) -> str | None:
+    """The entry that an op decoded to this image, or the option of the preset that did; None for another feature."""
+    if len(shape) != 3 or shape[2] not in (None, 1, 3, 4):
+        return None
+    if spec.get("preset") == "imagenet-tensor":
+        return "--image-size"
+    ops = [op["decode"] for op in spec.get("ops", ()) if "decode" in op]
+    entries = [op if isinstance(op, str) else op["ext"] for op in ops]
+    images = [entry for entry in entries if not entry.endswith(("npy", "npz"))]
+    entry = (spec.get("select") or {}).get(name, name)
+    return entry if entry in images else next(iter(images), None)
+
+
+def _note_on_image(name: str, image: str, shape: Sequence[int | None]) -> str:
+    sizes, channels = None in shape[:2], shape[2] is None
+    several = " and ".join(["sizes"] * sizes + ["numbers of channels"] * channels)
+    from tar2tf_cli.formats.image.pixels import is_named_like_mask  # few conversions need it
+
+    size = "224x224,method=nearest" if is_named_like_mask(image) else "224x224"
+    ops = [f"--op decode:{image},3"] * channels + [f"--op resize:{image},{size} or pad:{image},{size}"] * sizes
+    fix = "--image-size 224" if image == "--image-size" else " and ".join(ops)
+    return f"images of several {several}: {name}; make them equal with {fix}"

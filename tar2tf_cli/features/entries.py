@@ -1,0 +1,158 @@
+"""Features to the members of a tar: each becomes the bytes of one entry, under a name from which it is read again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from tar2tf_cli.errors import SampleError
+from tar2tf_cli.formats.example import Feature, Features, Part, values_of
+from tar2tf_cli.formats.files import StoredBytes
+from tar2tf_cli.formats.npy import to_npy
+from tar2tf_cli.formats.tar import header, header_size, padded, padding
+from tar2tf_cli.samples.grouping import KEY, KeySplit, Sample, split_name, unwanted
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_RENAME: Final = "give it another name with --select NEW=OLD or --op rename:NEW=OLD"
+_NO_ENTRIES: Final = "has no entries, so a tar cannot hold it"
+_GIVE_KEY: Final = "give it another key in a function of yours, with --op func:FILE.py:NAME"
+_SPLIT_LAST: Final = "with --key-split last, names are split at the last dot instead"
+
+
+def as_entries(features: Features, key: str, rule: KeySplit) -> dict[str, bytes | StoredBytes]:
+    """Return what the members of a sample hold, with the key as bytes.
+
+    Bytes stay what they are, a number becomes text, and an array becomes an npy file in an entry `NAME.npy`, which says
+    what its shape is.
+
+    Args:
+        features: the features of the sample.
+        key: its key.
+        rule: where readers split the names of members.
+
+    Raises:
+        SampleError: for a feature or key that no member can be named after, and a feature of several byte strings.
+    """
+    entries: dict[str, bytes | StoredBytes] = {KEY: key.encode("utf-8", "surrogateescape")}
+    for name, value in features.items():
+        if name == KEY or (name.endswith("/shape") and name.removesuffix("/shape") in features):
+            continue
+        data: bytes | StoredBytes | NDArray[np.generic]
+        data = _value(name, value, shaped=f"{name}/shape" in features) if isinstance(value, Feature) else value
+        if not isinstance(data, (bytes, StoredBytes)):
+            data = to_npy(data)
+            if name.rpartition(".")[2] != "npy":
+                name = f"{name}.npy"
+        check_name(key, name, rule)
+        if name in entries:
+            raise SampleError(f"has two entries that a tar would name {name!r}", hint=_RENAME)
+        entries[name] = data
+    return entries
+
+
+def _value(name: str, feature: Feature, *, shaped: bool) -> bytes | NDArray[np.generic]:
+    """The one byte string of a feature, the text of its one number, or its array."""
+    kind, values = values_of(feature)
+    if kind == "bytes" and feature.encoding != "raw":
+        if len(values) != 1:
+            message = f"the feature {name!r} holds {len(values)} byte strings, but a member of a tar holds one"
+            raise SampleError(message, hint="select one of them, or leave the feature out with --select")
+        return bytes(values[0])
+    if len(values) == 1 and not shaped and len(feature.shape) < 2 and feature.encoding != "raw":
+        return _text(values[0])
+    import numpy as np
+
+    dtype = np.dtype("float32" if feature.dtype == "float" else feature.dtype)
+    if feature.encoding == "raw":
+        return np.frombuffer(values[0], dtype.newbyteorder("<")).reshape(feature.shape)
+    return np.array(values, dtype).reshape(feature.shape)
+
+
+def _text(value: int | float) -> bytes:
+    """The shortest text from which a number, as an example holds it, is read again."""
+    if isinstance(value, int):
+        return b"%d" % value
+    import numpy as np
+
+    return str(np.float32(value)).encode()
+
+
+def check_name(key: str, name: str, rule: KeySplit) -> None:
+    """Raise if a reader would find something else than this entry of this sample."""
+    member = f"{key}.{name}"
+    if split_name(member, rule) == (key, name) and not unwanted(member) and "\0" not in member:
+        return
+    base = key[key.rfind("/") + 1 :]
+    if not base or "\0" in key or unwanted(f"{key}.a"):
+        raise SampleError(f"has the key {key!r}, which cannot be the name of a member of a tar", hint=_GIVE_KEY)
+    if rule == "first" and "." in base:
+        other = split_name(member, rule)[0]
+        message = f"has a dot in the key {key!r}, so readers of the tar would read it as the sample {other!r}"
+        raise SampleError(message, hint=f"{_GIVE_KEY}; {_SPLIT_LAST}")
+    read = split_name(member, rule)[1]
+    problem = f"would read {read!r} as its name" if read else "would not find it"
+    hint = f"{_RENAME}; {_SPLIT_LAST}" if rule == "first" and read == name.lower() else _RENAME
+    raise SampleError(f"the feature {name!r} cannot be named in a tar: readers {problem}", hint=hint)
+
+
+class MemberEncoder:
+    """Makes the members of samples, as the encoder of records makes examples.
+
+    Attributes:
+        framing: how many bytes `frame` adds.
+        form: what the kernel makes in its place.
+    """
+
+    framing: Final = 0
+    form: Final = "members"
+
+    def encode(self, entries: Features) -> tuple[list[Part], int]:
+        """Return the members of a sample in parts, without copying or reading large entries, and their length in bytes.
+
+        Raises:
+            SampleError: when it has no entries.
+        """
+        key = entries[KEY]
+        assert isinstance(key, bytes)
+        parts: list[Part] = []
+        total, before = 0, b""
+        for name, data in entries.items():
+            if name == KEY:
+                continue
+            assert not isinstance(data, Feature)
+            size = len(data)
+            head = header(b"%b.%b" % (key, name.encode("utf-8", "surrogateescape")), size)
+            parts += (before + head, data)
+            before = padding(size)
+            total += len(head) + size + len(before)
+        if not total:
+            raise SampleError(_NO_ENTRIES, hint="drop such samples with --op drop_empty")
+        parts.append(before)
+        return parts, total
+
+    def measure(self, sample: Sample, key: bytes) -> int:
+        """Return the length in bytes of the members of a sample whose values are the sizes of its entries."""
+        total = 0
+        for name, size in sample.items():
+            if name != KEY:
+                head = header_size(b"%b.%b" % (key, name.encode("utf-8", "surrogateescape")))
+                total += head + padded(size)
+        return total
+
+    @staticmethod
+    def frame(parts: Sequence[Part], size: int) -> Iterable[bytes]:
+        """Return the parts as they are written: a list, or a generator that reads stored ones piece by piece."""
+        if any(type(part) is StoredBytes for part in parts):
+            return _pieces(parts)
+        return parts  # type: ignore[return-value]  # all of them are bytes
+
+
+def _pieces(parts: Sequence[Part]) -> Iterator[bytes]:
+    for part in parts:
+        if isinstance(part, StoredBytes):
+            yield from part.pieces()
+        else:
+            yield part

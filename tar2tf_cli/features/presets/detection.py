@@ -1,0 +1,173 @@
+"""The preset detection: the names of the TF Object Detection API, from annotations such as COCO's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tar2tf_cli.errors import LackingError, SampleError
+from tar2tf_cli.features.presets import LABEL_ENTRIES, Preset, encoded, filename_of, first_of, image_for_reader, text_of
+from tar2tf_cli.formats.example import bytes_list, float_list, int64_list
+from tar2tf_cli.formats.files import whole
+from tar2tf_cli.ops.base import OpContext
+from tar2tf_cli.samples.grouping import KEY, Sample
+
+ANNOTATION_ENTRIES: Final = ("annotations", "json")
+"""Entries for the annotations; the first that is present is used."""
+
+_NAMES: Final = ("category_name", "category", "name")
+"""Keys of an annotation for the name of its class."""
+
+_SIDES: Final = ("xmin", "ymin", "xmax", "ymax")
+_OUTSIDE: Final = 1.0  # pixels; annotation tools round
+_HINT: Final = "name the parts: --select image=ENTRY,boxes=ENTRY:PATH.*.bbox,label=ENTRY:PATH.*.category_id"
+
+
+def detection(sample: Sample, context: OpContext) -> dict[str, Any]:
+    """The image as it is stored, and a value for each of its objects in several lists.
+
+    Boxes are [x, y, width, height] in pixels, from the left and the top; the features have their sides as parts of the
+    image's width and height. They are those of COCO's annotations in a JSON entry, or `boxes`, `label`, and perhaps
+    `text`, `is_crowd` and `area`, as selected.
+
+    Source of the names: tensorflow/models, research/object_detection/data_decoders/tf_example_decoder.py; of
+    annotations: https://cocodataset.org/#format-data.
+    """
+    data, header = image_for_reader(sample, "detection")
+    selected = "boxes" in sample
+    about = {} if selected else _about(sample)
+    objects = _selected(sample) if selected else _annotated(about)
+    corners = [_corners(number, box, header.width, header.height) for number, box in enumerate(objects["boxes"])]
+    for name in ("label", "is_crowd", "area"):
+        if len(objects[name]) != len(corners):
+            raise SampleError(f"has {len(corners)} boxes, but {len(objects[name])} values of {name!r}", hint=_HINT)
+    return {
+        "image/encoded": data,
+        "image/format": header.format.encode(),
+        "image/height": header.height,
+        "image/width": header.width,
+        "image/filename": text_of(sample, "filename") or filename_of(sample),
+        "image/source_id": encoded(str(about.get("image_id", sample[KEY]))),
+        "image/key/sha256": hashlib.sha256(data).hexdigest().encode(),
+        **{
+            f"image/object/bbox/{side}": float_list(corner[place] for corner in corners)
+            for place, side in enumerate(_SIDES)
+        },
+        "image/object/class/label": int64_list(map(_whole, objects["label"])),
+        "image/object/class/text": bytes_list([encoded(str(text)) for text in objects["text"]]),
+        "image/object/is_crowd": int64_list(map(_whole, objects["is_crowd"])),
+        "image/object/area": float_list(map(_number, objects["area"])),
+    }
+
+
+def _selected(sample: Sample) -> Mapping[str, Sequence[Any]]:
+    """The lists that `select` took from a sample."""
+    boxes, label = _listed(sample["boxes"]), _listed(first_of(sample, LABEL_ENTRIES, "label"))
+    sizes = [_box(number, box)[2:] for number, box in enumerate(boxes)]
+    return {
+        "boxes": boxes,
+        "label": label,
+        "text": _listed(sample.get("text", [])),
+        "is_crowd": _listed(sample.get("is_crowd", [0] * len(boxes))),
+        "area": _listed(sample.get("area", [width * height for width, height in sizes])),
+    }
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    listed = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(listed, (list, tuple)):
+        raise SampleError("boxes and what belongs to them must be lists", hint=_HINT)
+    return listed
+
+
+def _about(sample: Sample) -> Mapping[str, Any]:
+    """What a JSON entry says of the image: an object with `annotations`, or a list of these."""
+    name = next((name for name in ANNOTATION_ENTRIES if name in sample), "")
+    if not name:
+        raise LackingError(f"has none of the entries {', '.join(ANNOTATION_ENTRIES)} for the objects", hint=_HINT)
+    value = whole(sample[name])
+    if isinstance(value, (bytes, str)):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise SampleError(f"entry {name!r} is not JSON: {error}") from None
+    about = {"annotations": value} if isinstance(value, list) else value
+    annotations = about.get("annotations") if isinstance(about, dict) else None
+    if not isinstance(annotations, list) or not all(isinstance(item, dict) for item in annotations):
+        raise SampleError(f"entry {name!r} has no list of objects as 'annotations'", hint=_HINT)
+    image = {"image_id": annotations[0]["image_id"]} if annotations and "image_id" in annotations[0] else {}
+    return {**image, **about}
+
+
+def _annotated(about: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
+    """The lists that annotations make."""
+    categories = [item for item in about.get("categories") or () if isinstance(item, dict)]
+    names = {item["id"]: item.get("name") for item in categories if isinstance(item.get("id"), int)}
+    objects: dict[str, list[Any]] = {name: [] for name in ("boxes", "label", "text", "is_crowd", "area")}
+    for number, item in enumerate(about["annotations"]):
+        for key in ("bbox", "category_id"):
+            if item.get(key) is None:
+                keys = ", ".join(item) or "nothing"
+                raise SampleError(f"annotation {number} has no {key!r}, only {keys}", hint=_HINT)
+        _, _, width, height = _box(number, item["bbox"])
+        text = next((item[key] for key in _NAMES if isinstance(item.get(key), str)), None)
+        text = names.get(_whole(item["category_id"])) if text is None else text
+        objects["boxes"].append(item["bbox"])
+        objects["label"].append(item["category_id"])
+        objects["is_crowd"].append(item.get("iscrowd", 0))
+        objects["area"].append(item.get("area", width * height))
+        objects["text"] += [] if text is None else [text]
+    if objects["text"] and len(objects["text"]) < len(objects["boxes"]):
+        raise SampleError("only some of the annotations have the name of their class")
+    return objects
+
+
+def _box(number: int, box: Any) -> list[float]:
+    """A box as four numbers."""
+    if not isinstance(box, (list, tuple)) or len(box) != 4:
+        raise SampleError(f"box {number} is {box!r}, not [x, y, width, height]")
+    return [_number(value) for value in box]
+
+
+def _corners(number: int, box: Any, width: int, height: int) -> list[float]:
+    """Left, top, right and bottom as parts of the image's size."""
+    x, y, w, h = _box(number, box)
+    sides = [x, y, x + w, y + h]
+    parts = [*zip(sides, (width, height, width, height), strict=True)]
+    if w < 0 or h < 0 or not all(-_OUTSIDE <= side <= most + _OUTSIDE for side, most in parts):
+        size = f"the image, {width} pixels wide and {height} high"
+        raise SampleError(f"box {number}, [x, y, width, height] = {[*box]}, is not inside of {size}")
+    return [min(max(side / most, 0.0), 1.0) for side, most in parts]
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise SampleError(f"{value!r} is not a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise SampleError("a whole number of more than 308 digits is too large for a float") from None
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) and not (isinstance(value, float) and value.is_integer()):
+        raise SampleError(
+            f"{value!r} is not a whole number",
+            hint="number classes with --labels label=FILE, and also select the boxes",
+        )
+    if not -(2**63) <= value < 2**63:
+        raise SampleError("a whole number has more than 64 bits")
+    return int(value)
+
+
+PRESET: Final = Preset(
+    detection,
+    (
+        *("image/encoded", "image/format", "image/height", "image/width"),
+        *("image/filename", "image/source_id", "image/key/sha256"),
+        *(f"image/object/bbox/{side}" for side in _SIDES),
+        *("image/object/class/label", "image/object/class/text", "image/object/is_crowd", "image/object/area"),
+    ),
+)

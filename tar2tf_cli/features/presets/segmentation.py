@@ -1,0 +1,55 @@
+"""The preset segmentation: the names of DeepLab's records, an image and a mask of classes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tar2tf_cli.errors import SampleError
+from tar2tf_cli.features.presets import Preset, filename_of, first_of, image_entry, image_for_reader, text_of
+from tar2tf_cli.ops.base import OpContext
+from tar2tf_cli.samples.grouping import Sample
+
+MASK_ENTRIES: Final = ("mask", "seg", "segmentation", "mask.png", "seg.png", "segmentation.png", "label.png", "png")
+"""Entries for the mask; the first that is present is used."""
+
+_MASK: Final = "image/segmentation/class"
+
+
+def segmentation(sample: Sample, context: OpContext) -> dict[str, Any]:
+    """The image as it is stored, and a PNG of the same size whose pixels are the numbers of classes.
+
+    Source of the names: tensorflow/models, research/deeplab/datasets/build_data.py.
+    """
+    from tar2tf_cli.formats import image
+
+    data, header = image_for_reader(sample, "segmentation")
+    masks = [name for name in MASK_ENTRIES if name in sample and name != image_entry(sample)]
+    mask = first_of(sample, masks or MASK_ENTRIES[:-1], "mask", "--select image=ENTRY,mask=ENTRY")
+    form = image.header(mask) if isinstance(mask, bytes) else None
+    if not form or form.format != "png":
+        what = form.format.upper() if form else "decoded"
+        hint = "make it one with the ops decode and encode:EXT,png" if form else "add encode:EXT,png as the last op"
+        raise SampleError(f"the mask is {what}, but only a PNG keeps the numbers of classes", hint=hint)
+    if (form.height, form.width) != (header.height, header.width):
+        sizes = f"{form.height}x{form.width}, but the image {header.height}x{header.width}"
+        raise SampleError(f"the mask has {sizes} pixels (height x width)")
+    return {
+        "image/encoded": data,
+        "image/format": header.format.encode(),
+        "image/height": header.height,
+        "image/width": header.width,
+        "image/channels": header.channels,
+        "image/filename": text_of(sample, "filename") or filename_of(sample),
+        f"{_MASK}/encoded": mask,
+        f"{_MASK}/format": b"png",
+    }
+
+
+PRESET: Final = Preset(
+    segmentation,
+    (
+        *("image/encoded", "image/format", "image/height", "image/width", "image/channels", "image/filename"),
+        *(f"{_MASK}/encoded", f"{_MASK}/format"),
+    ),
+    light=True,
+)

@@ -1,0 +1,414 @@
+"""What happens to samples by their keys, before any op: some are skipped (`--keys`, `--sample`), others get entries of
+other datasets (`--join`), or a digest by which duplicates are known.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate, chain, compress, pairwise, repeat
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, count, few, read_failed
+from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.checksums import HashTable, blake2b, hash64, key_hash
+from tar2tf_cli.formats.files import StoredBytes
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.ops.base import Op, OpContext, missing_entry
+from tar2tf_cli.ops.select import ANY
+from tar2tf_cli.samples.grouping import KEY, Batch, Form, RecordBatch, Sample
+from tar2tf_cli.spec.conversion import Conversion, JoinMissing
+from tar2tf_cli.spec.urls import without_secrets
+
+if TYPE_CHECKING:
+    from tar2tf_cli.inputs.joined import Joined
+
+
+_BLOCK: Final = 1 << 20
+
+
+class Keys:
+    """The keys that a file lists, one a line, in 8 bytes of memory each; empty lines do not count.
+
+    Args:
+        path: the file.
+
+    Attributes:
+        digest: of the file's bytes.
+        find: returns the number of the key with a hash, by which `missing` knows it; -1 if the file does not list it.
+        find_all: the same for several hashes.
+
+    Raises:
+        SourceError: when it cannot be read, or lists none.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._version = _version(path)
+        digest, hashes, native = blake2b(digest_size=8), array("Q"), kernel.native()
+        for block in _blocks(path, digest.update):
+            hashes.frombytes(native.hashes(block)) if native else hashes.extend(map(key_hash, _keys_in(block)))
+        if not hashes:
+            raise SourceError("lists no keys", shard=path, hint="write one key a line, as tar2tf inspect --keys does")
+        self._table = HashTable(hashes)
+        self.find, self.find_all = self._table.find, self._table.find_all
+        self.digest = digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def missing(self, present: bytearray) -> Iterator[str]:
+        """The keys, in the order of the file, whose numbers have a 0 in `present`.
+
+        Raises:
+            SourceError: when the file is not the one that was read before.
+        """
+        if _version(self._path) != self._version:
+            raise changed(self._path)
+        listed = bytearray(present)
+        for line in chain.from_iterable(map(_keys_in, _blocks(self._path))):
+            number = self.find(key_hash(line))
+            if number >= 0 and not listed[number]:
+                listed[number] = 1
+                yield line.decode("utf-8", "surrogateescape")
+
+
+def _blocks(path: str, each: Callable[[bytes], object] = len) -> Iterator[bytes]:
+    """The lines of a file, many at a time; `each` is called with all bytes as they are."""
+    mark = codecs.BOM_UTF8
+    try:
+        with open(path, "rb") as file:
+            while lines := file.readlines(_BLOCK):
+                block = b"".join(lines)
+                each(block)
+                yield block.removeprefix(mark)
+                mark = b""
+    except OSError as error:
+        raise read_failed(path, error) from None
+
+
+def _keys_in(block: bytes) -> Iterator[bytes]:
+    """The lines that are not empty."""
+    return filter(None, (line.rstrip(b"\r") for line in block.split(b"\n")))
+
+
+def _version(path: str) -> tuple[int, ...]:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise read_failed(path, error) from None
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def keys_of(path: str) -> Keys:
+    """The keys that a file lists, read once by each process as long as it does not change; forked ones share them."""
+    return _keys(path, _version(path))
+
+
+@lru_cache(maxsize=1)
+def _keys(path: str, version: tuple[int, ...]) -> Keys:
+    return Keys(path)
+
+
+class Choice:
+    """Decides by its key whether a sample is converted.
+
+    Args:
+        conversion: gives the file of keys, and the part of the samples with the seed.
+    """
+
+    def __init__(self, conversion: Conversion) -> None:
+        self._keys = keys_of(conversion.input.keys) if conversion.input.keys else None
+        self._seed = b"sample\0%d\0" % conversion.seed
+        self._part = None if conversion.sample is None else int(conversion.sample * 2**64)
+
+    def takes(self, key: str, report: InputReport) -> bool:
+        """Whether the sample of a key is converted; the report counts those that are not, and notes listed keys."""
+        data = key.encode("utf-8", "surrogateescape")
+        return self._takes(data, self._keys.find(key_hash(data)) if self._keys else 0, report)
+
+    def takes_each(self, batch: Batch, report: InputReport) -> list[bool]:
+        """The same for each sample of a batch."""
+        numbers = self._keys.find_all(batch.hashes) if self._keys else repeat(0, len(batch))
+        keys = repeat(b"", len(batch)) if self._part is None else batch.keys()
+        return [self._takes(key, number, report) for key, number in zip(keys, numbers, strict=True)]
+
+    def _takes(self, key: bytes, number: int, report: InputReport) -> bool:
+        """The same for a key, and its number among the listed ones."""
+        if number < 0:
+            report.asked["--keys"] += 1
+            return False
+        if self._keys:
+            report.keys.append(number)
+        if self._part is not None and hash64(self._seed + key) >= self._part:
+            report.asked["--sample"] += 1
+            return False
+        return True
+
+
+class Join:
+    """Adds to a sample the entries that other datasets have under its key.
+
+    Args:
+        datasets: those datasets, in order.
+        missing: what happens to a sample that one of them lacks: `error`, `skip` or `keep`.
+    """
+
+    def __init__(self, datasets: Sequence[Joined], missing: JoinMissing) -> None:
+        self._datasets = datasets
+        self._missing = missing
+
+    def add_to(self, sample: Sample, report: InputReport) -> bool:
+        """Add entries to a sample; False if it is skipped, which the report counts.
+
+        Raises:
+            SampleError: when a dataset lacks it.
+            UsageError: when entries of a dataset have the names of entries that it has already.
+        """
+        for dataset in self._datasets:
+            entries = dataset.find(sample[KEY])
+            if entries is None:
+                if self._missing == "skip":
+                    report.asked["--join"] += 1
+                    return False
+                if self._missing == "error":
+                    hint = "pass --join-missing skip to skip such samples, or keep to convert them without its entries"
+                    raise SampleError(f"has no match in {without_secrets(dataset.bucket)}", hint=hint)
+                continue
+            if both := [name for name in entries if name in sample]:
+                what = f"{'the entry' if len(both) == 1 else 'the entries'} {few(both, 8)}"
+                hint = "leave them out of one side, or rename them"
+                raise UsageError(f"has {what}, and so has {without_secrets(dataset.bucket)}", hint=hint)
+            sample.update(entries)
+        return True
+
+    def entries_for(self, batch: Batch) -> list[Sample | None] | None:
+        """What is added to each sample of a batch, None for one that is skipped; None if there may be an error."""
+        added: list[Sample | None] = [{} for _ in range(len(batch))]
+        for dataset in self._datasets:
+            joined = dataset.find_all(batch)
+            if self._missing == "error" and None in joined:
+                return None
+            for number, entries in enumerate(joined):
+                before = added[number]
+                if entries is None:
+                    added[number] = None if self._missing == "skip" else before
+                elif before is not None:
+                    if not before.keys().isdisjoint(entries):
+                        return None
+                    before.update(entries)
+        return added
+
+
+class SampleKey(str):
+    """The key of a sample, with the digest by which duplicates of the sample are known.
+
+    Attributes:
+        digest: both halves of it, as numbers below 2**64.
+    """
+
+    digest: tuple[int, int]
+
+
+def digest_in(key: str | None, previous: str | None) -> tuple[int, int]:
+    """The digest in the key of a record's sample; 0 and 0 if the previous record is of the same sample."""
+    return key.digest if isinstance(key, SampleKey) and key is not previous else (0, 0)
+
+
+class Digester:
+    """Gives each sample a key with the digest of what it holds.
+
+    Args:
+        entry: which entry is compared; `*` is all of them, by name, whatever their order.
+    """
+
+    def __init__(self, entry: str) -> None:
+        self._entry = entry
+
+    def __call__(self, sample: Sample) -> None:
+        """Replace the key of a sample.
+
+        Raises:
+            SampleError: when it lacks the entry.
+        """
+        if self._entry == ANY:
+            names = sorted(name for name in sample if name != KEY)
+        elif self._entry in sample:
+            names = [self._entry]
+        else:
+            raise missing_entry(sample, f"--drop-duplicates: has no entry {self._entry!r}")
+        key = SampleKey(sample[KEY])
+        key.digest = _digest(sample, names)
+        sample[KEY] = key
+
+    def of_batch(self, native: ModuleType, batch: Batch, added: Added) -> list[tuple[int, int]] | None:
+        """The digest of each sample of a batch; None if there may be an error."""
+        if self._entry != ANY:
+            samples = _samples_with(batch, self._entry, added)
+            return [_digest(sample, [self._entry]) for sample in samples] if all(samples) else None
+        from xxhash import xxh3_128_intdigest
+
+        if (made := batch.made(native, "content", added)) is None:
+            return None
+        data, sizes = made
+        ends = [*accumulate(array("Q", sizes), initial=0)]
+        return [divmod(xxh3_128_intdigest(data[start:end]) or 1, 1 << 64) for start, end in pairwise(ends)]
+
+
+def _digest(sample: Sample, names: Sequence[str]) -> tuple[int, int]:
+    """A digest of some entries, 128 bits (XXH3)."""
+    import xxhash  # only where it is asked for
+
+    state = xxhash.xxh3_128()
+    for name in names:
+        value = sample[name]
+        kind = f"{value.dtype} {value.shape}" if hasattr(value, "dtype") else type(value).__name__
+        if isinstance(value, StoredBytes):
+            kind = "bytes"
+        state.update(f"{name}\0{kind}\0{len(value) if kind == 'bytes' else 0}\0".encode("utf-8", "surrogateescape"))
+        for piece in _pieces(value):
+            state.update(piece)
+    return divmod(state.intdigest() or 1, 1 << 64)
+
+
+def _pieces(value: Any) -> Iterable[bytes]:
+    if isinstance(value, StoredBytes):
+        return value.pieces()
+    if isinstance(value, bytes):
+        return (value,)
+    if hasattr(value, "tobytes"):
+        return (value.tobytes(),)
+    return (repr(value).encode("utf-8", "surrogateescape"),)
+
+
+Added: TypeAlias = "list[Sample] | None"
+"""The entries that are joined to each sample; None if nothing is."""
+
+
+def _samples_with(batch: Batch, name: str, added: Added) -> list[Sample]:
+    """The samples of a batch, each with nothing but the entry of a name, if it has one."""
+    values = batch.column(name)
+    samples: list[Sample] = [{} if value is None else {name: value} for value in values]
+    for sample, joined in zip(samples, added or (), strict=False):
+        if name in joined:
+            sample[name] = joined[name]
+    return samples
+
+
+class BatchRecords:
+    """Makes the records of batches, without those samples that are skipped, and with what is joined to them.
+
+    What may be an error is left to the functions for single samples, which have all rules.
+
+    Args:
+        native: the kernel.
+        choice: decides which samples are converted; None if all are.
+        join: adds entries of other datasets; None if there are none.
+        digester: gives digests by which duplicates are known; None if they stay.
+        ops: skip samples by one of their entries (`Op.judges`).
+        context: what the ops may depend on.
+        check_name: if members of a tar are made, raises SampleError for a key and name that no member can have; None
+            for records.
+    """
+
+    def __init__(
+        self,
+        native: ModuleType,
+        choice: Choice | None,
+        join: Join | None,
+        digester: Digester | None,
+        ops: Sequence[Op],
+        context: OpContext,
+        check_name: Callable[[str, str], None] | None,
+    ) -> None:
+        self._native = native
+        self._choice, self._join, self._digester = choice, join, digester
+        self._ops, self._context = ops, context
+        self._check_name = check_name
+        self._form: Form = "members" if check_name else "record"
+
+    def records(self, batch: Batch, report: InputReport) -> RecordBatch | None:
+        """The records of a batch, which the report then counts; None if its samples must come one by one."""
+        counted = InputReport()
+        try:
+            chosen = self._chosen(batch, counted)
+            if chosen is None:
+                return None
+            batch, added, digests = chosen
+            made = batch.made(self._native, self._form, added)
+            if made is None:
+                return None
+            report.schema.update(Schema(batch.names(added)))
+        except (SampleError, UsageError):
+            return None
+        report.samples += len(batch)
+        report.asked += counted.asked
+        report.keys += counted.keys
+        hashes = batch.hashes.tobytes() if self._form == "members" else b""
+        return RecordBatch(*made, batch.keys(), hashes, digests)
+
+    def _chosen(self, batch: Batch, report: InputReport) -> tuple[Batch, Added, list[tuple[int, int]]] | None:
+        """The samples of a batch that are not skipped, with what is added to each, and their digests."""
+        if self._choice:
+            batch = batch.those(self._choice.takes_each(batch, report))
+        added: Added = None
+        if self._join:
+            entries = self._join.entries_for(batch)
+            if entries is None:
+                return None
+            batch = batch.those([each is not None for each in entries])
+            added = [each for each in entries if each is not None]
+            report.asked["--join"] += len(entries) - len(added)
+            if check := self._check_name:
+                for name in {name for each in added for name in each}:
+                    check(batch.first, name)
+        digests: list[tuple[int, int]] = []
+        if self._digester:
+            made = self._digester.of_batch(self._native, batch, added)
+            if made is None:
+                return None
+            digests = made
+        for op in self._ops:
+            assert op.judges is not None
+            samples = _samples_with(batch, op.judges, added)
+            kept = [op.apply(sample, self._context) is not None for sample in samples]
+            batch = batch.those(kept)
+            added = added and [*compress(added, kept)]
+            digests = [*compress(digests, kept)]
+            report.asked[op.as_flag] += len(samples) - len(batch)
+        return batch, added, digests
+
+
+class KeysFound:
+    """Which of the listed keys the inputs have, so that those that none has can be listed.
+
+    Args:
+        path: the file of keys.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._keys = keys_of(path)
+        self._path = path
+        self._found = bytearray(len(self._keys))
+
+    def add(self, numbers: Sequence[int]) -> None:
+        """Note the keys that an input has, by their numbers."""
+        for number in numbers:
+            self._found[number] = 1
+
+    def missing(self) -> list[str]:
+        """The keys that no input has, in the order of the file."""
+        return [*self._keys.missing(self._found)] if 0 in self._found else []
+
+    def error(self, missing: Sequence[str]) -> SourceError:
+        """The error for keys that no input has."""
+        return SourceError(
+            f"no input has these {len(missing):,} of {count(len(self._keys), 'key')}: {few(missing, 20)}",
+            shard=self._path,
+            hint="pass --keys-missing skip to convert the others; the manifest then lists the missing keys",
+        )

@@ -1,0 +1,247 @@
+"""Values to arrays: what `decode` makes of an entry, and what `verify --decode` can check; the content decides."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from tar2tf_cli.errors import ImageError, SampleError, UsageError
+from tar2tf_cli.formats import image, npy
+from tar2tf_cli.formats.compression import riff_chunks, sniff
+from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Wanted(NamedTuple):
+    """How an image is decoded.
+
+    Attributes:
+        channels: 0 for those of the file, 1 for gray, 3 for RGB.
+        dtype: uint8, or for a PNG uint16.
+        max_pixels: the limit of height x width, of all frames together.
+    """
+
+    channels: int = 0
+    dtype: str = "uint8"
+    max_pixels: int = DEFAULT_MAX_PIXELS
+
+
+_HEAD: Final = 1024  # enough for the name of an npz file's first array
+
+Parts: TypeAlias = "dict[str, Any]"
+"""The parts of a value: the value itself has an empty name."""
+
+
+def decode(data: bytes, wanted: Wanted = Wanted()) -> Parts:  # noqa: B008
+    """Decode an image, sound or array.
+
+    Returns:
+        An image: uint8 or uint16 (height, width, channels), or (frames, height, width, channels) for a GIF and an
+        animated WebP. Sound: float32 (samples, channels), and its `sample_rate`. An npy: its array. An npz: each of its
+        arrays under its name, and none without.
+
+    Raises:
+        SampleError: another format; damaged, cut short or too large; not an image where `wanted` is for images.
+        ValueError: a damaged npy or npz file; PickledError for one of Python objects.
+        UsageError: a package is missing.
+    """
+    kind = sniff(data[:_HEAD])
+    decoder = _OTHERS.get(kind or "")
+    if decoder is None:
+        if kind and not kind.startswith("image/"):
+            raise SampleError(f"cannot be decoded: it is {kind}")
+        return {"": _image(data, wanted)}
+    if wanted.channels or wanted.dtype != "uint8":
+        raise SampleError(f"it is {kind}, but channels and dtype are only for images")
+    return decoder(data)
+
+
+def can_decode(kind: str) -> bool:
+    """Whether values of a kind, as `sniff` names it, can be decoded."""
+    return kind in _OTHERS or kind in _IMAGES
+
+
+def _image(data: bytes, wanted: Wanted) -> Any:
+    if not image.has_frames(data):
+        return image.decode(data, wanted.channels, dtype=wanted.dtype, max_pixels=wanted.max_pixels)
+    if wanted.channels == 1 or wanted.dtype != "uint8":
+        raise ImageError("frames are decoded to uint8 of 3 channels, or of 4 with alpha")
+    frames = image.decode_frames(data, max_pixels=wanted.max_pixels)
+    return frames[..., : wanted.channels or None]
+
+
+def _npy(data: bytes) -> Parts:
+    return {"": npy.read_array(data)}
+
+
+def _wav(data: bytes) -> Parts:
+    return _of_sound(decode_wav(data))
+
+
+def _sound(data: bytes) -> Parts:
+    return _of_sound(decode_with_libsndfile(data))
+
+
+def _of_sound(sound: Sound) -> Parts:
+    return {"": sound.samples, "sample_rate": sound.rate}
+
+
+_IMAGES: Final = ("image/jpeg", "image/png", "image/bmp", "image/webp", "image/gif")
+_OTHERS: Final[Mapping[str, Callable[[bytes], Parts]]] = {
+    "npy": _npy,
+    "npz": npy.read_arrays,
+    "audio/wav": _wav,
+    "audio/flac": _sound,
+    "audio/ogg": _sound,
+}
+
+
+# --- Sound: WAV by numpy, FLAC and Ogg by libsndfile ---
+
+_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+_LAST_PAGE: Final = 4
+_BLOCK: Final = 1 << 20
+_UNKNOWN: Final = 0xFFFFFFFF  # the size that writers of pipes leave
+
+
+class Sound(NamedTuple):
+    """Decoded sound.
+
+    Attributes:
+        samples: float32 (samples, channels); whole numbers are scaled to -1 up to 1.
+        rate: samples for each second.
+    """
+
+    samples: NDArray[np.float32]
+    rate: int
+
+
+def decode_wav(data: bytes) -> Sound:
+    """Decode a WAV of 8, 16, 24 or 32 bits, or of floats: `tf.audio.decode_wav`, which knows 16 bits only.
+
+    A number of n bits is divided by 2^(n-1); 8 bits are without a sign, and 128 is silence
+    (https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html).
+
+    Raises:
+        SampleError: another kind of WAV, or one that is cut short or damaged.
+    """
+    import numpy as np
+
+    form, sound = _wav_chunks(data)
+    try:
+        code, channels, rate, _, align, bits = struct.unpack_from("<HHIIHH", form)
+        if code == _EXTENSIBLE:
+            (code,) = struct.unpack_from("<H", form, 24)
+    except struct.error:
+        raise SampleError("damaged WAV: its format is cut short") from None
+    width = bits // 8
+    if (code, bits) not in _WAV_DTYPES:
+        raise SampleError(f"unsupported WAV: format {code} of {bits} bits; decode knows PCM and floats")
+    if not channels or not rate or align != channels * width:
+        raise SampleError(f"damaged WAV: {channels} channels of {bits} bits in {align} bytes")
+    if len(sound) % align:
+        raise SampleError(f"damaged WAV: {len(sound):,} bytes of sound, which is not a multiple of {align}")
+    raw = _of_three_bytes(sound) if bits == 24 else np.frombuffer(sound, _WAV_DTYPES[code, bits])
+    samples: NDArray[np.float32] = raw.astype(np.float32)
+    if code == _PCM:
+        samples -= np.float32(128 if bits == 8 else 0)
+        samples /= np.float32(2 ** (8 * raw.itemsize - 1))
+    return Sound(samples.reshape(-1, channels), rate)
+
+
+_WAV_DTYPES: Final = {
+    (_PCM, 8): "u1", (_PCM, 16): "<i2", (_PCM, 24): "", (_PCM, 32): "<i4", (_FLOAT, 32): "<f4", (_FLOAT, 64): "<f8",
+}  # fmt: skip
+
+
+def _wav_chunks(data: bytes) -> tuple[bytes, memoryview]:
+    """The format, and the bytes of sound."""
+    form = b""
+    for name, start, size in riff_chunks(data):
+        if name == b"fmt ":
+            form = data[start : start + size]
+        if name == b"data":
+            rest, align = len(data) - start, int.from_bytes(form[12:14], "little") or 1
+            size = rest - rest % align if size == _UNKNOWN else size
+            if start + size > len(data):
+                raise SampleError(f"truncated WAV: {size:,} bytes of sound by its header, but {len(data) - start:,}")
+            return form, memoryview(data)[start : start + size]
+    raise SampleError("truncated WAV: no sound in it")
+
+
+def _of_three_bytes(sound: memoryview) -> NDArray[Any]:
+    """Numbers of 24 bits as the upper ones of 32."""
+    import numpy as np
+
+    wide = np.zeros((len(sound) // 3, 4), np.uint8)
+    wide[:, 1:] = np.frombuffer(sound, np.uint8).reshape(-1, 3)
+    return wide.view("<i4")[:, 0]
+
+
+def decode_with_libsndfile(data: bytes) -> Sound:
+    """Decode a FLAC or an Ogg (Vorbis, Opus).
+
+    FLAC is lossless: a number of n bits is divided by 2^(n-1). What a lossy codec gives depends on its version, and may
+    differ in the last bits between CPUs.
+
+    Raises:
+        SampleError: damaged or cut short, or a codec that libsndfile lacks.
+        UsageError: the package soundfile is not installed.
+    """
+    try:
+        import soundfile
+    except (ImportError, OSError):  # OSError: without libsndfile
+        raise UsageError("FLAC and Ogg need the package soundfile", hint="pip install 'tar2tf-cli[audio]'") from None
+    if data.startswith(b"OggS"):
+        _check_ogg(data)
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            frames, rate = file.frames, file.samplerate
+            samples = _blocks(file)
+    except soundfile.LibsndfileError as error:
+        raise SampleError(f"damaged or unsupported sound: {error}") from None
+    if len(samples) != frames:
+        raise SampleError(f"truncated sound: {len(samples):,} of {frames:,} samples")
+    return Sound(samples, rate)
+
+
+def _blocks(file: Any) -> NDArray[np.float32]:
+    """All samples of a file, a block at a time, as its header may promise more than memory holds."""
+    import numpy as np
+
+    blocks = [np.zeros((0, file.channels), np.float32)]
+    most = max(_BLOCK // file.channels, 1)
+    while len(block := file.read(most, dtype="float32", always_2d=True)):
+        blocks.append(block)
+    return blocks[1] if len(blocks) == 2 else np.concatenate(blocks)
+
+
+def _check_ogg(data: bytes) -> None:
+    """Check every page of an Ogg, and that the last one is there: libsndfile skips damaged ones in silence.
+
+    RFC 3533, 6. Its CRC runs from the highest bit to the lowest, that of zlib the other way round.
+    """
+    position = flags = 0
+    while position < len(data):
+        head = data[position : position + 27]
+        table = data[position + 27 : position + 27 + head[26]] if len(head) == 27 else b""
+        page = data[position : position + 27 + len(table) + sum(table)]
+        if len(head) < 27 or not head.startswith(b"OggS") or len(page) < 27 + head[26] + sum(table):
+            raise SampleError(f"truncated or damaged Ogg: its page at byte {position} is not whole")
+        turned = (page[:22] + bytes(4) + page[26:]).translate(_REVERSED)
+        crc = int(f"{zlib.crc32(turned, 0xFFFFFFFF) ^ 0xFFFFFFFF:032b}"[::-1], 2)
+        if crc != int.from_bytes(page[22:26], "little"):
+            raise SampleError(f"damaged Ogg: the CRC of its page at byte {position} does not match")
+        flags = head[5]
+        position += len(page)
+    if not flags & _LAST_PAGE:
+        raise SampleError("truncated Ogg: its last page is missing")
+
+
+_REVERSED: Final = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))

@@ -1,0 +1,337 @@
+"""What is joined to the samples of the inputs: samples of other shards, or rows of a table, found by their keys.
+
+A dataset that is joined is read once, for an index of where each of its samples is; samples are then read by ranges.
+An index takes 32 bytes of memory for each sample, which forked processes share.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from abc import abstractmethod
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+
+from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, changed, few, meant, write_errors
+from tar2tf_cli.formats.checksums import HashTable, key_hash
+from tar2tf_cli.formats.compression import foreign, sniff
+from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.formats.tar import padded
+from tar2tf_cli.formats.tfrecord import FRAMING, unframed
+from tar2tf_cli.inputs.kinds.table import Rows, as_entry, no_rows
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_index import find_samples, sample_in
+from tar2tf_cli.samples.grouping import KEY, Batch, KeySplit, Sample
+from tar2tf_cli.stores import ObjectInfo, Source
+from tar2tf_cli.stores.directory import DirectorySource
+
+if TYPE_CHECKING:
+    from tar2tf_cli.features.decoder import ExampleEntries
+    from tar2tf_cli.stores.base import Ranges
+
+_PIECE: Final = 1 << 20
+_KEY_COLUMNS: Final = (KEY, "key")
+
+
+class Place(NamedTuple):
+    """Where a sample is: the number of the file, and offset and size in it."""
+
+    file: int
+    start: int
+    size: int
+
+
+class Joined:
+    """A dataset that is joined to the samples of the inputs.
+
+    Args:
+        bucket: what the user named.
+        inputs: its shards, or the table.
+
+    Attributes:
+        bucket: the same.
+        inputs: the same.
+    """
+
+    def __init__(self, bucket: str, inputs: Sequence[ObjectInfo]) -> None:
+        self.bucket = bucket
+        self.inputs = inputs
+        self._ready: Joined | None = None  # an equal one that has the index
+        self._table: HashTable | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ready": None, "_table": None}
+
+    @abstractmethod
+    def scan(self) -> Iterator[tuple[str, Place]]:
+        """Yield the key of each sample, and where it is."""
+
+    @abstractmethod
+    def read(self, place: Place) -> Sample:
+        """Return the sample at a place, with its key.
+
+        Raises:
+            SourceError: when it cannot be read, or the file is not the one that was listed.
+        """
+
+    @abstractmethod
+    def locate(self, item: ObjectInfo) -> str:
+        """Return the path or URL of an input."""
+
+    def find(self, key: str) -> Sample | None:
+        """Return the entries of the sample with a key; None if there is none."""
+        ready, table = self._prepared()
+        return ready._entries_at(table, table.find(key_hash(key)), key)
+
+    def find_all(self, batch: Batch) -> list[Sample | None]:
+        """Return the same for each sample of a batch."""
+        ready, table = self._prepared()
+        numbers = zip(table.find_all(batch.hashes), batch.keys(), strict=True)
+        return [ready._entries_at(table, number, key.decode()) for number, key in numbers]
+
+    def _entries_at(self, table: HashTable, number: int, key: str) -> Sample | None:
+        """The entries of the sample with a key; `number` is that of the first row with its hash."""
+        if number < 0:
+            return None
+        hashed, *place = table.row(number)
+        while (sample := self.read(Place(*place))).pop(KEY) != key:
+            number += 1
+            if number == len(table) or table.hashes[number] != hashed:
+                return None
+            place = table.row(number)[1:]
+        return sample
+
+    def _prepared(self) -> tuple[Joined, HashTable]:
+        """The dataset that has the table, and the table."""
+        if self._ready is None:
+            self.prepare()
+        assert self._ready
+        assert self._ready._table
+        return self._ready, self._ready._table
+
+    def prepare(self) -> None:
+        """Make the index, so that processes that are forked from this one need not.
+
+        Raises:
+            SourceError: when an input cannot be read, or is damaged.
+            UsageError: when a key is there twice, or samples cannot be read by ranges.
+        """
+        identity = self.bucket, *self.inputs
+        if identity not in _ready:
+            try:
+                self._table = self._index()
+            except BaseException:
+                self.close()
+                raise
+            _ready[identity] = self
+        self._ready = _ready[identity]
+
+    def _index(self) -> HashTable:
+        """Where the samples are: the hash of each key, and the place."""
+        rows = array("Q")
+        for key, place in self.scan():
+            rows.extend((key_hash(key), *place))
+        table = HashTable(rows, 4)
+        for number in table.repeated():
+            places = [Place(*table.row(row)[1:]) for row in (number - 1, number)]
+            key, other = (self.read(place)[KEY] for place in places)
+            if key == other:
+                first, second = (self.locate(self.inputs[place.file]) for place in places)
+                where = f"in {first} and in {second}" if first != second else f"in {first} twice"
+                raise UsageError(f"cannot be joined: the key {key!r} is {where}", shard=self.bucket)
+        return table
+
+    def close(self) -> None:
+        """Forget the index, and close files."""
+        _ready.pop((self.bucket, *self.inputs), None)
+        self._table = self._ready = None
+
+    def check(self, now: Joined) -> None:
+        """Raise SourceError if an input is not the one in another listing of the same dataset."""
+        known = {item.name: item[:3] for item in now.inputs}
+        for item in self.inputs:
+            if known.get(item.name) != item[:3]:
+                raise changed(self.locate(item))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return its inputs as a manifest lists them."""
+        return [{"name": item.name, "size": item.size, "version": item.version} for item in self.inputs]
+
+
+_ready: Final[dict[Any, Joined]] = {}
+"""Those with an index in this process, so that a task from another machine uses that of the tasks before it."""
+
+
+class JoinedShards(Joined):
+    """Tars and TFRecords that are joined; a compressed one is decompressed into a temporary file.
+
+    Args:
+        bucket: what the user named.
+        source: where the shards are.
+        inputs: the shards.
+        key_split: how the names of members are split into key and extension.
+    """
+
+    def __init__(self, bucket: str, source: Source, inputs: Sequence[ObjectInfo], key_split: KeySplit) -> None:
+        super().__init__(bucket, inputs)
+        self._source = source
+        self._key_split = key_split
+        self._open = _Open()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_open": _Open()}
+
+    def close(self) -> None:
+        super().close()
+        for file in self._open.unpacked.values():
+            file.close()
+        self._open = _Open()
+
+    def locate(self, item: ObjectInfo) -> str:
+        return self._source.locate(item.name)
+
+    def scan(self) -> Iterator[tuple[str, Place]]:
+        for number, item in enumerate(self.inputs):
+            with OpenShard(self._source, item) as shard:
+                if shard.format not in ("tar", "tfrecord"):
+                    what, hint = foreign(shard.head) or ("neither a tar nor a TFRecord", None)
+                    if not shard.plain:  # perhaps a table, which is read by ranges
+                        hint = "decompress it first"
+                    raise SourceError(f"cannot be joined: it is {what}", shard=shard.name, hint=hint)
+                stream: Any = shard.seekable or shard
+                if not shard.plain:
+                    stream = self._open.unpacked[number] = _unpack(shard)
+                scan = self._tar(stream, number, shard) if shard.format == "tar" else self._records(stream, number)
+                self._open.formats[number] = shard.format
+                yield from scan
+
+    def _tar(self, stream: Any, file: int, shard: OpenShard) -> Iterator[tuple[str, Place]]:
+        for sample in find_samples(stream, shard.name, self._key_split):
+            *_, last = sample.entries
+            yield sample.key, Place(file, sample.start, last.offset + padded(last.size) - sample.start)
+
+    def _records(self, stream: Any, file: int) -> Iterator[tuple[str, Place]]:
+        item = self.inputs[file]
+        for offset, data in RecordReader(stream, self.locate(item)):
+            key = self._entries(item)(data).get(KEY)
+            if not isinstance(key, bytes):
+                raise UsageError("cannot be joined: a record has no __key__", shard=self.locate(item)).at(offset=offset)
+            yield key.decode("utf-8", "surrogateescape"), Place(file, offset, len(data) + FRAMING)
+
+    def _entries(self, item: ObjectInfo) -> ExampleEntries:
+        from tar2tf_cli.features.decoder import ExampleEntries
+
+        entries = self._open.entries.get(item.name)
+        if entries is None:
+            entries = self._open.entries[item.name] = ExampleEntries(self._source.described.get(item.name, {}))
+        return entries
+
+    def read(self, place: Place) -> Sample:
+        item = self.inputs[place.file]
+        name = self.locate(item)
+        if file := self._open.unpacked.get(place.file):
+            data = os.pread(file.fileno(), place.size, place.start)
+        else:
+            data = self._open.ranges(self._source).read(item, place.start, place.size)
+        if len(data) < place.size:
+            raise changed(name, place.start)
+        try:
+            if self._open.formats[place.file] == "tar":
+                return sample_in(data, name, self._key_split)
+            sample = self._entries(item)(unframed(data))
+            return {**sample, KEY: sample[KEY].decode("utf-8", "surrogateescape")}
+        except DamagedShardError as error:
+            raise error.at(shard=name, offset=place.start) from None
+
+
+class _Open:
+    """What this process has open of the shards that are joined."""
+
+    def __init__(self) -> None:
+        self.formats: dict[int, str] = {}
+        self.unpacked: dict[int, IO[bytes]] = {}
+        self.entries: dict[str, ExampleEntries] = {}
+        self._ranges: tuple[int, Ranges] | None = None
+
+    def ranges(self, source: Source) -> Ranges:
+        """Return the reader of ranges of this process, which a forked one does not share."""
+        if self._ranges is None or self._ranges[0] != os.getpid():
+            self._ranges = os.getpid(), source.ranges()
+        return self._ranges[1]
+
+
+def _unpack(shard: OpenShard) -> IO[bytes]:
+    """Decompress a shard into a temporary file without a name."""
+    with write_errors(tempfile.gettempdir()):
+        file = tempfile.TemporaryFile(prefix="tar2tf-")  # noqa: SIM115 - open as long as the index
+        while data := shard.read(_PIECE):
+            file.write(data)
+        file.seek(0)
+    return file
+
+
+class JoinedTable(Joined):
+    """The rows of a CSV or JSON Lines file that are joined: each column but the key's is an entry.
+
+    Args:
+        path: the file.
+        key: the column with the keys; by default `__key__` or `key`.
+
+    Raises:
+        UsageError: when it has no such column.
+    """
+
+    def __init__(self, path: str, key: str | None) -> None:
+        super().__init__(path, DirectorySource(path).list(()))
+        self._rows: Rows | None = None
+        with Rows(path) as rows:
+            columns = next(([*values] for _, values in rows.items()), [])
+        if not columns:
+            raise no_rows(path)
+        names = [key] if key else [*_KEY_COLUMNS]
+        self._key = next((name for name in names if name in columns), "")
+        if not self._key:
+            what = f"there is no column {key!r}{meant(key, columns)}" if key else "no column is called __key__ or key"
+            hint = f"name the column with the keys with --join-key; columns: {few(columns, 8)}"
+            raise UsageError(what, shard=path, hint=hint)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_rows": None}
+
+    def close(self) -> None:
+        super().close()
+        if self._rows:
+            self._rows.close()
+        self._rows = None
+
+    def locate(self, item: ObjectInfo) -> str:
+        return self.bucket
+
+    def scan(self) -> Iterator[tuple[str, Place]]:
+        for (number, start, size), values in self._opened().items():
+            key = values.get(self._key)
+            if key is None:
+                raise SourceError(f"has no key in {self._key!r}", shard=self.bucket, member=f"row {number}")
+            yield str(key), Place(0, start, size)
+
+    def read(self, place: Place) -> Sample:
+        try:
+            values = self._opened().values((0, place.start, place.size))
+            key = str(values.pop(self._key))
+        except (SampleError, KeyError):  # which it had when it was indexed
+            raise changed(self.bucket, place.start) from None
+        return {KEY: key, **{name: as_entry(name, value) for name, value in values.items() if value is not None}}
+
+    def _opened(self) -> Rows:
+        self._rows = self._rows or Rows(self.bucket)
+        return self._rows
+
+
+def is_table(path: str) -> bool:
+    """Whether a path is a local file that is neither a tar nor a TFRecord, whatever its name."""
+    if not os.path.isfile(path):
+        return False
+    source = DirectorySource(path)
+    with OpenShard(source, source.list(())[0]) as shard:
+        return shard.format is None and shard.damage is None and shard.plain is not None and not sniff(shard.head)

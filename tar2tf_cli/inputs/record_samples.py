@@ -1,0 +1,301 @@
+"""The samples of one TFRecord, or its records as they are: what TarSamples is for tars."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from tar2tf_cli.errors import DamagedShardError, SampleError
+from tar2tf_cli.features.described import expected
+from tar2tf_cli.features.feature_map import MIXED
+from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.census import Census, Expected
+from tar2tf_cli.formats.compression import PlainStream
+from tar2tf_cli.formats.cursor import Readable
+from tar2tf_cli.formats.example import Kind, ParsedFeature, is_sequence, parse
+from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.formats.tfrecord import FRAMING, frame
+from tar2tf_cli.samples.grouping import KEY, RecordBatch, Sample, key_of
+from tar2tf_cli.stores.base import ObjectInfo, OnFault
+
+if TYPE_CHECKING:
+    from tar2tf_cli.features.decoder import ExampleEntries
+    from tar2tf_cli.features.feature_map import Look, Schema
+    from tar2tf_cli.inputs.report import InputReport
+
+Described = Mapping[str, Mapping[str, Any]]
+"""A manifest's features (`Schema.describe`)."""
+
+_TOGETHER: Final = 1 << 18  # bytes of records that become one batch
+_COPIED: Final = 1 << 18
+_DIGITS: Final = 6
+
+
+class RecordSamples:
+    """Reads a TFRecord: each example as a sample, or every record as it is, of whatever message; CRCs are checked.
+
+    The entries of a sample are the features of the example under their names: bytes as they are, numbers as scalars and
+    arrays of NumPy, with the dtype and shape that a manifest gives (`ExampleEntries`). The key is the feature
+    `__key__`, a text or whole number, or else it is made of the shard's name and the record's number.
+
+    Args:
+        stream: the TFRecord at its beginning, decompressed.
+        item: the input.
+        name: what to call it in errors.
+        fault: called with the error of each faulty sample; when it returns, the sample is skipped.
+        described: what a manifest says of the features; empty without one.
+        may_be_empty: whether it may hold no records.
+
+    Attributes:
+        seekable: whether records can be read by their offset.
+        regroups: always false, as a sample is one record.
+    """
+
+    regroups = False
+    count = None
+
+    def __init__(
+        self,
+        stream: Readable,
+        item: ObjectInfo,
+        name: str,
+        fault: OnFault,
+        described: Described,
+        *,
+        seekable: bool,
+        may_be_empty: bool,
+    ) -> None:
+        self.seekable = seekable and isinstance(stream, PlainStream)
+        self._stream: Any = stream
+        self._name = name
+        self._fault = fault
+        self._described = described
+        self._may_be_empty = may_be_empty
+        self._stem = item.stem.replace(".", "_")
+        self._looks = Looks(described)
+        self._data = b""  # of the last record that was framed
+        self._features: dict[str, ParsedFeature] | None = None
+        self._reader = RecordReader(stream, name)
+
+    @property
+    def offset(self) -> int:
+        """The offset at which the current record begins."""
+        return self._reader.offset
+
+    @cached_property
+    def _entries(self) -> ExampleEntries:
+        from tar2tf_cli.features.decoder import ExampleEntries
+
+        return ExampleEntries(self._described)
+
+    def where(self) -> dict[str, Any]:
+        """The number and the offset of the current record."""
+        return {"member": f"record {self._reader.count}", "offset": self.offset}
+
+    def seek(self, offset: int) -> None:
+        """Go to the offset of a record, for `stored`."""
+        self._stream.seek(offset)
+
+    def samples(self, native: ModuleType | None = None) -> Iterator[Sample]:
+        """The samples, in order.
+
+        Args:
+            native: has no effect here, as no example has to be made.
+
+        Raises:
+            DamagedShardError: at damage; after `resume`, call this again.
+        """
+        for _, data in self._reader:
+            try:
+                sample = self._entries(data)
+            except ValueError as error:
+                self._fault(SampleError(f"the record cannot be read as a sample: {error}", hint=_hint(data)))
+                continue
+            key = key_of(sample)
+            if key is None and KEY in sample:
+                self._fault(SampleError(f"the feature {KEY!r} is not one text or whole number", hint=_ONE_KEY))
+                continue
+            sample.pop(KEY, None)
+            yield {KEY: self._numbered() if key is None else key, **sample}
+
+    def framed(self) -> Iterator[tuple[str, list[bytes], int]]:
+        """Each record as it is: the key of its sample, its bytes in parts, and their size; errors as of `samples`.
+
+        One that is written is to be counted with `note`.
+        """
+        for _, data in self._reader:
+            self._data, self._features = data, features_of(data)
+            key = key_of(self._features or {})
+            yield self._numbered() if key is None else key, [*frame([data], len(data))], len(data) + FRAMING
+
+    def note(self) -> None:
+        """Note what is in the last record that `framed` gave."""
+        self._looks.look_at(self._features)
+
+    def sample(self, key: str) -> Sample:
+        """The last record that `framed` gave as a sample; a message of another kind is one entry without a name."""
+        try:
+            return {**self._entries(self._data), KEY: key}
+        except ValueError:
+            return {KEY: key, "": self._data}
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """The records as they are, many at a time; errors as of `samples`."""
+        parts: list[bytes] = []
+        sizes, waiting, native = array("Q"), 0, kernel.native()
+
+        def together() -> Iterator[RecordBatch]:
+            if sizes:
+                yield RecordBatch(b"".join(parts), sizes.tobytes())
+                parts.clear()
+                del sizes[:]
+
+        try:
+            for block in self._reader.blocks(self._looks):
+                if isinstance(block, bytes):
+                    yield from together()
+                    assert native  # as it made the block
+                    yield RecordBatch(block, native.sizes(block))
+                    waiting = 0
+                    continue
+                _, data = block
+                self._looks.look_at(features_of(data))
+                parts += frame([data], len(data))
+                sizes.append(len(data) + FRAMING)
+                waiting += sizes[-1]
+                if waiting >= _TOGETHER:
+                    yield from together()
+                    waiting = 0
+        except DamagedShardError:
+            yield from together()
+            raise
+        yield from together()
+
+    def stored(self, size: int) -> Iterator[bytes]:
+        """So many of the next bytes of the file, which were read before; fewer only at its end."""
+        while size and (data := self._stream.read(min(size, _COPIED))):
+            size -= len(data)
+            yield data
+
+    def check_end(self) -> None:
+        """At the end of the records, refuse a TFRecord that has none, as it may have been cut short."""
+        if not (self._reader.count or self._may_be_empty):
+            hint = "leave it out, or accept empty files with --from tfrecord"
+            raise DamagedShardError("the TFRecord holds no records", kind="empty", hint=hint)
+
+    def resume(self, error: DamagedShardError) -> bool:
+        """Continue after damage at the next record, if there is one; the error then says what was not read."""
+        resumed = self._reader.resume(error)
+        if error.lost and error.lost.bytes:
+            what = "the part up to the next record" if resumed else "the rest of the shard"
+            error.message += f"; {what} was not read ({error.lost.bytes:,} bytes)"
+        return resumed
+
+    def describe(self, report: InputReport) -> None:
+        """Note what was seen of records that passed as they are."""
+        self._looks.describe(report.schema)
+        report.other_records = self._looks.others
+
+    def forget(self) -> None:
+        """Forget what was seen."""
+        self._looks = Looks(self._described)
+
+    def close(self) -> None:
+        """Nothing but the stream is open, which its owner closes."""
+
+    def _numbered(self) -> str:
+        """The key of the current record, which has none."""
+        return f"{self._stem}-{self._reader.count:0{_DIGITS}d}"
+
+
+_ONE_KEY: Final = "give each record one key, or leave out ops and selections, which need it"
+
+
+def _hint(data: bytes) -> str:
+    if is_sequence(data):
+        return "a tf.train.SequenceExample can only be copied unchanged: leave out ops, selections and types"
+    return "records of other kinds can only be copied unchanged: leave out ops, selections and types"
+
+
+def features_of(message: bytes) -> dict[str, ParsedFeature] | None:
+    """The features of a record; None if it is no example."""
+    try:
+        return parse(message)
+    except ValueError:
+        return None
+
+
+class Looks:
+    """What the features of passing records look like; the kernel looks at those that are like others before.
+
+    Args:
+        described: what a manifest says of the features; used as far as the records agree.
+
+    Attributes:
+        others: how many records are no tf.train.Example.
+    """
+
+    def __init__(self, described: Described) -> None:
+        self._described = described
+        self._wanted = expected(described)
+        self._expected: dict[str, Expected] = {}
+        self._census = Census(self._expected)
+        self.others = 0
+
+    def known(self) -> tuple[bytes, bytes]:
+        """The names and kinds of examples that the kernel may look at."""
+        return self._census.known()
+
+    def add(self, counts: bytes) -> int:
+        """Count records that the kernel looked at; return how many there are."""
+        return self._census.add(counts)
+
+    def look_at(self, features: Mapping[str, ParsedFeature] | None) -> None:
+        """Count a record by its features; None for one that is no example."""
+        if features is None:
+            self.others += 1
+            return
+        present = [name for name, feature in features.items() if feature.kind]
+        for name in present:
+            self._learn(features[name])
+        self._census.count(present)
+
+    def _learn(self, feature: ParsedFeature) -> None:
+        before = self._expected.get(feature.name)
+        if before is None:
+            self._expected[feature.name] = Expected(feature.kind, feature.count)
+        elif before.misfit(feature):
+            alike = before.kind == feature.kind
+            self._expected[feature.name] = replace(before, count=None) if alike else Expected()
+        else:
+            return
+        self._census.expects_more()
+
+    def describe(self, schema: Schema) -> None:
+        """Add the features to a schema."""
+        for name, seen in self._expected.items():
+            schema.looks[name] = self._look(name, seen.kind, seen) if seen.kind else MIXED
+        for names, records in self._census.signatures():
+            schema.signatures[names] += records
+
+    def _look(self, name: str, kind: Kind, seen: Expected) -> Look:
+        if self._agrees(name, seen):
+            described = self._described[name]
+            return described["encoding"], described["dtype"], tuple(described["shape"])
+        count, dtype = seen.count, _DTYPES[kind]
+        shape = self._expected.get(f"{name}/shape")
+        if kind != "bytes" and shape and shape.kind == "int64" and shape.count:
+            return kind, dtype, (count if shape.count == 1 else None,) * shape.count
+        return kind, dtype, () if count == 1 else (count,)
+
+    def _agrees(self, name: str, seen: Expected) -> bool:
+        """Whether what a manifest says of a feature is true of the records."""
+        wanted = self._wanted.get(name)
+        return wanted is not None and wanted.kind == seen.kind and wanted.count in (None, seen.count)
+
+
+_DTYPES: Final[dict[Kind, str]] = {"bytes": "bytes", "int64": "int64", "float": "float32"}

@@ -1,0 +1,183 @@
+"""Where the samples of a tar are, found from its headers; written and read as DALI's `wds2idx` does.
+
+An index file of version 1.2 has a line with the version and the number of samples, then a line for each sample: for
+each of its entries the extension, the offset and the size of the data, and the name of the member, between blanks.
+Source: NVIDIA DALI, tools/wds2idx.py, and the `index_paths` of `nvidia.dali.fn.readers.webdataset`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from io import BytesIO
+from typing import Final, NamedTuple
+
+from tar2tf_cli.errors import DamagedShardError, EntryError, NotAdjacentError, SampleError, UsageError
+from tar2tf_cli.formats.cursor import Readable
+from tar2tf_cli.formats.tar import Entries, Member, TarReader, padded, text
+from tar2tf_cli.samples.grouping import KEY, Grouper, KeySplit, Sample, no_samples, split_name
+
+_VERSION: Final = b"v1.2"
+_PUT_TOGETHER: Final = "tar2tf convert IN -o 'new-<>.tar' writes tars in which"
+
+
+class TarEntry(NamedTuple):
+    """One entry of a sample.
+
+    Attributes:
+        extension: its name in the sample.
+        offset: offset in the tar of its data.
+        size: size of the data in bytes.
+        member: the name of the member.
+    """
+
+    extension: str
+    offset: int
+    size: int
+    member: str
+
+
+class TarSample(NamedTuple):
+    """One sample.
+
+    Attributes:
+        key: its key.
+        start: offset of its first header; the next sample starts where this one ends.
+        entries: its entries in the order of the tar.
+    """
+
+    key: str
+    start: int
+    entries: Sequence[TarEntry]
+
+
+def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[TarSample]:
+    """Yield where the samples of an uncompressed tar are; of a stream that can seek, only the headers are read.
+
+    Args:
+        stream: the tar.
+        name: what to call it in errors.
+        key_split: where a name is split into key and extension.
+
+    Raises:
+        DamagedShardError: when the tar is not whole, or has no samples.
+        SampleError: when a sample is faulty, or has an entry that is a link.
+        UsageError: when the members of a sample are not adjacent.
+    """
+    reader = TarReader(stream, name, headers_only=True)
+    grouper = _grouper(reader, name, key_split)
+    grouper.may_lack = True
+    members: deque[tuple[int, TarEntry]] = deque()  # with the offsets of their headers
+    try:
+        for sample in grouper.samples(_noted(reader, grouper, members)):
+            entries: list[TarEntry] = []
+            while len(entries) < len(sample) - 1:
+                start, entry = members.popleft()
+                if start >= grouper.offset:
+                    entries.append(entry)
+            yield TarSample(sample[KEY], grouper.offset, entries)
+    except NotAdjacentError as error:
+        message = f"the members of the sample {error.key or error.member!r} are not adjacent"
+        raise UsageError(message, shard=name, hint=f"{_PUT_TOGETHER} they are") from None
+    if grouper.empty:
+        raise no_samples(grouper.skipped + reader.skipped)
+    reader.check_ends()
+
+
+def sample_in(data: bytes, name: str, key_split: KeySplit) -> Sample:
+    """Return the only sample in a part of a tar.
+
+    Raises:
+        DamagedShardError: when it begins with no header, or holds another number of samples.
+        SampleError: when the sample is faulty.
+    """
+    reader = TarReader(BytesIO(data), name, need_end=False)
+    samples: list[Sample] = list(_grouper(reader, name, key_split).samples(reader))
+    if len(samples) != 1:
+        raise DamagedShardError(
+            f"there are {len(samples)} samples at the offset of one in the index", kind="index", shard=name
+        )
+    return samples[0]
+
+
+def _grouper(reader: TarReader, name: str, key_split: KeySplit) -> Grouper:
+    grouper = Grouper(name, _raise, key_split=key_split, strict=False)
+    reader.entries = _NoLinks(grouper, name)
+    return grouper
+
+
+def _noted(reader: TarReader, grouper: Grouper, members: deque[tuple[int, TarEntry]]) -> Iterator[Member]:
+    """The members of a tar; where the data of each entry is, is added to `members`."""
+    for member in reader:
+        name, _, size, start = member
+        key, extension = split_name(name, grouper.key_split)
+        if key and grouper.wants(name):
+            members.append((start, TarEntry(extension, reader.offset - padded(size), size, name)))
+        yield member
+
+
+def _raise(error: SampleError) -> None:
+    raise error
+
+
+class _NoLinks(Entries):
+    """Refuses links that would be entries: what they stand for is elsewhere in the tar."""
+
+    def __init__(self, grouper: Grouper, name: str) -> None:
+        self._grouper = grouper
+        self._name = name
+
+    def wants(self, name: str) -> bool:
+        return self._grouper.wants(name)
+
+    def follow(self, name: str, target: str | None, offset: int) -> None:
+        message = "is a link, which random access cannot follow"
+        raise EntryError(message, shard=self._name, member=name, offset=offset, hint=f"{_PUT_TOGETHER} it is a file")
+
+    def refuse(self, error: EntryError) -> None:
+        raise error.at(shard=self._name)
+
+
+# --- Index files ---
+
+
+def index_lines(samples: Iterable[TarSample]) -> list[bytes]:
+    """Return the content of an index file.
+
+    Raises:
+        UsageError: when the name of a member has a blank, which ends it in such a file.
+    """
+    lines = [_line(sample) for sample in samples]
+    return [b"%s %d\n" % (_VERSION, len(lines)), *lines]
+
+
+def _line(sample: TarSample) -> bytes:
+    for entry in sample.entries:
+        if entry.member.split() != [entry.member]:
+            message = f"the name {entry.member!r} contains a space, which an index of DALI cannot store"
+            raise UsageError(message, hint="give the members other names")
+    text = " ".join(f"{name} {offset} {size} {member}" for name, offset, size, member in sample.entries)
+    return f"{text}\n".encode("utf-8", "surrogateescape")
+
+
+def from_index_lines(data: bytes, key_split: KeySplit = "first") -> list[TarSample] | None:
+    """Read the content of an index file; None if it is not one, or not one of samples by this key rule."""
+    first, *lines = data.splitlines()
+    version, _, number = first.partition(b" ")
+    if version != _VERSION or number.strip() != b"%d" % len(lines):
+        return None
+    end, samples, keys = 0, list[TarSample](), set[str]()
+    try:
+        for line in lines:
+            words = text(line).split()
+            entries = [
+                TarEntry(name, int(offset), int(size), member)
+                for name, offset, size, member in zip(*[iter(words)] * 4, strict=True)
+            ]
+            (key,) = {split_name(entry.member, key_split)[0] for entry in entries}
+            samples.append(TarSample(key, end, entries))
+            keys.add(key)
+            end = entries[-1].offset + padded(entries[-1].size)
+    except ValueError:
+        return None
+    return samples if len(keys) == len(samples) and "" not in keys else None

@@ -1,0 +1,77 @@
+"""Datasets in memory whose tars are behind a network: several downloads go on at once."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from makers import tar_of
+from servers import FaultyServer
+from tar2tf_cli import Dataset
+from tar2tf_cli.ops import Select
+
+LARGE = 300_000
+"""Bytes of an entry, so that no tar is small enough to be fetched together with others."""
+
+
+def put_tars(web: FaultyServer, count: int, size: int) -> None:
+    for number in range(count):
+        entries = [(f"{number}.txt", b"%d" % number), (f"{number}.bin", bytes(size))]
+        web.objects[f"b/t-{number}.tar"] = tar_of(entries)
+
+
+def texts(dataset: Any) -> list[str]:
+    return [value.numpy().decode() for value in dataset]
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_as_many_tars_are_fetched_at_once_as_there_are_workers(
+    web: FaultyServer, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    put_tars(web, 8, size)
+    data = Dataset(f"{web.url}/b", conversions=[], selections=[Select("txt")]).load("t-{0..7}.tar", num_workers=8)
+    together, take = threading.Barrier(8), web.take
+
+    def all_there(request: str) -> Any:
+        if request.startswith("GET"):
+            together.wait(timeout=20)  # is broken, and raises, unless eight requests wait here
+        return take(request)
+
+    monkeypatch.setattr(web, "take", all_there)
+    assert texts(data) == [f"{number}" for number in range(8)]
+    assert not together.broken
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_a_first_iteration_takes_two_round_trips_and_requests_nothing_twice(
+    web: FaultyServer, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    put_tars(web, 8, size)
+    take, gates = web.take, {method: threading.Barrier(8) for method in ("HEAD", "GET")}
+
+    def all_there(request: str) -> Any:
+        gates[request.partition(" ")[0]].wait(timeout=20)
+        return take(request)
+
+    monkeypatch.setattr(web, "take", all_there)
+    data = Dataset(f"{web.url}/b", conversions=[], selections=[Select("txt")]).load("t-{0..7}.tar", num_workers=8)
+    assert texts(data) == [f"{number}" for number in range(8)]
+    assert Counter(method for method, _, _ in web.log) == {"HEAD": 8, "GET": 8}
+    monkeypatch.setattr(web, "take", take)
+    web.objects["b/t-3.tar"] = tar_of([("3.txt", b"new"), ("3.bin", bytes(size))])
+    with pytest.raises(Exception, match="changed"):
+        texts(data)
+    assert Counter(method for method, _, _ in web.log)["GET"] > 8, "the second iteration reads again"
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_iterations_at_the_same_time_do_not_take_what_others_fetch(web: FaultyServer, size: int) -> None:
+    import tensorflow as tf
+
+    put_tars(web, 12, size)
+    data = Dataset(f"{web.url}/b", conversions=[], selections=[Select("txt")]).load("t-{0..11}.tar", num_workers=4)
+    pairs = [(a.numpy(), b.numpy()) for a, b in tf.data.Dataset.zip((data, data.skip(1)))]
+    assert pairs == [(b"%d" % number, b"%d" % (number + 1)) for number in range(11)]

@@ -1,0 +1,234 @@
+"""The presets for boxes and masks: what the TF Object Detection API and DeepLab parse."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+
+from shards import records, tar2tf, write_tar
+from tar2tf_cli import Conversion, Input, Output, convert, load_dataset
+from tar2tf_cli.errors import SampleError
+
+# tensorflow/models, research/object_detection/data_decoders/tf_example_decoder.py
+DECODER = {
+    "image/encoded": tf.io.FixedLenFeature((), tf.string, default_value=""),
+    "image/format": tf.io.FixedLenFeature((), tf.string, default_value="jpeg"),
+    "image/filename": tf.io.FixedLenFeature((), tf.string, default_value=""),
+    "image/key/sha256": tf.io.FixedLenFeature((), tf.string, default_value=""),
+    "image/source_id": tf.io.FixedLenFeature((), tf.string, default_value=""),
+    "image/height": tf.io.FixedLenFeature((), tf.int64, default_value=1),
+    "image/width": tf.io.FixedLenFeature((), tf.int64, default_value=1),
+    "image/object/bbox/xmin": tf.io.VarLenFeature(tf.float32),
+    "image/object/bbox/xmax": tf.io.VarLenFeature(tf.float32),
+    "image/object/bbox/ymin": tf.io.VarLenFeature(tf.float32),
+    "image/object/bbox/ymax": tf.io.VarLenFeature(tf.float32),
+    "image/object/class/label": tf.io.VarLenFeature(tf.int64),
+    "image/object/class/text": tf.io.VarLenFeature(tf.string),
+    "image/object/area": tf.io.VarLenFeature(tf.float32),
+    "image/object/is_crowd": tf.io.VarLenFeature(tf.int64),
+}
+# tensorflow/models, research/deeplab/datasets/data_generator.py
+DEEPLAB = {
+    "image/encoded": tf.io.FixedLenFeature((), tf.string, default_value=""),
+    "image/filename": tf.io.FixedLenFeature((), tf.string, default_value=""),
+    "image/format": tf.io.FixedLenFeature((), tf.string, default_value="jpeg"),
+    "image/height": tf.io.FixedLenFeature((), tf.int64, default_value=0),
+    "image/width": tf.io.FixedLenFeature((), tf.int64, default_value=0),
+    "image/channels": tf.io.FixedLenFeature((), tf.int64, default_value=0),
+    "image/segmentation/class/encoded": tf.io.FixedLenFeature((), tf.string, default_value=""),
+    "image/segmentation/class/format": tf.io.FixedLenFeature((), tf.string, default_value="png"),
+}
+
+
+def encoded(format: str = "JPEG", size: tuple[int, int] = (64, 32), mode: str = "RGB") -> bytes:
+    file = io.BytesIO()
+    PIL.Image.new(mode, size, 3).save(file, format)
+    return file.getvalue()
+
+
+JPEG = encoded()
+CAT = {"bbox": [8, 4, 16.5, 8], "category_id": 17, "iscrowd": 1, "area": 99.5, "image_id": 42, "id": 1}
+DOG = {"bbox": [0, 0, 64, 32], "category_id": 18, "image_id": 42}
+NAMES = [{"id": 17, "name": "cat"}, {"id": 18, "name": "dog"}]
+
+
+def made(folder: Path, about: Any, **options: Any) -> Path:
+    """The one shard of a sample with this JSON."""
+    write_tar(folder / "in" / "a.tar", [("n/0007", {"jpg": JPEG, "json": json.dumps(about).encode()})])
+    output = Output(folder / "out" / "all.record")
+    convert(Conversion(Input(folder / "in"), output, preset="detection", **options), workers=1, overwrite=True)
+    return folder / "out" / "all.record"
+
+
+def parsed(path: Path, description: dict[str, Any]) -> dict[str, Any]:
+    (record,) = records(path)
+    assert set(tf.train.Example.FromString(record).features.feature) == set(description)
+    found = tf.io.parse_single_example(record, description)
+    dense = {
+        name: tf.sparse.to_dense(item) if isinstance(item, tf.SparseTensor) else item for name, item in found.items()
+    }
+    return {name: item.numpy().tolist() if item.shape.rank else item.numpy() for name, item in dense.items()}
+
+
+@pytest.mark.parametrize("image", [{}, {"image_id": 42}])
+def test_annotations_of_coco_are_what_the_object_detection_api_parses(image: Any, tmp_path: Path) -> None:
+    about = {"annotations": [CAT, DOG], "categories": NAMES, **image}
+    found = parsed(made(tmp_path, about), DECODER)
+    assert found == {
+        "image/encoded": JPEG,
+        "image/format": b"jpeg",
+        "image/filename": b"0007.jpg",
+        "image/key/sha256": hashlib.sha256(JPEG).hexdigest().encode(),
+        "image/source_id": b"42",
+        "image/height": 32,
+        "image/width": 64,
+        "image/object/bbox/xmin": [0.125, 0.0],
+        "image/object/bbox/xmax": [24.5 / 64, 1.0],
+        "image/object/bbox/ymin": [0.125, 0.0],
+        "image/object/bbox/ymax": [0.375, 1.0],
+        "image/object/class/label": [17, 18],
+        "image/object/class/text": [b"cat", b"dog"],
+        "image/object/area": [99.5, 2048.0],
+        "image/object/is_crowd": [1, 0],
+    }
+
+
+def test_a_list_of_annotations_needs_no_object_around_it(tmp_path: Path) -> None:
+    found = parsed(made(tmp_path, [{**DOG, "category_name": "dog"}]), DECODER)
+    assert (found["image/object/class/text"], found["image/source_id"]) == ([b"dog"], b"42")
+    assert found["image/object/class/label"] == [18]
+
+
+def test_an_image_without_objects_has_empty_lists(tmp_path: Path) -> None:
+    path = made(tmp_path, {"annotations": []})
+    found = parsed(path, DECODER)
+    assert all(value == [] for name, value in found.items() if "object" in name)
+    assert found["image/source_id"] == b"n/0007"
+    (item,) = load_dataset(tmp_path / "out" / "all-manifest.json")
+    assert item["image/object/bbox/xmin"].shape == (0,)
+
+    select = "image=jpg,boxes=json:annotations.*.bbox,label=json:annotations.*.name"
+    path = made(tmp_path, {"annotations": []}, select=select, labels={"label": {"cat": 0}})
+    assert all(value == [] for name, value in parsed(path, DECODER).items() if "object" in name)
+
+
+def test_parts_of_any_json_can_be_selected_and_numbered(tmp_path: Path) -> None:
+    about = {"objects": [{"box": [0, 0, 32, 16], "kind": "dog"}, {"box": [0, 0, 1, 2], "kind": "cat"}]}
+    select = "image=jpg,boxes=json:objects.*.box,label=json:objects.*.kind,text=json:objects.*.kind"
+    found = parsed(made(tmp_path, about, select=select, labels="label=auto"), DECODER)
+    assert found["image/object/class/label"] == [1, 0]
+    assert found["image/object/class/text"] == [b"dog", b"cat"]
+    assert found["image/object/bbox/xmax"] == [0.5, 1 / 64]
+    assert (found["image/object/area"], found["image/object/is_crowd"]) == ([512.0, 2.0], [0, 0])
+    assert found["image/filename"] == b"0007"
+
+
+def test_boxes_may_touch_the_edge_as_tools_round(tmp_path: Path) -> None:
+    found = parsed(made(tmp_path, [{**DOG, "bbox": [-0.4, 0, 64.9, 32.2]}]), DECODER)
+    sides = {side: found[f"image/object/bbox/{side}"] for side in ("xmin", "ymin", "xmax", "ymax")}
+    assert sides == {"xmin": [0.0], "ymin": [0.0], "xmax": [1.0], "ymax": [1.0]}
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ({"shapes": []}, "'annotations'"),
+        ([1], "'annotations'"),
+        ([{"bbox": [0, 0, 1, 1]}], "annotation 0 has no 'category_id', only bbox"),
+        ([CAT, {"category_id": 1}], "annotation 1 has no 'bbox'"),
+        ([{**CAT, "bbox": [0, 0, 1]}], "box 0 is"),
+        ([{**CAT, "bbox": {"x": 1}}], "box 0 is"),
+        ([{**CAT, "bbox": [0, 0, "1", 1]}], "'1' is not a number"),
+        ([CAT, {**CAT, "bbox": [60, 0, 10, 1]}], "box 1, .* is not inside of the image, 64 pixels wide and 32 high"),
+        ([{**CAT, "bbox": [5, 5, -1, 1]}], "is not inside"),
+        ([{**CAT, "category_id": "cat"}], "'cat' is not a whole number"),
+        ([{**CAT, "name": "cat"}, DOG], "only some"),
+        ([{**CAT, "category_id": float("inf")}], "inf is not a whole number"),
+        ([{**CAT, "category_id": 2**70}], "more than 64 bits"),
+        ([{**CAT, "category_id": 10**400}], "more than 64 bits"),
+        ([{**CAT, "area": 10**400}], "too large for a float"),
+        ([{**CAT, "bbox": [10**400, 0, 1, 1]}], "too large for a float"),
+        ({"annotations": [{**CAT, "category_id": [17]}], "categories": NAMES}, r"\[17\] is not a whole number"),
+        ([{**CAT, "name": "\ud800"}], "cannot be written as UTF-8"),
+        ([{**CAT, "image_id": "\ud800"}], "cannot be written as UTF-8"),
+    ],
+)
+def test_annotations_that_cannot_be_boxes_are_faulty(about: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(SampleError, match=words) as caught:
+        made(tmp_path, about)
+    assert caught.value.key == "n/0007"
+
+
+def test_images_that_the_readers_do_not_know_are_faulty(tmp_path: Path) -> None:
+    write_tar(tmp_path / "in" / "a.tar", [("1", {"jpg": encoded("BMP"), "json": b"[]", "png": encoded("PNG")})])
+    for preset in ("detection", "segmentation"):
+        done = tar2tf("convert", tmp_path / "in", "-o", tmp_path / "x.record", "--preset", preset)
+        assert (done.returncode, "the image is BMP" in done.stderr) == (3, True)
+
+
+# --- Masks ---
+
+
+def masked(folder: Path, entries: dict[str, bytes], **options: Any) -> Path:
+    write_tar(folder / "in" / "a.tar", [("0007", entries)])
+    output = Output(folder / "out" / "all.record")
+    convert(Conversion(Input(folder / "in"), output, preset="segmentation", **options), workers=1)
+    return folder / "out" / "all.record"
+
+
+@pytest.mark.parametrize("name", ["mask", "seg", "mask.png", "seg.png", "png"])
+def test_an_image_and_its_mask_are_what_deeplab_parses(name: str, tmp_path: Path) -> None:
+    mask = encoded("PNG", mode="L")
+    found = parsed(masked(tmp_path, {"jpg": JPEG, name: mask}), DEEPLAB)
+    assert found == {
+        "image/encoded": JPEG,
+        "image/filename": b"0007.jpg",
+        "image/format": b"jpeg",
+        "image/height": 32,
+        "image/width": 64,
+        "image/channels": 3,
+        "image/segmentation/class/encoded": mask,
+        "image/segmentation/class/format": b"png",
+    }
+    classes = tf.io.decode_png(found["image/segmentation/class/encoded"], 1)
+    np.testing.assert_array_equal(np.unique(classes), [3])
+
+
+def test_an_image_may_be_a_png_too(tmp_path: Path) -> None:
+    png = encoded("PNG")
+    found = parsed(masked(tmp_path, {"png": png, "seg.png": encoded("PNG", mode="L")}), DEEPLAB)
+    assert (found["image/encoded"], found["image/format"]) == (png, b"png")
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ({"jpg": JPEG}, "none of the entries mask"),
+        ({"png": encoded("PNG")}, "none of the entries mask"),
+        ({"jpg": JPEG, "seg": JPEG}, "the mask is JPEG"),
+        ({"jpg": JPEG, "seg": encoded("PNG", (32, 64))}, "64x32, but the image 32x64"),
+        ({"jpg": JPEG, "seg": b"nothing"}, "cannot be decoded"),
+    ],
+)
+def test_what_is_no_mask_of_the_image_is_faulty(entries: dict[str, bytes], words: str, tmp_path: Path) -> None:
+    with pytest.raises(SampleError, match=words):
+        masked(tmp_path, entries)
+
+
+def test_a_decoded_mask_is_encoded_first(tmp_path: Path) -> None:
+    entries = {"jpg": JPEG, "seg": encoded("PNG", mode="L")}
+    with pytest.raises(SampleError, match="the mask is decoded"):
+        masked(tmp_path, entries, ops=["decode:seg"])
+    found = parsed(masked(tmp_path, entries, ops=["decode:seg", "encode:seg,png"]), DEEPLAB)
+    np.testing.assert_array_equal(np.unique(tf.io.decode_png(found["image/segmentation/class/encoded"], 1)), [3])

@@ -1,0 +1,283 @@
+"""Tables: CSV and JSON Lines, headers, columns as values and as files, what is wrong with a row, and changes."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from images import jpeg, photo
+from shards import convert, examples, tar2tf, tree
+from tar2tf_cli import open_records
+from tar2tf_cli.conversion.run import convert as run
+from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.inputs.kinds.table import Rows, TableSource
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.spec.conversion import Conversion, Input
+from tar2tf_cli.spec.fields import Column
+
+COLUMNS = "image=path:jpg,label=label:int64"
+NAMES = ["plain", "with, a comma", 'with "quotes"', "two\nlines", "ünïcode", " blanks "]
+
+
+def write(path: Path, rows: Sequence[Sequence[Any]], mark: str = ",", start: bytes = b"") -> Path:
+    """A table by Python's csv module; in the form of its suffix where that is jsonl."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        if path.suffix == ".jsonl":
+            file.writelines(json.dumps(dict(zip(rows[0], row, strict=True))) + "\n" for row in rows[1:])
+        else:
+            csv.writer(file, delimiter=mark).writerows(rows)
+    path.write_bytes(start + path.read_bytes())
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[tuple[str, int]]:
+    """Paths below the table's folder, and labels, of six photos."""
+    (tmp_path / "photos").mkdir()
+    listed = [(f"photos/{number}.jpg", 3 - number) for number in range(6)]
+    for number, (path, _) in enumerate(listed):
+        (tmp_path / path).write_bytes(jpeg(photo(10 + number, 20)))
+    return listed
+
+
+def table(folder: Path, photos: Sequence[tuple[str, int]], name: str = "data.csv", **how: Any) -> Path:
+    rows = [(name, *row) for name, row in zip(NAMES, photos, strict=True)]
+    return write(folder / name, [("name", "path", "label"), *rows], **how)
+
+
+# --- Forms ---
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("data.csv", {}),
+        ("data.csv", {"start": b"\xef\xbb\xbf"}),
+        ("data.csv", {"mark": ";"}),
+        ("data.tsv", {"mark": "\t"}),
+        ("data.jsonl", {}),
+        ("data.jsonl", {"start": b"\n\n"}),
+    ],
+)
+def test_a_table_becomes_the_same_examples_in_each_form(tmp_path, photos, name, how):
+    columns = f"__key__=path,{COLUMNS},name=name"
+    convert("--from", "table", table(tmp_path, photos, name, **how), "-o", tmp_path / "t.record", "--columns", columns)
+    found = examples(tmp_path / "t.record")
+    assert [example["image"][0] for example in found] == [(tmp_path / path).read_bytes() for path, _ in photos]
+    assert [example["label"][0] for example in found] == [label for _, label in photos]
+    assert [example["name"][0].decode() for example in found] == NAMES
+    assert [example["__key__"][0].decode() for example in found] == [path for path, _ in photos]
+
+
+def test_without_columns_every_column_is_an_entry_and_the_key_is_the_number_of_the_row(tmp_path, photos):
+    convert("--from", "table", table(tmp_path, photos), "-o", tmp_path / "t.record", "--type", "label=int64")
+    found = examples(tmp_path / "t.record")
+    assert [example["__key__"][0] for example in found] == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert {*found[0]} == {"__key__", "name", "path", "label"}
+    assert [example["label"][0] for example in found] == [label for _, label in photos]
+
+
+def test_columns_of_a_table_without_a_header_are_named_by_number(tmp_path, photos):
+    path = write(tmp_path / "data.csv", photos)
+    convert("--from", "table", path, "-o", tmp_path / "t.record", "--columns", "image=1:jpg,label=2:int64")
+    assert [example["label"][0] for example in examples(tmp_path / "t.record")] == [label for _, label in photos]
+
+
+def test_values_of_json_keep_their_types(tmp_path):
+    lines = [
+        {"n": 3, "x": 0.5, "on": True, "boxes": [1, 2], "words": ["a", "b"], "left": None, "about": {"deep": [4]}},
+        {"n": -1, "x": 1.5, "on": False, "boxes": [3], "words": ["c"], "left": None, "about": {"deep": [5]}},
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    select = "n,x,on,boxes,words,deep=about:deep.0"
+    convert("--from", "table", tmp_path / "t.jsonl", "-o", tmp_path / "t.record", "--select", select)
+    records = list(open_records(tmp_path / "t-manifest.json"))
+    assert [record["n"] for record in records] == [3, -1]
+    assert [record["x"] for record in records] == [0.5, 1.5]
+    assert [record["on"] for record in records] == [1, 0]
+    assert [record["boxes"].tolist() for record in records] == [[1, 2], [3]]
+    assert [list(record["words"]) for record in records] == [[b"a", b"b"], [b"c"]]
+    assert [record["deep"] for record in records] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "expected"),
+    [
+        ("int64", ["7", " -8"], [7, -8]),
+        ("float", ["0.5", "1e3"], [0.5, 1000.0]),
+        ("int64_list", ["1 2", "[3]"], [[1, 2], [3]]),
+        ("float_list", ["1,2", "3"], [[1.0, 2.0], [3.0]]),
+        ("bytes", ["a", "b"], [b"a", b"b"]),
+    ],
+)
+def test_cells_are_parsed_as_the_type_of_their_column(tmp_path, kind, cells, expected):
+    path = write(tmp_path / "t.csv", [("value",), *[(cell,) for cell in cells]])
+    convert("--from", "table", path, "-o", tmp_path / "t.record", "--columns", f"v=value:{kind}")
+    found = [record["v"] for record in open_records(tmp_path / "t-manifest.json")]
+    assert [value.tolist() if isinstance(value, np.ndarray) else value for value in found] == expected
+
+
+def test_ops_get_numbers_as_numbers_and_files_as_bytes(tmp_path, photos):
+    (tmp_path / "mine.py").write_text("def fn(s):\n    return {**s, 'label': s['label'] + len(s['image'])}\n")
+    ops = ("--op", f"func:{tmp_path / 'mine.py'}:fn", "--op", "decode:image")
+    convert("--from", "table", table(tmp_path, photos), "-o", tmp_path / "t.record", "--columns", COLUMNS, *ops)
+    records = list(open_records(tmp_path / "t-manifest.json"))
+    assert [record["label"] for record in records] == [
+        label + os.path.getsize(tmp_path / path) for path, label in photos
+    ]
+    assert [record["image"].shape for record in records] == [(10 + number, 20, 3) for number in range(6)]
+
+
+# --- The flow ---
+
+
+@pytest.mark.parametrize("options", [(), ("--shuffle", "--seed", "3"), ("--limit", "130"), ("--num-shards", "3")])
+def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path, options):
+    rows = [("name", "value"), *[(f"n{number}", number) for number in range(500)]]
+    path = write(tmp_path / "t.csv", rows)
+    for workers in ("1", "3"):
+        out = tmp_path / workers / "t-<>.record"
+        convert("--from", "table", path, "-o", out, "--columns", "v=value:int64", "-j", workers, *options)
+    assert tree(tmp_path / "1") == tree(tmp_path / "3")
+
+
+def test_a_yaml_spec_and_python_say_the_same_as_flags(tmp_path, photos):
+    path = table(tmp_path, photos)
+    convert("--from", "table", path, "-o", tmp_path / "flags" / "t.record", "--columns", COLUMNS)
+    (tmp_path / "spec.yaml").write_text(
+        f"input:\n  bucket: {path}\n  from: table\n  columns: {{image: 'path:jpg', label: 'label:int64'}}\n"
+        f"output:\n  path: {tmp_path}/yaml/t.record\n"
+    )
+    convert("--spec", tmp_path / "spec.yaml")
+    columns = {"image": "path:jpg", "label": "label:int64"}
+    run(Conversion(Input(path, kind="table", columns=columns), tmp_path / "python" / "t.record"))
+    assert tree(tmp_path / "flags") == tree(tmp_path / "yaml") == tree(tmp_path / "python")
+
+
+def test_a_second_run_is_up_to_date_until_a_row_or_a_file_changes(tmp_path, photos):
+    command = ("--from", "table", table(tmp_path, photos), "-o", tmp_path / "t.record", "--columns", COLUMNS)
+    convert(*command)
+    assert "up to date" in convert(*command).stderr
+    (tmp_path / photos[2][0]).write_bytes(jpeg(photo(40, 40)))
+    refused = tar2tf("convert", *command)
+    assert refused.returncode == 2
+    assert "pass --update" in refused.stderr
+    convert(*command, "--update")
+    assert examples(tmp_path / "t.record")[2]["image"][0] == (tmp_path / photos[2][0]).read_bytes()
+
+
+def test_a_file_that_changes_between_listing_and_reading_is_an_error(tmp_path, photos):
+    source = TableSource(str(table(tmp_path, photos)), {"image": Column("path", "jpg")})
+    (item,) = source.list(())
+    assert len([*source.samples(item, InputReport(), pytest.fail)]) == 6
+    os.utime(tmp_path / photos[1][0], ns=(1, 1))
+    with pytest.raises(SourceError, match="changed"):
+        deque(source.samples(item, InputReport(), pytest.fail), maxlen=0)
+
+
+# --- What is wrong ---
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        (("missing.jpg", 1), "there is no file "),
+        (("", 1), "the path of a file is empty"),
+        (("http://host/a.jpg", 1), "is a URL"),
+        (("photos", 1), "there is no file"),
+        (("text.jpg", 1), "is not an image"),
+        (("photos/0.jpg", "cat"), "'label' is not of type int64"),
+        (("photos/0.jpg", ""), "'label' is not of type int64"),
+        (("photos/0.jpg",), "the row has 1 cells, but the header names 2 columns"),
+    ],
+)
+def test_a_faulty_row_is_named_and_can_be_skipped(tmp_path, photos, row, fault):
+    (tmp_path / "text.jpg").write_text("not an image")
+    path = write(tmp_path / "t.csv", [("path", "label"), photos[0], row, photos[1]])
+    command = ("convert", "--from", "table", path, "-o", tmp_path / "t.record", "--columns", COLUMNS)
+    done = tar2tf(*command)
+    assert done.returncode == 3
+    assert f"{path}, row 2" in done.stderr
+    assert fault in done.stderr
+    assert not (tmp_path / "t.record").exists()
+    assert tar2tf(*command, "--on-error", "skip").returncode == 1
+    assert len(examples(tmp_path / "t.record")) == 2
+
+
+@pytest.mark.parametrize(("line", "fault"), [("{", "is not JSON"), ("[1]", "is not a JSON object"), ("{}", "no value")])
+def test_a_faulty_line_of_json_is_named(tmp_path, line, fault):
+    (tmp_path / "t.jsonl").write_text('{"a": 1}\n' + line + "\n")
+    done = tar2tf("convert", "--from", "table", tmp_path / "t.jsonl", "-o", tmp_path / "t.record", "--columns", "a=a")
+    assert done.returncode == 3
+    assert "row 2" in done.stderr
+    assert fault in done.stderr
+
+
+@pytest.mark.parametrize("columns", [(), ("--columns", "__key__=__key__,a=a")], ids=["all", "named"])
+def test_a_key_in_json_that_is_not_utf8_is_a_faulty_row(tmp_path, columns):
+    (tmp_path / "t.jsonl").write_text('{"__key__": "k", "a": 1}\n{"__key__": "\\ud800", "a": 2}\n')
+    done = tar2tf("convert", "--from", "table", tmp_path / "t.jsonl", "-o", tmp_path / "t.record", *columns)
+    assert done.returncode == 3
+    assert "row 2: the text in the column '__key__' is not UTF-8" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "fault"),
+    [
+        ("a,b\n1,2\n", ("--columns", "x=c"), "there is no column 'c'"),
+        ("path,label\na,2\n", ("--columns", "x=paht"), "did you mean 'path'?"),
+        ("a.jpg,0\nb.jpg,1\n", (), "the first row does not look like a header: '0'"),
+        ("a,a\n1,2\n", (), "names a column twice"),
+        ("a,\n1,2\n", (), "a column without a name"),
+        ("", (), "has no rows"),
+        ("a,b\n", (), "has no rows"),
+        ('a,b\n1,"2\n', (), "line 2"),
+        ("a\n1\n", ("--columns", "x=a:int46"), "did you mean 'int64'?"),
+        ('[\n {"a": 1}\n]\n', (), "jq -c '.[]'"),
+        ("a\n1\n", ("--columns", "x"), "is not ENTRY=COLUMN"),
+    ],
+)
+def test_a_table_that_is_not_as_asked_for_is_refused(tmp_path, data, options, fault):
+    (tmp_path / "t.csv").write_text(data)
+    done = tar2tf("convert", "--from", "table", tmp_path / "t.csv", "-o", tmp_path / "t.record", *options)
+    assert done.returncode in (2, 3)
+    assert fault in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("name", "shown"), [("data.csv", "name, path, label"), ("data.jsonl", "name, path, label")])
+def test_convert_of_a_table_says_how(tmp_path, photos, name, shown):
+    done = tar2tf("convert", table(tmp_path, photos, name), "-o", tmp_path / "t.record")
+    assert done.returncode == 3
+    assert "--from table" in done.stderr
+    assert shown in done.stderr
+
+
+def test_a_compressed_table_and_standard_input_are_named(tmp_path):
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a\n1\n"))
+    done = tar2tf("convert", "--from", "table", tmp_path / "t.csv.gz", "-o", tmp_path / "t.record")
+    assert done.returncode == 3
+    assert "is compressed with gzip" in done.stderr
+    done = tar2tf("convert", "--from", "table", "-", "-o", tmp_path / "t.record")
+    assert done.returncode == 2
+    assert "--from table reads local files, not standard input" in done.stderr
+
+
+def test_columns_are_only_for_tables():
+    with pytest.raises(UsageError, match="--columns is only for tables; add --from table"):
+        Input("shards", columns="a=b")
+
+
+def test_rows_can_be_read_again_by_their_positions_while_others_are_listed(tmp_path, photos):
+    with Rows(str(table(tmp_path, photos))) as rows:
+        assert [rows.values(span)["name"] for span in rows.spans()] == NAMES
+        assert [rows.values(span)["name"] for span in reversed([*rows.spans()])] == NAMES[::-1]

@@ -1,0 +1,130 @@
+"""What `decode` and `orient` make of images, sound and arrays, through the real conversion and back."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+import pytest
+import soundfile
+import tensorflow as tf
+
+from images import photo, png
+from op_cases import encoded, loaded
+from shards import tar2tf, write_tar
+from tar2tf_cli import load_dataset, open_records
+from tar2tf_cli.errors import SampleError
+from tar2tf_cli.ops import Decode, OpContext, Orient, Rename, parse_op
+from tar2tf_cli.ops.base import apply_ops
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def sound(format: str, samples: np.ndarray, rate: int = 16000) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format=format)
+    return file.getvalue()
+
+
+def npz(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def result(op: str, **entries: Any) -> dict[str, Any]:
+    (sample,) = apply_ops({"__key__": "k", **entries}, [parse_op(op)], OpContext())
+    return sample
+
+
+@pytest.mark.parametrize("format", ["wav", "flac"])
+def test_sound_becomes_samples_and_their_rate(format: str, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(-32768, 32767, (500, 2), np.int16)
+    write_tar(tmp_path / "in" / "a.tar", [("0001", {format: sound(format.upper(), noise), "cls": b"1"})])
+    (item,) = loaded(tmp_path / "in", tmp_path / "out", Decode(format))
+    expected = tf.audio.decode_wav(sound("WAV", noise))
+    assert item[format].dtype == tf.float32
+    np.testing.assert_array_equal(item[format], expected.audio)
+    assert int(item[f"{format}/sample_rate"]) == int(expected.sample_rate)
+
+
+def test_selections_take_the_parts_of_what_was_decoded(tmp_path: Path) -> None:
+    entries = {"wav": sound("WAV", np.zeros((5, 1), np.int16)), "npz": npz(x=np.arange(3.0), y=np.array([[1, 2]]))}
+    write_tar(tmp_path / "a.tar", [("0001", entries)])
+    out = tmp_path / "x.record"
+    ops = ("--op", "decode:wav", "--op", "decode:npz", "--select", "audio=wav,rate=wav/sample_rate,x=npz/x,y=npz/y")
+    assert tar2tf("convert", tmp_path / "a.tar", "-o", out, *ops).returncode == 0
+    (item,) = load_dataset(str(tmp_path / "x-manifest.json"))
+    assert set(item) == {"audio", "rate", "x", "y"}
+    record = open_records(str(tmp_path / "x-manifest.json"))[0]
+    for name, value in {"audio": np.zeros((5, 1), "f4"), "rate": 16000, "x": np.arange(3.0), "y": [[1, 2]]}.items():
+        np.testing.assert_array_equal(item[name], value)
+        np.testing.assert_array_equal(record[name], value)
+    assert record["x"].dtype == np.float64
+
+
+def test_each_array_of_an_npz_is_an_entry_and_the_file_is_none() -> None:
+    sample = result("decode:left.npz", **{"left.npz": npz(x=np.arange(3), shape=np.array(7))})
+    assert list(sample) == ["__key__", "left.npz/x", "left.npz/shape"]
+
+
+def test_a_gif_has_frames_and_a_webp_one_image() -> None:
+    gif, webp = encoded((9, 8), "GIF", "P"), encoded((9, 8), "WEBP")
+    np.testing.assert_array_equal(result("decode:gif", gif=gif)["gif"], tf.io.decode_gif(gif))
+    np.testing.assert_array_equal(result("decode:gif,3", gif=gif)["gif"], tf.io.decode_gif(gif))
+    np.testing.assert_array_equal(result("decode:webp", webp=webp)["webp"], tf.io.decode_webp(webp)[0])
+    for op in ("decode:gif,1", "decode:gif,dtype=uint16"):
+        with pytest.raises(SampleError, match="frames are decoded to uint8 of 3 channels"):
+            result(op, gif=gif)
+
+
+def test_a_depth_map_keeps_its_16_bits_through_a_conversion(tmp_path: Path) -> None:
+    data = png(0, 16)
+    write_tar(tmp_path / "in" / "a.tar", [("0001", {"depth.png": data})])
+    (item,) = loaded(tmp_path / "in", tmp_path / "out", Decode("depth.png", dtype="uint16"))
+    assert item["depth.png"].dtype == tf.uint16
+    np.testing.assert_array_equal(item["depth.png"], tf.io.decode_png(data, dtype=tf.uint16))
+
+
+@pytest.mark.parametrize("op", ["decode:x,3", "decode:x,dtype=uint16"])
+@pytest.mark.parametrize("data", [npz(a=np.zeros(3)), sound("WAV", np.zeros((5, 1), np.int16))])
+def test_only_an_image_can_be_given_channels_or_a_dtype(op: str, data: bytes) -> None:
+    with pytest.raises(SampleError, match=r"it is (npz|audio/wav), but channels and dtype are only"):
+        result(op, x=data)
+
+
+# --- Orientation ---
+
+
+def turned(orientation: int, format: str = "PNG") -> bytes:
+    file, exif = io.BytesIO(), PIL.Image.Exif()
+    exif[0x0112] = orientation
+    PIL.Image.fromarray(photo(20, 30)).save(file, format, exif=exif)
+    return file.getvalue()
+
+
+def test_images_are_turned_as_exif_says(tmp_path: Path) -> None:
+    images = {f"{orientation:04d}": turned(orientation) for orientation in range(1, 9)}
+    write_tar(tmp_path / "in" / "a.tar", [(key, {"png": data}) for key, data in images.items()])
+    found = loaded(tmp_path / "in", tmp_path / "out", Rename(image="png"), Orient("image", 3))
+    for item, data in zip(found, images.values(), strict=True):
+        expected = PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(data)))
+        np.testing.assert_array_equal(item["image"], np.array(expected))
+
+
+def test_orient_takes_the_place_of_decode() -> None:
+    pixels = result("decode:jpg", jpg=turned(6, "JPEG"))
+    with pytest.raises(SampleError, match="drops its EXIF orientation") as caught:
+        result("orient:jpg", jpg=pixels["jpg"])
+    assert caught.value.hint == "write orient:jpg instead of decode:jpg"
+    upright = result("orient:jpg", jpg=turned(6, "JPEG"))["jpg"]
+    np.testing.assert_array_equal(upright, np.rot90(pixels["jpg"], -1))
+    with pytest.raises(SampleError, match="orient: not an image"):
+        result("orient:npy", npy=npz(x=np.zeros(3)))
+    with pytest.raises(SampleError, match="has no entry 'png'"):
+        result("orient:png", jpg=b"")
