@@ -1,5 +1,7 @@
 """Draws docs/terminal.svg: runs commands on the sample shards in a pseudo-terminal and draws what they print.
 
+The same stands as text below the picture in README.md and docs/index.md, for screen readers and small screens.
+
 python docs/terminal.py
 """
 
@@ -21,6 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "terminal.svg"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
 COMMANDS = (
     "tar2tf inspect shards",
     "tar2tf convert shards -o 'out/train-<>.record' --max-shard-size 100kB --type cls=int64",
@@ -31,6 +34,7 @@ COMMANDS = (
 COLUMNS, LINES = 104, 40
 COLUMN, LINE, MARGIN, BAR = 8.4, 20, 18, 34
 COLOURS = {"31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "36": "#79c0ff"}
+_TEXT = re.compile(r"<details><summary>The same as text</summary>.*?</details>", re.DOTALL)
 _ESCAPE = re.compile(r"\x1b\[([\d;?]*)([A-Za-z])")
 
 
@@ -145,5 +149,15 @@ def draw(lines: list[list[tuple[str, str]]]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
+def with_text(page: str, lines: list[list[tuple[str, str]]]) -> str:
+    """A page with the lines as text, in place of those that it has."""
+    text = "\n".join("".join(character for character, _ in line).rstrip() for line in lines)
+    told = f"<details><summary>The same as text</summary>\n\n```text\n{text.strip()}\n```\n\n</details>"
+    return _TEXT.sub(lambda before: told, page)
+
+
 if __name__ == "__main__":
-    PICTURE.write_text(draw(session()), encoding="utf-8")
+    shown = session()
+    PICTURE.write_text(draw(shown), encoding="utf-8")
+    for path in PAGES:
+        path.write_text(with_text(path.read_text(encoding="utf-8"), shown), encoding="utf-8")
