@@ -84,8 +84,8 @@ class Bench:
         """The directory that every peer writes to: on the file system of the inputs, and empty before each run."""
         return self.store.root / "out"
 
-    def race(self, title: str, peers: Sequence[Peer], data: Dataset | None = None, rounds: int = 0) -> None:
-        """Run the peers in turn for several rounds, and print their times compared with the first peer, tar2tf."""
+    def race(self, title: str, peers: Sequence[Peer], data: Dataset | None = None, rounds: int = 0) -> dict[str, Times]:
+        """Run the peers in turn for several rounds; print, and return, their times compared with the first, tar2tf."""
         if data:
             self._warm(data)
         times = {peer.name: Times() for peer in peers}
@@ -96,6 +96,7 @@ class Bench:
         note("")
         heading = f"{title}: {data}" if data else title
         print_table(heading, (line for peer in peers for line in lines(peer, times, peers[0], data)))
+        return times
 
     def peak(self, command: Command) -> int:
         """Peak anonymous memory, in bytes, of the largest process of a command."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -109,11 +110,58 @@ class Store:
 
         def make(directory: Path) -> tuple[int, int]:
             each = self._scaled(10_000)
-            samples = png_samples()
+            samples = value_samples("png", pngs())
             tars = [directory / f"train-{shard:04}.tar" for shard in range(8)]
             return each * len(tars), sum(write_tar(tar, islice(samples, each)) for tar in tars)
 
         return self._made(f"small-{self.scale:g}", make)
+
+    def captions(self) -> Path:
+        """A CSV file with a caption for each of the small samples, in another order."""
+
+        def make(directory: Path) -> tuple[int, int]:
+            count = self._scaled(10_000) * 8
+            keys = [f"{number:08}" for number in range(count)]
+            Random(4).shuffle(keys)
+            lines = [f"{key},a photo of the sample {key} on a sofa\n" for key in keys]
+            (directory / "captions.csv").write_text("key,caption\n" + "".join(lines))
+            return count, sum(map(len, lines))
+
+        return self._made(f"captions-{self.scale:g}", make).files[0]
+
+    def keys(self) -> Path:
+        """A file with the keys of the small samples, one a line."""
+
+        def make(directory: Path) -> tuple[int, int]:
+            count = self._scaled(10_000) * 8
+            lines = "".join(f"{number:08}\n" for number in range(count))
+            (directory / "keys.txt").write_text(lines)
+            return count, len(lines)
+
+        return self._made(f"keys-{self.scale:g}", make).files[0]
+
+    def masks(self) -> Dataset:
+        """8,000 samples of a gray PNG of 500x375 with 21 classes, and a class, in 4 tars."""
+        return self._of_values("masks", "png", mask_pngs, 2000)
+
+    def webp(self) -> Dataset:
+        """2,000 samples of a WebP of 500x375 and a class in 4 tars."""
+        return self._of_values("webp", "webp", webps, 500)
+
+    def wav(self) -> Dataset:
+        """16,000 samples of a WAV of a second and a class in 4 tars."""
+        return self._of_values("wav", "wav", wavs, 4000)
+
+    def _of_values(self, name: str, entry: str, values: Callable[[], list[bytes]], most: int) -> Dataset:
+        """Samples of one value and a class, in 4 tars of as many each."""
+
+        def make(directory: Path) -> tuple[int, int]:
+            each = self._scaled(most)
+            samples = value_samples(entry, values())
+            tars = [directory / f"train-{shard:04}.tar" for shard in range(4)]
+            return each * len(tars), sum(write_tar(tar, islice(samples, each)) for tar in tars)
+
+        return self._made(f"{name}-{self.scale:g}", make)
 
     def tars(self, count: int, megabytes: int) -> Dataset:
         """So many tars of the JPEG samples, of so many megabytes each."""
@@ -252,11 +300,10 @@ def jpeg_samples() -> Iterator[Sample]:
         number += 1
 
 
-def png_samples() -> Iterator[Sample]:
-    images = pngs()
+def value_samples(entry: str, values: list[bytes]) -> Iterator[Sample]:
     number = 0
     while True:
-        yield (f"{number:08}.png", images[number % len(images)]), (f"{number:08}.cls", b"%d" % (number % 10))
+        yield (f"{number:08}.{entry}", values[number % len(values)]), (f"{number:08}.cls", b"%d" % (number % 10))
         number += 1
 
 
@@ -287,3 +334,39 @@ def pngs() -> list[bytes]:
     random = np.random.default_rng(3)
     noise = random.integers(0, 256, (997, 18, 18), np.uint8)
     return [cv2.imencode(".png", image)[1].tobytes() for image in noise]
+
+
+def mask_pngs() -> list[bytes]:
+    """61 distinct gray PNGs of 500x375 with smooth regions of 21 classes, about 10 kB each."""
+    import cv2
+    import numpy as np
+
+    random = np.random.default_rng(4)
+    scenes = (cv2.resize(random.uniform(0, 21, (9, 12)), (500, 375), interpolation=cv2.INTER_CUBIC) for _ in range(61))
+    return [cv2.imencode(".png", np.clip(scene, 0, 20).astype(np.uint8))[1].tobytes() for scene in scenes]
+
+
+def webps() -> list[bytes]:
+    """The JPEGs as WebP of quality 80."""
+    import cv2
+    import numpy as np
+
+    images = (cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) for data in jpegs())
+    return [cv2.imencode(".webp", image, [cv2.IMWRITE_WEBP_QUALITY, 80])[1].tobytes() for image in images]
+
+
+def wavs() -> list[bytes]:
+    """61 distinct WAVs: one channel, 16 bits, 16,000 samples."""
+    import wave
+
+    import numpy as np
+
+    def one(noise: bytes) -> bytes:
+        file = io.BytesIO()
+        with wave.open(file, "wb") as sound:
+            sound.setparams((1, 2, 16_000, 0, "NONE", ""))
+            sound.writeframes(noise)
+        return file.getvalue()
+
+    random = np.random.default_rng(5)
+    return [one(random.integers(-9999, 9999, 16_000, np.int16).tobytes()) for _ in range(61)]

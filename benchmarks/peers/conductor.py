@@ -18,11 +18,10 @@ from tar2tf_cli.__main__ import _NEW_OBJECTS
 from tar2tf_cli.conversion.existing import Destination
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.plan import Plan, make_plan
-from tar2tf_cli.conversion.publish import Publisher
+from tar2tf_cli.conversion.publish import Publisher, Tally
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool import SpoolIndex
-from tar2tf_cli.conversion.tally import Tally
 from tar2tf_cli.conversion.tasks import Group, ReadInputs, Worker, WriteShard
 from tar2tf_cli.engines.base import Outcome, Task, run_tasks
 from tar2tf_cli.events import Events

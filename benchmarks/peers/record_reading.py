@@ -1,62 +1,176 @@
-"""Reads the bytes of records, in order or at random, from TFRecord or ArrayRecord; or writes ArrayRecord files.
+"""Reads records or samples with one of several packages, in order or at random; or writes ArrayRecord files.
 
-python record_reading.py tar2tf|array_record in-order|one-by-one|batches|shuffled NUMBER FILE...
-python record_reading.py tf.data in-order|shuffled NUMBER FILE...
+python record_reading.py PACKAGE WAY NUMBER SAMPLES FILE...
 python record_reading.py array_record write FOLDER TFRECORD...
 
-NUMBER is how many records are read at random; `shuffled` reads all of them, by tf.data with a buffer for so many.
+PACKAGE is tar2tf, tar2tf-tars, array_record, tf.data, webdataset, wids, dali, dali-tars or tarfile. WAY is `in-order`;
+or at random, `one-by-one` or `batches-N`, of which NUMBER records are read; or `shuffled`, which reads all, by tf.data
+with a buffer for NUMBER. SAMPLES is how many each file holds. Files may be URLs, for those packages that read them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
+import tarfile
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-BATCH = 64
+TOGETHER = 1024  # records that are read at once in order, by packages that have no better way
 
 
-def opened(package: str, paths: list[str]) -> Any:
-    if package == "tar2tf":
-        from tar2tf_cli import open_records
+class Asked(NamedTuple):
+    """What to read, as the arguments say."""
 
-        return open_records(paths, raw=True)
+    way: str
+    number: int
+    samples: int
+    paths: list[str]
+
+    @property
+    def batch(self) -> int:
+        return int(self.way.partition("-")[2]) if self.way.startswith("batches-") else TOGETHER
+
+
+def tar2tf(asked: Asked, *, raw: bool = True) -> Any:
+    from tar2tf_cli import open_records
+
+    return open_records(asked.paths, raw=raw)
+
+
+def tar2tf_tars(asked: Asked) -> Any:
+    return tar2tf(asked, raw=False)
+
+
+def array_record(asked: Asked) -> Any:
     from array_record.python.array_record_data_source import ArrayRecordDataSource
 
-    return ArrayRecordDataSource(paths)
+    return ArrayRecordDataSource(asked.paths)
 
 
-def batches(numbers: Iterable[int]) -> Iterable[list[int]]:
-    whole = list(numbers)
-    return (whole[first : first + BATCH] for first in range(0, len(whole), BATCH))
+def wids(asked: Asked) -> Any:
+    """The indexed reader of webdataset, which copies shards that are not on the disk to a cache."""
+    from wids import ShardListDataset
+
+    shards = [{"url": path, "nsamples": asked.samples} for path in asked.paths]
+    if os.path.exists(asked.paths[0]):
+        return ShardListDataset(shards, localname=str, lru_size=len(shards), transformations=[])
+    cache = tempfile.mkdtemp(dir=os.environ["TMPDIR"])
+    return ShardListDataset(shards, cache_dir=cache, lru_size=len(shards), transformations=[])
 
 
-def read(package: str, way: str, number: int, paths: list[str]) -> int:
-    records = opened(package, paths)
-    if way == "in-order":
-        if package == "tar2tf":
-            return sum(1 for _ in records)
-        return sum(len(records.__getitems__(batch)) for batch in batches(range(len(records))))
-    chance = random.Random(1)
-    order = [chance.randrange(len(records)) for _ in range(number)]
-    if way == "shuffled":
-        order = chance.sample(range(len(records)), len(records))
-    if way != "one-by-one":
-        return sum(len(records.__getitems__(batch)) for batch in batches(order))
-    return sum(1 for place in order if records[place])
+class ByTarfile:
+    """Samples of tars by number, as one writes it by hand: open files, and the members of each sample."""
+
+    def __init__(self, asked: Asked) -> None:
+        samples: dict[str, list[Any]] = {}
+        for path in asked.paths:
+            tar = tarfile.open(path)  # noqa: SIM115 - it is read until the end
+            for member in tar:
+                samples.setdefault(member.name.partition(".")[0], []).append((tar, member))
+        self._samples = list(samples.values())
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, number: int) -> dict[str, bytes]:
+        return {member.name.partition(".")[2]: tar.extractfile(member).read() for tar, member in self._samples[number]}
 
 
-def read_with_tf_data(way: str, number: int, paths: list[str]) -> int:
+def webdataset(asked: Asked) -> Iterator[int]:
+    import webdataset
+
+    urls = [path if os.path.exists(path) else f"pipe:curl -sSf '{path}'" for path in asked.paths]
+    yield 0
+    yield from (1 for _ in webdataset.WebDataset(urls, shardshuffle=False))
+
+
+def tf_data(asked: Asked) -> Iterator[int]:
     import tensorflow as tf
 
-    records = tf.data.TFRecordDataset(paths)
-    if way == "shuffled":
-        records = records.shuffle(number)
-    return sum(len(batch) for batch in records.batch(BATCH).as_numpy_iterator())
+    records = tf.data.TFRecordDataset(asked.paths)
+    if asked.way == "shuffled":
+        records = records.shuffle(asked.number)
+    yield 0
+    yield from (len(batch) for batch in records.batch(asked.batch).as_numpy_iterator())
+
+
+def dali(asked: Asked) -> Iterator[int]:
+    """DALI's reader of TFRecords on the CPU, with an index beside each."""
+    from nvidia.dali import fn, tfrecord
+
+    indexes = [f"{path}.idx" for path in asked.paths]
+    entry = {"cls": tfrecord.FixedLenFeature((), tfrecord.string, "")}
+    return _by_dali(asked, lambda: fn.readers.tfrecord(path=asked.paths, index_path=indexes, features=entry, **READS))
+
+
+def dali_tars(asked: Asked) -> Iterator[int]:
+    """DALI's reader of tars on the CPU, with the index that `tar2tf index` writes beside each."""
+    from nvidia.dali import fn
+
+    with open(f"{asked.paths[0]}.idx") as lines:
+        entries = [*lines][1].split()[::4]
+    files = {"paths": asked.paths, "index_paths": [f"{path}.idx" for path in asked.paths]}
+    return _by_dali(asked, lambda: fn.readers.webdataset(**files, ext=entries, **READS))
+
+
+READS = {"name": "reader", "prefetch_queue_depth": 4}
+
+
+def _by_dali(asked: Asked, reader: Callable[[], Any]) -> Iterator[int]:
+    from nvidia.dali import pipeline_def
+
+    @pipeline_def(batch_size=asked.batch, num_threads=2, device_id=None)
+    def whole() -> Any:
+        read = reader()
+        return tuple(read.values() if isinstance(read, dict) else read)
+
+    pipeline = whole()
+    pipeline.build()
+    total = pipeline.epoch_size("reader")
+    yield 0
+    for first in range(0, total, asked.batch):
+        pipeline.run()
+        yield min(asked.batch, total - first)
+
+
+BY_NUMBER: dict[str, Callable[[Asked], Any]] = {
+    "tar2tf": tar2tf,
+    "tar2tf-tars": tar2tf_tars,
+    "array_record": array_record,
+    "wids": wids,
+    "tarfile": ByTarfile,
+}
+IN_ORDER: dict[str, Callable[[Asked], Iterator[int]]] = {
+    "tf.data": tf_data,
+    "webdataset": webdataset,
+    "dali": dali,
+    "dali-tars": dali_tars,
+}
+"""How many records come at once; first 0, once all is imported and open."""
+
+
+def read(records: Any, asked: Asked) -> int:
+    """Read what is asked for from a sequence; returns the number of records."""
+    total, chance = len(records), random.Random(1)
+    together = getattr(records, "__getitems__", lambda numbers: [records[number] for number in numbers])
+    if asked.way == "in-order":
+        if hasattr(type(records), "__iter__"):
+            return sum(1 for _ in records)
+        order: Sequence[int] = range(total)
+    elif asked.way == "shuffled":
+        order = chance.sample(range(total), total)
+    else:
+        order = [chance.randrange(total) for _ in range(asked.number)]
+    if asked.way == "one-by-one":
+        return sum(1 for number in order if records[number])
+    size = asked.batch
+    return sum(len(together(list(order[at : at + size]))) for at in range(0, len(order), size))
 
 
 def write(folder: str, paths: list[str]) -> None:
@@ -64,25 +178,28 @@ def write(folder: str, paths: list[str]) -> None:
 
     for path in paths:
         writer = ArrayRecordWriter(f"{folder}/{Path(path).stem}.array_record", "group_size:1,uncompressed")
-        for record in opened("tar2tf", [path]):
+        for record in tar2tf(Asked("in-order", 0, 0, [path])):
             writer.write(record)
         writer.close()
 
 
-def main(package: str, way: str, number: str, *paths: str) -> None:
+def main(package: str, way: str, number: str, *rest: str) -> None:
     if way == "write":
-        write(number, [*paths])
+        write(number, [*rest])
         return
-    if package == "tf.data":
-        import tensorflow as tf
-
-        tf.constant(0)  # initialises TensorFlow
+    asked = Asked(way, int(number), int(rest[0]), [*rest[1:]])
+    if package in IN_ORDER:
+        counts = IN_ORDER[package](asked)
+        next(counts)
         begin = time.perf_counter()
-        count = read_with_tf_data(way, int(number), [*paths])
+        count = sum(counts)
     else:
-        opened(package, [*paths])  # imports, and finds the records, which is done once
+        if package != "wids":
+            BY_NUMBER[package](asked)  # finds the records, which is done once
+        records = BY_NUMBER[package](asked)
+        len(records)
         begin = time.perf_counter()
-        count = read(package, way, int(number), [*paths])
+        count = read(records, asked)
     print(json.dumps({"records": count, "seconds": time.perf_counter() - begin}))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import requests
 
-from benchmarks.bench import Bench, Peer, Target, scenario, tar2tf
+from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
 from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import Command
 from servers import ais_cluster, end, free_ports, moto_server, wait_for
@@ -64,6 +64,27 @@ def from_http(bench: Bench, title: str, *rate: str) -> None:
         wait_for(lambda: requests.head(f"{url}/{data.files[0].name}", timeout=2).ok, server)
         race(bench, title, command(bench, url, data), data, url)
     finally:
+        end(server)
+
+
+@scenario
+def dataset_far(bench: Bench) -> None:
+    """`Dataset(...).load(...)` of 8 tars of 1 MB from an HTTP server that answers after half a second."""
+    data = bench.store.tars(8, 1)
+    (port, far) = free_ports(2)
+    server = subprocess.Popen(python(PEERS / "http_server.py", data.directory, str(port)))
+    link = subprocess.Popen(python(PEERS / "slow_link.py", str(far), str(port), "500"))
+    try:
+        for one, process in ((port, server), (far, link)):
+            wait_for(lambda one=one: requests.head(f"http://127.0.0.1:{one}/{data.files[0].name}").ok, process)
+        urls = [f"http://127.0.0.1:{far}/{file.name}" for file in data.files]
+        peers = []
+        for workers, target in ((8, None), (4, None), (1, Target(2.5, as_fast=True, imports=False))):
+            load = python(PEERS / "dataset_load.py", f"tar2tf-{workers}", "64", *urls)
+            peers.append(Peer(f"num_workers={workers}", [load], target, records=data.samples))
+        bench.race("dataset-far, with 8 wanted within 1.5 s", peers)
+    finally:
+        end(link)
         end(server)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
-from benchmarks.data import PEERS
+from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import Command
 
 SIDE = "224"
@@ -14,17 +14,54 @@ SIDE = "224"
 @scenario
 def resize(bench: Bench) -> None:
     """Decode 500x375 JPEGs, resize them to 224x224 and cast them to uint8."""
-    data, files, samples = some(bench, 2)
-    written = samples * 224 * 224 * 3
-    ops = ("--op", "decode:jpg", "--op", f"resize:jpg,{SIDE}x{SIDE}", "--op", "cast:jpg,uint8")
-    select = ("--select", "image=jpg,label=cls", "--type", "label=int64")
-    ours = convert(bench, data, files, *ops, *select)
-    theirs = python(PEERS / "tfdata_resize.py", bench.out, SIDE, *files)
+    data = bench.store.jpeg().first(8)
+    _against_map(bench, "resize", data, "jpg", f"resize:jpg,{SIDE}x{SIDE}", target=2)
+
+
+@scenario
+def sizes(bench: Bench) -> None:
+    """The same by other ways: the short side to 224, padded to 224x224, and by the methods area and bicubic."""
+    data = bench.store.jpeg().first(8)
+    for work, op in {
+        "short": f"resize:jpg,short={SIDE}",
+        "pad": f"pad:jpg,{SIDE}x{SIDE}",
+        "area": f"resize:jpg,{SIDE}x{SIDE},area",
+        "bicubic": f"resize:jpg,{SIDE}x{SIDE},bicubic",
+    }.items():
+        _against_map(bench, work, data, "jpg", op)
+
+
+@scenario
+def masks(bench: Bench) -> None:
+    """Decode PNG masks of 500x375 and resize them to 224x224 by nearest."""
+    _against_map(bench, "nearest", bench.store.masks(), "png", f"resize:png,{SIDE}x{SIDE},nearest", cast=False)
+
+
+@scenario
+def webp(bench: Bench) -> None:
+    """Decode WebP of 500x375."""
+    _against_map(bench, "webp", bench.store.webp(), "webp", cast=False)
+
+
+@scenario
+def wav(bench: Bench) -> None:
+    """Decode WAV of a second at 16 kHz."""
+    _against_map(bench, "wav", bench.store.wav(), "wav", cast=False)
+
+
+def _against_map(
+    bench: Bench, work: str, data: Dataset, entry: str, *ops: str, cast: bool = True, target: float = 1.25
+) -> None:
+    """Race ops on an entry against a tf.data map that does the same."""
+    chain = [f"decode:{entry}", *ops, *([f"cast:{entry},uint8"] if cast else [])]
+    select = ("--select", f"image={entry},label=cls", "--type", "label=int64")
+    ours = convert(bench, data.directory, data.files, *(word for op in chain for word in ("--op", op)), *select)
+    theirs = python(PEERS / "tfdata_map.py", bench.out, work, *data.files)
     bench.race(
-        f"resize: {samples:,} JPEGs of 500x375",
+        f"{work}: {data.samples:,} of {entry}",
         [
-            Peer("tar2tf convert -j 2", [ours], writes=written),
-            Peer("tf.data map, AUTOTUNE", [theirs], Target(2, True, imports=False), written, samples),
+            Peer("tar2tf convert -j 2", [ours]),
+            Peer("tf.data map, AUTOTUNE", [theirs], Target(target, True, imports=False), records=data.samples),
         ],
     )
 

@@ -1,4 +1,4 @@
-"""`open_records` compared with `tf.data` and ArrayRecord: the bytes of all records in order, and of some at random."""
+"""Checksums of records, and the comparison of two datasets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 
-from benchmarks.bench import Bench, Peer, Target, python, scenario
-from benchmarks.data import DISTINCT, PEERS, SHARDS, Dataset
+from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
+from benchmarks.data import PEERS
 from tar2tf_cli.formats import kernel
 
 PACKAGES = [
@@ -18,8 +18,6 @@ PACKAGES = [
     ("crc32c", "crc32c", "crc32c"),
     ("fastcrc", "fastcrc.crc32", "iscsi"),
 ]
-AT_RANDOM = {"small": 40_000, "jpeg": 4_000}
-SCRIPT = PEERS / "record_reading.py"
 
 
 @scenario
@@ -46,44 +44,16 @@ def _nanoseconds(way: Callable[[bytes], object], data: bytes) -> float:
 
 
 @scenario
-def records_small(bench: Bench) -> None:
-    """Read the small samples as TFRecord and ArrayRecord, in order and at random."""
-    race(bench, "small", bench.store.records(bench.store.small()))
-
-
-@scenario
-def records_jpeg(bench: Bench) -> None:
-    """Read 400 MB of the JPEG samples as TFRecord and ArrayRecord, in order and at random."""
-    whole = bench.store.records(bench.store.jpeg())
-    race(bench, "jpeg", whole.first(SHARDS // DISTINCT))
-
-
-def race(bench: Bench, name: str, data: Dataset) -> None:
-    """In order against `tf.data`, at random against ArrayRecord, both against its shuffle."""
-    number = int(AT_RANDOM[name] * bench.store.scale)
-    arrays = bench.store.array_records(data) if find_spec("array_record") else None
-    if arrays is None:
-        print(f"\nrecords-{name}: without ArrayRecord, which comes with pip install 'tar2tf-cli[readers]'")
-
-    def peer(package: str, way: str, records: int, target: Target | None = None) -> Peer:
-        files = arrays.files if arrays and package == "array_record" else data.files
-        return Peer(f"{package}, {way}", [python(SCRIPT, package, way, str(number), *files)], target, records=records)
-
-    also = ["array_record"] if arrays else []
-    others = [peer(package, "in-order", data.samples) for package in also]
-    wanted = Target(1.0, imports=False)
+def diff(bench: Bench) -> None:
+    """Compare the small samples as tars with the same as TFRecord."""
+    tars = bench.store.small()
+    records = bench.store.records(tars)
+    script = python(PEERS / "diff_script.py", tars.directory, records.directory)
     bench.race(
-        f"records-{name}, in order",
-        [peer("tar2tf", "in-order", data.samples), peer("tf.data", "in-order", data.samples, wanted), *others],
-        data,
-    )
-    within = Target(1.5, imports=False)
-    for way in ("one-by-one", "batches"):
-        others = [peer(package, way, number, within) for package in also]
-        bench.race(f"records-{name}, {number:,} at random", [peer("tar2tf", way, number), *others])
-    number = data.samples // 10
-    bench.race(
-        f"records-{name}, all of them shuffled",
-        [peer("tar2tf", "shuffled", data.samples), peer("tf.data", "shuffled", data.samples)],
-        data,
+        "diff",
+        [
+            Peer("tar2tf diff -j 2", [tar2tf("diff", tars.directory, records.directory, "-j", "2", "-q")]),
+            Peer("a dict of hashes, by tarfile and tf.data", [script], Target(5, as_fast=True, imports=False)),
+        ],
+        tars,
     )

@@ -1,13 +1,15 @@
-// The program that people write with go-tfdata: main OUT TAR..., two tars at a time, a TFRecord file for each.
+// The program that people write with go-tfdata: main OUT FILE..., two at a time, a TFRecord file for each tar or TFRecord.
 package main
 
 import (
 	"bufio"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 
+	"github.com/NVIDIA/go-tfdata/tfdata/core"
 	"github.com/NVIDIA/go-tfdata/tfdata/pipeline"
 )
 
@@ -16,18 +18,36 @@ const (
 	block   = 1 << 20
 )
 
-func convert(tar, out string) {
-	source, err := os.Open(tar)
+func convert(path, out string) {
+	source, err := os.Open(path)
 	check(err)
 	defer source.Close()
-	name := strings.TrimSuffix(filepath.Base(tar), ".tar") + ".record"
+	base := filepath.Base(path)
+	name := strings.TrimSuffix(strings.TrimSuffix(base, ".tar"), ".record") + ".record"
 	sink, err := os.Create(filepath.Join(out, name))
 	check(err)
 	writer := bufio.NewWriterSize(sink, block)
 	reader := bufio.NewReaderSize(source, block)
-	check(pipeline.NewPipeline().FromTar(reader).SampleToTFExample().ToTFRecord(writer).Do())
+	if strings.HasSuffix(base, ".tar") {
+		check(pipeline.NewPipeline().FromTar(reader).SampleToTFExample().ToTFRecord(writer).Do())
+	} else {
+		copyRecords(reader, writer)
+	}
 	check(writer.Flush())
 	check(sink.Close())
+}
+
+func copyRecords(source io.Reader, sink io.Writer) {
+	reader, writer := core.NewTFRecordReader(source), core.NewTFRecordWriter(sink)
+	for {
+		example, err := reader.Read()
+		if err == io.EOF {
+			return
+		}
+		check(err)
+		_, err = writer.WriteExample(example)
+		check(err)
+	}
 }
 
 func check(err error) {
@@ -37,20 +57,20 @@ func check(err error) {
 }
 
 func main() {
-	tars := make(chan string)
+	paths := make(chan string)
 	var running sync.WaitGroup
 	for range [workers]int{} {
 		running.Add(1)
 		go func() {
 			defer running.Done()
-			for tar := range tars {
-				convert(tar, os.Args[1])
+			for path := range paths {
+				convert(path, os.Args[1])
 			}
 		}()
 	}
-	for _, tar := range os.Args[2:] {
-		tars <- tar
+	for _, path := range os.Args[2:] {
+		paths <- path
 	}
-	close(tars)
+	close(paths)
 	running.Wait()
 }
