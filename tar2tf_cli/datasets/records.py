@@ -244,8 +244,8 @@ class Records(Sequence[T]):
         numbers = self._numbers
         return self._read(np.array(numbers[at : at + _AT_ONCE], np.int64) for at in range(0, len(numbers), _AT_ONCE))
 
-    def key(self, key: str) -> T:
-        """Return the sample with a key, or the first of several.
+    def key(self, key: str | bytes | int) -> T:
+        """Return the sample with a key, which may be given as samples have it, or the first of several.
 
         The keys of tars are in their indexes. Those of TFRecords are read once with all their data, and kept.
 
@@ -257,10 +257,12 @@ class Records(Sequence[T]):
             order = np.argsort(keys, kind="stable")
             self._by_key = keys[order], order
         hashes, numbers = self._by_key
-        wanted = np.uint64(key_hash(key))
+        if (named := key_of({KEY: key})) is None:
+            raise KeyError(key)
+        wanted = np.uint64(key_hash(named))
         for place in range(np.searchsorted(hashes, wanted), np.searchsorted(hashes, wanted, "right")):
             number = int(numbers[place])
-            if number in self._numbers and self._key_of(self._one(self._span(number))) == key:
+            if number in self._numbers and self._key_of(self._one(self._span(number))) == named:
                 return self[self._numbers.index(number)]
         raise KeyError(key)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from io import FileIO
+from time import monotonic
 from typing import Any, Final
 
 from tar2tf_cli.errors import SourceError, UsageError, changed, read_failed
@@ -251,6 +252,8 @@ class FileRanges(Ranges):
             data = os.pread(file.descriptor, size, start)
             while len(data) < size and (more := os.pread(file.descriptor, size - len(data), start + len(data))):
                 data += more
+            if monotonic() > file.unchanged_until and not file.is_unchanged():
+                raise changed(self._locate(item.name))
         except OSError as error:
             raise read_failed(self._locate(item.name), error) from None
         return data
@@ -265,11 +268,27 @@ class FileRanges(Ranges):
 
 
 class _File:
-    """An open file, which is closed when nobody reads it any more."""
+    """An open file, which is closed when nobody reads it any more.
+
+    Attributes:
+        descriptor: that of the file.
+        unchanged_until: the time until which it counts as unchanged, as to ask takes longer than to read a record.
+    """
+
+    _SECONDS: Final = 0.01
 
     def __init__(self, stream: Any) -> None:
         with closing(stream):
             self.descriptor = os.dup(stream.fileno())
+        self._opened = _state(os.fstat(self.descriptor))
+        self.unchanged_until = monotonic() + self._SECONDS
+
+    def is_unchanged(self) -> bool:
+        """Return whether nobody has written to it since it was opened."""
+        if _state(os.fstat(self.descriptor)) != self._opened:
+            return False
+        self.unchanged_until = monotonic() + self._SECONDS
+        return True
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:  # os may be gone when Python ends
         close(self.descriptor)

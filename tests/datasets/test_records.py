@@ -25,7 +25,7 @@ from checked import an_example, flipped, framed, some_examples, write
 from makers import tar_of
 from reading import assert_same, in_a_fork
 from servers import FaultyServer
-from shards import PHOTOS, tar2tf, write_tar
+from shards import PHOTOS, tar2tf, wait_until, write_tar
 from tar2tf_cli import Records, load_dataset, open_records
 from tar2tf_cli.datasets.indexes import Indexes
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, UsageError
@@ -452,6 +452,15 @@ def test_a_shard_that_changed_since_it_was_opened_is_an_error(out: Path) -> None
     write(out / "x-0.record", framed(*some_examples(6)))
     with pytest.raises(SourceError, match="changed"):
         pickle.loads(pickle.dumps(records))[0]
+
+
+def test_a_shard_that_is_written_to_while_it_is_open_is_an_error_too(tmp_path: Path) -> None:
+    shard = write(tmp_path / "x.tar", tar_of([("a.cls", b"1"), ("b.cls", b"2")]))
+    records = open_records(shard)
+    assert records[0]["cls"] == b"1"
+    shard.write_bytes(tar_of([("a.cls", b"1"), ("b.cls", b"3")]))
+    with pytest.raises(SourceError, match=r"x\.tar: changed"):
+        wait_until(lambda: records[1]["cls"] not in (b"2", b"3"), "it is noticed")
 
 
 @given(st.data())

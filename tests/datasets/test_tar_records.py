@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checked import a_tar, flipped, in_a_process, write
+from checked import a_tar, an_example, flipped, framed, in_a_process, write
 from servers import FaultyServer
 from shards import PHOTOS, tar2tf
 from tar2tf_cli import open_records
@@ -68,6 +68,7 @@ def test_samples_are_read_by_their_numbers(tars: Path) -> None:
 def test_samples_are_read_by_their_keys(tars: Path, tmp_path: Path) -> None:
     records = open_records(tars)
     assert records.key("0007") == sample(7)
+    assert records.key(records[7]["__key__"]) == sample(7), "as a sample gives it"
     for key in ("7", "0013", ""):
         with pytest.raises(KeyError, match=repr(key)):
             records.key(key)
@@ -80,6 +81,9 @@ def test_samples_are_read_by_their_keys(tars: Path, tmp_path: Path) -> None:
     assert tar2tf("convert", tars, "-o", tmp_path / "n.record", "--select", "cls=cls").returncode == 0
     with pytest.raises(KeyError):
         open_records(tmp_path / "n.record").key("0007")
+    write(tmp_path / "numbers.record", framed(an_example(__key__=7), an_example(__key__=8)))
+    numbered = open_records(tmp_path / "numbers.record")
+    assert [numbered.key(key)["__key__"] for key in ("8", b"8", 8, numbered[1]["__key__"])] == [8] * 4
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # webdataset leaves files open
