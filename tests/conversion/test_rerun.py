@@ -479,7 +479,7 @@ def test_an_input_is_never_its_own_output(tmp_path: Path) -> None:
 def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     tar = write_tar(tmp_path / "in.tar", samples(100))
     with reading_stdin(tar, "-o", tmp_path / "out" / "x.record") as process:
-        wait_until(lambda: list((tmp_path / "out").glob(".*/journal")), "the working folder")
+        wait_until(lambda: list((tmp_path / "out").glob(".*/journal")), "the working folder", process=process)
         (tmp_path / "out" / "x.record").write_text("precious")
         assert process.stdin
         process.stdin.write(tar.read_bytes()[20_000:])

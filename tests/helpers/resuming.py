@@ -281,7 +281,7 @@ def reading_stdin(tar: Path, *options: str | Path) -> Iterator[Process]:
         assert process.stdin
         process.stdin.write(tar.read_bytes()[:20_000])
         process.stdin.flush()
-        wait_until(lambda: len(children(process.pid)) == 2, "two workers")
+        wait_until(lambda: len(children(process.pid)) == 2, "two workers", process=process)
         yield process
     finally:
         end(process)

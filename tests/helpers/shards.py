@@ -216,11 +216,11 @@ def start_anew(*args: str | Path, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*COMMAND, *map(str, args)], start_new_session=True, **options)
 
 
-def end(process: Process) -> None:
-    """Kill a process and its group, whatever is left of them."""
+def end(process: Process) -> str:
+    """Kill a process and its group, whatever is left of them; what it wrote to standard error, if that is a pipe."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=SECONDS)
+    return _text(process.communicate(timeout=SECONDS)[1] or b"")
 
 
 def children(pid: int) -> list[int]:
@@ -247,11 +247,20 @@ def _processes() -> dict[int, list[str]]:
     return found
 
 
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
-    """The condition's value once it is true."""
+def wait_until(
+    condition: Callable[[], Any], what: str, seconds: float = SECONDS, process: Process | None = None
+) -> Any:
+    """The condition's value once it is true.
+
+    Raises:
+        AssertionError: when it is not in time, or the process that makes it true has ended before; with its errors.
+    """
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
+        if process is not None and process.poll() is not None and not condition():
+            raise AssertionError(f"ended with {process.returncode} before {what}: {end(process)}")
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds} s in vain for {what}: {end(process) if process else ''}")
         time.sleep(0.002)
     return value
 

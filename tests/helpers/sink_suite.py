@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from shards import start, tar2tf, tree, wait_until
+from shards import end, start, tar2tf, tree, wait_until
 from sources import read_all, tar_of
 from tar2tf_cli.conversion.existing import Destination
 from tar2tf_cli.conversion.plan import make_plan
@@ -400,13 +400,12 @@ class RemoteSinkSuite(SinkSuite):
         module, killed = folder / "gate.py", folder / "killed"
         module.write_text(GATE.format(killed=str(killed)))
         options = ["--op", f"func:{module}:gate"]
-        process = start(*command, *options, stderr=subprocess.DEVNULL)
+        process = start(*command, *options, stderr=subprocess.PIPE)
         try:
-            wait_until(ready, "shards in the store")
+            wait_until(ready, "shards in the store", process=process)
             assert process.poll() is None
         finally:
-            process.kill()
-            process.wait()
+            end(process)
             killed.touch()
         return options
 
