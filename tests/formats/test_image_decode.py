@@ -375,6 +375,16 @@ def test_a_bmp_that_tensorflow_refuses_is_refused(data: bytes) -> None:
 
 # --- Decoding to a number of channels ---
 
+def gamma(value: int) -> tuple[bytes, bytes]:
+    return b"gAMA", struct.pack(">I", value)
+
+
+def png_of(color: int, *chunks: tuple[bytes, bytes]) -> bytes:
+    """A PNG with these chunks behind its header, and before its palette."""
+    data = png(color)
+    return data[:33] + b"".join(chunk(*each) for each in chunks) + data[33:]
+
+
 COLORED = {
     "jpeg": jpeg(photo(33, 47)),
     "jpeg, rgb inside": jpeg(photo(33, 47), keep_rgb=True),
@@ -385,6 +395,28 @@ COLORED = {
     "png, interlaced": png(2, interlaced=True),
     "png, transparent palette": png(3, before=[(b"tRNS", b"\0\x50")]),
     "png, transparent colour": png(2, before=[(b"tRNS", bytes(6))]),
+    **{
+        f"png {color}, {name}": png_of(color, *chunks)
+        for color in (2, 3, 6)
+        for name, chunks in {
+            "a gamma of 1/2.2": [gamma(45455)],
+            "a gamma of 1.8": [gamma(180_000)],
+            "a gamma of nearly nothing": [gamma(16)],
+            "a gamma beyond that": [gamma(15)],
+            "nearly no gamma": [gamma(95_000)],
+            "just a gamma": [gamma(105_001)],
+            "too large a gamma": [gamma(700_000_000)],
+            "two gammas": [gamma(30_000), gamma(60_000)],
+            "a wrong gamma and another": [gamma(0), gamma(30_000)],
+            "a gamma that is cut short": [(b"gAMA", b"\0\1")],
+            "sRGB": [(b"sRGB", b"\0")],
+            "no intent of sRGB": [(b"sRGB", b"\4")],
+            "sRGB before a gamma": [(b"sRGB", b"\0"), gamma(30_000)],
+            "a gamma before sRGB": [gamma(30_000), (b"sRGB", b"\3")],
+        }.items()
+    },
+    "png, a gamma behind the palette": png(3, before=[gamma(30_000)]),
+    "png of 16 bits, nearly no gamma": png(2, 16, before=[gamma(100_000)]),
     "png, chromaticities": png(2, before=[(b"cHRM", struct.pack(">8I", 3, 3, 6, 3, 3, 6, 1, 1))]),
 }
 
@@ -402,8 +434,9 @@ ONLY_RGB = {
     "jpeg, cmyk": (jpeg(photo(33, 47), "CMYK"), "CMYK"),
     "bmp": (bmp(photo(33, 47), 24), "BMP"),
     "bmp with alpha": (bmp(photo(33, 47, 4), 32), "BMP"),
-    "png of a gamma": (png(2, before=[(b"gAMA", struct.pack(">I", 90910))]), "has a gAMA chunk"),
-    "png of sRGB": (png(6, before=[(b"sRGB", b"\0")]), "has a sRGB chunk"),
+    "png of a profile": (png(2, before=[(b"iCCP", b"a\0\0" + zlib.compress(bytes(132)))]), "has an ICC profile"),
+    "png of 16 bits and a gamma": (png(2, 16, before=[gamma(90_910)]), "16 bits and a gamma"),
+    "png of 16 bits and sRGB": (png(6, 16, before=[(b"sRGB", b"\0")]), "16 bits and a gamma"),
 }
 
 

@@ -6,7 +6,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, Final, Literal, NamedTuple
 
 from tar2tf_cli.errors import ImageError, UsageError
@@ -388,17 +388,70 @@ def _png_gray(image: Image, data: bytes) -> Image:
     """Gray of blue, green and red as libpng makes it with the weights that TensorFlow gives it.
 
     They are 0.299 of red, 0.587 of green, and the rest, as libpng rounds them to 1/32768 (png.c and pngrtran.c,
-    png_do_rgb_to_gray); 8 bits are truncated, 16 bits rounded.
+    png_do_rgb_to_gray); 8 bits are truncated, 16 bits rounded. In a PNG with a gamma, it is the light of the colours
+    that is weighed, and a pixel of three equal levels keeps its level.
 
     Raises:
-        ImageError: the PNG has a gamma, by which libpng would weigh.
+        ImageError: the PNG has a profile, or 16 bits and a gamma.
     """
-    if gamma := [kind for kind, _, _ in png_chunks(data) if kind in (b"gAMA", b"sRGB", b"iCCP")]:
-        message = f"unsupported PNG: its colours cannot be decoded to 1 channel, as it has a {gamma[0].decode()} chunk"
-        raise ImageError(f"{message}; decode to 3")
-    blue, green, red = (image[..., place].astype(np.uint32) for place in range(3))
-    gray = red * 9797 + green * 19234 + blue * 3737
-    return ((gray + 0x4000 if image.dtype == np.uint16 else gray) >> 15).astype(image.dtype)
+    blue, green, red = (image[..., place] for place in range(3))
+    gamma = _png_gamma(data)
+    inverse = int(1e10 / gamma + 0.5)
+    if not (_matters(gamma) or _matters(inverse)):
+        gray = _weighed(red, green, blue)
+        return ((gray + 0x4000 if image.dtype == np.uint16 else gray) >> 15).astype(image.dtype)
+    if image.dtype == np.uint16:
+        raise ImageError("unsupported PNG: with 16 bits and a gamma, its colours cannot become gray; decode to 3")
+    to_light, from_light = _gamma_table(inverse), _gamma_table(int(1e10 / inverse + 0.5))
+    light = _weighed(*(cv2.LUT(np.ascontiguousarray(level), to_light) for level in (red, green, blue)))
+    gray = cv2.LUT((light + 0x4000 >> 15).astype(np.uint8), from_light)
+    return np.where((red == green) & (red == blue), red, gray)
+
+
+def _weighed(red: NDArray[Any], green: NDArray[Any], blue: NDArray[Any]) -> NDArray[np.uint32]:
+    red, green, blue = (level.astype(np.uint32) for level in (red, green, blue))
+    return red * 9797 + green * 19234 + blue * 3737
+
+
+_LINEAR, _OF_SRGB = 100_000, 45_455
+_GAMMAS: Final = range(16, 625_000_001)
+
+
+def _png_gamma(data: bytes) -> int:
+    """The gamma of a PNG in 1/100000, as libpng takes it from its chunks before the palette and the pixels.
+
+    Raises:
+        ImageError: it has a profile, whose gamma libpng knows by its checksum.
+    """
+    found: list[tuple[bytes, int]] = []
+    for kind, start, end in png_chunks(data):
+        if kind in (b"PLTE", b"IDAT"):
+            break
+        if kind == b"iCCP":
+            raise ImageError("unsupported PNG: it has an ICC profile, so its colours cannot become gray; decode to 3")
+        if _GAMMA_SIZES.get(kind) == end - start - 12 and png_chunk_is_intact(data, start, end):
+            found.append((kind, int.from_bytes(data[start + 8 : end - 4], "big")))
+    for kind, value in found:
+        if value not in (_GAMMAS if kind == b"gAMA" else range(4)):
+            return _LINEAR  # libpng then ignores all of them
+    if any(kind == b"sRGB" for kind, _ in found):
+        return _OF_SRGB
+    return found[0][1] if found else _LINEAR
+
+
+_GAMMA_SIZES: Final = {b"gAMA": 4, b"sRGB": 1}
+
+
+def _matters(gamma: int) -> bool:
+    """Whether libpng does anything about a gamma."""
+    return not 95_000 <= gamma <= 105_000
+
+
+@lru_cache(maxsize=16)
+def _gamma_table(gamma: int) -> NDArray[np.uint8]:
+    """The level for each of 256 (png.c, png_gamma_8bit_correct)."""
+    exponent = gamma * 0.00001 if _matters(gamma) else 1
+    return np.array([int(255 * (level / 255) ** exponent + 0.5) for level in range(256)], np.uint8)
 
 
 def _decode_bmp(data: bytes, wanted: int) -> NDArray[np.uint8]:
