@@ -375,6 +375,7 @@ def test_a_bmp_that_tensorflow_refuses_is_refused(data: bytes) -> None:
 
 # --- Decoding to a number of channels ---
 
+
 def gamma(value: int) -> tuple[bytes, bytes]:
     return b"gAMA", struct.pack(">I", value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import zlib
 
 import numpy as np
 import PIL.Image
@@ -11,7 +12,7 @@ import PIL.ImageOps
 import pytest
 import tensorflow as tf
 
-from images import noise, photo, png
+from images import chunk, noise, photo, png
 from tar2tf_cli.formats import image as kernels
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -107,9 +108,10 @@ KINDS = [
 ]
 
 
-def exif(orientation: int, *, big_endian: bool = False) -> bytes:
+def exif(orientation: int | None, *, big_endian: bool = False) -> bytes:
     tags = PIL.Image.Exif()
-    tags[0x0112] = orientation
+    if orientation is not None:
+        tags[0x0112] = orientation
     tags[0x010E] = "a description that does not fit into its tag"
     tags.endian = ">" if big_endian else "<"
     return tags.tobytes()
@@ -140,6 +142,63 @@ def test_an_image_is_turned_as_pillow_turns_it() -> None:
                 assert ours.flags["C_CONTIGUOUS"]
                 cases += 1
     assert cases > 100
+
+
+def xmp(orientation: int, *, as_element: bool = False) -> bytes:
+    rest = f"><tiff:Orientation>{orientation}<" if as_element else f' tiff:Orientation="{orientation}">'
+    return f"<x:xmpmeta><rdf:Description{rest}/rdf:Description></x:xmpmeta>".encode()
+
+
+def with_texts(*texts: tuple[bytes, bytes]) -> bytes:
+    """A PNG with these chunks of text."""
+    data = png(2)
+    return data[:-12] + b"".join(chunk(*text) for text in texts) + data[-12:]
+
+
+PROFILE = b"\nexif\n %d\n%s\n" % (len(exif(8)), exif(8).hex().encode())
+IN_TEXT = {
+    "xmp": with_texts((b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp(6))),
+    "compressed xmp": with_texts((b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0" + zlib.compress(xmp(5, as_element=True)))),
+    "another text of this name": with_texts((b"tEXt", b"of XML:com.adobe.xmp\0" + xmp(6))),
+    "exif of ImageMagick": with_texts((b"tEXt", b"Raw profile type exif\0" + PROFILE)),
+    "compressed exif of ImageMagick": with_texts((b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(PROFILE))),
+    "exif of ImageMagick and exif": with_texts((b"tEXt", b"Raw profile type exif\0" + PROFILE), (b"eXIf", exif(3)[6:])),
+    "exif and xmp": with_texts((b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp(6)), (b"eXIf", exif(3)[6:])),
+}
+
+
+def theirs_of(data: bytes) -> int:
+    picture = PIL.Image.open(io.BytesIO(data))
+    picture.load()
+    return int(picture.getexif().get(0x0112, 1))
+
+
+@pytest.mark.parametrize("name", IN_TEXT)
+def test_the_texts_of_a_png_turn_it_as_for_pillow(name: str) -> None:
+    assert kernels.orientation(IN_TEXT[name]) == theirs_of(IN_TEXT[name])
+    assert (theirs_of(IN_TEXT[name]) > 1) == (name != "another text of this name")
+
+
+@pytest.mark.parametrize("format", ["JPEG", "WEBP"])
+@pytest.mark.parametrize("in_exif", [None, 0, 3])
+def test_xmp_turns_an_image_whose_exif_does_not(format: str, in_exif: int | None) -> None:
+    file = io.BytesIO()
+    tags = exif(in_exif)
+    PIL.Image.fromarray(photo(20, 30)).save(file, format, exif=tags, xmp=xmp(8))
+    assert kernels.orientation(file.getvalue()) == max(theirs_of(file.getvalue()), 1)
+    assert theirs_of(file.getvalue()) == (8 if in_exif is None else in_exif)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [(b"iTXt", b"XML:com.adobe.xmp\0\1")],
+        [(b"zTXt", b"Raw profile type exif\0\0no")],
+        [(b"tEXt", b"Raw profile type exif\0\n\n\nno")],
+    ],
+)
+def test_damaged_texts_do_not_turn_a_png(texts: list[tuple[bytes, bytes]]) -> None:
+    assert kernels.orientation(with_texts(*texts)) == 1
 
 
 @pytest.mark.parametrize(

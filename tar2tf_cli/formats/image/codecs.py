@@ -398,8 +398,8 @@ def _png_gray(image: Image, data: bytes) -> Image:
     gamma = _png_gamma(data)
     inverse = int(1e10 / gamma + 0.5)
     if not (_matters(gamma) or _matters(inverse)):
-        gray = _weighed(red, green, blue)
-        return ((gray + 0x4000 if image.dtype == np.uint16 else gray) >> 15).astype(image.dtype)
+        weighed = _weighed(red, green, blue)
+        return ((weighed + 0x4000 if image.dtype == np.uint16 else weighed) >> 15).astype(image.dtype)
     if image.dtype == np.uint16:
         raise ImageError("unsupported PNG: with 16 bits and a gamma, its colours cannot become gray; decode to 3")
     to_light, from_light = _gamma_table(inverse), _gamma_table(int(1e10 / inverse + 0.5))

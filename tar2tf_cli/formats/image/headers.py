@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -364,41 +365,72 @@ def has_frames(data: bytes) -> bool:
 
 _ORIENTATION: Final = 274
 _EXIF: Final = b"Exif\0\0"
+_XMP: Final = b"http://ns.adobe.com/xap/1.0/\0"
+_IN_XMP: Final = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 
 
 def orientation(data: bytes) -> int:
-    """How EXIF says that an image is to be turned, 1 to 8 as in its tag 274; 1 if it says nothing that can be read.
+    """How an image is to be turned, 1 to 8 as in EXIF's tag 274; 1 if nothing that can be read says so.
 
-    It is in the first APP1 segment of a JPEG that begins as EXIF, the eXIf chunk of a PNG, or the EXIF chunk of a WebP.
+    EXIF is in the first APP1 segment of a JPEG that begins as EXIF, the eXIf chunk or the text of a PNG, or the EXIF
+    chunk of a WebP. Where it has no orientation, that of XMP counts, as for Pillow.
     """
+    name = image_format(data)
     try:
-        block = _EXIF_BLOCKS.get(image_format(data) or "", _no_exif)(data).removeprefix(_EXIF)
-        order = "<" if block[:2] == b"II" else ">"
-        (place,) = struct.unpack_from(f"{order}I", block, 4)
-        (entries,) = struct.unpack_from(f"{order}H", block, place)
-        turn = dict(_tag(block, order, place + 2 + 12 * entry) for entry in range(entries)).get(_ORIENTATION)
-    except (struct.error, IndexError):
+        turn = _exif_orientation(_metadata(name, data, _EXIF))
+        if turn is None and (found := _IN_XMP.search(_metadata(name, data, _XMP))):
+            turn = int(found[1])
+    except (struct.error, IndexError, ValueError, zlib.error):
         return 1
-    return turn[0] if turn and 1 <= turn[0] <= 8 else 1
+    return turn if turn and 1 <= turn <= 8 else 1
 
 
-def _no_exif(data: bytes) -> bytes:
+def _exif_orientation(block: bytes) -> int | None:
+    """The orientation in EXIF; None if it has none."""
+    block = block.removeprefix(_EXIF)
+    if not block:
+        return None
+    order = "<" if block[:2] == b"II" else ">"
+    (place,) = struct.unpack_from(f"{order}I", block, 4)
+    (entries,) = struct.unpack_from(f"{order}H", block, place)
+    turn = dict(_tag(block, order, place + 2 + 12 * entry) for entry in range(entries)).get(_ORIENTATION)
+    return turn[0] if turn else None
+
+
+def _metadata(name: str | None, data: bytes, kind: bytes) -> bytes:
+    """The EXIF or XMP of an image; empty if there is none."""
+    if name == "jpeg" and kind in data:
+        bodies = (data[start:end] for marker, start, end in jpeg_segments(data) if marker == _JPEG_APP1)
+        return next((body for body in bodies if body.startswith(kind)), b"")
+    if name == "webp":
+        wanted = b"EXIF" if kind == _EXIF else b"XMP "
+        return next((data[at : at + size] for found, at, size in magic.riff_chunks(data) if found == wanted), b"")
+    if name == "png":
+        return _png_exif(data) if kind == _EXIF else _png_text(data, b"XML:com.adobe.xmp")
     return b""
 
 
-def _jpeg_exif(data: bytes) -> bytes:
-    if _EXIF not in data:
-        return b""
-    bodies = (data[start:end] for marker, start, end in jpeg_segments(data) if marker == _JPEG_APP1)
-    return next((body for body in bodies if body.startswith(_EXIF)), b"")
-
-
 def _png_exif(data: bytes) -> bytes:
-    return next((data[start + 8 : end - 4] for kind, start, end in png_chunks(data) if kind == b"eXIf"), b"")
+    """The eXIf chunk, or what ImageMagick made of it before there was one: a text of three lines and hexadecimals."""
+    found = next((data[start + 8 : end - 4] for kind, start, end in png_chunks(data) if kind == b"eXIf"), b"")
+    if not found and (text := _png_text(data, b"Raw profile type exif")):
+        return bytes.fromhex("".join(text.decode("latin-1").split("\n")[3:]))
+    return found
 
 
-def _webp_exif(data: bytes) -> bytes:
-    return next((data[start : start + size] for name, start, size in magic.riff_chunks(data) if name == b"EXIF"), b"")
+_MOST_TEXT: Final = 1 << 20
 
 
-_EXIF_BLOCKS: Final = {"jpeg": _jpeg_exif, "png": _png_exif, "webp": _webp_exif}
+def _png_text(data: bytes, keyword: bytes) -> bytes:
+    """A text of a PNG (ISO 15948, 11.3.4)."""
+    if keyword not in data:
+        return b""
+    for kind, start, end in png_chunks(data):
+        name, _, text = data[start + 8 : end - 4].partition(b"\0")
+        if name != keyword or kind not in (b"tEXt", b"zTXt", b"iTXt"):
+            continue
+        compressed = kind == b"zTXt" or (kind == b"iTXt" and text[:1] == b"\1")
+        if kind != b"tEXt":
+            text = text[1:] if kind == b"zTXt" else text[2:].split(b"\0", 2)[2]
+        return zlib.decompressobj().decompress(text, _MOST_TEXT) if compressed else text
+    return b""
