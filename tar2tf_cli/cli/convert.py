@@ -36,7 +36,6 @@ from tar2tf_cli.cli.options import (
 from tar2tf_cli.cli.output import Terminal, message, print_json, print_members, printable, prints_on_stderr, size
 from tar2tf_cli.errors import alternatives, count, few
 from tar2tf_cli.registry import input_kinds, preset_names
-from tar2tf_cli.spec.templates import STDOUT
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.plan import Plan
@@ -88,7 +87,7 @@ def _lost(summary: Summary) -> str:
 def _print_totals(summary: Summary, output: Output) -> None:
     done = f"{count(summary.records, output.holds)}, {size(summary.bytes)}"
     if summary.manifest is None:
-        message(f"{done} on {'standard output' if output.path == STDOUT else output.path}")
+        message(f"{done} on {'standard output' if output.path == '-' else output.path}")
     elif summary.up_to_date:
         message(f"up to date: {done} in {count(len(summary.shards), 'shard')}, manifest {summary.manifest}")
     else:
