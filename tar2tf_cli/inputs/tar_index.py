@@ -25,13 +25,11 @@ class TarEntry(NamedTuple):
     """One entry of a sample.
 
     Attributes:
-        extension: its name in the sample.
         offset: offset in the tar of its data.
         size: size of the data in bytes.
         member: the name of the member.
     """
 
-    extension: str
     offset: int
     size: int
     member: str
@@ -110,9 +108,8 @@ def _noted(reader: TarReader, grouper: Grouper, members: deque[tuple[int, TarEnt
     """The members of a tar; where the data of each entry is, is added to `members`."""
     for member in reader:
         name, _, size, start = member
-        key, extension = split_name(name, grouper.key_split)
-        if key and grouper.wants(name):
-            members.append((start, TarEntry(extension, reader.offset - padded(size), size, name)))
+        if grouper.wants(name):
+            members.append((start, TarEntry(reader.offset - padded(size), size, name)))
         yield member
 
 
@@ -156,7 +153,8 @@ def _line(sample: TarSample) -> bytes:
         if entry.member.split() != [entry.member]:
             message = f"the name {entry.member!r} contains a space, which an index of DALI cannot store"
             raise UsageError(message, hint="give the members other names")
-    text = " ".join(f"{name} {offset} {size} {member}" for name, offset, size, member in sample.entries)
+    begin = len(sample.key) + 1  # extensions are those of the names, as DALI tells JPG from jpg
+    text = " ".join(f"{member[begin:]} {offset} {size} {member}" for offset, size, member in sample.entries)
     return f"{text}\n".encode("utf-8", "surrogateescape")
 
 
@@ -171,8 +169,8 @@ def from_index_lines(data: bytes, key_split: KeySplit = "first") -> list[TarSamp
         for line in lines:
             words = text(line).split()
             entries = [
-                TarEntry(name, int(offset), int(size), member)
-                for name, offset, size, member in zip(*[iter(words)] * 4, strict=True)
+                TarEntry(int(offset), int(size), member)
+                for _, offset, size, member in zip(*[iter(words)] * 4, strict=True)
             ]
             (key,) = {split_name(entry.member, key_split)[0] for entry in entries}
             samples.append(TarSample(key, end, entries))

@@ -214,6 +214,24 @@ def test_the_index_beside_a_tar_is_that_of_wds2idx(tars: Path, monkeypatch: pyte
     assert before == [path.stat().st_mtime_ns for path in sorted(tars.glob("*.idx"))]
 
 
+def test_an_index_has_extensions_as_the_names_have_them_which_dali_tells_apart(tmp_path: Path) -> None:
+    tar = write(tmp_path / "x.tar", a_tar([("a.JPG", b"1"), ("a.Seg.PNG", b"2")]))
+    assert in_a_process("index", tar, "-q").code == 0
+    assert Path(f"{tar}.idx").read_text() == "v1.2 1\nJPG 512 1 a.JPG Seg.PNG 1536 1 a.Seg.PNG\n"
+    assert open_records(tar, index_folder="")[0] == {"__key__": b"a", "jpg": b"1", "seg.png": b"2"}
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_an_index_is_byte_for_byte_that_of_dalis_own_tool(tmp_path: Path, format: int) -> None:
+    wds2idx = pytest.importorskip("wds2idx")
+    entries = [(f"f/{number:02}.{name}", bytes(300 * number)) for number in range(9) for name in ("CLS", "seg.Png")]
+    tar = write(tmp_path / "x.tar", a_tar([("f/._0.cls", b"0"), *entries], format=format))
+    assert in_a_process("index", tar, "-q").code == 0
+    with wds2idx.IndexCreator(str(tar), str(tmp_path / "theirs"), verbose=False) as theirs:
+        theirs.create_index()
+    assert Path(f"{tar}.idx").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
 @pytest.mark.parametrize("change", ["other tar", "line missing", "last line missing", "shifted", "cut", "longer tar"])
 def test_an_index_of_other_bytes_is_not_used(tars: Path, change: str) -> None:
     tar = tars / "s-2.tar"
