@@ -11,7 +11,6 @@ from tar2tf_cli.cli import Group
 from tar2tf_cli.cli.options import Command, input_option, option, seconds, together, whole_number, words
 from tar2tf_cli.cli.output import echo, message, print_json, print_table
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.ops import base as rules
 
 
 @click.group("etl", cls=Group)
@@ -193,6 +192,7 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
     """
     from tar2tf_cli.elsewhere.stream import ENVIRONMENT, TARGET, Settings
     from tar2tf_cli.engines import cpu_count
+    from tar2tf_cli.ops import base as rules
     from tar2tf_cli.spec.yaml_file import SpecFile
 
     if not os.environ.get(TARGET):
