@@ -105,7 +105,7 @@ def inspect(
                 raise shard.error
         if known or shard.error:
             contents.shards.append(shard)
-        else:
+        elif shard.format != "manifest":
             contents.skipped.append(shard.name)
     if not contents.shards:
         raise nothing_found(source.bucket)

@@ -8,7 +8,7 @@ import random
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -109,19 +109,20 @@ def read_pages(
     bucket: str,
     templates: Sequence[str] = (),
     *,
+    shards: Collection[str],
     paths: bool = False,
     rules: TarRules | None = None,
     workers: int | None = None,
     events: Events | None = None,
     **reach: Unpack[Reach],
 ) -> list[ShardPage]:
-    """Read every sample of a bucket's shards for the page.
+    """Read every sample of a bucket's shards, which have these names, for the page.
 
     Raises:
         SourceError: when there is nothing to read.
     """
     named = open_shards(bucket, templates, paths=paths, **reach)
-    source, items = named.source, named.files()
+    source, items = named.source, [item for item in named.files() if item.name in shards]
     every = max(len(items) // MOST_PICTURES, 1)
     each = -(-MOST_PICTURES // max(len(items), 1))
     tasks = [FileTask(item, partial(_read_page, 0 if place % every else each)) for place, item in enumerate(items)]
@@ -296,6 +297,12 @@ def write_page(path: str, contents: Contents, pages: Sequence[ShardPage], report
     write_whole(path, ["".join(_page(contents, pages, report)).encode("utf-8", "replace")])
 
 
+def not_whole(report: Report) -> str:
+    """How many files have faults, in words; empty if none has."""
+    files = sum(1 for file in report.files if file.faults)
+    return f"{files:,} of {count(len(report.files), 'file')} {'is' if files == 1 else 'are'} not whole" if files else ""
+
+
 def _page(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Iterator[str]:
     title, style = escape(_cut(contents.bucket)), Path(__file__).with_name("page.css").read_text()
     copies = find_duplicates(pages)
@@ -348,10 +355,8 @@ def _faults(report: Report) -> str:
         return _section("Faults", '<p class="good">None: every shard is whole.</p>')
     some = [(file, fault) for file in report.files for fault in file.faults[:3]]
     rows = [(_cut(file.path), fault.kind, _cut(str(fault))) for file, fault in some[:_MOST_ROWS]]
-    files = sum(1 for file in report.files if file.faults)
     more = f"; the first {_MOST_ROWS} are shown" if len(some) > _MOST_ROWS else ""
-    whole = f"{files:,} of {count(len(report.files), 'file')} {'is' if files == 1 else 'are'} not whole"
-    note = f"{whole}{more}. tar2tf verify lists everything."
+    note = f"{not_whole(report)}{more}. tar2tf verify lists everything."
     return _section("Faults", _table("Faults", ("file", "kind", "what"), rows), note=f'<span class="bad">{note}</span>')
 
 
@@ -393,6 +398,8 @@ def _classes(labels: Counter[str]) -> str:
     )
     classes = count(len(labels), "class", "classes")
     note = f"The largest of {classes} has {most / least:,.3g} times as many samples as the smallest."
+    if most == least:
+        note = f"{classes} have the same number of samples." if len(labels) > 1 else "There is a single class."
     rest = sum(labels.values()) - sum(number for _, number in rows)
     others = f"and {len(labels) - len(rows):,} more with {count(rest, 'sample')}"
     more = f'<p class="soft">{others}</p>' if rest else ""

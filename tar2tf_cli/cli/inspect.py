@@ -79,11 +79,12 @@ def command(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     tar2tf inspect out 'train-*.record' --code > parse.py
     tar2tf inspect shards --html shards.html
 
-    Every sample is counted. About a hundred values of each entry or feature are examined to find what they are:
-    images with width x height x channels, text, JSON, arrays. Sizes are in bytes; for lists of numbers, in values.
+    Every sample is counted. About a hundred values of each entry or feature are examined to find out what they are:
+    images with width x height x channels, text, JSON, arrays. For numbers, min, mean and max are those of the values;
+    for everything else, those of the sizes in bytes.
 
-    A shard that is damaged or cannot be read does not stop the others. What can be read is
-    counted, its first error is printed, and the exit code is 3.
+    A damaged or unreadable shard does not stop the others: what can be read is counted, the first error is printed,
+    and the exit code is 3.
     """
     from tar2tf_cli.inputs.tar_samples import TarRules
 
@@ -129,8 +130,7 @@ def _show_contents(
     most, as_json = options["samples"], options["as_json"]
     with Terminal(**options) as terminal:
         contents = inspect(bucket, template, workers=options["num_workers"], events=terminal, damaged=True, **where)
-    if options["html"]:
-        _write_page(contents, bucket, template, where, options)
+    not_whole = _write_page(contents, bucket, template, where, options) if options["html"] else ""
     some = any(shard.samples or shard.error is None for shard in contents.shards)
     if as_json:
         samples = read_samples(bucket, template, heads_only=True, damaged=lambda error: None, **where)
@@ -149,18 +149,23 @@ def _show_contents(
         damaged(error)
     if len(errors) < len(contents.errors):
         message(f"and {count(len(contents.errors) - len(errors), 'more error')}; use -v to see all")
+    if not_whole and not errors:
+        damaged(SourceError(f"{not_whole}; {options['html']} shows the faults", shard=contents.bucket))
 
 
 def _write_page(
     contents: Contents, bucket: str, template: tuple[str, ...], where: dict[str, Any], options: dict[str, Any]
-) -> None:
-    from tar2tf_cli.checking.page import read_pages, write_page
+) -> str:
+    """Write the page; returns how many files are not whole, in words: some faults only `verify` finds."""
+    from tar2tf_cli.checking.page import not_whole, read_pages, write_page
     from tar2tf_cli.checking.verify import verify
 
     with Terminal(**options) as terminal:
         common = {**where, "workers": options["num_workers"], "events": terminal}
-        pages, report = read_pages(bucket, template, **common), verify(bucket, template, **common)
+        pages = read_pages(bucket, template, shards={shard.name for shard in contents.shards}, **common)
+        report = verify(bucket, template, **common)
     write_page(options["html"], contents, pages, report)
+    return not_whole(report)
 
 
 def _check_modes(options: dict[str, Any], bucket: str) -> None:

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from checked import Ran, a_tar, in_a_process, write
 from inspected import a_jpeg, a_png, look_into
-from shards import PHOTOS
+from shards import PHOTOS, convert
 from tar2tf_cli.checking.inspect import read_samples
 from tar2tf_cli.inputs.open_shard import TarRules
 from tar2tf_cli.stores.directory import DirectorySource
@@ -174,6 +174,13 @@ def test_a_directory_of_both_is_mixed(tmp_path: Path, run_inspect: Callable[...,
     assert ran.json["entries"]["jpg"]["count"] == 2
     assert ran.err == "1 file skipped (neither tar nor TFRecord): README\n"
     assert "2 tar and TFRecord shards, 2 samples" in run_inspect(tmp_path).out
+
+
+def test_the_manifest_beside_shards_is_not_reported_as_skipped(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    convert(PHOTOS, "-o", tmp_path / "out" / "x-<>.record")
+    ran = run_inspect(tmp_path / "out")
+    assert (ran.code, ran.err) == (0, "")
+    assert run_inspect(tmp_path / "out" / "*.json").code == 0
 
 
 def test_a_template_does_not_mean_indexes_of_the_shards_it_means(

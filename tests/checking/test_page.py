@@ -118,6 +118,17 @@ def test_tiles_show_the_images_of_most_variety_and_name_their_entry(
     assert "jpg, drawn at random from the shards. Images are also in a_mask.png, z_depth.png." in page.text
 
 
+def test_files_that_are_not_shards_take_no_images_from_the_page(
+    tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    members = [(f"{number:03d}.jpg", jpeg(photo(40 + number, 60))) for number in range(40)]
+    write(tmp_path / "set" / "a.tar", a_tar(members))
+    for name in ("README", "LICENSE", "train-manifest.json"):
+        write(tmp_path / "set" / name, b"words")
+    page = page_of(run_inspect(tmp_path / "set", "--html", tmp_path / "x.html"), tmp_path / "x.html")
+    assert len(page.loaded) == 40
+
+
 def test_duplicates_are_samples_that_are_equal_in_all_but_the_key(
     tmp_path: Path, run_inspect: Callable[..., Ran]
 ) -> None:
@@ -216,6 +227,32 @@ def test_faults_are_on_the_page_and_do_not_prevent_it(tmp_path: Path, run_inspec
     assert "length_crc" in page.text
     assert "6 classes" in page.text
     assert all(f" {label} 2 " in page.text for label in (0, 2, 3, 4, 5))  # and 1 is damaged in one of the shards
+
+
+def test_a_page_with_faults_that_only_verify_finds_is_no_success(
+    tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    records = framed(*[an_example(label=number) for number in range(6)])
+    shard = write(tmp_path / "x.record", flipped(records, len(records) - 6))
+    assert run_inspect(shard).code == 0
+    ran = run_inspect(shard, "--html", tmp_path / "x.html")
+    assert "data_crc" in page_of(ran, tmp_path / "x.html", code=3).text
+    assert f"1 of 1 file is not whole; {tmp_path / 'x.html'} shows the faults" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([0, 0, 1, 1], "2 classes have the same number of samples."),
+        ([0, 0, 0, 1], "The largest of 2 classes has 3 times as many samples as the smallest."),
+        ([7, 7], "There is a single class."),
+    ],
+)
+def test_the_balance_of_classes_is_given_in_words(
+    tmp_path: Path, run_inspect: Callable[..., Ran], labels: list[int], words: str
+) -> None:
+    shard = write(tmp_path / "x.record", framed(*[an_example(label=label) for label in labels]))
+    assert words in page_of(run_inspect(shard, "--html", tmp_path / "x.html"), tmp_path / "x.html").text
 
 
 @pytest.mark.parametrize("count", [100, 40_000])
