@@ -154,16 +154,25 @@ class Checker:
     Args:
         schema: what is expected of each feature, by name; None for no schema.
         required: the names of features that every example must have.
+        allows_others: whether messages may be of other kinds, as those that were copied from a TFRecord unchanged.
 
     Attributes:
         sequences: how many of the messages are a tf.train.SequenceExample, which is an example of its context, too.
+        others: how many are no tf.train.Example, or a tf.train.SequenceExample, where these are allowed.
     """
 
-    def __init__(self, schema: Mapping[str, Expected] | None = None, required: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        schema: Mapping[str, Expected] | None = None,
+        required: frozenset[str] = frozenset(),
+        *,
+        allows_others: bool = False,
+    ) -> None:
         self._schema = schema
         self._required = required
+        self._allows_others = allows_others
         self._good = Census(schema or {})
-        self.sequences = 0
+        self.sequences = self.others = 0
 
     def check(self, message: bytes) -> Findings:
         """What is wrong with a message; empty if it is an example that matches the schema.
@@ -175,12 +184,19 @@ class Checker:
                 raise ValueError(fault)
             features = strict_parse(message)
         except ValueError as error:
-            return [("not_an_example", f"the record is not a tf.train.Example: {error}")]
+            self.others += self._allows_others
+            return () if self._allows_others else [("not_an_example", f"the record is not a tf.train.Example: {error}")]
+        is_other = is_sequence(message)
+        self.sequences += is_other
+        if is_other and self._allows_others:
+            self.others += 1
+            return ()
+        if self._schema is not None:  # unset is as good as absent
+            features = {name: feature for name, feature in features.items() if feature.kind}
         findings = [("schema", misfit) for misfit in map(self._misfit, features.values()) if misfit]
         missing = sorted(self._required - features.keys())
         if missing:
             findings.append(("schema", f"the example lacks {', '.join(map(repr, missing))}, which all others have"))
-        self.sequences += is_sequence(message)
         if not findings:
             self._good.count(features)
         return findings

@@ -82,6 +82,7 @@ class FileReport:
         not_adjacent: number of samples of a tar whose members are not adjacent, which is not a fault.
         bad: the records with a fault; a stretch in which no record was found counts as one.
         sequences: how many records are a tf.train.SequenceExample.
+        others: how many records are no tf.train.Example, and need not be one.
         cut: whether there is a place behind which nothing can be read.
         not_decoded: how many images and arrays of each kind could not be decoded here, though they may be whole.
         notes: what is unusual and no fault.
@@ -103,6 +104,7 @@ class FileReport:
     not_adjacent: int = 0
     bad: Amount = field(default_factory=Amount)
     sequences: int = 0
+    others: int = 0
     cut: bool = False
     not_decoded: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)

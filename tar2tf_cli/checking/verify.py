@@ -333,6 +333,7 @@ def _gap_fault(source: Source, gap: Gap, kind: Format) -> FileReport:
 def verify_manifest(run: CheckRun, document: Document) -> Report:
     """Check everything that a manifest lists, and that there are no other shards."""
     from tar2tf_cli.features.described import expected
+    from tar2tf_cli.formats.census import Expected
 
     manifest = document.manifest
     if not manifest.shards and not manifest.skipped.get("samples"):
@@ -344,9 +345,12 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     files = [(item, shard) for item, shard in zip(objects, manifest.shards, strict=True) if item]
     schema = expected(manifest.features)
     required = frozenset(name for name in schema if manifest.features[name].get("count") == manifest.records)
+    schema |= dict.fromkeys(manifest.undescribed.get("features", ()), Expected())
     rules = run.rules._replace(key_split=manifest.spec.get("input", {}).get("key_split", run.rules.key_split))
     run = run._replace(rules=rules)
-    checked = iter(run.check(source, files, schema=schema, required=required, claimed=manifest.format))
+    others, kind = "records" in manifest.undescribed, manifest.format
+    checks = run.check(source, files, schema=schema, required=required, allows_others=others, claimed=kind)
+    checked = iter(checks)
     there = zip(objects, manifest.shards, strict=True)
     report = Report([next(checked) if item else _missing(source, shard, manifest.format) for item, shard in there])
     if template:
@@ -429,4 +433,9 @@ def _check_sums(path: str, manifest: Manifest, report: Report, *, fast: bool) ->
             if claimed != counts[name]:
                 message = f"{counts[name]} {called} {name!r}, but {claimed} in the manifest"
                 whole.add(Fault("count", message))
+        others = sum(file.others for file in report.files)
+        listed = manifest.undescribed.get("records")
+        if listed not in (None, others):
+            message = f"{others} of the records are no tf.train.Examples, but {listed} in the manifest"
+            whole.add(Fault("count", message))
     return whole

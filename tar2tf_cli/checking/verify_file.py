@@ -58,6 +58,7 @@ class CheckContext(FileContext):
     Attributes:
         schema: what is expected of each feature; None without a manifest.
         required: the names of features that every example must have.
+        allows_others: whether records may be other messages than examples, as those that were copied unchanged.
         claimed: what a manifest says the files are; None without one.
         fast: whether only the framing and the CRCs of lengths are checked.
         decoders: number of threads per file that decode images and arrays; 0 if they are not to be decoded.
@@ -65,6 +66,7 @@ class CheckContext(FileContext):
 
     schema: Mapping[str, Expected] | None = None
     required: frozenset[str] = frozenset()
+    allows_others: bool = False
     claimed: Format | None = None
     fast: bool = False
     decoders: int = 0
@@ -168,7 +170,8 @@ class _FileCheck:
 
             check_tfrecord(reader, begins, report)
             return
-        checker, decoders = Checker(self.context.schema, self.context.required), self.context.decoders
+        context, decoders = self.context, self.context.decoders
+        checker = Checker(context.schema, context.required, allows_others=context.allows_others)
         own = own_checks("check_record")
 
         def check(data: bytes) -> Findings:
@@ -192,7 +195,7 @@ class _FileCheck:
                     keep=part.keep if part else None,
                 )
         finally:
-            report.features, report.sequences = checker.counts(), checker.sequences
+            report.features, report.sequences, report.others = checker.counts(), checker.sequences, checker.others
 
 
 class CheckRun(NamedTuple):
@@ -223,10 +226,12 @@ class CheckRun(NamedTuple):
         *,
         schema: Mapping[str, Expected] | None = None,
         required: frozenset[str] = frozenset(),
+        allows_others: bool = False,
         claimed: Format | None = None,
     ) -> list[FileReport]:
         """Check files, each with its entry in a manifest if it has one, and return their reports in order."""
         context = CheckContext(source, self.rules, schema=schema, required=required, claimed=claimed, fast=self.fast)
+        context.allows_others = allows_others
         part: Callable[[], Part] = self.salvage.next_part if self.salvage else lambda: nullcontext
         tasks = [FileTask(item, partial(_check_file, claim, part())) for item, claim in files]
         if self.decode:

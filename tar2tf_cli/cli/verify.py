@@ -193,6 +193,8 @@ def _print_summary(report: Report) -> None:
         message(f"{report.manifest} was skipped: verify the manifest to also check counts, digests and features")
     if sequences := sum(file.sequences for file in report.files):
         message(f"{count(sequences, 'record')} are tf.train.SequenceExamples")
+    if others := sum(file.others for file in report.files):
+        message(f"note: {count(others, 'record')} not tf.train.Examples, as the manifest says")
     if scattered := sum(file.not_adjacent for file in report.files):
         message(f"note: {count(scattered, 'sample')} with members that are not adjacent; convert regroups them")
     if noted := [(file.path, note) for file in report.files for note in file.notes]:

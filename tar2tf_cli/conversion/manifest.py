@@ -203,6 +203,7 @@ MANIFEST: Final[Rule] = {
         "keys_missing?": [_NAME],
         "lost?": [_LOST],
     },
+    "undescribed?": {"features?": [_NAME], "records?": (None, _COUNT)},
     "totals?": {"inputs?": _COUNT, "shards?": _COUNT, "records?": _COUNT, "bytes?": _COUNT},
     "documents?": [_BELOW],
     "labels?": {str: {str: _LABEL}},
@@ -251,6 +252,8 @@ class Manifest:
         inputs: the inputs, in order.
         shards: the shards, by split and then by number.
         features: dtype, shape, encoding and count of each feature (`Schema.describe`).
+        undescribed: what of records that passed as they are is not in `features`: those `features` whose kind differs,
+            and how many `records` are no tf.train.Example, None if that is not known.
         skipped: how many members were skipped, by reason, and how many samples, as they were faulty or as asked for;
             the keys that no input has; and the parts of inputs that were lost.
         labels: the number of each text, by feature, where there is a label map.
@@ -264,6 +267,7 @@ class Manifest:
     inputs: Sequence[ObjectInfo]
     shards: Sequence[ShardEntry] = ()
     features: dict[str, dict[str, Any]] = field(default_factory=dict)
+    undescribed: dict[str, Any] = field(default_factory=dict)
     skipped: dict[str, Any] = field(default_factory=dict)
     labels: dict[str, Any] = field(default_factory=dict)
     documents: list[str] = field(default_factory=list)
@@ -342,6 +346,8 @@ class Manifest:
         yield "inputs", ({"name": item.name, "size": item.size, "version": item.version} for item in self.inputs)
         yield "shards", (shard.to_json() for shard in self.shards)
         yield "features", self.features
+        if self.undescribed:
+            yield "undescribed", self.undescribed
         yield "totals", self.totals
         yield "skipped", self.skipped
         if self.labels:
@@ -366,12 +372,14 @@ class Manifest:
         whole = _parsed(data, path)
         inputs = Rows(_input, whole["inputs"])
         shards = Rows(_shard, whole["shards"])
-        described = whole["features"], whole["skipped"], whole.get("labels", {}), whole.get("documents", [])
+        described = whole["features"], whole.get("undescribed", {}), whole["skipped"]
+        added = whole.get("labels", {}), whole.get("documents", [])
         return cls(
             whole["spec"],
             inputs,
             shards,
             *described,
+            *added,
             whole.get("sizes"),
             whole.get("checksum"),
             whole.get("totals", {}),

@@ -108,6 +108,7 @@ class Tally:
         self._schema = Schema(allows_mixed=plan.conversion.keeps_entries)
         self._last = Schema()  # that of the last input
         self._times = 0  # how many inputs with it, one after the other, are not yet counted in `_schema`
+        self._others = 0  # records that are no examples
         self._samples = 0  # in all inputs so far; with `--limit`, not all are written
         self._notes = Notes(plan.conversion.input, events.note)
         self._note_ops()
@@ -148,6 +149,7 @@ class Tally:
         if report.described:
             self._described.append(report.described)
         self._samples += report.samples
+        self._others += report.other_records
         self.summary.errors += report.errors
         self.summary.skipped_samples += report.faulty
         for fault in report.errors:
@@ -198,7 +200,7 @@ class Tally:
         """Fill in the manifest's features and the counts of skipped members and samples.
 
         With `--limit`, more samples may have been read than written. The count of a feature that only some of them
-        have is then unknown, and omitted.
+        have is then unknown, and omitted; likewise that of records that are no examples.
 
         Raises:
             SourceError: when no input has one of the keys of `--keys`, and `--keys-missing` does not say to skip those.
@@ -208,11 +210,15 @@ class Tally:
         if not self.summary.records and self.summary.asked:
             reasons = ", ".join(f"{name} {number:,}" for name, number in self.summary.asked.most_common())
             self._events.note(f"warning: no records were written, because all samples were skipped: {reasons}")
-        features = self._schema.describe()
+        features, limited = self._schema.describe(), self._samples != self.summary.records
         if mixed := self._schema.mixed:
             them = "it" if len(mixed) == 1 else "them"
             self._events.note(f"note: records differ in the kind of {few(mixed)}; the manifest leaves {them} out")
-        if self._samples != self.summary.records:
+            manifest.undescribed["features"] = mixed
+        if others := self._others:
+            written = self.summary.records if others == self._samples else None
+            manifest.undescribed["records"] = written if limited else others
+        if limited:
             for feature in features.values():
                 if feature.pop("count") == self._samples:
                     feature["count"] = self.summary.records

@@ -16,7 +16,7 @@ from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.census import Census, Expected
 from tar2tf_cli.formats.compression import PlainStream
 from tar2tf_cli.formats.cursor import Readable
-from tar2tf_cli.formats.example import Kind, ParsedFeature, is_sequence, parse
+from tar2tf_cli.formats.example import Kind, ParsedFeature, is_sequence, strict_parse
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.samples.grouping import KEY, RecordBatch, Sample, key_of
@@ -222,11 +222,12 @@ def _hint(data: bytes) -> str:
 
 
 def features_of(message: bytes) -> dict[str, ParsedFeature] | None:
-    """The features of a record; None if it is no example."""
+    """The features of a record; None if it is no example to TensorFlow, or has feature lists, too."""
     try:
-        return parse(message)
+        features = strict_parse(message)
     except ValueError:
         return None
+    return None if is_sequence(message) else features
 
 
 class Looks:

@@ -158,6 +158,46 @@ def test_messages_of_any_kind_pass_with_one_note(tmp_path: Path) -> None:
     assert "are not tf.train.Examples" in ran.stderr
 
 
+@PURE
+@pytest.mark.parametrize(
+    ("options", "undescribed"),
+    [
+        ([], {"features": ["label"], "records": 3}),
+        (["--compression", "gzip", "--shuffle"], {"features": ["label"], "records": 3}),
+        (["--limit", "8", "--shuffle"], {"features": ["label"], "records": None}),
+    ],
+)
+def test_an_output_with_whatever_passes_is_whole_to_its_manifest(
+    options: list[str], undescribed: dict[str, Any], pure: str, tmp_path: Path
+) -> None:
+    import tensorflow as tf
+
+    steps = tf.train.FeatureLists(feature_list={"steps": tf.train.FeatureList(feature=[tf.train.Feature()])})
+    nothing = tf.train.Features(feature={"n": tf.train.Feature()})
+    sequence = tf.train.SequenceExample(context=nothing, feature_lists=steps).SerializeToString()
+    unset = tf.train.Example(features=nothing).SerializeToString()
+    examples = [*some(3), unset, an_example(n=1), b"", an_example(label=b"a")]
+    messages = [*examples[:6], sequence, b"\xff no message", *examples[6:], b"\xff" * 9]
+    tensorflow_wrote(tmp_path / "in.record", messages)
+    out = tmp_path / "out"
+    env = {"TAR2TF_PURE": pure}
+    ran = tar2tf("convert", tmp_path / "in.record", "-o", out / "x.record", *options, env=env)
+    assert ran.returncode == 0, ran.stderr
+    assert manifest_in(out)["undescribed"] == undescribed
+    verified = tar2tf("verify", out / "x-manifest.json", "--against", tmp_path / "in.record", env=env)
+    assert verified.returncode == 0, verified.stdout
+
+
+def test_a_manifest_whose_number_of_other_records_is_wrong_is_not_right(tmp_path: Path) -> None:
+    tensorflow_wrote(tmp_path / "in.record", [*some(3), b"\xff no message"])
+    reshard(tmp_path / "in.record", "-o", tmp_path / "out.record")
+    manifest = tmp_path / "out-manifest.json"
+    manifest.write_text(manifest.read_text().replace('{"records": 1}', '{"records": 2}'))
+    verified = tar2tf("verify", manifest)
+    assert verified.returncode == 1
+    assert "1 of the records are no tf.train.Examples, but 2 in the manifest" in verified.stdout
+
+
 def test_standard_input_is_a_tfrecord_too(tmp_path: Path) -> None:
     messages = some(30)
     reshard("-", "-o", tmp_path / "out.record", input=framed(*messages))

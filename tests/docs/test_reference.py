@@ -176,7 +176,7 @@ def made(conversion: Conversion) -> Any:
 def test_the_manifest_page_has_every_key(shards: Path) -> None:
     split = Output(str(shards.parent / "out/<split>.record"))
     manifest = made(Conversion(Input(str(shards)), split, split={"a": 0.5, "b": 0.5}, shuffle=True))
-    assert set(manifest) | {"documents", "labels", "sizes"} == names("manifest.md", "Keys")
+    assert set(manifest) | {"documents", "labels", "sizes", "undescribed"} == names("manifest.md", "Keys")
     for section in ("inputs", "shards"):
         assert {key for item in manifest[section] for key in item} == names("manifest.md", section)
     assert {key for item in manifest["features"].values() for key in item} == names("manifest.md", "features")
