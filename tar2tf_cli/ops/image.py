@@ -314,18 +314,13 @@ class Resize(_ResamplingOp):
         return {"anyOf": [text_form, {**mapping, "oneOf": one}, {**values, "minItems": 2}]}
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
-        height, width = self._target(*pixels.shape[:2])
+        rows, columns = pixels.shape[:2]
+        height, width = self.size or image.scaled_size(rows, columns, short=self.short, long=self.long)
+        fits = {"larger": height >= rows and width >= columns, "smaller": height <= rows and width <= columns}
+        if fits.get(self.only_if or ""):
+            return pixels if self.method == "nearest" else image.cast(pixels, "float32")
         self._check_size(height, width, context)
         return image.resample(pixels, height, width, self.method or "bilinear", antialias=self.antialias)
-
-    def _target(self, rows: int, columns: int) -> tuple[int, int]:
-        """The new size of an image of this size."""
-        if self.size:
-            height, width = self.size
-        else:
-            height, width = image.scaled_size(rows, columns, short=self.short, long=self.long)
-        fits = {"larger": height >= rows and width >= columns, "smaller": height <= rows and width <= columns}
-        return (rows, columns) if fits.get(self.only_if or "") else (height, width)
 
 
 @register

@@ -437,6 +437,14 @@ def test_both_splits_load_and_an_update_of_one_gives_what_a_new_run_gives(tmp_pa
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
 
 
+def test_nothing_is_said_of_members_that_were_not_skipped(tmp_path):
+    for split in ("train", "val"):
+        make(tmp_path / "photos" / split, each=1)
+    done = run(tmp_path / "photos", "-o", tmp_path / "out" / "<split>-<>.record")
+    assert "skipped" not in done.stderr
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["skipped"]["members"] == {}
+
+
 def test_a_path_with_split_needs_folders_named_like_splits(tmp_path):
     place = make(tmp_path / "photos")
     done = tar2tf("convert", "--from", "imagefolder", place, "-o", tmp_path / "<split>-<>.record")

@@ -204,6 +204,8 @@ def test_a_random_angle_does_not_depend_on_the_samples_before(bucket: Path, tmp_
         ("resize:png,short=24,only_if=larger", lambda image: BY(image, (24, 32))),
         ("resize:png,short=24,only_if=smaller", lambda image: tf.cast(image, tf.float32)),
         ("resize:png,99,only_if=larger", lambda image: tf.cast(image, tf.float32)),
+        ("resize:png,60x80,gaussian,only_if=larger", lambda image: tf.cast(image, tf.float32)),
+        ("resize:png,60x80,gaussian", lambda image: BY(image, (60, 80), "gaussian")),
     ],
 )
 def test_a_resize_by_method_or_side_is_that_of_tensorflow(op: str, oracle: Callable[[tf.Tensor], tf.Tensor]) -> None:

@@ -37,7 +37,7 @@ def resample(image: Image, height: int, width: int, method: str = "bilinear", *,
     rows, columns, _ = shape_of(image)
     if method == "nearest":
         return image.take(_nearest(rows, height), axis=0).take(_nearest(columns, width), axis=1)
-    if (rows, columns) == (height, width):
+    if (rows, columns) == (height, width) and method not in _BLURRING:
         return np.ascontiguousarray(image, np.float32)
     lines = _summed(_as_float32(image), *_taps(rows, height, method, antialias))
     return _transposed(_summed(_transposed(lines), *_taps(columns, width, method, antialias)))
@@ -127,7 +127,9 @@ def _kernel_taps(size_in: int, size_out: int, kernel: _Kernel, radius: float, *,
     first = np.ceil(at - reach - np.float32(0.5)).astype(np.intp)
     last = np.floor(at + reach - np.float32(0.5)).astype(np.intp)
     indices = first[:, None] + np.arange(int((last - first).max()) + 1)
-    weights = kernel(np.abs((indices + np.float32(0.5) - at[:, None]) / stretch).astype(np.float64))
+    # in TensorFlow's precision and order, as a pixel at the rim of a kernel may count or not
+    distances = indices.astype(np.float32) + np.float32(0.5) - at[:, None]
+    weights = kernel(np.abs(distances * (np.float32(1) / stretch)).astype(np.float64))
     return _normalised(indices, weights, size_in)
 
 
@@ -175,6 +177,9 @@ _KERNELS: Final[dict[str, tuple[_Kernel, float]]] = {
     "gaussian": (_gaussian, 1.5),
     "mitchellcubic": (_mitchell_cubic, 2),
 }
+
+_BLURRING: Final = ("gaussian", "mitchellcubic")
+"""Methods that change an image even where its size stays."""
 
 METHODS: Final = ("bilinear", "nearest", "area", "bicubic", "lanczos3", "lanczos5", "gaussian", "mitchellcubic")
 """The methods of `tf.image.resize`."""

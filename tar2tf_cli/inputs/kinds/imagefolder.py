@@ -145,7 +145,8 @@ class ImageFolderSource(ListSource):
         """
         self._splits = sorted({_folder(name) for name in files})
         inside = {name: file for name, file in files.items() if name.count("/") > 1}
-        self.skipped["not in a class folder"] += len(files) - len(inside)
+        if outside := len(files) - len(inside):
+            self.skipped["not in a class folder"] += outside
         for split in self._splits:
             if split.lower() not in SPLITS:
                 hint = "leave out <split>, divide the images with --split train=0.9,val=0.1, or rename the folder"
