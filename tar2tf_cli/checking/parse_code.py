@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _DTYPES: Final = {"bytes": "tf.string", "int64": "tf.int64", "float": "tf.float32"}
 _DEFAULTS: Final = {"bytes": '""', "int64": "0", "float": "0.0"}
 _DECODABLE: Final = ("image/jpeg", "image/png", "image/bmp", "image/gif")
-_MOST_FILES: Final = 20
+MOST_FILES: Final = 20
 
 
 def parse_code(contents: Contents) -> str:
@@ -378,7 +378,7 @@ def _pattern(paths: Sequence[str]) -> tuple[str, str, str]:
     """The folder of many local files, a slash, and a pattern that only their names match; empty if there is none."""
     folder, slash, base = glob.escape(paths[0]).rpartition("/")
     base = re.sub(r"\d+", "*", base)
-    alike = len(paths) > _MOST_FILES and sorted(glob.glob(folder + slash + base)) == sorted(paths)
+    alike = len(paths) > MOST_FILES and sorted(glob.glob(folder + slash + base)) == sorted(paths)
     return folder, slash, base if alike else ""
 
 
