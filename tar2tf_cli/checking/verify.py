@@ -348,8 +348,8 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     schema |= dict.fromkeys(manifest.undescribed.get("features", ()), Expected())
     rules = run.rules._replace(key_split=manifest.spec.get("input", {}).get("key_split", run.rules.key_split))
     run = run._replace(rules=rules)
-    others, kind = "records" in manifest.undescribed, manifest.format
-    checks = run.check(source, files, schema=schema, required=required, allows_others=others, claimed=kind)
+    may, kind = "records" in manifest.undescribed, manifest.format
+    checks = run.check(source, files, schema=schema, required=required, allows_others=may, claimed=kind)
     checked = iter(checks)
     there = zip(objects, manifest.shards, strict=True)
     report = Report([next(checked) if item else _missing(source, shard, manifest.format) for item, shard in there])
