@@ -254,6 +254,7 @@ def etl_cluster() -> Iterator[EtlCluster]:
 def etl(etl_cluster: EtlCluster) -> Iterator[EtlCluster]:
     """An AIStore whose transformers run, and this test in its network."""
     with started(etl_cluster.network()):
+        etl_cluster.wait_until_ready()
         yield etl_cluster
 
 

@@ -36,6 +36,7 @@ LOCALLY: Final = "convert where the command runs: --no-remote-exec"
 _NO_KUBERNETES: Final = re.compile("requires Kubernetes|k8s client is not initialized")
 _GONE: Final = "{name} does not exist|ETL {name} doesn't exist"
 _LATE: Final = re.compile("context deadline exceeded|Client.Timeout")
+_STUCK: Final = re.compile(r"failed to call t\[(\w+)\].*(?:EOF|context deadline exceeded)")
 _POD: Final = re.compile(r"message: (.*), exitCode: (-?\d+)", re.DOTALL)
 _STATE: Final = re.compile(r"state: (\w+)(?:, reason: (\w+))?")
 _SLACK: Final = 15.0  # seconds that the cluster takes to give up after its own limit
@@ -293,9 +294,16 @@ class Transformers:
 
     def _check(self, answer: Response | Answer, text: str, path: str) -> None:
         """Raise the error of an answer that is not a success."""
-        if answer.status >= 400:
-            self._refuse(answer.status, message_of(parsed(text)), path.split("/")[1] if path else "")
+        if answer.status < 400:
+            return
+        message = message_of(parsed(text))
+        self._refuse(answer.status, message, path.split("/")[1] if path else "")
+        try:
             self.store.refuse(answer, text, self.where)
+        except Transient as fault:
+            if stuck := _STUCK.search(message):  # AIStore 5.0 does so after it has begun one during a rebalance
+                fault.hint = f"restart the target {stuck[1]}: it answers nothing about transformers any more"
+            raise
 
     def _refuse(self, status: int, message: str, name: str) -> None:
         """Raise the error of an answer about transformers, where it says more than the status does."""

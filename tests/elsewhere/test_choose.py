@@ -117,6 +117,18 @@ def test_a_cluster_without_transformers_says_why(
     assert not events.notes
 
 
+@pytest.mark.parametrize("words", ["EOF", "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"])
+def test_a_target_that_answers_nothing_about_transformers_is_named(
+    server: str, cluster: type[Cluster], words: str
+) -> None:
+    """AIStore 5.0 has such targets, which are healthy otherwise, until they are restarted."""
+    message = f'p[one]: failed to call t[two] [control-plane], err: Get "http://10.0.0.1:5/v1/etl": {words}'
+    cluster.answers = {"GET /v1/etl": (400, message)}
+    with pytest.raises(SourceError, match=r"failed to call t\[two\]") as caught:
+        deploy.ask(lambda transformers: transformers.stages(), server, 0.0)
+    assert caught.value.hint == "restart the target two: it answers nothing about transformers any more"
+
+
 def test_without_a_flag_one_request_finds_out(source: Source, cluster: type[Cluster]) -> None:
     assert chosen(source, spec(), events := Noted()) is None
     assert events.notes == ["note: the records are made here: the cluster has no running transformer for this spec"]

@@ -48,7 +48,8 @@ def shards(etl_cluster: EtlCluster, tmp_path_factory: pytest.TempPathFactory) ->
 def run(
     etl: EtlCluster, shards: EtlCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Ran]:
-    """The command line in this process and the cluster's network."""
+    """The command line in this process and the cluster's network, without the transformers of a test that failed."""
+    etl.delete_transformers("tar2tf-", "client-")
     monkeypatch.setenv("AIS_ENDPOINT", etl.endpoint)
     monkeypatch.setenv("TAR2TF_NUM_WORKERS", "1")
     monkeypatch.setattr(deploy, "INIT_SECONDS", 60)  # the cluster looks 64 times in it, but at most once a second
@@ -284,7 +285,7 @@ def test_pods_and_a_target_that_are_killed_are_started_again_and_no_byte_changes
                 return fetch(source, item, *part)
             finally:
                 if victim:
-                    etl.wait_until_back(victim)
+                    etl.wait_until_ready()
 
     monkeypatch.setattr(RemoteSource, "answer", kill_and_fetch)
     monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.5)

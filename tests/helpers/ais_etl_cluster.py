@@ -16,7 +16,8 @@ In a real cluster each pod has its own address, and listens on the containerPort
 each pod gets a port of its own, in PORT; "$(PORT)" in command and args is replaced, as Kubernetes does with $(VAR).
 Images are not pulled: `command` runs with --python's directory first in PATH; a spec without command needs --image.
 Pods run as this user without isolation. Init containers, liveness probes, resource limits and metrics are not provided,
-and a pod that ends is not started again. A target that ends is, unless there is a file D/t<number>/away.
+and a pod that ends is not started again. A target that ends is, unless there is a file D/t<number>/away; and one that
+answers nothing about ETLs any more is ended first.
 
 aisnode reads its service account in /var/run/secrets/kubernetes.io/serviceaccount. By default only a private mount
 namespace has it (unshare -m; as non-root -r -m); with --host-path it is written there, and removed by `stop`.
@@ -44,6 +45,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -149,6 +151,28 @@ def healthy(port, path):
             return r.status < 300
     except OSError:
         return False
+
+
+def end_stuck_targets(args, nodes, done):
+    """Kill targets that answer nothing about ETLs, as an administrator would, for they pass as healthy.
+
+    When a rebalance aborts an ETL that is just being started, as after a target was killed, aisnode 1.5.0 may keep half
+    of it. Each list of ETLs then ends in a panic ("EOF") and leaves a lock behind, until the target is restarted.
+    """
+    stuck = re.compile(r"failed to call t\[target(\d+)\].*(EOF|deadline exceeded)")
+    before = None
+    while not done.wait(1):
+        named = None
+        try:
+            LOCAL.open(f"http://{HOST}:{args.proxy_port}/v1/etl", timeout=60).close()
+        except urllib.error.HTTPError as error:
+            named = stuck.search(error.read().decode("utf-8", "replace"))
+        except OSError:
+            pass
+        if named and before and named[1] == before[1]:
+            nodes[(int(named[1]) - args.proxy_port) // 10].kill()
+            named = None
+        before = named
 
 
 class Kube:
@@ -462,6 +486,8 @@ def serve(args):
             break
         if waiting and healthy(*waiting[0]) and waiting.pop(0) and not waiting:
             write(d, "ready", now())
+            if not args.no_k8s:
+                threading.Thread(target=end_stuck_targets, args=(args, nodes, done), daemon=True).start()
         for i in range(1, len(nodes)):  # as Kubernetes does
             if nodes[i].poll() is not None and not os.path.exists(f"{d}/t{i}/away"):
                 nodes[i] = start_node(args, i, env)

@@ -19,7 +19,7 @@ import requests
 
 from pods import forking, install
 from readme import ROOT
-from servers import built_with, go_command, network_of
+from servers import built_with, go_command, network_of, wait_for
 from tar2tf_cli.elsewhere.stream import ENVIRONMENT, NODES, Settings
 
 ETL_MISSING = (
@@ -69,24 +69,21 @@ class EtlCluster:
         """Stop the pods that have this word in their commands, until they are killed."""
         self._signal(word, signal.SIGUSR1)
 
-    def wait_until_back(self, word: str) -> None:
-        """Wait until the cluster answers again after a target was killed.
+    def wait_until_ready(self) -> None:
+        """Wait until all targets answer, as they do a while after one was killed."""
+        targets = len([*self.folder.glob("t?")])
+        wait_for(lambda: len(self._asked("daemon?what=smap")["tmap"]) == targets and [self._asked("etl")])
 
-        An AIStore target that is started at once after its end can close every connection from then on ("EOF"); a
-        target that does so for 15 s is killed again.
+    def _asked(self, what: str) -> Any:
+        answer = requests.get(f"{self.endpoint}/v1/{what}", timeout=60)
+        answer.raise_for_status()
+        return answer.json()
 
-        Raises:
-            TimeoutError: when it does not come back at all.
-        """
-        for _ in range(4):
-            until = time.monotonic() + 15
-            while time.monotonic() < until:
-                with contextlib.suppress(requests.RequestException):
-                    if requests.get(f"{self.endpoint}/v1/etl", timeout=5).ok:
-                        return
-                time.sleep(0.1)
-            self.kill(word)
-        raise TimeoutError(f"the node with {word} did not come back")
+    def delete_transformers(self, *beginnings: str) -> None:
+        """Delete those whose names begin so, as a test leaves them that fails."""
+        for name in [each["id"] for each in self._asked("etl") or ()]:
+            if name.startswith(beginnings):
+                self.sdk.etl(name).delete()
 
     def _signal(self, word: str, number: signal.Signals) -> None:
         for line in (self.folder / "pids").read_text().splitlines():
@@ -101,8 +98,18 @@ class EtlCluster:
 
     def bucket(self, name: str, objects: dict[str, bytes] | None = None) -> Any:
         """A bucket with these objects and no others."""
-        self.sdk.bucket(name).delete(missing_ok=True)
-        bucket = self.sdk.bucket(name).create()
+        from aistore.sdk.errors import APIRequestError
+
+        bucket, deadline = self.sdk.bucket(name), time.monotonic() + 60
+        while True:
+            try:
+                bucket.delete(missing_ok=True)
+                bucket.create()
+                break
+            except APIRequestError:  # a cluster that moves objects, as after a target was killed, refuses (409)
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
         for key, data in (objects or {}).items():
             bucket.object(key).get_writer().put_content(data)
         return bucket
