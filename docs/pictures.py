@@ -6,6 +6,7 @@ python docs/pictures.py
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 import PIL.Image
+import PIL.ImageDraw
+import PIL.ImageFont
 import skimage.data
 
 from tar2tf_cli.ops import OpContext, parse_op
@@ -20,7 +23,8 @@ from tar2tf_cli.ops.base import apply_ops
 
 FOLDER = Path(__file__).parent / "reference" / "ops"
 HEIGHT, MARGIN, LINE = 150, 8, 18
-WHITE, GRAY, BLACK, BLUE = (255, 255, 255), (200, 200, 200), (40, 40, 40), (40, 90, 200)
+GRAY, BLACK, BLUE = (200, 200, 200), (40, 40, 40), (40, 90, 200)
+FONT = PIL.ImageFont.load_default(12)
 
 
 class Tile(NamedTuple):
@@ -62,20 +66,31 @@ def tile(data: bytes, *ops: str, text: str = "", zoom: int = 1) -> Tile:
     return Tile(shown.repeat(3, axis=2) if shown.shape[2] == 1 else shown, text or ops[-1])
 
 
+def width_of(text: str) -> int:
+    """How wide a text is in pixels."""
+    return math.ceil(FONT.getlength(text))
+
+
+def written(canvas: np.ndarray, text: str, place: tuple[int, int]) -> None:
+    """Write a text into a picture, from a place on its baseline."""
+    picture = PIL.Image.fromarray(canvas)
+    PIL.ImageDraw.Draw(picture).text(place, text, BLACK, FONT, anchor="ls")
+    canvas[...] = picture
+
+
 def chart(op: str, values: np.ndarray, low: float, high: float) -> Tile:
     """What an op makes of numbers: a line from the least to the greatest of them."""
     results = next(apply_ops({"__key__": "", "jpg": values[None, :, None]}, [parse_op(op)], OpContext()))["jpg"].ravel()
-    width, height = 200, HEIGHT
-    x = np.interp(values, (values[0], values[-1]), (12, width - 12))
-    y = np.interp(results.astype(float), (low, high), (height - 14, 14))
-    canvas = np.full((height, width, 3), 255, np.uint8)
-    cv2.rectangle(canvas, (12, 14), (width - 12, height - 14), GRAY)
+    (left, right), (top, bottom) = (34, 200), (14, HEIGHT - 18)
+    x = np.interp(values, (values[0], values[-1]), (left, right))
+    y = np.interp(results.astype(float), (low, high), (bottom, top))
+    canvas = np.full((HEIGHT, right + 14, 3), 255, np.uint8)
+    cv2.rectangle(canvas, (left, top), (right, bottom), GRAY)
     cv2.polylines(canvas, [np.stack([x, y], axis=1).astype(np.int32)], False, BLUE, 2, cv2.LINE_AA)
-    for text, place in (
-        (f"{values[0]:g}", (2, height - 2)), (f"{values[-1]:g}", (width - 34, height - 2)),
-        (f"{high:g}", (14, 11)), (f"{low:g}", (16, height - 18)),
-    ):  # fmt: skip
-        cv2.putText(canvas, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.36, BLACK, 1, cv2.LINE_AA)
+    for number, end, height in ((low, left - 5, bottom + 4), (high, left - 5, top + 4)):
+        written(canvas, f"{number:g}", (end - width_of(f"{number:g}"), height))
+    for number, middle in ((values[0], left), (values[-1], right)):
+        written(canvas, f"{number:g}", (middle - width_of(f"{number:g}") // 2, HEIGHT - 3))
     return Tile(canvas, f"{op} of {values.dtype}")
 
 
@@ -121,15 +136,14 @@ def pictures() -> dict[str, Sequence[Tile]]:
 
 def drawn(tiles: Sequence[Tile]) -> np.ndarray:
     """The tiles beside each other, with their texts."""
-    widths = [max(item.pixels.shape[1], 9 * len(item.text) * 3 // 4) for item in tiles]
+    widths = [max(item.pixels.shape[1], width_of(item.text)) for item in tiles]
     height = max(item.pixels.shape[0] for item in tiles) + LINE + 2 * MARGIN
     canvas = np.full((height, sum(widths) + MARGIN * (len(tiles) + 1) * 2, 3), 255, np.uint8)
     left = MARGIN
     for (pixels, text), width in zip(tiles, widths, strict=True):
         rows, columns = pixels.shape[:2]
         canvas[MARGIN : MARGIN + rows, left : left + columns] = pixels
-        place = (left, MARGIN + rows + LINE - 4)
-        cv2.putText(canvas, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.38, BLACK, 1, cv2.LINE_AA)
+        written(canvas, text, (left, MARGIN + rows + LINE - 4))
         left += width + 2 * MARGIN
     return canvas
 
