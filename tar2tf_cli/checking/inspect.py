@@ -547,7 +547,7 @@ def _write(folder: str, name: str, data: bytes | StoredBytes) -> str:
     with write_errors(path):
         os.makedirs(parent, exist_ok=True)
     if os.path.lexists(path):
-        raise OutputExistsError("exists already", shard=path, hint="name another folder with --to")
+        raise OutputExistsError("already exists", shard=path, hint="name another folder with --to")
     with WholeFile(path, lasting=False) as file:
         for piece in data.pieces() if isinstance(data, StoredBytes) else (data,):
             file.write([piece], len(piece))

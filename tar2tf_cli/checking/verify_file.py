@@ -520,7 +520,7 @@ class Salvage:
         if is_remote(path):
             raise UsageError("--salvage writes a local file", shard=path, hint="copy it to the bucket afterwards")
         if os.path.lexists(path):
-            raise OutputExistsError("exists already; --salvage writes a new file", shard=path, hint="name another file")
+            raise OutputExistsError("already exists; --salvage writes a new file", shard=path, hint="name another file")
         folder, base = os.path.split(path)
         if not base or (folder and not os.path.isdir(folder)):
             raise UsageError("is not a file in an existing folder", shard=path, hint="create the folder first")

@@ -243,7 +243,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     "ops",
     shell_complete=propose_ops,
     multiple=True,
-    help="Op to apply. Repeat for more, in order:",
+    help="Operation to apply; repeat for more, in order:",
     more="tar2tf ops lists them with examples.",
 )
 @sample_option(
@@ -254,7 +254,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 @sample_option(
     "--keys-missing WHAT",
     **words("error", "skip"),
-    help="If a key is in no input.",
+    help="Missing keys: error or skip.",
     more="error stops the conversion; skip lists the missing keys in the summary and the manifest.",
 )
 @sample_option(
@@ -272,7 +272,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 @sample_option(
     "--join-missing WHAT",
     **words("error", "skip", "keep"),
-    help="If no key matches.",
+    help="No match: error, skip or keep.",
     more="error: the sample is faulty. skip: it is skipped and counted. keep: it is kept as it is.",
 )
 @sample_option(
@@ -352,7 +352,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     help="Write a standard set of features.",
     more=f"NAME is {alternatives(preset_names())}.",
 )
-@feature_option("--image-size N", help="Crop and scale imagenet-tensor to N x N pixels.")
+@feature_option("--image-size N", help="Crop and scale imagenet-tensor images to N x N.")
 @output_option(
     "-o",
     "--output PATH",
@@ -407,7 +407,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 @output_option(
     "--remove-many",
     is_flag=True,
-    help="Let --update remove over half of the inputs.",
+    help="Allow --update if over half the inputs are gone.",
     more="Without it, --update then stops with an error, as the listing may have been incomplete.",
 )
 @output_option("--overwrite", is_flag=True, help="Overwrite existing output.")

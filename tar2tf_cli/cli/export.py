@@ -29,7 +29,7 @@ from tar2tf_cli.errors import UsageError, count
 def export(format: str, manifest: str, name: str | None, class_names: Sequence[str], overwrite: bool) -> int:
     """Describe shards for TensorFlow Datasets.
 
-    TensorFlow Datasets can then read the shards as they are. DIR is a manifest, or a folder with one manifest. The
+    This lets TensorFlow Datasets read the shards as they are. DIR is a manifest, or a folder with one manifest. The
     command writes dataset_info.json and features.json beside the manifest, and a file of class names for each feature
     with a label map.
 

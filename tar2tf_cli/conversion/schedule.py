@@ -314,7 +314,7 @@ class ConversionSchedule(Schedule):
         self._queue.used()
         self._parts[number] = part
         if not (self._earlier and self._earlier.is_as_before(number, part, self._plan.conversion)):
-            message = "has other records than before, although its size and version are the same"
+            message = "has different records than before, although its size and version are the same"
             name = self._plan.source.locate(self._plan.inputs[number].name)
             raise SourceError(message, shard=name, hint="pass --overwrite to convert everything again")
         for shard, missing in self._waiting.pop(number):

@@ -108,7 +108,8 @@ class DecompressedRanges(Ranges):
         except DamagedShardError as error:
             error.offset = begin
             raise
-        if len(data) != plain[number + 1] - plain[number]:
-            message = f"the {method} stream has {len(data):,} bytes, other than when it was read first"
+        before = int(plain[number + 1] - plain[number])
+        if len(data) != before:
+            message = f"the {method} stream has {len(data):,} bytes now, but had {before:,} before"
             raise DamagedShardError(message, kind=method, shard=self._name, offset=begin)
         return data

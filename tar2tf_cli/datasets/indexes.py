@@ -278,9 +278,9 @@ class Indexes:
         """Note, once, that shards in a bucket are read to find what they hold."""
         if is_remote(shard.name) and not self._said:
             self._said = True
-            kept = f"; they are kept in {self.folder}" if self._path(shard) else ", each time that it is opened"
+            kept = f"; the index is kept in {self.folder}" if self._path(shard) else " each time it is opened"
             Events().note(
-                f"note: {shard.name} has no index, so it is read once to learn where its records are{kept}; "
+                f"note: {shard.name} has no index, so it is read to the end to find its records{kept}; "
                 "convert --index writes indexes beside shards"
             )
 
@@ -367,7 +367,7 @@ def write_indexes(
     """
     if is_remote(bucket) or bucket == "-":
         hint = "convert --index writes indexes beside shards in a bucket"
-        raise UsageError("is not on this machine, so that nothing is written beside it", shard=bucket, hint=hint)
+        raise UsageError("is not on this machine, so no index can be written beside it", shard=bucket, hint=hint)
     named = resolve(bucket, templates, paths=True)
     if named.manifests:
         raise UsageError("is a manifest: name the shards, or their folder", shard=bucket)
@@ -387,7 +387,7 @@ def _lines_of(source: Source, item: ObjectInfo, key_split: KeySplit, *, asked_fo
     """The lines of the index of a shard; None for another file that was not named."""
     with OpenShard(source, item) as shard:
         if shard.compression and shard.format in ("tar", "tfrecord"):
-            message = f"is compressed with {shard.compression.lower()}, so that nothing in it can be read by its offset"
+            message = f"is compressed with {shard.compression.lower()}, so nothing in it can be read by offset"
             raise UsageError(message, shard=shard.name, hint="decompress it first")
         if shard.format == "tar":
             return index_lines(find_samples(shard.seekable or shard, shard.name, key_split))

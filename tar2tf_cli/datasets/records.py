@@ -394,7 +394,7 @@ class Records(Sequence[T]):
         if self._raw and index.layout.of == "tar":
             raise UsageError("is a tar, and raw=True returns the bytes of records", shard=shard.name)
         if self._preset and index.layout.of != "tar":
-            hint = "leave preset out: the values of records are those that they were converted to"
+            hint = "leave preset out: the values of records are already decoded"
             raise UsageError("is a TFRecord, and preset decodes the entries of tars", shard=shard.name, hint=hint)
         return index
 

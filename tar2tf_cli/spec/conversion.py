@@ -170,7 +170,7 @@ class Output:
             suffix = {"gzip": ".tar.gz", "zstd": ".tar.zst"}[self.compression]
             raise UsageError(
                 f"the output path {self.path!r} has the name of a tar that is not compressed with {self.compression}",
-                hint=f"name it ...{suffix}, or leave out --compression",
+                hint=f"use the suffix {suffix}, or leave out --compression",
             )
 
     @property
@@ -324,7 +324,7 @@ class Conversion:
         if self.output.is_tar and (self.remote_exec or self.etl):
             raise UsageError("--remote-exec writes TFRecords, but the output is a tar: leave it out")
         if self.output.is_tar and self.example_ops:
-            raise UsageError("examples cannot be written to a tar, which holds samples: name the output ....record")
+            raise UsageError("examples cannot be written to a tar, which holds samples: name the output X.record")
         if "total" in named and "number" not in named:
             raise UsageError(
                 "the output path has <total> without a number", hint="add one, such as 'train-<00000>-of-<total>'"
@@ -356,7 +356,7 @@ class Conversion:
     def _check_input_field(self) -> None:
         if self.input.kind not in SHARDS:
             raise UsageError(
-                f"<input> stands for the name of a shard, which there is not with --from {self.input.kind}"
+                f"<input> stands for the name of an input shard, but --from {self.input.kind} reads no shards"
             )
         if self.split:
             raise UsageError("<input> and --split cannot be combined: use one of them")

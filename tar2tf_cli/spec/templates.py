@@ -362,7 +362,7 @@ def tar_compression(path: str) -> str | None:
     name = path.lower()
     for suffix in (".tar.bz2", ".tar.xz"):
         if name.endswith(suffix):
-            raise UsageError(f"cannot write {suffix}", hint="name the output ....tar, .tar.gz or .tar.zst")
+            raise UsageError(f"cannot write {suffix}", hint="use .tar, .tar.gz or .tar.zst")
     return next((compression for suffix, compression in _TARS.items() if name.endswith(suffix)), None)
 
 

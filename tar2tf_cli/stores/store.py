@@ -161,7 +161,7 @@ class Store(ABC):
     def refuse_existing(self, name: str) -> None:
         """Raise `ObjectExists` if there is an object, for stores whose uploads have no such condition."""
         if self.head(name):
-            raise ObjectExists("exists already", shard=self.locate(name))
+            raise ObjectExists("already exists", shard=self.locate(name))
 
     def copy(self, name: str, target: str) -> None:
         """Copy an object within the bucket, on the server if the store supports that."""

@@ -104,6 +104,6 @@ def test_existing_files_are_kept_and_missing_keys_named(
 ) -> None:
     kept = write(tmp_path / "to" / "b.jpg", b"precious")
     ran = run_inspect(tar, "--extract", "b", "--to", tmp_path / "to")
-    assert (ran.code, "exists already" in ran.err, kept.read_bytes()) == (2, True, b"precious")
+    assert (ran.code, "already exists" in ran.err, kept.read_bytes()) == (2, True, b"precious")
     ran = run_inspect(tar, "--extract", "c", "--to", tmp_path / "to")
     assert (ran.code, "no sample with the key c" in ran.err) == (3, True)

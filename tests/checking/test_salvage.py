@@ -60,7 +60,7 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path, run: Callable[..., Ran
     damaged(tmp_path / "in")
     taken = write(tmp_path / "x", b"precious")
     ran = run(tmp_path / "in", "--salvage", taken)
-    assert (ran.code, "exists already" in ran.err, taken.read_bytes()) == (2, True, b"precious")
+    assert (ran.code, "already exists" in ran.err, taken.read_bytes()) == (2, True, b"precious")
     for path in ("s3://bucket/x", tmp_path / "no" / "x"):
         assert run(tmp_path / "in", "--salvage", path).code == 2
     assert run(tmp_path / "in", "--salvage", tmp_path / "y", "--fast").code == 2

@@ -429,7 +429,7 @@ def test_records_that_an_unchanged_input_did_not_have_before_are_never_left_out_
     )
     place.tar("c.tar", 200, 1)
     before = every_file(place.out)
-    with pytest.raises(SourceError, match=r"b\.tar: has other records than before"):
+    with pytest.raises(SourceError, match=r"b\.tar: has different records than before"):
         place.convert(update=True)
     assert before.items() <= every_file(place.out).items()
 
