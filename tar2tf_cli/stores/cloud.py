@@ -176,7 +176,7 @@ def raise_as_ours(error: Exception, where: str, server: str, login: str, offset:
     status = re.search(r"(?:status code: |\(code: )(\d{3})", text)
     code, message = _between("Code", text), _between("Message", text)
     if type(error).__name__ == "AlreadyExistsError":
-        raise ObjectExists("exists already", shard=where) from None
+        raise ObjectExists("already exists", shard=where) from None
     if meaning := _MEANING.get("PermanentRedirect" if "BareRedirect" in text else code):
         words = f"{meaning}: {message}" if message else meaning
         raise SourceError(words, shard=where, hint=_TODO.get(meaning, login)) from None
@@ -358,7 +358,7 @@ def region_of(bucket: str) -> dict[str, str]:
 
 _MD5: Final = re.compile(r"[0-9a-f]{32}")
 _NOWHERE: Final = "http://127.0.0.1:1"  # a port that only the system's own services may listen at, and none does
-_CLOUDS: Final = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_", "SSL_CERT_")
+_CLOUDS: Final = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_", "SSL_CERT_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _PAGE: Final = 1000
 _PAGE_BYTES: Final = 1 << 19  # a page may have
 _BEGINNING: Final = 1 << 10  # bytes in which a listing says what it is
@@ -423,7 +423,7 @@ class CloudStore(Store):
 
     def _connect(self, **timeouts: timedelta) -> Any:
         for variable in [name for name, value in os.environ.items() if not value and name.startswith(_CLOUDS)]:
-            del os.environ[variable]  # obstore and boto3 take an empty one for an address or a file
+            del os.environ[variable]  # obstore and boto3 take an empty one for an address, a file, or no proxy
         path = network.first_file(_CA)
 
         def refuse(error: Exception) -> None:

@@ -12,7 +12,7 @@ from io import FileIO
 from time import monotonic
 from typing import Any, Final
 
-from tar2tf_cli.errors import SourceError, UsageError, changed, read_failed
+from tar2tf_cli.errors import SourceError, UsageError, changed, read_failed, remedy
 from tar2tf_cli.formats.cursor import ByteStream
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores.base import READ_ONCE, Abilities, ObjectInfo, Ranges, Source, templates_of
@@ -158,7 +158,7 @@ def _opening(path: str) -> Iterator[None]:
 
 def _unreadable(path: str, error: OSError, what: str) -> SourceError:
     link = f": it is a link to {os.readlink(path)}" if os.path.islink(path) else ""
-    return SourceError(f"cannot be {what}: {error.strerror}{link}", shard=path)
+    return SourceError(f"cannot be {what}: {error.strerror}{link}", shard=path, hint=remedy(error))
 
 
 class _Loaded:
@@ -227,7 +227,7 @@ def version_of(status: os.stat_result) -> str:
 
 
 class FileRanges(Ranges):
-    """Ranges of files. A bounded number of files stays open.
+    """Ranges of files. A bounded number of files stays open, so that several such readers fit into a process.
 
     Args:
         open_file: opens a file.
@@ -235,6 +235,7 @@ class FileRanges(Ranges):
     """
 
     MOST_OPEN: Final = 128
+    SHARE: Final = 8  # of the files that a process may have open
 
     gap = 1 << 12
     parallel = 1
@@ -261,9 +262,10 @@ class FileRanges(Ranges):
     def _opened(self, item: ObjectInfo) -> _File:
         with self._opening:
             if item.name not in self._files:
-                if len(self._files) >= self.MOST_OPEN:
+                if len(self._files) >= min(self.MOST_OPEN, os.sysconf("SC_OPEN_MAX") // self.SHARE):
                     del self._files[next(iter(self._files))]
-                self._files[item.name] = _File(self._open(item))
+                with _opening(self._locate(item.name)):
+                    self._files[item.name] = _File(self._open(item))
             return self._files[item.name]
 
 
@@ -276,6 +278,7 @@ class _File:
     """
 
     _SECONDS: Final = 0.01
+    descriptor = -1
 
     def __init__(self, stream: Any) -> None:
         with closing(stream):
@@ -291,7 +294,8 @@ class _File:
         return True
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:  # os may be gone when Python ends
-        close(self.descriptor)
+        if self.descriptor >= 0:
+            close(self.descriptor)
 
 
 class StdinSource(Source):

@@ -529,6 +529,24 @@ def test_few_files_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_several_readers_of_many_files_fit_into_a_process(tmp_path: Path) -> None:
+    for number in range(150):
+        write(tmp_path / f"{number:03d}.record", framed(*some_examples(2, 2 * number)))
+    code = (
+        "import resource, sys; from tar2tf_cli import Tar2tfError, open_records\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))\n"
+        "readers = [open_records(sys.argv[1]) for _ in range(5)]\n"
+        "print([sum(len(record) for record in reader) for reader in readers])\n"
+        "files = [open(sys.executable) for _ in range(128 - len(__import__('os').listdir('/proc/self/fd')))]\n"
+        "try: list(open_records(sys.argv[1]))\n"
+        "except Tar2tfError as error: print(type(error).__name__, error.hint)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "*.record")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    refused = "SourceError raise the limit (ulimit -n 65536), then run the same command"
+    assert (done.stdout, done.stderr) == (f"{[900] * 5}\n{refused}\n", "")
+
+
 def test_tensorflow_is_not_imported(photos: Path) -> None:
     code = (
         "import sys; from tar2tf_cli import open_records; r = open_records(sys.argv[1]); list(r); r[3];"

@@ -34,6 +34,16 @@ def test_an_empty_variable_of_a_cloud_is_not_set(scheme: str, variable: str, mon
             open_source(f"{scheme}://bucket", endpoint=url, retry_for=0).list(["*.tar"])
 
 
+def test_an_empty_proxy_does_not_hide_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "a")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "YQ==")
+    monkeypatch.setenv("HTTPS_PROXY", "")
+    with nobody_listens() as port:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+        with pytest.raises(SourceError, match=f"proxy 127.0.0.1:{port}: Connection refused"):
+            open_source("az://bucket", retry_for=0).list(["*.tar"])
+
+
 def test_an_empty_variable_of_aistore_does_not_hide_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIS_SKIP_VERIFY_CRT", "")
     monkeypatch.setenv("AIS_SKIP_VERIFY", "true")
