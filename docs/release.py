@@ -16,15 +16,12 @@ ROOT = Path(__file__).parents[1]
 PUBLISHED = (
     (
         "README.md",
-        "tar2tf is not on PyPI yet. `pip install FOLDER`, with the folder of your copy, installs it elsewhere; "
-        "[without TensorFlow](docs/reference/install.md#without-tensorflow), if you want.",
-        "`pip install tar2tf-cli` installs it anywhere; "
-        "[without TensorFlow](docs/reference/install.md#without-tensorflow), if you want.",
-    ),
-    (
-        "docs/index.md",
-        "tar2tf is not on PyPI yet. In a copy of its repository:\n\n<!-- not run -->\n```sh\npip install .\n```",
-        "<!-- not run -->\n```sh\npip install tar2tf-cli\n```",
+        "tar2tf is not on PyPI yet: `pip install FOLDER`, with the folder of your copy, installs it elsewhere, and "
+        "`WITHOUT_TENSORFLOW=1 pip install FOLDER` does so\n[without TensorFlow]"
+        "(docs/reference/install.md#without-tensorflow). Once it is released, `pip install tar2tf-cli` will do.",
+        "`pip install tar2tf-cli` installs it anywhere, and "
+        "`WITHOUT_TENSORFLOW=1 pip install --no-binary tar2tf-cli tar2tf-cli` does so\n[without TensorFlow]"
+        "(docs/reference/install.md#without-tensorflow).",
     ),
     (
         "docs/reference/install.md",

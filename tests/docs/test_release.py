@@ -43,7 +43,7 @@ def test_a_release_names_its_version_and_installs_from_pypi(script: ModuleType, 
     script.release(copy, __version__, "1.2.3", "2030-01-02")
     after = dict(pages(copy))
     assert all("not on PyPI yet" not in text for text in after.values())
-    for page in ("README.md", "docs/index.md", "docs/reference/install.md"):
+    for page in ("README.md", "docs/reference/install.md"):
         assert re.search(r"pip install tar2tf-cli\b", after[page]), page
     assert after["tar2tf_cli/spec/__init__.py"].endswith('__version__ = "1.2.3"\n')
     assert "version: 1.2.3\ndate-released: 2030-01-02\n" in after["CITATION.cff"]
@@ -60,5 +60,5 @@ def test_pages_that_say_something_else_are_not_changed(script: ModuleType, copy:
 
 def test_before_a_release_no_page_claims_that_pypi_has_the_package() -> None:
     """What `pip install` cannot find yet is only said to come."""
-    texts = {page: (ROOT / page).read_text() for page in ("README.md", "docs/index.md", "docs/reference/install.md")}
+    texts = {page: (ROOT / page).read_text() for page in ("README.md", "docs/reference/install.md")}
     assert [page for page, text in texts.items() if re.search(r"^pip install tar2tf-cli", text, re.MULTILINE)] == []
