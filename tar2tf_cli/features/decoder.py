@@ -77,7 +77,7 @@ class Decoder:
                 done += len(some)
             if done < len(messages):
                 parsed = parse(messages[done])
-                if self._steps is None and len(parsed) <= MOST_KNOWN:
+                if self._steps is None and len(messages) >= _MANY and len(parsed) <= MOST_KNOWN:
                     self._columns = self._columns.with_features(parsed)
                 yield self._decoded(parsed)
                 done += 1
@@ -287,7 +287,7 @@ class _Step:
     def _shaped(self, values: Any, lengths: _Lengths) -> Any:
         if self._array:
             values = values.reshape(self._lengths(lengths, len(values)))
-        return values.astype(self._dtype, copy=False)
+        return values.astype(self._dtype, copy=False)[()]  # a number where the shape is ()
 
     def _lengths(self, lengths: _Lengths, size: int) -> Sequence[int]:
         if self._own and (own := lengths(self._own)) is not None:  # single values among lists of one have no shape
