@@ -471,7 +471,7 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     from tar2tf_cli.elsewhere import beside
 
     with prints_on_stderr():
-        conversion, as_json = _conversion(ctx), options["as_json"]
+        conversion, as_json = conversion_of(ctx), options["as_json"]
     if as_json and conversion.output.path == "-" and not options["dry_run"]:
         raise click.UsageError("--json and -o - both write to standard output: use one of them")
     if options["tfds"]:
@@ -554,7 +554,7 @@ def _note_lost_field(terminal: Terminal, path: str) -> None:
         terminal.note(f"note: the output path ends with {path[-1]!r}; if you wrote <>, quote it: -o '{path}<>.record'")
 
 
-def _conversion(context: click.Context) -> Conversion:
+def conversion_of(context: click.Context) -> Conversion:
     """The conversion that the options describe: flags override the environment, which overrides the spec file."""
     from tar2tf_cli.spec.conversion import Conversion
     from tar2tf_cli.spec.yaml_file import SECTIONS, build, read, spec_fields

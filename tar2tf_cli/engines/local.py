@@ -51,11 +51,11 @@ class LocalEngine(Engine):
             MachineError: when there is no room for another process.
         """
         flush_prints()
-        may_fork = _may_fork()
+        forks = may_fork()
         with _no_interrupt():
             for _ in range(self.workers):
                 try:
-                    process = _fork(context, self._idle) if may_fork else _spawn(context)
+                    process = _fork(context, self._idle) if forks else _spawn(context)
                 except OSError as error:
                     raise machine_error(error) or error from None
                 self._idle.append(process)
@@ -170,7 +170,7 @@ _IDLE: Final = "tokio-rt-worker"
 """The threads of obstore's runtime: between requests they sleep, and a forked process loads a runtime of its own."""
 
 
-def _may_fork() -> bool:
+def may_fork() -> bool:
     """Whether this process has only one thread, counting those of libraries except the idle ones of obstore."""
     if threading.active_count() > 1:
         return False

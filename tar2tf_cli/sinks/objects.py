@@ -45,7 +45,7 @@ class ObjectSink(Sink):
     renames = False
 
     def __init__(self, store: Store, url: str) -> None:
-        self._store = self.store = store
+        self.store: Store = store
         self._url = url
         self._begins = self._output = ""
         self._staging = ".tar2tf/"
@@ -87,19 +87,19 @@ class ObjectSink(Sink):
         with write_errors(part), open(part, "wb") as file:
             file.write(self._claim)
         try:
-            self._ask(lambda: self._store.put(name, part, absent=True), name)
+            self._ask(lambda: self.store.put(name, part, absent=True), name)
         except _ExistsError:
             other = _parsed(self._claim_there())
             same = other.get("run") == run or other.get("conversion") == conversion
             if not (same or replaces):
                 raise self._taken(other) from None
             self._alone = other.get("run") == run or not same
-            self._ask(lambda: self._store.put(name, part), name)
+            self._ask(lambda: self.store.put(name, part), name)
         except SinkError as error:  # which names the claim; the user does not know about claims
             raise SinkError(error.message, shard=self._output, hint=error.hint) from None
         finally:
             os.unlink(part)
-        self._settled = time.monotonic() + (0 if self._store.exclusive else _SETTLING)
+        self._settled = time.monotonic() + (0 if self.store.exclusive else _SETTLING)
 
     def reserved_by(self) -> str:
         """Return the conversion of the claim."""
@@ -121,7 +121,7 @@ class ObjectSink(Sink):
     def _claim_there(self) -> bytes:
         """What the claim in the bucket says; nothing if there is none."""
         item = ObjectInfo(self._staging + _CLAIM, None, None)
-        with _sink_errors(), contextlib.suppress(NoSuchObject), contextlib.closing(self._store.open(item)) as stream:
+        with _sink_errors(), contextlib.suppress(NoSuchObject), contextlib.closing(self.store.open(item)) as stream:
             return b"".join(iter(lambda: stream.read(_CHUNK), b""))
         return b""
 
@@ -140,7 +140,7 @@ class ObjectSink(Sink):
 
     def exists(self, path: str, *, now: bool = False) -> bool:
         """Whether the bucket has an object of that name."""
-        return self._ask(lambda: self._store.head(path), path) is not None if now else self.size(path) is not None
+        return self._ask(lambda: self.store.head(path), path) is not None if now else self.size(path) is not None
 
     def size(self, path: str) -> int | None:
         """Return an object's size in bytes, from one listing of the output or of the staged parts."""
@@ -149,7 +149,7 @@ class ObjectSink(Sink):
     def read(self, path: str) -> bytes | None:
         """Read the whole object."""
         with _sink_errors():
-            return read_object(self._store, path)
+            return read_object(self.store, path)
 
     def publish(self, part: str, path: str, *, replaces: bool = True) -> None:
         """Upload a part, or copy a staged one, in a thread; wait while too many uploads are running."""
@@ -178,7 +178,7 @@ class ObjectSink(Sink):
     def changed(self, published: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, str]]:
         """Look at the objects again, in as few requests as possible; one with another version is read."""
         with _sink_errors():
-            there = ObjectSource(self._store).find([*published])
+            there = ObjectSource(self.store).find([*published])
         for path, (size, crc) in published.items():
             item = there.get(path)
             if item is None or item.size != size:
@@ -188,7 +188,7 @@ class ObjectSink(Sink):
 
     def remove(self, path: str) -> None:
         """Delete an object if it exists."""
-        self._ask(lambda: self._store.remove(path), path)
+        self._ask(lambda: self.store.remove(path), path)
         for listing in self._listings.values():
             listing.pop(path, None)
 
@@ -220,7 +220,7 @@ class ObjectSink(Sink):
     def _upload(self, part: str, path: str, *, replaces: bool = True) -> None:
         size = os.stat(part).st_size
         try:
-            self._ask(lambda: self._store.put(path, part, **({} if replaces else {"absent": True})), path)
+            self._ask(lambda: self.store.put(path, part, **({} if replaces else {"absent": True})), path)
         except _ExistsError:
             self._check_equal(part, path)
         uploaded = self._check_size(path, size, "uploaded")
@@ -237,13 +237,13 @@ class ObjectSink(Sink):
         if not replaces and self.exists(path, now=True):
             self._check_equal(part, path)
         else:
-            self._ask(lambda: self._store.copy(name, path), path)
+            self._ask(lambda: self.store.copy(name, path), path)
         self._check_size(path, size or 0, "copied")
-        self._ask(lambda: self._store.remove(name), name)
+        self._ask(lambda: self.store.remove(name), name)
 
     def _check_size(self, path: str, size: int, how: str) -> ObjectInfo:
         """Check that the bucket has as many bytes as were sent; delete the object if it has not."""
-        held = self._ask(lambda: self._store.head(path), path)
+        held = self._ask(lambda: self.store.head(path), path)
         if held is None or held.size != size:
             there = f"{held.size:,} bytes" if held and held.size is not None else "nothing"
             self._discard(path)
@@ -264,7 +264,7 @@ class ObjectSink(Sink):
         Raises:
             OutputExistsError: when it has not.
         """
-        item, size = self._ask(lambda: self._store.head(path), path), self.part_size(part)
+        item, size = self._ask(lambda: self.store.head(path), path), self.part_size(part)
         mine = part if os.path.exists(part) else ObjectInfo(self._staged(part), size, None)
         if item is None or item.size != size or not self._are_equal(mine, item):
             message = "does not hold the bytes of this conversion: another program wrote it"
@@ -272,7 +272,7 @@ class ObjectSink(Sink):
 
     def _are_equal(self, mine: str | ObjectInfo, item: ObjectInfo) -> bool:
         """Whether a part has an object's bytes, which need not be read if the bucket knows their checksum."""
-        kind, value = self._store.sum_of(item) or ("", "")
+        kind, value = self.store.sum_of(item) or ("", "")
         if hasher(kind) and self._digest(mine, kind) == value.lower():
             return True
         return self._digest(mine, "md5") == self._digest(item, "md5")
@@ -286,7 +286,7 @@ class ObjectSink(Sink):
             if isinstance(file, str):
                 stream = stack.enter_context(open(file, "rb", buffering=0))
             else:
-                stream = stack.enter_context(contextlib.closing(self._store.open(file)))
+                stream = stack.enter_context(contextlib.closing(self.store.open(file)))
             while data := stream.read(_CHUNK):
                 made.update(data)
         return made.hexdigest()
@@ -294,19 +294,19 @@ class ObjectSink(Sink):
     def _discard(self, path: str) -> None:
         """Try to delete an object; errors are ignored, as its upload has already failed."""
         with contextlib.suppress(SinkError):
-            self._ask(lambda: self._store.remove(path), path)
+            self._ask(lambda: self.store.remove(path), path)
 
     def _listing(self, prefix: str) -> dict[str, int | None]:
         """Return the sizes of objects by prefix, as first listed."""
         if prefix not in self._listings:
-            items = self._ask(lambda: [*self._store.listing(prefix)], prefix)
+            items = self._ask(lambda: [*self.store.listing(prefix)], prefix)
             self._listings[prefix] = {item.name: item.size for item in items}
         return self._listings[prefix]
 
     def _ask(self, request: Callable[[], T], path: str) -> T:
         """Return the store's response, with retries."""
         with _sink_errors():
-            return self._store.persist(request, shard=self.locate(path))
+            return self.store.persist(request, shard=self.locate(path))
 
 
 class _ExistsError(SinkError):

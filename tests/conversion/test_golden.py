@@ -26,7 +26,7 @@ from etl import EtlCluster
 from makers import tar_of
 from shards import samples, tar2tf, tree, write_tar
 from tar2tf_cli.cli import main
-from tar2tf_cli.cli.convert import _conversion, command
+from tar2tf_cli.cli.convert import command, conversion_of
 from tar2tf_cli.elsewhere import transformers as deploy
 from tar2tf_cli.elsewhere.stream import Settings
 from tar2tf_cli.elsewhere.transformers import ask, of_cluster
@@ -214,7 +214,7 @@ def test_conversions_with_the_kernel_write_the_same_bytes(
 
 def settings_of(layout: str) -> Settings:
     """What a transformer for the conversions of a layout does."""
-    return Settings.of(_conversion(command.make_context("convert", ["ais://any", "-o", *LAYOUTS[layout]])))
+    return Settings.of(conversion_of(command.make_context("convert", ["ais://any", "-o", *LAYOUTS[layout]])))
 
 
 @pytest.fixture(scope="module")

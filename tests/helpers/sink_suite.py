@@ -125,7 +125,7 @@ class RemoteSinkSuite(SinkSuite):
     def test_bytes_that_arrive_damaged_are_an_error(
         self, sink: ObjectSink, place: str, parts: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        put = sink._store.put
+        put = sink.store.put
 
         def damaged(name: str, path: str, **_: bool) -> None:
             whole = Path(path).read_bytes()
@@ -133,7 +133,7 @@ class RemoteSinkSuite(SinkSuite):
             put(name, path)
             Path(path).write_bytes(whole)
 
-        monkeypatch.setattr(sink._store, "put", damaged)
+        monkeypatch.setattr(sink.store, "put", damaged)
         self.publish(sink, parts, sink.inside(f"{place}/t-1.record"), b"whole")
         with pytest.raises(SinkError, match="5 bytes were uploaded, but 4 bytes arrived"):
             sink.flush([""])

@@ -532,7 +532,7 @@ class TestAistoreSink(RemoteSinkSuite):
     def test_damage_shows_by_the_clusters_checksum(
         self, sink: ObjectSink, place: str, parts: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        put = sink._store.put
+        put = sink.store.put
 
         def damaged(name: str, path: str) -> None:
             whole = Path(path).read_bytes()
@@ -540,7 +540,7 @@ class TestAistoreSink(RemoteSinkSuite):
             put(name, path)
             Path(path).write_bytes(whole)
 
-        monkeypatch.setattr(sink._store, "put", damaged)
+        monkeypatch.setattr(sink.store, "put", damaged)
         self.publish(sink, parts, sink.inside(f"{place}/t-1.record"), b"whole")
         with pytest.raises(SinkError, match="the xxhash2 of the object differs"):
             sink.flush([""])

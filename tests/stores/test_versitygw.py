@@ -173,14 +173,14 @@ def test_a_bad_network_changes_no_byte(
 def test_workers_are_forked_beside_the_threads_of_obstore(bucket: str, tmp_path: Path) -> None:
     put(bucket, "x.tar", tar_of(3), tmp_path)
     code = f"""
-from tar2tf_cli.engines.local import _may_fork
+from tar2tf_cli.engines.local import may_fork
 from tar2tf_cli.stores import open_source
 import os, threading
 assert open_source({bucket!r}).list(["*.tar"])
 assert len(os.listdir("/proc/self/task")) > 1
-assert _may_fork()
+assert may_fork()
 threading.Thread(target=threading.Event().wait, daemon=True).start()
-assert not _may_fork()
+assert not may_fork()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
