@@ -139,6 +139,7 @@ class Terminal(Events):
         self._lines_wanted = progress is None and not capable and not quiet
         self._process = os.getpid()
         self._waited = float("-inf")
+        self._noted: set[str] = set()
         set_waiting(self._waiting)
         self._bar: Any = None
         self._planned = False
@@ -198,9 +199,18 @@ class Terminal(Events):
             self._say(message)
 
     def _waiting(self, text: str) -> None:
-        """Note it in the process of the command, not in each worker, and for one of many requests that fail at once."""
-        now = time.monotonic()
-        if os.getpid() == self._process and now - self._waited > _PLAIN_SECONDS:
+        """Note it in the process of the command, not in each worker.
+
+        What the machine lacks is noted once, wherever; what is waited for, for one of many requests that fail at once.
+        """
+        if os.getpid() != self._process:
+            return
+        now, lacking = time.monotonic(), text.rpartition(": ")[2] if text.startswith("note: ") else ""
+        if lacking:
+            if lacking not in self._noted:
+                self._noted.add(lacking)
+                self.note(text)
+        elif now - self._waited > _PLAIN_SECONDS:
             self._waited = now
             self.note(text)
 

@@ -484,6 +484,7 @@ class Publisher:
             self._sink.flush({os.path.dirname(path) or "." for path in shards})
             self._check_published()
             self._check_left(written)
+            self._note_strays(written)
             for path, data in documents.items():
                 self._write(path, [data])
             self._sink.check_reserved()
@@ -521,6 +522,13 @@ class Publisher:
         for path in sorted(self._decision.published):
             if path not in written and path.removesuffix(".idx") not in written:
                 raise not_listed(self._sink.locate(path))
+
+    def _note_strays(self, written: set[str]) -> None:
+        """Name what has the name of a shard and is none: `--overwrite` replaces such files, but removes none."""
+        strays = self._decision.replaceable - self._decision.stale - written
+        if strays := {path for path in strays if path.removesuffix(".idx") not in written}:
+            names = few(sorted(os.path.relpath(path, self._destination.root) for path in strays))
+            self._events.note(f"warning: not part of this output, though named like its shards, and kept: {names}")
 
     def _publish_sizes(self, manifest: Manifest) -> None:
         """Publish the sizes of all records, or remove those of an earlier conversion."""

@@ -740,7 +740,8 @@ class Reading:
             try:
                 size = measure(sample, key)
             except SampleError as error:
-                raise error.at(shard=self.name, offset=self.offset) from None
+                name = key.decode("utf-8", "surrogateescape")
+                raise error.at(shard=self.name, key=name, offset=self.offset) from None
             signatures[tuple(sample)] += 1
             report.samples += 1
             yield size

@@ -141,6 +141,8 @@ def test_a_member_of_more_than_2_gib_is_a_fault_only_if_it_becomes_part_of_an_ex
     failed = tar2tf("convert", path, "-o", tmp_path / "x.record", "--on-error", "skip")
     assert failed.returncode == 1
     assert "2,147,483,6" in failed.stderr
+    failed = tar2tf("convert", path, "-o", tmp_path / "y.record")
+    assert (failed.returncode, "in.tar, sample a" in failed.stderr) == (3, True), failed.stderr
     assert tar2tf("verify", path).returncode == 0
 
 

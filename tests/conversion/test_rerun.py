@@ -197,6 +197,24 @@ def test_files_of_the_former_manifest_with_other_names_stay_and_are_named(small:
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.record")} == before
 
 
+@pytest.mark.parametrize("index", [[], ["--index"]])
+def test_what_is_named_like_a_shard_and_is_none_is_kept_and_named(
+    index: list[str], small: Path, tmp_path: Path
+) -> None:
+    for number in range(1, 6):
+        (tmp_path / f"x-{number}.record").write_text("precious")
+    command = [small, "-o", tmp_path / "x-<>.record", "--records-per-shard", "100", *index]
+    done = convert(*command, "--overwrite")
+    strays = "not part of this output, though named like its shards, and kept: x-4.record, x-5.record\n"
+    assert strays in done.stderr
+    assert [(tmp_path / f"x-{number}.record").read_text() for number in (4, 5)] == ["precious"] * 2
+    verified = tar2tf("verify", tmp_path / "x-manifest.json")
+    assert (verified.returncode, "x-5.record: the manifest does not list this shard" in verified.stdout) == (1, True)
+    (tmp_path / "x-4.record").unlink()
+    (tmp_path / "x-5.record").unlink()
+    assert "not part of" not in convert(*command, "--overwrite").stderr
+
+
 @pytest.mark.parametrize("options", [["--overwrite"], ["--update"], []])
 @pytest.mark.parametrize("template", ["x-<>.record", "<input>.record", "<split>/x-<>.record"])
 def test_a_manifest_cannot_have_other_files_removed(

@@ -24,9 +24,9 @@ def no_folders(descriptor):
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         raise OSError(number, os.strerror(number))
     fsync(descriptor)
-if call == "flock":
+if call != "fsync":
     fcntl.flock = no_locks
-else:
+if call != "flock":
     os.fsync = no_folders
 main(sys.argv[1:])
 """
@@ -47,6 +47,13 @@ def test_a_run_goes_on_without_what_its_file_system_lacks(tmp_path: Path, call: 
     assert done.returncode == 0, done.stderr
     assert words in done.stderr
     assert {"x-1.record", "x-manifest.json"} <= {*os.listdir(tmp_path / "new")}
+
+
+def test_all_that_a_file_system_lacks_is_said(tmp_path: Path) -> None:
+    (tmp_path / "in.tar").write_bytes(tar_of(3))
+    command = ("convert", tmp_path / "in.tar", "-o", tmp_path / "new/x-<>.record")
+    done = tar2tf("both", str(errno.ENOSYS), *command, code=WITHOUT)
+    assert (done.stderr.count("has no locks"), done.stderr.count("cannot flush folders")) == (1, 1), done.stderr
 
 
 def test_a_folder_that_cannot_be_flushed_for_another_reason_is_an_error(
