@@ -386,14 +386,14 @@ def _by_value(value: Any) -> bytes | Feature:
         return value.encode("utf-8", "surrogateescape")
     if isinstance(value, (bool, int)):
         return _one_integer(int(value))
+    if hasattr(value, "dtype") and hasattr(value, "shape"):  # NumPy's float64 is a float, too, but of twice the width
+        return _array(value)
     if isinstance(value, float):
         return scalar(float_list([value]))
     if isinstance(value, (list, tuple)):
         return _list(list(value))
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return _array(value)
     if value is None:
         raise TypeError("it is null")
     raise TypeError(f"a feature cannot be a {type(value).__name__}; select a part of it")
@@ -420,6 +420,8 @@ def _list(values: Sequence[Any]) -> Feature:
     if kinds <= {str, bytes}:
         texts = [value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value for value in values]
         return _shaped(bytes_list(texts), shape)
+    if len(kinds) == 1:
+        raise TypeError(f"a list of {_kind(*kinds)} cannot be a feature; make it an array")
     raise TypeError(f"a list of {', '.join(sorted(map(_kind, kinds)))} has no single type")
 
 
