@@ -242,8 +242,8 @@ def _add_distinct(stats: Stats, pixels: Any) -> None:
 
 
 def _read_records(shard: OpenShard, contents: ShardContents, looks: int, damaged: OnDamage) -> None:
-    """Count all records and their features; only `verify` checks the CRCs of the data."""
-    for _, record in RecordReader(shard, shard.name, want="heads", check_data=False).undamaged(damaged):
+    """Count all whole records and their features."""
+    for _, record in RecordReader(shard, shard.name, want="heads").undamaged(damaged):
         contents.samples += 1
         add_record(contents, record, looks)
 

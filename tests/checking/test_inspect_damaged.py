@@ -196,7 +196,10 @@ def test_what_is_behind_damage_in_a_tfrecord_is_found(tmp_path: Path, run_inspec
     ran = run_inspect(path, "--keys")
     assert (ran.code, ran.lines, ran.err.count("error: ")) == (3, [*"0123", "5", *"78"], 2)
     ran = run_inspect(path, "--json")
-    assert (ran.code, ran.json["samples"]) == (3, 8), "data are not checked"
+    assert (ran.code, ran.json["samples"]) == (3, 7)
+    only_data = write(tmp_path / "y.record", flipped(framed(*records), 6 * len(framed(records[0])) + 14))
+    ran = run_inspect(only_data, "--json")
+    assert (ran.code, ran.json["samples"], ran.json["shards"][0]["faults"][0]["kind"]) == (3, 8, "data_crc")
     assert run_inspect(path, "--extract", "8", "--to", tmp_path / "to").code == 3
     assert (tmp_path / "to" / "8.label.txt").read_bytes() == b"8\n"
     assert "label" in run_inspect(path, "--code").out
