@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -21,13 +22,31 @@ from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.compression import StreamLog, compression_of, foreign
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.formats.record_index import Index, Kept, Keys, Streams, from_lines, offsets_in, pack, scan, unpack
+from tar2tf_cli.formats.record_index import (
+    Index,
+    Kept,
+    Keys,
+    RangeStream,
+    Streams,
+    from_lines,
+    offsets_in,
+    pack,
+    scan,
+    unpack,
+)
 from tar2tf_cli.formats.record_reader import RecordReader
-from tar2tf_cli.formats.tar import BLOCK, padded, size_in
+from tar2tf_cli.formats.tar import BLOCK, padded
 from tar2tf_cli.formats.tfrecord import FRAMING, record_length, unframed
 from tar2tf_cli.inputs.named import nothing_found, resolve
 from tar2tf_cli.inputs.open_shard import OpenShard, shard_format
-from tar2tf_cli.inputs.tar_index import TarSample, find_samples, from_index_lines, index_lines, sample_in
+from tar2tf_cli.inputs.tar_index import (
+    TarSample,
+    begins_with,
+    find_samples,
+    from_index_lines,
+    index_lines,
+    sample_in,
+)
 from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source
@@ -190,11 +209,8 @@ class TarLayout(Layout):
         if any(ranges.read(shard.item, ends[-1], left)):
             return None
         for number in _some(len(samples), ranges):
-            entry = samples[number].entries[0]
-            try:
-                if size_in(ranges.read(shard.item, entry.offset - BLOCK, BLOCK)) != entry.size:
-                    return None
-            except (ValueError, IndexError):
+            stream = RangeStream(partial(ranges.read, shard.item), samples[number].start)
+            if not begins_with(stream, samples[number], shard.name):
                 return None
         return self._index(samples, shard)
 

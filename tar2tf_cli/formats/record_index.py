@@ -71,7 +71,7 @@ def scan(read: Callable[[int, int], bytes], size: int, name: str) -> Index:
     Raises:
         DamagedShardError: at the first record whose length is damaged, or that is cut short.
     """
-    reader = RecordReader(_Ranges(read), name, want="lengths", seeks=True, size=size)
+    reader = RecordReader(RangeStream(read), name, want="lengths", seeks=True, size=size)
     index = offsets_in(reader)
     if index[-1] != size:
         raise DamagedShardError("is shorter than it was when it was listed", kind="truncated", shard=name)
@@ -87,12 +87,12 @@ def offsets_in(reader: RecordReader) -> Index:
     return np.frombuffer(offsets, np.int64)
 
 
-class _Ranges:
-    """A stream over a function that reads ranges."""
+class RangeStream:
+    """A stream over a function that reads ranges, from a position on."""
 
-    def __init__(self, read: Callable[[int, int], bytes]) -> None:
+    def __init__(self, read: Callable[[int, int], bytes], position: int = 0) -> None:
         self._read = read
-        self._position = 0
+        self._position = position
 
     def read(self, size: int, /) -> bytes:
         data = self._read(self._position, size)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from io import BytesIO
 from typing import Final, NamedTuple
 
@@ -80,6 +81,18 @@ def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[T
     if grouper.empty:
         raise no_samples(grouper.skipped + reader.skipped)
     reader.check_ends()
+
+
+def begins_with(stream: Readable, sample: TarSample, name: str) -> bool:
+    """Return whether the first entry of a sample is where the sample begins, at which the stream is."""
+    entry = sample.entries[0]
+    reader = TarReader(stream, name, headers_only=True, need_end=False)
+    with suppress(DamagedShardError):
+        for member, _, size, _ in reader:
+            offset = sample.start + reader.offset - padded(size)
+            if offset >= entry.offset:
+                return entry == (offset, size, member)
+    return False
 
 
 def sample_in(data: bytes, name: str, key_split: KeySplit) -> Sample:

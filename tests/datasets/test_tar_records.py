@@ -260,6 +260,14 @@ def test_an_index_of_other_bytes_is_not_used(tars: Path, change: str) -> None:
     assert list(open_records(tar, index_folder="")) == [sample(number) for number in range(6, 6 + count)]
 
 
+def test_an_index_of_members_with_other_names_is_not_used(tmp_path: Path) -> None:
+    tar = write(tmp_path / "x.tar", a_tar([(f"old{number}.cls", b"1") for number in range(9)]))
+    assert in_a_process("index", tar, "-q").code == 0
+    assert open_records(tar, index_folder="").key("old7") == {"__key__": b"old7", "cls": b"1"}
+    write(tar, a_tar([(f"new{number}.cls", b"1") for number in range(9)]))
+    assert open_records(tar, index_folder="").key("new7") == {"__key__": b"new7", "cls": b"1"}
+
+
 def test_records_are_indexed_as_convert_does(tars: Path, tmp_path: Path) -> None:
     assert tar2tf("convert", tars, "-o", tmp_path / "x.record", "--index").returncode == 0
     index = tmp_path / "x.record.idx"
