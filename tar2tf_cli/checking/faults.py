@@ -224,5 +224,6 @@ def unreadable(error: SourceError) -> Fault:
 
 
 def damage(error: DamagedShardError, *, last: bool = True) -> Fault:
-    """Damage as a fault; with `last`, nothing after it can be read."""
-    return fault_of(error, "; the rest of the file cannot be read" if last and error.kind != "truncated" else "")
+    """Damage as a fault; with `last`, nothing after it can be read, which the message may say already."""
+    said = not last or error.kind == "truncated" or (error.lost and error.lost.bytes)
+    return fault_of(error, "" if said else "; the rest of the file cannot be read")

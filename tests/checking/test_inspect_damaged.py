@@ -218,6 +218,13 @@ def test_a_tar_whose_first_header_is_damaged_is_read_from_the_second(
     assert (ran.code, ran.lines) == (3, ["001", "002", "003", "004", "005"])
 
 
+def test_what_was_not_read_is_said_once(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    first = a_tar(samples(0, 1))[:512]
+    path = write(tmp_path / "x.tar", first[:124] + b"3_0" + first[127:] + bytes(1024))
+    ran = run(path)
+    assert (ran.code, ran.out.count("the rest of")) == (1, 1), ran.out
+
+
 def test_a_tfrecord_whose_first_bytes_are_damaged_is_one_by_its_name_as_it_is_to_verify(
     tmp_path: Path, run_inspect: Callable[..., Ran]
 ) -> None:
