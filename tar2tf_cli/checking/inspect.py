@@ -37,6 +37,7 @@ from tar2tf_cli.formats.image.pixels import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.named import nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.record_samples import numbered
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.ops.base import workers as number_of
 from tar2tf_cli.samples.grouping import KEY, Sample, key_of
@@ -370,6 +371,12 @@ class RawSample:
         return key_of(values_of(self.content))
 
     @property
+    def name(self) -> str:
+        """The key, or what `convert` takes for the key of a record without one."""
+        key = self.key
+        return numbered(self.path, self.number) if key is None else key
+
+    @property
     def entries(self) -> dict[str, Stats]:
         """Statistics of each entry or feature, with its value as the example."""
         contents = ShardContents("", "")
@@ -493,7 +500,8 @@ def extract(samples: Iterable[RawSample], keys: Sequence[str], folder: str) -> I
     """Write each entry of the samples with these keys to `FOLDER/KEY.ENTRY`; yield the path of each file.
 
     A feature's bytes are written as they are, and numbers as text, one a line; several bytes values of a feature are
-    numbered. A slash in the name of a feature becomes an underscore. A record without a key is named by its number.
+    numbered. A slash in the name of a feature becomes an underscore. A record without a key is named by its shard and
+    number.
 
     Raises:
         UsageError: for a key that would lead out of the folder, and for a file that exists.
@@ -507,7 +515,7 @@ def extract(samples: Iterable[RawSample], keys: Sequence[str], folder: str) -> I
     with write_errors(folder):
         os.makedirs(folder, exist_ok=True)
     for sample in samples:
-        key = sample.key if sample.key is not None else str(sample.number)
+        key = sample.name
         if key in wanted:
             for name, data in _entries(sample):
                 yield _write(folder, f"{_HERE.sub('', key)}.{_UNSAFE.sub('_', name)}", data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -117,9 +118,17 @@ def _show_samples(
         return
     for sample in islice(samples, options["samples"]):
         if options["keys"]:
-            echo(str(sample.number) if sample.key is None else sample.key)
+            _print_key(sample.name)
         else:
             _print_sample(sample)
+
+
+def _print_key(key: str) -> None:
+    """Print a key as it is, for `convert --keys`; escaped on a terminal, and where it would be several lines."""
+    if sys.stdout.isatty() or "\n" in key:
+        echo(key)
+    else:
+        click.echo(key.encode("utf-8", "surrogateescape"))
 
 
 def _show_contents(

@@ -16,7 +16,7 @@ from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.census import Census, Expected
 from tar2tf_cli.formats.compression import PlainStream
 from tar2tf_cli.formats.cursor import Readable
-from tar2tf_cli.formats.example import Kind, ParsedFeature, is_sequence, strict_parse
+from tar2tf_cli.formats.example import Kind, ParsedFeature, is_sequence, parse, strict_parse
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.samples.grouping import KEY, RecordBatch, Sample, key_of
@@ -75,7 +75,7 @@ class RecordSamples:
         self._fault = fault
         self._described = described
         self._may_be_empty = may_be_empty
-        self._stem = item.stem.replace(".", "_")
+        self._item = item
         self._looks = Looks(described)
         self._data = b""  # of the last record that was framed
         self._features: dict[str, ParsedFeature] | None = None
@@ -129,7 +129,7 @@ class RecordSamples:
         """
         for _, data in self._reader:
             self._data, self._features = data, features_of(data)
-            key = key_of(self._features or {})
+            key = key_of(parsed(data) if self._features is None else self._features)
             yield self._numbered() if key is None else key, [*frame([data], len(data))], len(data) + FRAMING
 
     def note(self) -> None:
@@ -209,7 +209,7 @@ class RecordSamples:
 
     def _numbered(self) -> str:
         """The key of the current record, which has none."""
-        return f"{self._stem}-{self._reader.count:0{_DIGITS}d}"
+        return numbered(self._item.name, self._reader.count)
 
 
 _ONE_KEY: Final = "give each record one key, or leave out ops and selections, which need it"
@@ -219,6 +219,19 @@ def _hint(data: bytes) -> str:
     if is_sequence(data):
         return "a tf.train.SequenceExample can only be copied unchanged: leave out ops, selections and types"
     return "records of other kinds can only be copied unchanged: leave out ops, selections and types"
+
+
+def numbered(shard: str, number: int) -> str:
+    """The key of a record that has none: the name of its shard, and its number there."""
+    return f"{ObjectInfo(shard, None, None).stem.replace('.', '_')}-{number:0{_DIGITS}d}"
+
+
+def parsed(message: bytes) -> dict[str, ParsedFeature]:
+    """The features of an example, or of the context of a tf.train.SequenceExample; none of another message."""
+    try:
+        return parse(message, sequence=True)
+    except ValueError:
+        return {}
 
 
 def features_of(message: bytes) -> dict[str, ParsedFeature] | None:

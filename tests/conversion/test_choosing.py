@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from checked import an_example, framed
 from converted import MAKERS
 from shards import every_file, samples, samples_of, shards_in, tar2tf, tree, write_tar
 from tar2tf_cli import open_records
@@ -94,6 +95,19 @@ def test_what_inspect_prints_is_a_list_of_keys(tmp_path: Path) -> None:
     printed = tar2tf("inspect", tmp_path / "in", "--keys").stdout
     (tmp_path / "keys").write_bytes("﻿".encode() + printed.replace("\n", "\r\n").encode())
     assert keys_in(run(tmp_path / "in", tmp_path / "out", keys=tmp_path / "keys").manifest) == ["ä/1", "b c", " d"]
+
+
+def test_whatever_the_keys_are_inspect_prints_them_as_a_list_of_keys(tmp_path: Path) -> None:
+    names = ["tab\t1", "ideographic\u3000space", "no-break\u00a0space", "\udcff", "back\\slash", r"\t", "a\x1b[31m"]
+    write_tar(tmp_path / "in/a.tar", [(name, {"txt": b"1"}) for name in [*names, "other"]])
+    keyless = [an_example(n=number) for number in range(3)]
+    (tmp_path / "in/b.c.record").write_bytes(framed(*keyless, an_example(__key__=b"k", n=3)))
+    for shard, wanted in (("a.tar", names), ("b.c.record", ["b_c-000000", "b_c-000001", "b_c-000002", "k"])):
+        printed = tar2tf("inspect", tmp_path / "in" / shard, "--keys").stdout.split("\n")[: len(wanted)]
+        assert printed == wanted
+        (tmp_path / "keys").write_bytes(os.fsencode("\n".join(printed)))
+        ran = run(tmp_path / "in" / shard, tmp_path / "out" / shard, keys=tmp_path / "keys")
+        assert ran.records == len(wanted)
 
 
 def test_another_list_is_another_conversion_under_the_same_name(tmp_path: Path) -> None:
