@@ -66,10 +66,11 @@ class Peer:
 
 @dataclass
 class Times:
-    """Seconds of every round: of whole processes, and after imports if a script reports that."""
+    """Seconds of every round: of whole processes, and after imports, and of CPU then, if a script reports that."""
 
     whole: list[float] = field(default_factory=list)
     imported: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
     failure: str = ""
 
 
@@ -135,6 +136,7 @@ class Bench:
         else:
             times.whole.append(seconds)
             times.imported += [document["seconds"] for document in documents if "seconds" in document]
+            times.cpu += [document["cpu"] for document in documents if "cpu" in document]
         finally:
             shutil.rmtree(self.out)
 

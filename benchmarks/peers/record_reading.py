@@ -191,16 +191,17 @@ def main(package: str, way: str, number: str, *rest: str) -> None:
     if package in IN_ORDER:
         counts = IN_ORDER[package](asked)
         next(counts)
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), sum(os.times()[:4])
         count = sum(counts)
     else:
         if package != "wids":
             BY_NUMBER[package](asked)  # finds the records, which is done once
         records = BY_NUMBER[package](asked)
         len(records)
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), sum(os.times()[:4])
         count = read(records, asked)
-    print(json.dumps({"records": count, "seconds": time.perf_counter() - begin}))
+    seconds, cpu = time.perf_counter() - begin, sum(os.times()[:4]) - cpu
+    print(json.dumps({"records": count, "seconds": seconds, "cpu": cpu}))
 
 
 main(*sys.argv[1:])

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
+from benchmarks.bench import Bench, Peer, Target, Times, python, scenario, tar2tf
 from benchmarks.data import DISTINCT, PEERS, SHARDS, Dataset
 from benchmarks.measure import ROOT, Command
 
@@ -102,7 +102,8 @@ def _race(
 ) -> None:
     """A race for each way to read; then all of them in one table, as in docs/reference/open-records.md."""
     each = data.samples // len(data.files)
-    cells: dict[str, list[str]] = {package: [] for package in files}
+    kinds = ("microseconds of a record", "microseconds of CPU of a record")
+    tables: list[dict[str, list[str]]] = [{package: [] for package in files} for _ in kinds]
     for way, number in ways.items():
         able = [package for package in files if _reads(package, way)]
         count = data.samples if way in ("in-order", "shuffled") else number
@@ -111,13 +112,14 @@ def _race(
             buffer = data.samples // 10 if way == "shuffled" else number
             command = [*environment, *python(SCRIPT, package, way, str(buffer), str(each), *files[package])]
             peers.append(Peer(package, [command], TARGETS.get((package, way)), records=count))
-        times = bench.race(f"{title}, {way}", peers)
-        for package, row in cells.items():
-            seconds = times[package].imported if package in times else []
-            row.append(f"{median(seconds) / count * 1e6:,.1f}" if seconds else "")
-    print(f"\n{title}: microseconds of a record\n\n| | {' | '.join(ways)} |\n|---{'|---' * len(ways)}|")
-    for package, row in cells.items():
-        print(f"| {package} | {' | '.join(row)} |")
+        times = {**dict.fromkeys(files, Times()), **bench.race(f"{title}, {way}", peers)}
+        for package, ran in times.items():
+            for table, seconds in zip(tables, (ran.imported, ran.cpu), strict=True):
+                table[package].append(f"{median(seconds) / count * 1e6:,.1f}" if seconds else "")
+    for kind, table in zip(kinds, tables, strict=True):
+        print(f"\n{title}: {kind}\n\n| | {' | '.join(ways)} |\n|---{'|---' * len(ways)}|")
+        for package, row in table.items():
+            print(f"| {package} | {' | '.join(row)} |")
 
 
 def _reads(package: str, way: str) -> bool:
