@@ -35,7 +35,7 @@ from tar2tf_cli.ops.func import asking
 from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import split_template
-from tar2tf_cli.spec.urls import Reach
+from tar2tf_cli.spec.urls import Reach, is_remote
 from tar2tf_cli.spec.yaml_file import build, overlaid
 from tar2tf_cli.stores import ObjectInfo, Source
 
@@ -141,9 +141,10 @@ def _own(manifest: Manifest, bucket: str) -> Sequence[str] | None:
     Standard input, a file, and a bucket with a template of its own take none. Inputs that were given as paths, such
     as `shards/a.tar`, may be in another folder now, under the last parts of their names.
     """
-    if bucket == "-" or os.path.isfile(bucket) or split_template(bucket)[1]:
-        return ()
     made_from, names = str(manifest.spec.get("input", {}).get("bucket", "-")), [item.name for item in manifest.inputs]
+    is_file = names == [os.path.basename(bucket)] if is_remote(bucket) else os.path.isfile(bucket)
+    if bucket == "-" or is_file or split_template(bucket)[1]:
+        return ()
     paths = any(name == made_from or name.startswith(os.path.join(made_from, "")) for name in names)
     if made_from != "-" and (paths or names == [os.path.basename(made_from)]):
         return [_below(bucket, name) for name in names]

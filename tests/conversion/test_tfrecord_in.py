@@ -507,7 +507,16 @@ def test_tfrecords_of_a_bucket_are_resharded_in_the_bucket(s3: str, s3_client: A
         reshard(f"s3://{bucket}/{inputs}", "-o", f"s3://{bucket}/b{number}/y-<>.record", *options)
         reshard(f"s3://{bucket}/b{number}/y-manifest.json", "-o", tmp_path / f"back-{number}.record")
         assert (tmp_path / f"back-{number}.record").read_bytes() == (tmp_path / "one.record").read_bytes()
-    assert verify(f"s3://{bucket}/b0/y-manifest.json").ok
+        assert verify(f"s3://{bucket}/b{number}/y-manifest.json", against=f"s3://{bucket}/{inputs}").ok
+
+
+def test_one_shard_of_a_bucket_is_compared_with_what_was_made_of_it(s3: str, s3_client: Any, tmp_path: Path) -> None:
+    for bucket in ("one-shard", "moved-shard"):
+        s3_client.create_bucket(Bucket=bucket)
+        reshard(small_shards(tmp_path / bucket), "-o", f"s3://{bucket}/a/<input>.tar")
+    reshard("s3://one-shard/a/small-1.tar", "-o", tmp_path / "one.record")
+    for there in ("one-shard/a/small-1.tar", "one-shard/a", "moved-shard/a/small-1.tar"):
+        assert verify(tmp_path / "one-manifest.json", against=f"s3://{there}").ok
 
 
 def test_the_source_of_described_tfrecords_goes_to_other_machines(tmp_path: Path) -> None:
