@@ -6,12 +6,12 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.checking.faults import Fault, FileReport, Report, unreadable
-from tar2tf_cli.checking.files import as_texts
+from tar2tf_cli.checking.files import as_texts, content
 from tar2tf_cli.checking.verify_file import CheckRun, Salvage
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
 from tar2tf_cli.events import Events
@@ -254,12 +254,26 @@ def verify_bucket(run: CheckRun, source: Source, templates: Sequence[str], *, by
     """
     inputs = list_files(source, templates)
     report = Report(run.check(source, [(item, None) for item in inputs]))
+    formats = [file.format for file in report.files]
     names = _skip_others(source, templates, [item.name for item in inputs], report)
     if not report.files:
         raise nothing_found(source.bucket)
     if not templates or any(is_glob(name) or is_numbered(name) for name in templates):
         add_gaps(source, names, report, by_folder=by_folder)
+    for item, kind in zip(inputs, formats, strict=True):
+        if kind == "manifest" and item.name not in names:
+            report.files += _left_out(source, item)
     return report
+
+
+def _left_out(source: Source, item: ObjectInfo) -> Iterator[FileReport]:
+    """What a conversion skipped, if anything, whose manifest lies beside the shards and can be read."""
+    from tar2tf_cli.conversion.manifest import Manifest
+
+    path = source.locate(item.name)
+    with suppress(SourceError):
+        if faults := [*_not_converted(Manifest.from_bytes(content(source, item), path))]:
+            yield FileReport(path, "manifest", faults=faults)
 
 
 def _skip_others(source: Source, templates: Sequence[str], names: list[str], report: Report) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from tar2tf_cli.checking.check_tfrecord import Checker, Findings, check_tfrecord
 from tar2tf_cli.checking.checks import OwnCheck, own_checks
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, Salvaged, damage, unreadable
-from tar2tf_cli.checking.files import FileContext, FileTask, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, content, read_files
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import (
     DamagedShardError,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.spec.conversion import Format
 
 
-_READ: Final = 1 << 20
 _LENGTH: Final = 8  # bytes of the length in front of a record
 
 
@@ -135,8 +134,7 @@ class _FileCheck:
         source, name = self.context.source, f"{self.item.name}.idx"
         with suppress(SourceError):
             for item in source.find([name]).values():
-                with closing(source.open(item)) as stream:
-                    return _Index(b"".join(iter(partial(stream.read, _READ), b"")))
+                return _Index(content(source, item))
         return None
 
     def _check(self, shard: OpenShard, report: FileReport, index: _Index | None, *, regroup: bool) -> None:

@@ -188,8 +188,14 @@ def test_what_the_conversion_skipped_is_said_every_time(tmp_path: Path, run: Cal
             assert (ran.code, "whole: " in ran.err.replace("not whole: ", "")) == (1, False)
             assert "1 sample of the inputs skipped; to list them, convert with --errors FILE (skipped)" in ran.out
             assert f"in.tar was not read {where}, which held at least 1 sample (lost)" in ran.out
-    faults = [fault for file in run(manifest, "--json").json["files"] for fault in file["faults"]]
-    assert [(fault["kind"], fault.get("lost")) for fault in faults] == [("skipped", None), ("lost", lost["bytes"])]
+    for checked in (manifest, manifest.parent):
+        faults = [fault for file in run(checked, "--json").json["files"] for fault in file["faults"]]
+        assert [(fault["kind"], fault.get("lost")) for fault in faults] == [("skipped", None), ("lost", lost["bytes"])]
+
+
+def test_a_folder_with_a_manifest_that_cannot_be_read_is_checked_without_it(out: Path, run: Callable[..., Ran]) -> None:
+    manifest_of(out).write_bytes(manifest_of(out).read_bytes()[:-9])
+    assert run(out).code == 0
 
 
 def test_a_conversion_that_skipped_all_is_not_whole(tmp_path: Path, run: Callable[..., Ran]) -> None:
