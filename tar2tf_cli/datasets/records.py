@@ -8,7 +8,7 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -204,7 +204,8 @@ class Records(Sequence[T]):
         self._process = _Process()
         uncounted = [number for number, shard in enumerate(shards) if shard.records is None]
         if len(uncounted) > 1:
-            list(self._here.pool.map(self._index, uncounted))
+            for asked in [self._here.submit(self._index, number) for number in uncounted]:
+                asked.result()
         counts = [len(self._index(p).offsets) - 1 if s.records is None else s.records for p, s in enumerate(shards)]
         self._ends = list(accumulate(counts))
         self._numbers = range(sum(counts))
@@ -268,8 +269,7 @@ class Records(Sequence[T]):
 
     def close(self) -> None:
         """Close files and connections; what is read afterwards opens them again."""
-        self._here.pool.shutdown()
-        self._process = _Process()
+        self._here.close()
 
     def __enter__(self) -> Records[T]:
         return self
@@ -309,7 +309,7 @@ class Records(Sequence[T]):
                 buffers = (ranges.read(item, start, end - start) for start, end in together.stretches)
                 yield together, self._unpacked(together, buffers)
                 continue
-            ask = self._here.pool.submit
+            ask = self._here.submit
             futures = [ask(ranges.read, item, start, end - start) for start, end in together.stretches]
             count_as = sum(1 + (end - start) // _LARGE for start, end in together.stretches)
             waiting.append((together, futures, count_as))
@@ -491,17 +491,31 @@ class _Process:
 
     Attributes:
         number: the number of the process.
-        pool: threads for requests, which start with the first one.
         recent: streams of compressed shards that were decompressed last.
     """
 
     def __init__(self) -> None:
         self.number = os.getpid()
-        self.pool = ThreadPoolExecutor(_THREADS, "tar2tf-read")
-        self.recent = RecentStreams()
-        self._ranges: dict[int, Ranges] = {}
         self._indexing: dict[int, threading.Lock] = {}
         self._lock = threading.Lock()
+        self._open()
+
+    def _open(self) -> None:
+        self.recent = RecentStreams()
+        self._ranges: dict[int, Ranges] = {}
+        self._pool = ThreadPoolExecutor(_THREADS, "tar2tf-read")  # its threads start with the first requests
+
+    def close(self) -> None:
+        """Close what is open, once it has been read; other threads, and views, open it again."""
+        with self._lock:
+            pool = self._pool
+            self._open()
+        pool.shutdown()
+
+    def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Call a function in another thread."""
+        with self._lock:
+            return self._pool.submit(function, *arguments)
 
     def ranges(self, source: Source) -> Ranges:
         """Return the reader of a source."""

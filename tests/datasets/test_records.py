@@ -351,6 +351,19 @@ def test_a_batch_has_its_requests_on_their_way_together(web: FaultyServer, monke
     assert not together.broken
 
 
+def test_whoever_closes_records_does_not_stop_those_who_read_a_view_or_in_another_thread(web: FaultyServer) -> None:
+    web.objects["in/a.record"] = framed(*[bytes(200_000)] * 16)
+    records = open_records(f"{web.url}/in/a.record", raw=True)
+    with records[3:5] as part:
+        assert len(list(part)) == 2
+    assert len(records.__getitems__([2, 9])) == 2
+    with ThreadPoolExecutor() as readers:
+        reading = [readers.submit(records.__getitems__, [number, 15 - number]) for number in [*range(8)] * 4]
+        while not all(future.done() for future in reading):
+            records.close()
+    assert [len(future.result()) for future in reading] == [2] * 32
+
+
 def test_an_index_is_not_kept_for_a_shard_whose_server_gives_no_version(
     web: FaultyServer, cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
