@@ -209,7 +209,7 @@ class _Side(FileContext):
         if self.conversion:
             with Reading(self.conversion, self.source, item, on_bytes=self.on_bytes, regroup=regroup) as reading:
                 members = self.conversion.output.is_tar
-                for number, (key, parts, _) in enumerate(reading.records()):
+                for number, (key, parts, _) in enumerate(islice(reading.records(), self.conversion.limit_of_each)):
                     if members:
                         yield _Record(parts, _named(reading), number, reading.offset, members, key)
                     else:

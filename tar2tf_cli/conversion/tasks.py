@@ -317,7 +317,7 @@ def spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
 def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
     """Append an input's records, or nothing after an error."""
     spec, item, mark = worker.conversion, worker.inputs[number], spool.mark()
-    most = None if spec.shuffle or spec.drop_duplicates else spec.limit  # which are taken is known later
+    most = spec.limit_of_each
     options = {"ahead": most is not None, "small": worker.is_small(number), "threads": worker.threads}
 
     def read(regroup: bool) -> InputReport:

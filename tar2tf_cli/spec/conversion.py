@@ -389,6 +389,11 @@ class Conversion:
         return self.input.keys is not None or self.sample is not None
 
     @property
+    def limit_of_each(self) -> int | None:
+        """The limit for each input by itself; None if the records that are taken depend on all inputs, or no limit."""
+        return None if self.shuffle or self.drop_duplicates else self.limit
+
+    @property
     def is_light(self) -> bool:
         """Whether entries are only selected and parsed, so that reading them twice costs less than copying them."""
         worked_on = self.ops or self.example_ops or self.record_to_example or self.input.join

@@ -51,6 +51,14 @@ def test_the_source_of_a_conversion_is_what_it_was_made_from(tmp_path: Path, nam
         assert (ran.code, found(ran)) == (0, [])
 
 
+def test_what_lies_behind_the_limit_is_not_needed(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    source = shards(tmp_path / "in", lambda name, data: None if name == "002.b" else data)
+    made = convert(source / "s-0.tar", "-o", tmp_path / "x.record", "--limit", "2", "--select", "a,b")
+    assert made.code == 0, made.err
+    ran = run(tmp_path / "x-manifest.json", "--against", source / "s-0.tar")
+    assert ran.code == 0, ran.err
+
+
 def test_a_manifest_need_not_say_what_it_was_made_from(tmp_path: Path, run: Callable[..., Ran]) -> None:
     source = shards(tmp_path / "in")
     assert convert(source, "-o", tmp_path / "x.record").code == 0
