@@ -350,7 +350,7 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     from tar2tf_cli.formats.census import Expected
 
     manifest = document.manifest
-    if not manifest.shards and not manifest.skipped.get("samples"):
+    if not (manifest.shards or manifest.skipped.get("samples") or manifest.skipped.get("asked")):
         raise SourceError("the manifest lists no shards, so there is nothing to read", shard=document.path)
     source, template = document.folder, manifest.template
     nearby = _nearby(run, source, manifest, template)

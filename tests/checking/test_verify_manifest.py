@@ -204,3 +204,14 @@ def test_a_conversion_that_skipped_all_is_not_whole(tmp_path: Path, run: Callabl
     assert convert(tar, "-o", tmp_path / "out" / "x.record", *options).code == 1
     ran = run(tmp_path / "out" / "x-manifest.json", "--json")
     assert (ran.code, [file["faults"][0]["kind"] for file in ran.json["files"]]) == (1, ["skipped"])
+
+
+def test_a_conversion_that_was_asked_to_skip_all_is_whole(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    assert convert(PHOTOS, "-o", tmp_path / "x-<>.record", "--op", "filter:cls=77").code == 0
+    for options in ((), ("--against", PHOTOS)):
+        ran = run(tmp_path / "x-manifest.json", *options)
+        assert (ran.code, ran.err) == (0, "whole: 0 files, 0 records, 0 bytes\n")
+    write(tmp_path / "others" / "photos-0.tar", a_tar([("9.cls", b"77"), ("9.jpg", b"new")]))
+    ran = run(tmp_path / "x-manifest.json", "--against", tmp_path / "others", "*.tar")
+    assert ran.code == 1
+    assert "the record of the sample '9' is not in the output" in ran.out
