@@ -70,7 +70,7 @@ def verify_against(run: CheckRun, documents: Sequence[Document], origin: Origin,
         _check_alike(documents)
     for together in [documents] if templates else [[document] for document in documents]:
         shards = [(document.folder, item) for document in together for item in document.there()]
-        if shards or (together and not any(document.manifest.shards for document in together)):
+        if shards or any(not document.manifest.shards for document in together):
             with asking(partial(_ask, run, together[0].path)):
                 plan = _plan(together[0].manifest, *origin)
             with plan.joined():
