@@ -113,7 +113,7 @@ class MemberEncoder:
         """Return the members of a sample in parts, without copying or reading large entries, and their length in bytes.
 
         Raises:
-            SampleError: when it has no entries.
+            SampleError: when it has no entries, or a large one was not stored.
         """
         key = entries[KEY]
         assert isinstance(key, bytes)
@@ -123,6 +123,8 @@ class MemberEncoder:
             if name == KEY:
                 continue
             assert not isinstance(data, Feature)
+            if type(data) is StoredBytes:
+                data.check_stored()
             size = len(data)
             head = header(b"%b.%b" % (key, name.encode("utf-8", "surrogateescape")), size)
             parts += (before + head, data)

@@ -79,6 +79,16 @@ class StoredBytes:
     def __len__(self) -> int:
         return self._size
 
+    def check_stored(self) -> None:
+        """Refuse a value that was not stored.
+
+        Raises:
+            SampleError: for such a value.
+        """
+        if self._file is None:
+            message = f"is {self._size:,} bytes long; such large entries are read only from uncompressed local tars"
+            raise SampleError(message, member=self._member, hint="save the tar to a file, or leave the entry out")
+
     def pieces(self) -> Iterator[bytes]:
         """The bytes, at most a mebibyte at a time.
 
@@ -86,9 +96,8 @@ class StoredBytes:
             SourceError: when the file cannot be read, or has become shorter.
             SampleError: when the value was not stored.
         """
-        if self._file is None:
-            message = f"is {self._size:,} bytes long; such large entries are read only from uncompressed local tars"
-            raise SampleError(message, member=self._member, hint="save the tar to a file, or leave the entry out")
+        self.check_stored()
+        assert self._file
         position, end = self._offset, self._offset + self._size
         while position < end:
             try:
@@ -133,6 +142,8 @@ class LargeEntries:
     Attributes:
         least: the size from which members are stored.
         begin: offset in the tar of the current sample; the more of it has been read, the smaller members are stored.
+        in_place: whether members are ranges of the tar itself.
+        keeps_any: whether members of any size are stored, as no more than their beginning is copied.
     """
 
     def __init__(
@@ -155,6 +166,7 @@ class LargeEntries:
         self.on_bytes = on_bytes
         self.begin: Callable[[], int] = int
         self.in_place = descriptor is not None
+        self.keeps_any = self.in_place or heads_only
 
     def is_full(self, end: int) -> bool:
         """Whether the current sample has so much data up to an offset that further members should be stored."""

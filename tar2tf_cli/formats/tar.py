@@ -275,11 +275,9 @@ class TarReader:
                 elif headers_only:
                     self._skip(size, name)
                     yield name, b"", size, start
-                elif size > MAX_RECORD:  # which is an error only if it becomes part of an example
-                    large = self._large or LargeEntries(self._name, None)
-                    value = large.at(self.offset, size, name) if large.in_place else large.unread(size, name)
-                    self._skip(size, name)
-                    yield name, value, size, start
+                elif size > MAX_RECORD and not (self._large and self._large.keeps_any):
+                    self._skip(size, name)  # which is an error only where it is used
+                    yield name, (self._large or LargeEntries(self._name, None)).unread(size, name), size, start
                 else:
                     yield name, self._data(size, name, offset), size, start
             if not self.ended:
@@ -601,6 +599,7 @@ _OWNER: Final = b"0000644\0" + 2 * b"0000000\0"  # mode, user, group
 _TIME: Final = b"%011o\0" % MTIME
 _MAGIC: Final = bytes(100) + b"ustar\0" + b"00" + bytes(80)  # behind the kind: no link, no names, no device
 _NO_PREFIX: Final = bytes(BLOCK - 345)
+_MOST_IN_DIGITS: Final = 8 << 30  # larger sizes are written in base 256, as GNU tar does
 
 
 def header(name: bytes, size: int) -> bytes:
@@ -608,7 +607,7 @@ def header(name: bytes, size: int) -> bytes:
 
     Args:
         name: the member's name, of any length, without a NUL.
-        size: the length of its data in bytes, below 8 GiB.
+        size: the length of its data in bytes.
     """
     if len(name) <= _NAME:
         return _block(name, size)
@@ -637,7 +636,7 @@ def padding(size: int) -> bytes:
 
 
 def _block(name: bytes, size: int, kind: bytes = b"0", *, prefix: bytes = b"") -> bytes:
-    digits = b"%011o\0" % size
+    digits = b"%011o\0" % size if size < _MOST_IN_DIGITS else b"\x80" + size.to_bytes(11, "big")
     checksum = _WITHOUT + _sum(name) + _sum(digits) + _sum(prefix) + kind[0]
     rest = prefix.ljust(BLOCK - 345, b"\0") if prefix else _NO_PREFIX
     return b"".join(

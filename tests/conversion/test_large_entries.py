@@ -11,13 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tar2tf_cli
 from images import by_pillow, photo
 from makers import END, member
 from shards import contents, convert, examples, samples, shards_in, tar2tf, write_members, write_tar
-from tar2tf_cli import Dataset, Pipeline, open_records
+from tar2tf_cli import Dataset, Pipeline, inspect, open_records
+from tar2tf_cli.checking.inspect import read_samples
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import Func, Select
-from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 SMALL = ["--max-entry-size", "3kB"]
 """A limit above which entries stay in files; those of the tests are of 2.5 to 7.5 kB, and of one byte."""
@@ -201,3 +203,29 @@ def test_the_dry_run_shows_a_large_entry(tmp_path: Path) -> None:
     write_members(tmp_path / "in.tar", [("a.bin", bytes(5000))])
     done = tar2tf("convert", tmp_path / "in.tar", "-o", tmp_path / "x.record", "--dry-run", *SMALL)
     assert "bytes, 5,000 long" in done.stdout
+
+
+# --- What is larger than an example may be ---
+
+
+@pytest.fixture
+def with_a_huge_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compressed tar with a member that is too large to be copied, as if an example had at most 1 MB."""
+    monkeypatch.setattr("tar2tf_cli.formats.tar.MAX_RECORD", 1_000_000)
+    members = [("a.bin", b"a"), ("huge.bin", b"beginning" + bytes(2_000_000)), ("z.bin", b"z")]
+    write_members(tmp_path / "in.tar.gz", members)
+    return tmp_path / "in.tar.gz"
+
+
+def test_a_member_too_large_to_be_copied_is_a_fault_of_its_sample_in_tars_too(with_a_huge_one: Path) -> None:
+    out = with_a_huge_one.with_name("new.tar")
+    done = tar2tf_cli.convert(Conversion(Input(with_a_huge_one), Output(out), on_error="skip"), workers=1)
+    assert (done.records, done.skipped_samples) == (2, 1)
+    assert [sample["__key__"] for sample in open_records(out)] == [b"a", b"z"]
+
+
+def test_a_member_too_large_to_be_copied_is_inspected(with_a_huge_one: Path) -> None:
+    seen = inspect(with_a_huge_one, workers=1)
+    assert (seen.samples, seen.entries["bin"].most) == (3, 2_000_009)
+    raw = [*read_samples(str(with_a_huge_one), heads_only=True)]
+    assert raw[1].entries["bin"].example.startswith("62 65 67 69 6e")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import subprocess
 import tarfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -73,7 +75,20 @@ def test_one_block_is_enough_for_all_but_long_names() -> None:
     assert blocks == [1, 1, 3, 1, 3, 3, 3, 1, 3, 1]
 
 
-def test_sizes_of_up_to_two_gibibytes_are_written_in_digits() -> None:
-    for size in (0, 1, 512, 2**31 - 1, 2**33 - 1):
+def test_sizes_are_written_in_digits_and_from_eight_gibibytes_on_in_binary() -> None:
+    for size in (0, 1, 512, 2**31 - 1, 2**33 - 1, 2**33, 9 * 2**40):
         (info,) = [tarfile.TarInfo.frombuf(header(b"a.bin", size), "utf-8", "strict")]
         assert info.size == size
+
+
+@pytest.mark.parametrize("program", ["tar", "bsdtar"])
+def test_programs_read_what_follows_a_member_of_nine_gibibytes(program: str, tmp_path: Path) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    size = 9 << 30
+    with (tmp_path / "x.tar").open("wb") as file:
+        file.write(header(b"a.bin", size))
+        file.seek(size, os.SEEK_CUR)
+        file.write(header(b"b.bin", 1) + b"b" + padding(1) + END)
+    listed = subprocess.run([program, "-tf", tmp_path / "x.tar"], capture_output=True, check=True, timeout=60)
+    assert listed.stdout.split() == [b"a.bin", b"b.bin"]
