@@ -141,7 +141,9 @@ class Differences:
 
     def __init__(self, a: _Rows, b: _Rows, *, ignore_order: bool) -> None:
         self._a, self._b = a, b
-        self.a, self.b, self.ignore_order = a.dataset, b.dataset, ignore_order
+        self.a: Dataset = a.dataset
+        self.b: Dataset = b.dataset
+        self.ignore_order: bool = ignore_order
         self.by_content: bool = (a.keyless == len(a)) != (b.keyless == len(b)) and bool(len(a) and len(b))
         column = "content" if self.by_content else "whole"
         partner = match(a.column(column), b.column(column))
@@ -160,6 +162,7 @@ class Differences:
         for difference in self.of("changed"):
             for name, what in difference.entries.items():
                 self.entries.setdefault(name, Counter())[what] += 1
+        self.out_of_order: int
         self.out_of_order, first = _out_of_order(partner)
         self.moved: tuple[str | None, ...] | None = tuple(a.details(at)[0] for at in first) if first else None
 

@@ -85,7 +85,7 @@ class Rename(Op):
 
     name = "rename"
     usage = "rename:NAME=SOURCE[,SOURCE...]"
-    examples = ("rename:image=jpg,jpeg", "rename:image=png,label=cls")
+    examples: ClassVar[tuple[str, ...]] = ("rename:image=jpg,jpeg", "rename:image=png,label=cls")
     by_name = True
     gives_names = True
 
@@ -158,7 +158,7 @@ class Keep(Op):
 
     name = "keep"
     usage = "keep:KEY[,prefix:P][,suffix:S][,contains:C][,KEY=VALUE]"
-    examples = ("keep:jpg,cls", "keep:prefix:seg,suffix:png,contains:mask,cls=3")
+    examples: ClassVar[tuple[str, ...]] = ("keep:jpg,cls", "keep:prefix:seg,suffix:png,contains:mask,cls=3")
     by_name = True
 
     def __init__(self, *rules: str) -> None:
@@ -226,8 +226,8 @@ class DropEmpty(Op):
 
     name = "drop_empty"
     usage = "drop_empty"
-    examples = ("drop_empty",)
-    only = None
+    examples: ClassVar[tuple[str, ...]] = ("drop_empty",)
+    only: ClassVar[Kind | None] = None
     by_name = True
 
     def apply(self, sample: Sample, context: OpContext) -> Sample | None:
@@ -268,7 +268,7 @@ class Filter(Op):
 
     name = "filter"
     usage = "filter:ENTRY, filter:!ENTRY, filter:ENTRY=A,B or filter:ENTRY>=N"
-    examples = ("filter:cls=3,5", "filter:json:score>=0.5", "filter:jpg", "filter:!txt")
+    examples: ClassVar[tuple[str, ...]] = ("filter:cls=3,5", "filter:json:score>=0.5", "filter:jpg", "filter:!txt")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"condition": text}
     by_name = True
 

@@ -69,13 +69,15 @@ class _ImageOp(Op):
         import numpy as np
 
         value = self.entry(sample, self.ext)
-        if not isinstance(value, np.ndarray) or value.ndim != 3:
-            what = "encoded bytes" if isinstance(value, bytes) else f"{type(value).__name__}"
-            raise ImageError(
-                f"{self.name}: entry {self.ext!r} is {what}, not a decoded image",
-                hint=f"add --op decode:{self.ext} before it",
-            )
-        return value
+        if isinstance(value, np.ndarray):
+            if value.ndim != 3:
+                message = f"{self.name}: entry {self.ext!r} is an array of shape {list(value.shape)}, not an image"
+                hint = "an image is [height, width, channels]; write a function for others: --op func:FILE.py:NAME"
+                raise ImageError(message, hint=hint)
+            return value
+        what = "encoded bytes" if isinstance(value, bytes) else f"{type(value).__name__}"
+        message = f"{self.name}: entry {self.ext!r} is {what}, not a decoded image"
+        raise ImageError(message, hint=f"add --op decode:{self.ext} before it")
 
 
 @rule(enum=list(image.CHANNELS))
@@ -150,7 +152,7 @@ class Orient(Decode):
 
     name = "orient"
     usage = "orient:EXT[,CHANNELS][,dtype=uint16]"
-    examples = ("orient:jpg", "orient:jpg,3")
+    examples: ClassVar[tuple[str, ...]] = ("orient:jpg", "orient:jpg,3")
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         if not isinstance(sample.get(self.ext, b""), (bytes, StoredBytes)):
@@ -193,7 +195,7 @@ class Convert(_DtypeOp):
 
     name = "convert"
     usage = "convert:EXT,DTYPE"
-    examples = ("convert:jpg,float32",)
+    examples: ClassVar[tuple[str, ...]] = ("convert:jpg,float32",)
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.convert_dtype(pixels, self.dtype)
@@ -211,7 +213,7 @@ class Cast(_DtypeOp):
 
     name = "cast"
     usage = "cast:EXT,DTYPE"
-    examples = ("cast:jpg,uint8",)
+    examples: ClassVar[tuple[str, ...]] = ("cast:jpg,uint8",)
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.cast(pixels, self.dtype)
@@ -284,7 +286,11 @@ class Resize(_ResamplingOp):
 
     name = "resize"
     usage = "resize:EXT,HEIGHTxWIDTH[,METHOD] or resize:EXT,short=N"
-    examples = ("resize:jpg,224x224", "resize:png,224,nearest", "resize:jpg,short=256,antialias=true")
+    examples: ClassVar[tuple[str, ...]] = (
+        "resize:jpg,224x224",
+        "resize:png,224,nearest",
+        "resize:jpg,short=256,antialias=true",
+    )
     checks: ClassVar[Mapping[str, Rule[Any]]] = {
         "ext": text,
         "size": optional(_size),
@@ -337,7 +343,7 @@ class Pad(_ResamplingOp):
 
     name = "pad"
     usage = "pad:EXT,HEIGHTxWIDTH[,FILL][,METHOD]"
-    examples = ("pad:jpg,224x224", "pad:jpg,224,fill=128", "pad:png,224x224,255,nearest")
+    examples: ClassVar[tuple[str, ...]] = ("pad:jpg,224x224", "pad:jpg,224,fill=128", "pad:png,224x224,255,nearest")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {
         "ext": text,
         "size": _size,
@@ -371,7 +377,7 @@ class Crop(_ImageOp):
 
     name = "crop"
     usage = "crop:EXT,HEIGHTxWIDTH[,AT]"
-    examples = ("crop:jpg,224x224", "crop:jpg,224,top-left", "crop:jpg,224x224,at=random")
+    examples: ClassVar[tuple[str, ...]] = ("crop:jpg,224x224", "crop:jpg,224,top-left", "crop:jpg,224x224,at=random")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "size": _size, "at": one_of(*image.PLACES)}
 
     size: Any
@@ -396,7 +402,7 @@ class Rotate(_ImageOp):
 
     name = "rotate"
     usage = "rotate:EXT[,ANGLE]"
-    examples = ("rotate:jpg,90", "rotate:jpg")
+    examples: ClassVar[tuple[str, ...]] = ("rotate:jpg,90", "rotate:jpg")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "angle": _angle}
 
     angle: float = 0.0
@@ -415,7 +421,7 @@ class CenterCrop(_ImageOp):
 
     name = "center_crop"
     usage = "center_crop:EXT"
-    examples = ("center_crop:jpg",)
+    examples: ClassVar[tuple[str, ...]] = ("center_crop:jpg",)
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.center_crop(pixels)
@@ -434,7 +440,7 @@ class Encode(_ImageOp):
 
     name = "encode"
     usage = "encode:EXT,jpeg|png[,quality=Q]"
-    examples = ("encode:jpg,jpeg", "encode:jpg,jpeg,quality=90", "encode:png,png")
+    examples: ClassVar[tuple[str, ...]] = ("encode:jpg,jpeg", "encode:jpg,jpeg,quality=90", "encode:png,png")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {
         "ext": text,
         "format": one_of("jpeg", "png"),
