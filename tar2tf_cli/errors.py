@@ -320,7 +320,8 @@ def machine_error(error: BaseException) -> MachineError | None:
         named = f"{error.filename}: " if error.filename else ""
         return _lacking(f"{named}{error.strerror}", _REMEDIES[error.errno])
     if isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError):
-        return _lacking(f"importing failed: {error}", "free memory, or install the package again")
+        *_, why = str(error).split("Original error was: ")  # NumPy's own text is a page
+        return _lacking(f"importing failed: {why.strip()}", "free memory, or install the package again")
     return None
 
 
