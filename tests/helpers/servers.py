@@ -75,16 +75,17 @@ def nobody_listens() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
-def wait_for(ready: Any, process: subprocess.Popen[bytes] | None = None, seconds: float = START_SECONDS) -> None:
+def wait_for(ready: Any, *processes: subprocess.Popen[bytes] | None, seconds: float = START_SECONDS) -> None:
     """Ask until `ready()` is true.
 
     Raises:
-        RuntimeError: when it is not within the time, or the process ends.
+        RuntimeError: when it is not within the time, or one of the processes ends.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if process is not None and process.poll() is not None:
-            raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
+        for process in filter(None, processes):
+            if process.poll() is not None:
+                raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
         try:
             if ready():
                 return
@@ -308,8 +309,9 @@ def _own_cluster(
             nodes[-1].start()
             if number == 0:
                 wait_for(lambda: ask(f"{url}/v1/health").ok, nodes[0].process)
-        wait_for(lambda: len(ask(f"{url}/v1/daemon", what="smap").json()["tmap"]) == targets, nodes[0].process)
-        wait_for(lambda: all(ask(f"{node.url}/v1/health", readiness="true").ok for node in nodes), nodes[0].process)
+        started = [node.process for node in nodes]
+        wait_for(lambda: len(ask(f"{url}/v1/daemon", what="smap").json()["tmap"]) == targets, *started)
+        wait_for(lambda: all(ask(f"{node.url}/v1/health", readiness="true").ok for node in nodes), *started)
         yield url
     finally:
         for node in nodes:

@@ -287,7 +287,8 @@ class TestOutages:
         for node in NODES[:2]:
             if node.process and node.process.poll() is not None:
                 node.start()
-        wait_for(lambda: all(requests.get(f"{node.url}/v1/health?readiness=true", timeout=2).ok for node in NODES[:2]))
+        ready = [f"{node.url}/v1/health?readiness=true" for node in NODES[:2]]
+        wait_for(lambda: all(requests.get(url, timeout=2).ok for url in ready), *(node.process for node in NODES))
 
     @pytest.fixture
     def target(self, nodes: dict[str, Node]) -> Node:
