@@ -465,7 +465,7 @@ def _array(value: Any) -> bytes | Feature:
     if dtype in ("float16", "float32"):
         return packed_floats(_bytes_of(array, "<f4"), shape, dtype)
     if dtype not in _RAW:
-        raise TypeError(f"an array of {dtype} cannot be a feature")
+        raise TypeError(f"no feature can hold an array of {array.dtype.type.__name__.rstrip('_')}")
     return raw(_bytes_of(array, array.dtype.newbyteorder("<")), shape, dtype)
 
 

@@ -49,6 +49,15 @@ def test_what_cannot_be_decoded_fails_with_the_members_name(data: bytes, word: s
     assert "a.tar, member bad.jpg" in str(caught.value)
 
 
+def test_an_op_on_frames_is_an_error_that_gives_their_shape(tmp_path: Path) -> None:
+    write_tar(tmp_path / "in" / "a.tar", [("moving", {"gif": encoded((8, 9), "GIF", "P")})])
+    with pytest.raises(
+        ImageError, match=r"resize: entry 'gif' is an array of shape \[1, 8, 9, 3\], not an image"
+    ) as caught:
+        run(tmp_path / "in", tmp_path / "out", Decode("gif"), Resize("gif", (4, 4)))
+    assert "decode:gif" not in str(caught.value.hint)
+
+
 def bomb(height: int, width: int) -> bytes:
     """The header of a PNG of any size and a few bytes that are no pixels."""
     import struct
