@@ -94,7 +94,7 @@ def check_name(key: str, name: str, rule: KeySplit) -> None:
         raise SampleError(message, hint=f"{_GIVE_KEY}; {_SPLIT_LAST}")
     read = split_name(member, rule)[1]
     problem = f"would read {read!r} as its name" if read else "would not find it"
-    hint = f"{_RENAME}; {_SPLIT_LAST}" if rule == "first" and read == name.lower() else _RENAME
+    hint = f"{_RENAME}; {_SPLIT_LAST}" if rule == "first" and read and read == name.lower() else _RENAME
     raise SampleError(f"the feature {name!r} cannot be named in a tar: readers {problem}", hint=hint)
 
 

@@ -19,7 +19,7 @@ from tar2tf_cli.registry import input_kinds
 from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
-from tar2tf_cli.spec.templates import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate, tar_compression
+from tar2tf_cli.spec.templates import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate, is_tar_path, named_compression
 from tar2tf_cli.spec.urls import as_recorded, check_url, is_remote, without_secrets
 
 PathText: TypeAlias = "str | os.PathLike[str]"
@@ -124,7 +124,8 @@ class Output:
         max_shard_size: the maximum size of a shard on disk, in bytes with framing, or as text such as 100MB.
         num_shards: how many shards to write, of equal count; cannot be combined with the other limits.
         records_per_shard: the maximum number of records in a shard.
-        compression: how to compress each shard; a path such as `train-<>.tar.zst` also sets it. zstd is for tars only.
+        compression: how to compress each shard; a path such as `train-<>.tar.zst` or `train-<>.record.gz` also sets it.
+            zstd is for tars only.
         index: write `SHARD.idx` beside each shard, with the offset and size of each record; for a tar, DALI's index.
         to: whether shards are TFRecords or tars; the default is tar if the path ends in `.tar`, `.tar.gz`, `.tgz` or
             `.tar.zst`.
@@ -148,17 +149,18 @@ class Output:
         """Refuse credentials in the path, and numbers that are written as elsewhere; take from it what it says."""
         check_url(self.path)
         PathTemplate.check(self.path)
-        named = tar_compression(self.path)
-        if named is None:
+        if not is_tar_path(self.path):
             object.__setattr__(self, "to", None if self.to == "tfrecord" else self.to)
         elif self.to != "tfrecord":
             object.__setattr__(self, "to", "tar")
-            self._check_suffix(named)
-            object.__setattr__(self, "compression", named)
         if self.compression == "zstd" and not self.is_tar:
             raise UsageError(
                 "--compression zstd is only for tars: TensorFlow cannot read such TFRecords", hint="use gzip"
             )
+        named = named_compression(self.path)
+        if named == "gzip" or (named and self.is_tar):
+            self._check_suffix(named)
+            object.__setattr__(self, "compression", named)
         if self.is_tar and self.is_stream and self.compression != "none":
             raise UsageError(
                 f"a tar that goes to {self.path} is not compressed", hint="leave out --compression, and pipe it to gzip"

@@ -252,6 +252,8 @@ DEFAULT_SHARD_SIZE: Final = 256 * 1024 * 1024
 _TARS: Final = {".tar": "none", ".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd"}
 """How a tar that is written is compressed, by the suffix of its name."""
 
+_UNWRITTEN: Final = re.compile(r"(\.tar)?\.(t?bz2|tbz|t?xz|t?lz4|t?zst|t?lzma|z|zip)\Z")
+
 _FIELD: Final = re.compile(r"<([^<>/]*)>|\{\}")
 _NAMED: Final = ("total", "split", "input")
 _COUNTED: Final = r"%0?(\d*)d|\{(\d+)\.\.\d+\}"
@@ -291,7 +293,7 @@ class PathTemplate(NamedTuple):
         if len(numbers) > 1:
             raise UsageError(f"the output path {text!r} has {len(numbers)} number fields, but may have only one")
         if not numbers and numbered and text != STDOUT:
-            head, _ = os.path.splitext(text if tar_compression(text) is None else _without_compression(text))
+            head, _ = os.path.splitext(_without_compression(text))
             return cls.parse(f"{head}-<00000>{text[len(head) :]}")
         start = None if not numbers else int(numbers[0]) if numbers[0] else 1
         fields = {name for name in names if name in _NAMED} | ({"number"} if numbers else set())
@@ -353,17 +355,24 @@ class PathTemplate(NamedTuple):
         return re.compile("".join(parts) + r"\Z")
 
 
-def tar_compression(path: str) -> str | None:
-    """How the shards of a path are compressed if their names are those of tars; None for other names.
+def is_tar_path(path: str) -> bool:
+    """Whether the shards of a path have the names of tars that are written."""
+    return path.lower().endswith((*_TARS,))
+
+
+def named_compression(path: str) -> str | None:
+    """How the shards of a path are compressed by the suffix of their names; None if it does not say.
 
     Raises:
-        UsageError: for the name of a tar that is compressed in a way that is not written.
+        UsageError: for a suffix of a compression that is not written.
     """
     name = path.lower()
-    for suffix in (".tar.bz2", ".tar.xz"):
-        if name.endswith(suffix):
-            raise UsageError(f"cannot write {suffix}", hint="use .tar, .tar.gz or .tar.zst")
-    return next((compression for suffix, compression in _TARS.items() if name.endswith(suffix)), None)
+    if (unwritten := _UNWRITTEN.search(name)) and not is_tar_path(path):
+        tar = unwritten[1] or unwritten[2].startswith("t")
+        hint = "use .tar, .tar.gz or .tar.zst" if tar else "use .record, or .record.gz for gzip"
+        raise UsageError(f"cannot write {unwritten[0]}", hint=hint)
+    suffixes = {**_TARS, ".gz": "gzip"}
+    return next((compression for suffix, compression in suffixes.items() if name.endswith(suffix)), None)
 
 
 def _without_compression(name: str) -> str:

@@ -333,7 +333,13 @@ def test_verify_against_names_the_entry_that_differs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "options", "message"),
     [
-        ("x.tar.xz", [], "cannot write .tar.xz"),
+        ("x.tar.xz", [], "cannot write .tar.xz\n  use .tar, .tar.gz or .tar.zst"),
+        ("x.tar.LZ4", [], "cannot write .tar.lz4"),
+        ("x-<>.tzst", [], "cannot write .tzst\n  use .tar, .tar.gz or .tar.zst"),
+        ("x.record.zst", [], "cannot write .zst\n  use .record, or .record.gz for gzip"),
+        ("x.zip", [], "cannot write .zip"),
+        ("x.record.gz", ["--compression", "zstd"], "--compression zstd is only for tars"),
+        ("x.record.gz", ["--index"], "--index and --compression cannot"),
         ("x.tar", ["--compression", "gzip"], "has the name of a tar that is not compressed with gzip"),
         ("x.tar.gz", ["--compression", "zstd"], "has the name of a tar that is not compressed with zstd"),
         ("x.record", ["--compression", "zstd"], "--compression zstd is only for tars"),
@@ -357,6 +363,20 @@ def test_to_tfrecord_writes_records_under_any_name(tmp_path: Path) -> None:
     convert(source, "-o", tmp_path / "x.tar", "--to", "tfrecord")
     convert(source, "-o", tmp_path / "y.record")
     assert (tmp_path / "x.tar").read_bytes() == (tmp_path / "y.record").read_bytes()
+
+
+def test_records_whose_path_ends_in_gz_are_compressed_without_being_asked(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    source = write_tar(tmp_path / "in.tar", samples(9))
+    convert(source, "-o", tmp_path / "plain.record")
+    convert(source, "-o", tmp_path / "a.record.gz", "--records-per-shard", "5")
+    convert(source, "-o", tmp_path / "b.record", "--records-per-shard", "5", "--compression", "gzip")
+    shards = shards_in(tmp_path, "a-*.gz")
+    assert [path.name for path in shards] == ["a-00000.record.gz", "a-00001.record.gz"]
+    assert [path.read_bytes() for path in shards] == [path.read_bytes() for path in shards_in(tmp_path, "b-*.record")]
+    found = tf.data.TFRecordDataset([*map(str, shards)], "GZIP").as_numpy_iterator()
+    assert [*found] == [*tf.data.TFRecordDataset(str(tmp_path / "plain.record")).as_numpy_iterator()]
 
 
 def test_gzip_shards_are_one_member_each(inputs: Callable[[str], Path], tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def test_paths_are_those_of_the_design(template, paths):
         ("train.record", "train-<00000>.record"),
         ("train", "train-<00000>"),
         ("out/train.tfrecord", "out/train-<00000>.tfrecord"),
+        ("out/train.record.gz", "out/train-<00000>.record.gz"),
         ("v1.2/train", "v1.2/train-<00000>"),
         (".record", ".record-<00000>"),
         ("out/.record", "out/.record-<00000>"),
