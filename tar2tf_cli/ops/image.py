@@ -391,24 +391,34 @@ class Crop(_ImageOp):
 
 @register
 @dataclass(frozen=True)
-class Rotate(_ImageOp):
+class Rotate(_ResamplingOp):
     """Rotate clockwise by degrees, or at random.
 
-    Without ANGLE, or with 0, the angle is random, and depends on the seed and the key.
+    Without ANGLE, or with 0, the angle is random, and depends on the seed and the key. By the METHOD bilinear, pixels
+    are interpolated, except by multiples of 90 degrees; use nearest for masks.
 
     >>> parse_op("rotate:jpg,90") == Rotate("jpg", 90)
     True
     """
 
     name = "rotate"
-    usage = "rotate:EXT[,ANGLE]"
-    examples: ClassVar[tuple[str, ...]] = ("rotate:jpg,90", "rotate:jpg")
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "angle": _angle}
+    usage = "rotate:EXT[,ANGLE][,METHOD]"
+    examples = ("rotate:jpg,90", "rotate:jpg", "rotate:png,20,nearest")
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {
+        "ext": text,
+        "angle": _angle,
+        "method": optional(one_of(*image.TURNING)),
+    }
 
     angle: float = 0.0
+    method: str | None = None
+
+    def notes(self, palettes: Collection[str] = ()) -> list[str]:
+        return [] if self.angle and not self.angle % 90 else super().notes(palettes)
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
-        return image.rotate(pixels, self.angle or image.random_angle(context.seed, key))
+        angle = self.angle or image.random_angle(context.seed, key)
+        return image.rotate(pixels, angle, self.method or "bilinear")
 
 
 @register

@@ -251,6 +251,38 @@ def test_other_angles_keep_canvas_and_dtype_and_fill_with_zero(angle: float, cha
     assert np.quantile(np.abs(turned - expected), 0.97) <= (0.1 if dtype.startswith("f") else 0.51)
 
 
+@pytest.mark.parametrize("dtype", kernels.DTYPES)
+@pytest.mark.parametrize("angle", [1, 30, -45, 133.7, 359])
+def test_by_nearest_an_angle_moves_pixels_and_makes_no_new_values(angle: float, dtype: str) -> None:
+    import skimage.transform
+
+    for size in [(1, 1), (1, 7), (41, 60), (64, 33)]:
+        mask = np.random.default_rng(5).choice(np.array([1, 5, 20, 77], dtype), (*size, 2))
+        turned = kernels.rotate(mask, angle, "nearest")
+        assert (turned.dtype, turned.shape) == (mask.dtype, mask.shape)
+        assert {*np.unique(turned)} <= {0, *np.unique(mask)}
+        expected = skimage.transform.rotate(mask.astype(np.float64), -angle, order=0, cval=0, preserve_range=True)
+        moved = (turned != expected).any(axis=2)  # where the centre of a new pixel lies between two
+        assert moved.sum() <= max(2, moved.size // 50)
+
+
+def test_a_centre_between_two_pixels_belongs_to_the_second_whatever_the_last_bit_of_a_sine() -> None:
+    mask = np.random.default_rng(6).integers(0, 255, (40, 61, 1), np.uint8)
+    for angle in (30, 150, 210, 330, 45):
+        for other in (np.nextafter(angle, 0), np.nextafter(angle, 400)):
+            np.testing.assert_array_equal(
+                kernels.rotate(mask, angle, "nearest"), kernels.rotate(mask, other, "nearest")
+            )
+
+
+def test_nearest_keeps_quarter_turns_and_numbers_of_64_bits() -> None:
+    image = np.arange(2**62, 2**62 + 15).reshape(3, 5, 1)
+    np.testing.assert_array_equal(kernels.rotate(image, 90, "nearest"), np.rot90(image, 3))
+    assert kernels.rotate(image, 10, "nearest")[1, 2, 0] == image[1, 2, 0]
+    with pytest.raises(ValueError, match="cannot rotate by 10 degrees, area"):
+        kernels.rotate(image, 10, "area")
+
+
 @pytest.mark.parametrize("angle", [math.nan, math.inf])
 def test_an_angle_that_is_no_number_is_refused(angle: float) -> None:
     with pytest.raises(ValueError, match="cannot rotate"):

@@ -40,6 +40,22 @@ def test_a_mask_that_would_be_mixed_gets_one_warning(
     assert warnings(tmp_path, name, data, f"{op}:{name},8x8", *more) == [WARNING.format(op=op, name=name)]
 
 
+@pytest.mark.parametrize(
+    ("op", "warned"),
+    [
+        ("rotate:seg.png", 1),
+        ("rotate:seg.png,20", 1),
+        ("rotate:seg.png,270", 0),
+        ("rotate:seg.png,20,nearest", 0),
+        ("rotate:seg.png,method=bilinear", 0),
+    ],
+)
+def test_a_mask_that_is_turned_by_another_angle_than_quarters_gets_one_warning(
+    op: str, warned: int, tmp_path: Path
+) -> None:
+    assert warnings(tmp_path, "seg.png", MASK, op) == [WARNING.format(op="rotate", name="seg.png")] * warned
+
+
 @pytest.mark.parametrize("method", ["nearest", "bilinear", "area"])
 def test_a_method_silences_the_warning(method: str, tmp_path: Path) -> None:
     assert not warnings(tmp_path, "seg.png", png(3), f"resize:seg.png,8x8,method={method}")

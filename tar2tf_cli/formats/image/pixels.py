@@ -466,24 +466,45 @@ def _lerp(first: NDArray[np.float32], second: NDArray[np.float32], weight: NDArr
     return second
 
 
-def rotate(image: Image, angle: float) -> Image:
+def rotate(image: Image, angle: float, method: str = "bilinear") -> Image:
     """Rotate clockwise by `angle` degrees about the centre; the dtype does not change.
 
     Multiples of 90 move pixels unchanged, and 90 and 270 swap height and width. Any other angle keeps the
-    canvas: pixels that leave it are lost, new ones are 0; values are interpolated bilinearly (32 and 64 bits in
-    float32), and rounded if integers.
+    canvas: pixels that leave it are lost, new ones are 0; by `bilinear`, values are interpolated (32 and 64 bits in
+    float32), and rounded if integers, and by `nearest` they are those of the image.
 
     Raises:
         ImageError: not a numeric array of three dimensions.
-        ValueError: the angle is not finite.
+        ValueError: another method, or the angle is not finite.
     """
     shape_of(image)
-    if not math.isfinite(angle):
-        raise ValueError(f"cannot rotate by {angle} degrees")
+    if not math.isfinite(angle) or method not in TURNING:
+        raise ValueError(f"cannot rotate by {angle} degrees, {method}")
     quarters, rest = divmod(angle % 360, 90)
     if rest:
-        return _rotate_within_canvas(image, angle)
+        return _turned_by_nearest(image, angle) if method == "nearest" else _rotate_within_canvas(image, angle)
     return np.ascontiguousarray(np.rot90(image, -int(quarters)))
+
+
+TURNING: Final = ("bilinear", "nearest")
+"""The methods of `rotate`."""
+
+
+_NUDGE: Final = 2**-20
+"""What lies just between two pixels belongs to the second, though sines differ in their last bit between machines."""
+
+
+def _turned_by_nearest(image: Image, angle: float) -> Image:
+    """The pixel of the image in which the centre of each new one lies, or 0."""
+    height, width, _ = image.shape
+    sine, cosine = math.sin(math.radians(angle)), math.cos(math.radians(angle))
+    down, across = np.arange(height)[:, None] - (height - 1) / 2, np.arange(width) - (width - 1) / 2
+    rows = np.floor(cosine * down - sine * across + (height / 2 + _NUDGE)).astype(np.intp)
+    columns = np.floor(sine * down + cosine * across + (width / 2 + _NUDGE)).astype(np.intp)
+    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    turned = np.zeros_like(image, order="C")
+    turned[inside] = image[rows[inside], columns[inside]]
+    return turned
 
 
 def _rotate_within_canvas(image: Image, angle: float) -> Image:
