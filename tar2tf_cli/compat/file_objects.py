@@ -19,7 +19,7 @@ from tar2tf_cli.formats.example import Encoder, Feature, Part
 from tar2tf_cli.formats.files import RecordStream, WholeFile
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, frame
-from tar2tf_cli.spec.templates import PathTemplate
+from tar2tf_cli.spec.templates import PathTemplate, named_compression
 from tar2tf_cli.stores import ObjectInfo, open_source
 from tar2tf_cli.stores.base import READ_ONCE, Abilities, Source
 from tar2tf_cli.stores.directory import version_of
@@ -235,6 +235,11 @@ class TFRecordWriter:
             raise UsageError(
                 f"{os.fspath(out)!r} is a template for several files, but TFRecordWriter writes one",
                 hint="use Pipeline.to_tf_record or tar2tf convert to write shards",
+            )
+        if isinstance(out, (str, os.PathLike)) and named_compression(os.fspath(out)) not in (None, "none"):
+            raise UsageError(
+                f"{os.fspath(out)!r} is the name of a compressed file, but TFRecordWriter compresses nothing",
+                hint="use Pipeline.to_tf_record or tar2tf convert, or another name",
             )
         self.records: int = 0
         self.size: int = 0

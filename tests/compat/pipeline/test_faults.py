@@ -147,6 +147,8 @@ def test_what_is_no_stage_input_or_output_is_refused_at_once(tmp_path: Path) -> 
         Pipeline().to_tf_record(f"{tmp_path}/")
     with pytest.raises(UsageError, match="a template for several files"):
         TFRecordWriter("train-<>.record")
+    with pytest.raises(UsageError, match="is the name of a compressed file, but TFRecordWriter compresses nothing"):
+        TFRecordWriter(tmp_path / "train.record.gz")
     with pytest.raises(UsageError, match="num_workers must be"):
         Pipeline().to_tf_record("x", num_workers=0)
     with pytest.raises(UsageError, match="on_error must be 'fail' or 'skip', not"):
