@@ -384,7 +384,8 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     "--compression HOW",
     **words("none", "gzip", "zstd"),
     help="none, gzip or zstd.",
-    more="How to compress the shards. The default is gzip if PATH ends in .gz, and none otherwise. zstd is for tars only.",
+    more="How to compress the shards. The default is gzip if PATH ends in .gz, and none otherwise. "
+    "zstd is for tars only.",
 )
 @output_option(
     "--index",

@@ -757,7 +757,7 @@ def _writer(out: Any, output: Output, *, overwrite: bool) -> Callable[[Recipe], 
     Raises:
         UsageError: when limits contradict each other, or are not possible for an open file.
     """
-    plain = output == Output(output.path, to="tfrecord")
+    plain = output == Output(output.path, to="tfrecord") and output.compression == "none"
     if not isinstance(out, (str, os.PathLike)):
         if not plain:
             raise UsageError("an open file cannot have shards, compression or an index", hint="give a path")
