@@ -115,4 +115,7 @@ def choose(bench: Bench) -> None:
 
 
 def convert_command(bench: Bench, data: Dataset, suffix: str = "tar") -> Command:
-    return tar2tf("convert", data.directory, "-o", bench.out / f"new-<>.{suffix}", "-j", "2", "-q", "--overwrite")
+    limit = f"--max-shard-size={round(bench.store.scale * (1 << 28))}"  # so that no tar gets the samples of two links
+    return tar2tf(
+        "convert", data.directory, "-o", bench.out / f"new-<>.{suffix}", limit, "-j", "2", "-q", "--overwrite"
+    )
