@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
@@ -249,9 +250,12 @@ def _any_reader(places: Mapping[str, tuple[Document, ShardEntry]]) -> Reader:
     def records(paths: Sequence[bytes]) -> Iterator[list[bytes]]:
         wanted = [places[path.decode("utf-8", "surrogateescape")] for path in paths]
         for one, alike in groupby(wanted, lambda place: place[0]):
-            for item in one.find([entry for _, entry in alike]):
-                with OpenShard(one.folder, item) as shard:
-                    yield from _in_pieces(record for _, record in RecordReader(shard, shard.name))
+            items = one.find([entry for _, entry in alike])
+            folder = copy(one.folder)  # what is fetched ahead belongs to this iteration alone
+            with folder.expecting(items, _AT_ONCE):
+                for item in items:
+                    with OpenShard(folder, item) as shard:
+                        yield from _in_pieces(record for _, record in RecordReader(shard, shard.name))
 
     signature = tf.TensorSpec([None], tf.string)
     return lambda names: tf.data.Dataset.from_generator(records, output_signature=signature, args=(names,)).unbatch()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from checked import write
 from makers import tar_of
 from servers import FaultyServer
-from tar2tf_cli import Dataset
+from shards import tar2tf
+from tar2tf_cli import Dataset, load_dataset
 from tar2tf_cli.ops import Select
 
 LARGE = 300_000
@@ -65,6 +68,29 @@ def test_a_first_iteration_takes_two_round_trips_and_requests_nothing_twice(
     with pytest.raises(Exception, match="changed"):
         texts(data)
     assert Counter(method for method, _, _ in web.log)["GET"] > 8, "the second iteration reads again"
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_shards_of_records_are_fetched_at_once_too(
+    web: FaultyServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int
+) -> None:
+    entries = [
+        (f"{number}.{name}", data) for number in range(8) for name, data in (("txt", b"t"), ("bin", bytes(size)))
+    ]
+    tar = write(tmp_path / "x.tar", tar_of(entries))
+    assert tar2tf("convert", tar, "-o", tmp_path / "out" / "x-<>.record", "--num-shards", "8").returncode == 0
+    web.objects.update({f"b/{path.name}": path.read_bytes() for path in (tmp_path / "out").iterdir()})
+    data = load_dataset(f"{web.url}/b/x-manifest.json")
+    together, take = threading.Barrier(8), web.take
+
+    def all_there(request: str) -> Any:
+        if request.startswith("GET"):
+            together.wait(timeout=20)  # is broken, and raises, unless eight requests wait here
+        return take(request)
+
+    monkeypatch.setattr(web, "take", all_there)
+    assert [item["__key__"].numpy() for item in data] == [b"%d" % number for number in range(8)]
+    assert not together.broken
 
 
 @pytest.mark.parametrize("size", [10, LARGE])
