@@ -460,6 +460,11 @@ class Encode(_ImageOp):
     format: Literal["jpeg", "png"] = "jpeg"
     quality: int = 95
 
+    def notes(self, palettes: Collection[str] = ()) -> list[str]:
+        if self.format != "jpeg" or not image.is_named_like_mask(self.ext):
+            return []
+        return [f"warning: JPEG changes pixels; if {self.ext!r} holds classes, write encode:{self.ext},png"]
+
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.encode(pixels, self.format, self.quality)
 

@@ -61,6 +61,13 @@ def test_a_method_silences_the_warning(method: str, tmp_path: Path) -> None:
     assert not warnings(tmp_path, "seg.png", png(3), f"resize:seg.png,8x8,method={method}")
 
 
+def test_a_mask_that_would_become_a_jpeg_gets_one_warning(tmp_path: Path) -> None:
+    found = warnings(tmp_path, "seg.png", MASK, "encode:seg.png")
+    assert found == ["warning: JPEG changes pixels; if 'seg.png' holds classes, write encode:seg.png,png"]
+    assert not warnings(tmp_path, "seg.png", MASK, "encode:seg.png,png")
+    assert not warnings(tmp_path, "png", MASK, "encode:png,jpeg")
+
+
 def test_other_images_and_other_ops_get_no_warning(tmp_path: Path) -> None:
     assert not warnings(tmp_path, "png", MASK, "resize:png,8x8")
     assert not warnings(tmp_path, "png", png(3), "crop:png,8x8")
