@@ -7,7 +7,7 @@ pax, and GNU tar's extensions (tar(5)). What no training shard needs, such as a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 from zlib import adler32
 
@@ -191,6 +191,7 @@ class TarReader:
         ended: whether the stream ended with end-of-archive blocks.
         entries: what becomes of members that are not plain files.
         extends: whether members have extended headers, without which their names may be others.
+        on_zeros: called between two members, where zeros may be what is left of others, or the end of an archive.
 
     Raises:
         DamagedShardError: when the stream is not a whole tar; names shard, member and offset.
@@ -231,6 +232,7 @@ class TarReader:
         self.ended = False
         self.entries = Entries()
         self.extends = False
+        self.on_zeros: Callable[[], object] = int
 
     def __iter__(self) -> Iterator[Member]:
         cursor, headers_only = self.cursor, self._headers_only
@@ -469,6 +471,8 @@ class TarReader:
             message = "the archive ends with one zero block instead of two: it is cut short here"
             raise self._damage(message, "truncated", start)
         self._look_back(start, blocks, more=bool(block))
+        if block:
+            self.on_zeros()
         self.archives += 1
         self.ended = True
         self._archive = self.offset

@@ -359,6 +359,7 @@ class TarSamples:
         self._links = EntryLinks(source, item, grouper, sizes_only=sizes_only, tar=self._by_offset, most=most)
         self._tar.entries = self._links
         self._regrouped = _Regrouped(grouper, self._tar, self._by_offset) if self._by_offset else None
+        self._tar.on_zeros = self._regrouped.runs.zeros if self._regrouped else grouper.zeros
 
     @property
     def not_adjacent(self) -> int:

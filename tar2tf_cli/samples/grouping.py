@@ -348,6 +348,8 @@ class Grouper:
         self._lost = ""  # the key of the sample that the damage itself cost
         self._faulty = self.empty = self.may_lack = False
         self._broken: set[str] = set()  # keys of samples that are known to be faulty
+        self._beside: set[str] = set()  # those before and behind zeros, with which members may have been overwritten
+        self._behind_zeros = False
         self.required: frozenset[str] = frozenset()
         self.ends_last = True
         self.lacking: str | None = None
@@ -390,6 +392,15 @@ class Grouper:
         if key not in self._broken:
             self._broken.add(key)
             self._fault(_UNREAD, None, offset, AGAIN, key=key)
+
+    def zeros(self) -> None:
+        """Record that zeros stand behind the last member, as at the end of an archive; members may have been there."""
+        self.compare(self._current)
+        self._behind_zeros = True
+
+    def compare(self, key: str) -> None:
+        """Have a sample be faulty if it lacks what all others have."""
+        self._beside.add(key)
 
     def skip(self, key: str) -> None:
         """Skip the sample with a key, which is known to be faulty."""
@@ -447,6 +458,9 @@ class Grouper:
                         current, prefix, sample, first = key, key + ".", {KEY: key}, offset
                         self._current = key
                         self.begin = offset
+                        if self._behind_zeros:
+                            self.compare(key)
+                            self._behind_zeros = False
                         if cut and key != self._lost:
                             self._fault(_UNREAD, None, offset, AGAIN, key=key)
                         elif not (cut or good):
@@ -487,7 +501,9 @@ class Grouper:
 
     def _batch(self, plain: PlainSamples, current: str, previous: str) -> Batch | None:
         """The batch of samples that comes next; None where members must come one by one."""
-        depends_on_single_ones = self._misnamed or self._cut is not None or self._broken or self.required
+        depends_on_single_ones = (
+            self._misnamed or self._behind_zeros or self._cut is not None or self._broken or self.required
+        )
         batch = None if depends_on_single_ones else plain.batch(previous, self.split_differs is not None)
         if batch and batch.first != current and self._seen.add_all(batch):
             plain.take(batch)
@@ -520,9 +536,10 @@ class Grouper:
         names: tuple[str, ...] = ()
         held: Any = None
         held_offset = 0
+        beside = self._beside
         try:
             for sample in samples:
-                if held is not None:
+                if held is not None and not (beside and self._is_half(held, sample, common, known, held_offset)):
                     if type(held) is Batch:
                         common, known = _common(held.names(), common), known.union(*held.names())
                     elif tuple(held) != names:
@@ -540,6 +557,8 @@ class Grouper:
             raise
         if held is None:
             self.empty = not self._faulty
+        elif beside and self._is_half(held, None, common, known, held_offset):
+            pass
         elif type(held) is Batch:
             others = held.without_last()
             missing = _missing(held.last_names(), _common(others.names(), common), known.union(*others.names()))
@@ -549,6 +568,19 @@ class Grouper:
             common = common if self.ends_last else None
             if not self._is_short(held[KEY], _missing(set(held), common, known), held_offset):
                 yield held
+
+    def _is_half(self, held: Any, next_one: Any, common: set[str] | None, known: set[str], offset: int) -> bool:
+        """Whether a sample beside zeros is faulty, as it lacks what all before it have; of the first, the next one."""
+        if type(held) is Batch or held[KEY] not in self._beside:
+            return False
+        if common is None and next_one is not None:
+            names = next_one.names() if type(next_one) is Batch else [tuple(next_one)]
+            common = known = _common(names, None) or set()
+        missing = _missing(set(held), common, known)
+        if missing:
+            message = f"lacks {', '.join(missing)}, which all others have, and stands beside zeros"
+            self._fault(message, None, offset, AGAIN, key=held[KEY])
+        return bool(missing)
 
     def _is_short(self, key: str, missing: list[str], offset: int) -> bool:
         """Whether the last sample is faulty, as it lacks what all others have."""
@@ -679,6 +711,7 @@ class Runs:
         self._damaged = False
         self._misnamed = 0  # the number of members up to the last one behind damage, if that may have lost its name
         self._beside: list[tuple[str, str, int]] = []  # the keys before and behind damage, and the offset behind it
+        self._behind_zeros = False
         self._numbers: dict[int, int] = {}  # of samples, by the hash of the key
         self._owners = array("I")
         self._starts = array("Q")
@@ -722,6 +755,9 @@ class Runs:
                 self._ends.append(0)
                 if self._damaged or self._misnamed:
                     self._behind_damage(key, name, start, tar)
+                if self._behind_zeros:
+                    self._grouper.compare(key)
+                    self._behind_zeros = False
                 self._key = key
             current = last = number
             self._ends[-1] = tar.offset
@@ -734,6 +770,11 @@ class Runs:
         first = self._damaged and key != self._key and may_be_misnamed(name, tar.extends)
         self._misnamed = members if first else 0
         self._damaged = False
+
+    def zeros(self) -> None:
+        """Record that zeros stand behind the last member, as at the end of an archive; members may have been there."""
+        self._grouper.compare(self._key)
+        self._behind_zeros = True
 
     def damaged(self) -> None:
         """Record that there is damage behind the last member, which may have hidden others."""

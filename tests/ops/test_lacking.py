@@ -22,7 +22,7 @@ from shards import tar2tf, write_tar
         ("OSError(errno.EMFILE, 'Too many open files')", "Too many open files", "raise the limit (ulimit -n 65536)"),
         ('RuntimeError("can\'t start new thread")', "no more threads or processes can be started", "(ulimit -u)"),
         ("ImportError('libx.so: failed to map segment')", "importing failed: libx.so: failed to map", "free memory"),
-        ("ImportError('\\nREAD THIS\\n\\nOriginal error was: libx.so: x\\n')", "importing failed: libx.so: x", "free memory"),
+        ("ImportError('READ\\nOriginal error was: libx.so: x\\n')", "importing failed: libx.so: x", "free memory"),
     ],
 )
 @pytest.mark.parametrize("workers", ["1", "2"])

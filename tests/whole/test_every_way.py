@@ -123,3 +123,27 @@ def test_a_small_member_that_was_zeroed_is_found_in_any_order(tmp_path: Path) ->
     assert tar2tf("verify", tmp_path / "in.tar").returncode == 1
     with pytest.raises(Tar2tfError, match="1,024 zero bytes"):
         open_records(tmp_path / "in.tar")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3, 14, 19, 40, 58])  # 19 ends as an archive may
+def test_no_half_of_a_sample_beside_zeros_is_converted(place: int, tmp_path: Path) -> None:
+    data = bytearray(tar_of(files_of(30, 100), end=bytes(10240)))
+    data += bytes(-len(data) % 10240)
+    data[1024 * place : 1024 * place + 1024] = bytes(1024)  # all of a member
+    path = tmp_path / "in.tar"
+    path.write_bytes(data)
+    (tmp_path / "in.tar.gz").write_bytes(gzip.compress(data))
+    whole = [f"{number:04d}" for number in range(30) if number != place // 2]
+    ways: dict[str, Callable[[Path, Path], Said]] = {
+        **WAYS,
+        "compressed": lambda path, folder: converted(path.with_suffix(".tar.gz"), folder),
+    }
+    said = {}
+    for name, read in ways.items():
+        (folder := tmp_path / name).mkdir()
+        said[name] = read(path, folder)
+    assert said.pop("inspect").keys == whole
+    assert said == dict.fromkeys(said, Said(whole, False))
+    assert tar2tf("convert", path, "-o", tmp_path / "x.record").returncode == 3
+    verified = tar2tf("verify", path, "--json")
+    assert (json.loads(verified.stdout)["records"], verified.returncode) == (29, 1)
