@@ -20,7 +20,7 @@ from tar2tf_cli.errors import DamagedShardError, OutputExistsError, UsageError, 
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.templates import PathTemplate, check_replaceable
-from tar2tf_cli.stores import endpoint_for
+from tar2tf_cli.stores import ObjectInfo, endpoint_for
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.update import Earlier
@@ -446,11 +446,25 @@ def _what_changed(previous: Manifest, there: Destination) -> tuple[str, str | No
     names = there.other_options(previous.spec)
     if not names and previous.identity()["inputs"] != there.identity["inputs"]:
         return f"was made from other inputs: {InputChanges.between(previous.inputs, there.plan.inputs)}", hint
+    if names == ["input.joined"]:
+        hint = "pass --update or --overwrite to convert everything again, or choose another output path"
+        changes = InputChanges.between(_joined_in(previous.spec), _joined_in(there.identity["spec"]))
+        return f"was made from other inputs of --join: {changes}", hint
     changed = names or differing(previous.spec, there.identity["spec"])
     shown = [
         f"{name} was {_value(previous.spec, name)}, is {_value(there.identity['spec'], name)}" for name in changed[:3]
     ]
     return f"was made with other options: {'; '.join(shown)}", None if names else hint
+
+
+def _joined_in(spec: dict[str, Any]) -> list[ObjectInfo]:
+    """The inputs of what a spec joins."""
+    datasets = zip(spec["input"]["join"], spec["input"].get("joined", []), strict=False)
+    return [
+        ObjectInfo(f"{item['name']} of {bucket}", item["size"], item["version"])
+        for bucket, items in datasets
+        for item in items
+    ]
 
 
 def _value(spec: dict[str, Any], name: str) -> str:

@@ -191,7 +191,7 @@ _LOST: Final[Rule] = {"input": _NAME, "from": _COUNT, "to": (None, _COUNT), "byt
 MANIFEST: Final[Rule] = {
     "spec": {
         "output": {"path": _BELOW, "compression?": _one_of("none", "gzip", "zstd"), "to?": _one_of("tfrecord", "tar")},
-        "input?": {"fields?": {}},
+        "input?": {"fields?": {}, "joined?": [[_INPUT]]},
     },
     "inputs": [_INPUT],
     "shards": [_SHARD],

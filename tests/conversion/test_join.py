@@ -200,7 +200,8 @@ def test_joined_inputs_are_in_the_manifest_and_a_change_of_them_is_one_of_the_co
     table.write_text(table.read_text().replace("photo", "drawing"))
     refused = tar2tf(*command)
     assert refused.returncode == 2
-    assert "input.joined" in refused.stderr
+    assert f"was made from other inputs of --join: 1 changed (captions.csv of {table})" in refused.stderr
+    assert "pass --update or --overwrite" in refused.stderr
     done = tar2tf(*command, "--update")
     assert done.returncode == 0, done.stderr
     assert all(b"drawing" in record["caption"] for record in open_records(tmp_path / "out/a-manifest.json"))
