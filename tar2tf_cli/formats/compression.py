@@ -37,6 +37,8 @@ _MAGICS: Final = (
     (b"\x80\x04\x95", "pickle"),
     (b"%PDF-", "application/pdf"),
     (b"\x04\x22\x4d\x18", "lz4"),
+    (b"LZIP\1", "lzip"),
+    (b"\x89LZO\0\r\n\x1a\n", "lzop"),
     (b"7z\xbc\xaf\x27\x1c", "7z"),
     (b"Rar!\x1a\x07", "rar"),
     (b"\x1f\x9d", "compress"),
@@ -51,6 +53,8 @@ _ADVICE: Final = {
     "7z": ("a 7z archive", "unpack it and make a tar of its contents"),
     "rar": ("a RAR archive", "unpack it and make a tar of its contents"),
     "lz4": ("compressed with lz4", "decompress it first: lz4 -d FILE x.tar"),
+    "lzip": ("compressed with lzip", "decompress it first: lzip -d FILE"),
+    "lzop": ("compressed with lzop", "decompress it first: lzop -d FILE"),
     "lzma": ("compressed with lzma", "decompress it first: xz -d -c --format=lzma FILE > x.tar"),
     "compress": ("compressed with compress (.Z)", "decompress it first: gzip -d FILE"),
     "zlib": (

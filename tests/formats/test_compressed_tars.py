@@ -133,6 +133,8 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(600)
 OTHERS = {
     "zip": (b"PK\x03\x04" + bytes(600), "a zip archive", "unzip it"),
     "lz4": (b"\x04\x22\x4d\x18" + bytes(600), "compressed with lz4", "lz4 -d"),
+    "lzip": (b"LZIP\1" + bytes(600), "compressed with lzip", "lzip -d"),
+    "lzop": (b"\x89LZO\0\r\n\x1a\n" + bytes(600), "compressed with lzop", "lzop -d"),
     "zlib": (zlib.compress(os.urandom(700)), "compressed with ZLIB", "zlib.decompress"),
     "image": (PNG, "an image", "--from imagefolder"),
     "parquet": (b"PAR1" + bytes(600), "a Parquet file", "export"),
