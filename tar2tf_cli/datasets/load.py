@@ -91,9 +91,10 @@ def load_dataset(
 
     Dtypes and shapes are those in the manifest. Arrays of different sizes keep their shapes, and a feature that an
     example lacks is an empty tensor. Where values of one batch differ in shape, TensorFlow raises an error that names
-    the feature, unless `ragged` or `pad`. From a bucket, examples are streamed again in each epoch, every CRC is
-    checked, and no file is kept. The cardinality is known; if the shards hold a different number of records, TensorFlow
-    raises an error. For local shards, `tf.train.Checkpoint(iterator=iter(dataset))` saves how far they are read.
+    the feature, unless `ragged` or `pad`. From a bucket, examples are streamed again in each epoch, several shards at
+    once, every CRC is checked, and no file is kept. The cardinality is known; if the shards hold a different number of
+    records, TensorFlow raises an error. For local shards, `tf.train.Checkpoint(iterator=iter(dataset))` saves how far
+    they are read.
 
     Args:
         manifest: the path or URL of a manifest, of the folder that holds it, or a template such as
