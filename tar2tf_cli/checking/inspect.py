@@ -37,7 +37,6 @@ from tar2tf_cli.formats.image.pixels import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.named import nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.record_samples import numbered
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.ops.base import workers as number_of
 from tar2tf_cli.samples.grouping import KEY, Sample, key_of
@@ -374,7 +373,11 @@ class RawSample:
     def name(self) -> str:
         """The key, or what `convert` takes for the key of a record without one."""
         key = self.key
-        return numbered(self.path, self.number) if key is None else key
+        if key is not None:
+            return key
+        from tar2tf_cli.inputs.record_samples import numbered  # slow to import, and few records have no key
+
+        return numbered(self.path, self.number)
 
     @property
     def entries(self) -> dict[str, Stats]:
