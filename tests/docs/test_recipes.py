@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 from collections.abc import Callable
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +73,7 @@ def test_all_recipes_run_in_one_folder(bucket: Any, run_page: Callable[[str], Pa
     assert {shard["split"] for shard in split["shards"]} == {"train", "val", "test"}
     assert [shard["records"] for shard in manifest(work / "even/train-manifest.json")["shards"]] == [30] * 8
 
-    reshard, back = manifest(work / "reshard/train-manifest.json"), manifest(work / "back/train-manifest.json")
-    assert [shard["records"] for shard in reshard["shards"]] == [40] * 6
-    made = samples_of(*sorted((work / "shards").iterdir()))
-    for document, folder in ((reshard, "reshard"), (back, "back")):
-        tars = [work / folder / shard["path"] for shard in document["shards"]]
-        assert sorted(samples_of(*tars), key=itemgetter(0)) == sorted(made, key=itemgetter(0))
-    assert len(manifest(work / "more/train-manifest.json")["shards"]) == 12
-    parted = manifest(work / "parted/manifest.json")
-    assert {shard["split"] for shard in parted["shards"]} == {"train", "val"}
+    _check_resharded(work)
 
     resumed = manifest(work / "resumed/train-manifest.json")
     assert resumed["totals"] == {**resumed["totals"], "records": 240, "shards": 24}
@@ -93,6 +84,33 @@ def test_all_recipes_run_in_one_folder(bucket: Any, run_page: Callable[[str], Pa
 
     parts = [manifest(work / f"parts/part{number}-manifest.json") for number in range(2)]
     assert [part["totals"]["records"] for part in parts] == [120, 120]
+
+
+def shards_in(path: Path) -> list[str]:
+    return [str(path.parent / shard["path"]) for shard in manifest(path)["shards"]]
+
+
+def _check_resharded(work: Path) -> None:
+    import tensorflow as tf
+    import webdataset as wds
+
+    assert [shard["records"] for shard in manifest(work / "reshard/train-manifest.json")["shards"]] == [40] * 6
+    assert {shard["split"] for shard in manifest(work / "parted/manifest.json")["shards"]} == {"train", "val"}
+    made = {key: dict(entries) for key, entries in samples_of(*sorted((work / "shards").iterdir()))}
+    for path in ("reshard/train-manifest.json", "sized/train-manifest.json", "parted/manifest.json"):
+        read = [*wds.WebDataset(shards_in(work / path), shardshuffle=False)]
+        found = {one["__key__"]: {name: one[name] for name in one if name[:2] != "__"} for one in read}
+        assert (found, len(read)) == (made, 240)
+    found = {
+        one["__key__"]: one for one in wds.WebDataset(shards_in(work / "back/train-manifest.json"), shardshuffle=False)
+    }
+    assert {key: one["jpg"] for key, one in found.items()} == {key: one["jpg"] for key, one in made.items()}
+
+    before = [*tf.data.TFRecordDataset(shards_in(work / "out/train-manifest.json")).as_numpy_iterator()]
+    more, split = shards_in(work / "more/train-manifest.json"), shards_in(work / "split/manifest.json")
+    assert len(more) == 12
+    assert [*tf.data.TFRecordDataset(more).as_numpy_iterator()] == before
+    assert sorted(tf.data.TFRecordDataset(split).as_numpy_iterator()) == sorted(before)
 
 
 def _check_chosen(work: Path) -> None:
