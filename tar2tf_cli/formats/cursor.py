@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from io import BytesIO
 from typing import Final, Protocol, TypeAlias, TypeVar
 
@@ -206,7 +207,7 @@ class Cursor:
             yield piece
 
     def skip(self, size: int) -> int:
-        """Move forward; return how many bytes are missing at the end, or, after a seek of unknown `size`, at least."""
+        """Move forward; return how many bytes are missing at the end."""
         end = self.offset + size
         ahead = end - self.start - len(self.buffer)
         if ahead <= 0:
@@ -231,15 +232,20 @@ class Cursor:
         self.buffer, self.position = data + self.buffer[self.position :], 0
 
     def _leap(self, end: int) -> int:
+        behind = self.start + len(self.buffer)
         last = min(end, self._size or end) - 1  # one byte early, so that a cut there shows
-        unread = last - self.start - len(self.buffer)
-        try:
+        is_there = False
+        with suppress(OSError, OverflowError):  # no file is that long
             self.seek(last)
-            self.position = min(self.fill(1), 1)
-        except (OSError, OverflowError):  # no file is that long
-            return end - self.offset
-        if self.position and self.on_leap:
-            self.on_leap(unread)
+            is_there = self.fill(1) > 0
+        if is_there:
+            self.position = 1
+            if self.on_leap:
+                self.on_leap(last - behind)
+        else:
+            self.seek(behind)
+            while self._next(self.CHUNK):
+                pass
         return end - self.offset
 
     def _next(self, size: int) -> bool:

@@ -417,7 +417,8 @@ class TarReader:
         if digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _SIZE_DIGITS:
             return int(digits)
         self.cursor.skip(padded(size))  # of the header proper, so that the search for another begins behind it
-        raise self._damage(f"the pax header states no possible size: {digits[:40]!r}", "bad_header", offset, member=name)
+        message = f"the pax header states no possible size: {digits[:40]!r}"
+        raise self._damage(message, "bad_header", offset, member=name)
 
     def _read_extension(self, kind: bytes, size: int, offset: int) -> None:
         """Read an extended header, which describes the member after it (g: all members after it).

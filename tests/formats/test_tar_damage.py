@@ -135,6 +135,20 @@ def test_what_is_lost_begins_at_the_damaged_member_and_ends_at_the_next_header()
         assert caught.value.lost == lost
 
 
+@pytest.mark.parametrize("claimed", [3 << 20, 1 << 40, 1 << 80])
+def test_what_is_lost_of_a_large_member_is_what_is_there_of_it(claimed, tmp_path):
+    size = b"\x80" + claimed.to_bytes(11, "big")
+    path = tmp_path / "x.tar"
+    path.write_bytes(member(b"a.jpg", b"x") + member(b"b.jpg", size=size) + bytes(700_000))
+    for options in ({}, {"headers_only": True}):
+        with path.open("rb", buffering=0) as file:
+            reader = TarReader(file, "x", **options)
+            with pytest.raises(DamagedShardError) as caught:
+                list(reader)
+            assert not reader.resume(caught.value)
+        assert caught.value.lost == Lost(1024, None, 512 + 700_000)
+
+
 def test_a_second_archive_without_an_end_is_damage():
     error = damage(tar_of(FILES) + tar_of(FILES, end=b""))
     assert "no end-of-archive blocks" in str(error)
