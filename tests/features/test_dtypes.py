@@ -103,19 +103,18 @@ def test_single_values_among_arrays_of_one_come_back_as_arrays_of_one(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "array",
+    ("name", "array"),
     [
-        np.array(["2020-01-01"], "datetime64[D]"),
-        np.array([1], "timedelta64[s]"),
-        np.array(["a"]),
-        np.array([b"a"]),
-        np.zeros(2, "g"),
-        np.zeros(2, "G"),
-        np.zeros(2, "V3"),
-        np.zeros(2, [("x", "i4")]),
+        ("datetime64", np.array(["2020-01-01"], "datetime64[D]")),
+        ("timedelta64", np.array([1], "timedelta64[s]")),
+        ("str", np.array(["a"])),
+        ("bytes", np.array([b"a"])),
+        ("longdouble", np.zeros(2, "g")),
+        ("clongdouble", np.zeros(2, "G")),
+        ("void", np.zeros(2, "V3")),
+        ("void", np.zeros(2, [("x", "i4")])),
     ],
-    ids=lambda array: array.dtype.name,
 )
-def test_a_dtype_that_cannot_come_back_is_refused_by_name(array: np.ndarray, tmp_path: Path) -> None:
-    with pytest.raises(SampleError, match=f"an array of {array.dtype.name.replace('[', '.').replace(']', '.')} cannot"):
+def test_a_dtype_that_cannot_come_back_is_refused_by_name(name: str, array: np.ndarray, tmp_path: Path) -> None:
+    with pytest.raises(SampleError, match=f"no feature can hold an array of {name};"):
         converted(tmp_path, array)
