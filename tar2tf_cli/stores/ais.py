@@ -90,6 +90,8 @@ _PASSING: Final = re.compile(
 )
 """Errors that the cluster answers with 400 while a node restarts."""
 
+_NO_BUCKET: Final = re.compile(r"bucket \S+ does not exist")
+
 SETTLING: Final = 10.0  # seconds after which objects can be found again when a node has left or joined
 
 
@@ -323,6 +325,8 @@ class AisStore(WebStore):
             hint = "give the address of a proxy with --endpoint or AIS_ENDPOINT"
             raise SourceError("the endpoint is a target of the cluster, not a proxy", shard=self.proxy, hint=hint)
         if status == 404 and message and not _is_of_object(document):
+            if _NO_BUCKET.search(message) and self._has_bucket():
+                raise Transient("a node does not know the bucket yet", node)
             missing = "" if "bucket" in message else "no such bucket: "
             raise SourceError(missing + message, shard=where, hint="check the URL and the endpoint")
         if status == 400 and _PASSING.search(message):
@@ -333,6 +337,12 @@ class AisStore(WebStore):
             raise changed(where)
         login = LOGIN if status in (401, 403) else None
         check_status(status, message, where, login, server=node, after=response.retry_after)
+
+    def _has_bucket(self) -> bool:
+        """Ask the proxy for the bucket, which it tells the other nodes of a moment later."""
+        response = self.client.send("HEAD", f"{self.endpoint}/v1/buckets/{quote(self._name)}?{self._query()}")
+        response.drain()
+        return bool(response.status < 400)
 
     def _no_cluster(self, why: str) -> SourceError:
         hint = "check --endpoint or AIS_ENDPOINT"

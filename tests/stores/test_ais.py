@@ -399,6 +399,28 @@ class TestOutages:
         assert done.returncode == 0, done.stderr
         assert next(turns) >= 6
 
+    def test_a_bucket_that_a_node_does_not_know_yet_is_waited_for(
+        self, ais: Any, bucket: str, endpoint: str, tmp_path: Path
+    ) -> None:
+        """A node says this of a new bucket in answer to every other request, until the proxy has told it."""
+        put(ais, "x.tar", tar_of(3))
+        turns = itertools.count()
+
+        class Late(Forwarder):
+            url = endpoint
+
+            def do_GET(self) -> None:
+                data = self.body()
+                if self.command == "HEAD" or "what=" in self.path or next(turns) % 2:
+                    return self.forward(data)
+                document = {"status": 404, "message": f'bucket "{bucket}" does not exist', "tcode": "ErrBckNotFound"}
+                return self.answer(404, {}, json.dumps(document).encode())
+
+        with serving(Late) as url:
+            done = tar2tf("convert", bucket, "-o", tmp_path / "t-<>.record", "--endpoint", url)
+        assert done.returncode == 0, done.stderr
+        assert next(turns) >= 4
+
     @pytest.mark.parametrize("message", PASSING)
     def test_what_a_cluster_says_while_it_starts_is_repeated_when_time_is_up(self, guard: str, message: str) -> None:
         _Guard.status, _Guard.message = 400, message
