@@ -368,7 +368,7 @@ class Publisher:
     def add_input(self, report: InputReport, part: Part) -> None:
         """Note the sizes of the records of the next input, in input order."""
         plan = self._destination.plan
-        if plan.tracked and not self._sizes:
+        if not self._sizes and plan.tracked:
             self._sizes = SizesFile(os.path.join(self.folder, "sizes.part"), plan.conversion)
         if self._sizes:
             self._sizes.add(report, part)

@@ -313,7 +313,7 @@ class ConversionSchedule(Schedule):
         """Take an input that was known and had to be read again; its records must be those that it had before."""
         self._queue.used()
         self._parts[number] = part
-        if not (self._earlier and self._earlier.is_as_before(number, part, self._plan.conversion)):
+        if not (self._earlier and self._earlier.is_as_before(number, part)):
             message = "has different records than before, although its size and version are the same"
             name = self._plan.source.locate(self._plan.inputs[number].name)
             raise SourceError(message, shard=name, hint="pass --overwrite to convert everything again")

@@ -26,11 +26,7 @@ from tar2tf_cli.stores import ObjectInfo
 
 _AT_ONCE: Final = 1 << 20
 _COLUMNS: Final = ("sizes", "records", "lanes", "high", "low")
-
-
-def _columns(conversion: Conversion) -> tuple[str, ...]:
-    """The columns of an index that are published; of tars also the hashes of keys, which no two of a shard share."""
-    return (*_COLUMNS, "keys") if conversion.output.is_tar else _COLUMNS
+_NONE: Final = array("B")
 
 
 class Measured(NamedTuple):
@@ -40,18 +36,34 @@ class Measured(NamedTuple):
     units: SpoolIndex
 
 
-def measured(part: Part, conversion: Conversion) -> SpoolIndex:
-    """The sizes of an input's units; where no input is ever divided, that of all its records together."""
-    index, first, stop, output = part.spool, part.first, part.stop, conversion.output
-    divided = output.is_limited or output.limit is not None or conversion.split
-    if not (divided or conversion.drop_duplicates is not None):
-        sizes = SpoolIndex([index.size(first, stop)], [index.count(first, stop)]) if first < stop else SpoolIndex()
-    else:
-        sizes = SpoolIndex()
-        for name in _COLUMNS:
-            setattr(sizes, name, getattr(index, name)[first:stop])
-    sizes.keys = index.keys_of(first, stop)
-    return sizes
+class Measure:
+    """Says which sizes of an input's units are published.
+
+    Args:
+        conversion: the conversion.
+
+    Attributes:
+        columns: their names in an index; of tars also the hashes of keys, which no two of a shard share.
+    """
+
+    def __init__(self, conversion: Conversion) -> None:
+        output = conversion.output
+        self.columns: tuple[str, ...] = (*_COLUMNS, "keys") if output.is_tar else _COLUMNS
+        divided = output.is_limited or output.limit is not None or conversion.split
+        self._together = not (divided or conversion.drop_duplicates is not None)
+
+    def of(self, part: Part) -> SpoolIndex:
+        """The sizes of an input's units; where no input is ever divided, that of all its records together."""
+        index, first, stop = part.spool, part.first, part.stop
+        if self._together:
+            sizes = SpoolIndex([index.size(first, stop)], [index.count(first, stop)]) if first < stop else SpoolIndex()
+        else:
+            sizes = SpoolIndex()
+            for name in _COLUMNS:
+                if column := getattr(index, name):
+                    setattr(sizes, name, column[first:stop])
+        sizes.keys = index.keys_of(first, stop)
+        return sizes
 
 
 class SizesFile:
@@ -63,21 +75,18 @@ class SizesFile:
     """
 
     def __init__(self, path: str, conversion: Conversion) -> None:
-        self._conversion = conversion
+        self._measure = Measure(conversion)
         self._file = RecordFile(path)
         self._last: Hashable = None  # the last schema
 
     def add(self, report: InputReport, part: Part) -> None:
         """Add the next input."""
-        index = measured(part, self._conversion)
-        lost = [part.to_json() for part in report.lost]
-        head = InputReport(report.samples, report.skipped, faulty_before=report.faulty, lost_before=lost)
-        head.asked, head.keys = report.asked, report.keys
-        whole = head.without_schema()
+        whole = report.as_before()
         if report.schema.key != self._last:
+            self._last = report.schema.key
             whole["schema"] = report.schema.to_json()
-        self._last = report.schema.key
-        parts = packed({"report": whole}, (_narrow(getattr(index, name)) for name in _columns(self._conversion)))
+        index = self._measure.of(part)
+        parts = packed({"report": whole}, (_narrow(getattr(index, name)) for name in self._measure.columns))
         self._file.write(parts, sum(map(len, parts)))
 
     def close(self) -> int:
@@ -93,7 +102,9 @@ class SizesFile:
 
 def _narrow(column: array[int]) -> array[int]:
     """The same numbers in as few bytes as all of them fit into."""
-    largest = max(column, default=0)
+    if not column:
+        return _NONE
+    largest = max(column)
     return array(next(code for code in "BHIQ" if largest < 256 ** array(code).itemsize), column)
 
 
@@ -123,7 +134,7 @@ class Earlier:
         is_there: Callable[[ShardEntry], bool],
     ) -> None:
         self._sizes = sizes
-        self._columns = _columns(plan.conversion)
+        self._measure = Measure(plan.conversion)
         self._places = array("Q")  # of each earlier input in the file
         self._schemas: list[Schema] = []
         self._schema_of = array("Q")  # each earlier input
@@ -153,11 +164,11 @@ class Earlier:
         self._sizes.seek(self._places[old])
         return self._next(self._schemas[self._schema_of[old]])
 
-    def is_as_before(self, number: int, part: Part, conversion: Conversion) -> bool:
+    def is_as_before(self, number: int, part: Part) -> bool:
         """Whether an input that was known, and has been read again, has the units that it had before."""
-        known, units = self.known(number), measured(part, conversion)
+        known, units = self.known(number), self._measure.of(part)
         return known is not None and all(
-            getattr(known.units, name) == getattr(units, name) for name in _columns(conversion)
+            getattr(known.units, name) == getattr(units, name) for name in self._measure.columns
         )
 
     def close(self) -> None:
@@ -206,7 +217,7 @@ class Earlier:
             self._schema_of.append(len(self._schemas) - 1)
             schema = self._schemas[-1]
         units = SpoolIndex()
-        for name, column in zip(self._columns, columns, strict=True):
+        for name, column in zip(self._measure.columns, columns, strict=True):
             setattr(units, name, array("Q", column))
         return Measured(InputReport.from_json(head["report"], schema), units)
 

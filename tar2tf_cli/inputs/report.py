@@ -68,7 +68,19 @@ class InputReport:
 
     def without_schema(self) -> dict[str, Any]:
         """Return what differs from an empty report, except for the schema, as plain JSON."""
-        return {name: value for name in _PLAIN if (value := getattr(self, name)) != getattr(_EMPTY, name)}
+        return {name: value for name, empty in _PLAIN if (value := getattr(self, name)) != empty}
+
+    def as_before(self) -> dict[str, Any]:
+        """Return, as plain JSON, what `from_json` makes the report of an earlier conversion of, without its schema."""
+        kept = {
+            "samples": self.samples,
+            "skipped": self.skipped,
+            "asked": self.asked,
+            "keys": self.keys,
+            "faulty_before": self.faulty,
+            "lost_before": [part.to_json() for part in self.lost],
+        }
+        return {name: value for name, value in kept.items() if value}
 
     @classmethod
     def from_json(cls, whole: dict[str, Any], schema: Schema | None = None) -> InputReport:
@@ -79,7 +91,7 @@ class InputReport:
 
 
 _EMPTY: Final = InputReport()
-_PLAIN: Final = [item.name for item in fields(InputReport) if item.name != "schema"]
+_PLAIN: Final = [(item.name, getattr(_EMPTY, item.name)) for item in fields(InputReport) if item.name != "schema"]
 
 
 class Notes:
