@@ -14,7 +14,7 @@ A caller passes samples (or examples), the `Steps` to apply to each of them, and
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -452,6 +452,17 @@ def _entries(features: Callable[[Sample], Features], rule: KeySplit, sample: Sam
     return as_entries(features(sample), key, rule)
 
 
+def _counting(asked: Counter[str]) -> Callable[[Op], None]:
+    """Counts the samples that each op skips, in any thread."""
+    lock = threading.Lock()
+
+    def skipped(op: Op) -> None:
+        with lock:
+            asked[op.as_flag] += 1
+
+    return skipped
+
+
 class Reading:
     """Reads all or part of one input of a conversion, from front to back: a tar or a TFRecord, by its content.
 
@@ -514,13 +525,13 @@ class Reading:
         self._left: Iterator[Any] = iter(())  # the samples that are not used yet
         making = making or Making(conversion, source)
         self._palettes: set[str] = set()
-        context = making.steps.context._replace(palettes=self._palettes)
-        self.steps = replace(making.steps, context=context, skipped=self._skipped_by)
-        self._make = self.steps if making.make is making.steps else making.make
+        self.steps, self._make = making.steps, making.make
+        if making.make is making.steps:
+            context = making.steps.context._replace(palettes=self._palettes)
+            self.steps = self._make = replace(making.steps, context=context, skipped=_counting(self.report.asked))
         self._plain, self._encoder = making.plain, making.encoder
         self._choice, self._join, self._digester = making.choice, making.join, making.digester
         self._native, self._batches = making.native if threads == 1 else None, making.batches
-        self._counting = threading.Lock()
         self._frame, self._framing = self._encoder.frame, self._encoder.framing
         self.key: bytes | None = None
         self._keyed = making.is_tar
@@ -645,10 +656,6 @@ class Reading:
             yield from self._chosen(self._shard.grouper.one_by_one(batch))
         elif len(made):
             yield made
-
-    def _skipped_by(self, op: Op) -> None:
-        with self._counting:
-            self.report.asked[op.as_flag] += 1
 
     def _resume(self, error: DamagedShardError) -> bool:
         return self._skip and self._shard is not None and self._shard.resume(error)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shards import PHOTOS
+from tar2tf_cli import Conversion
 from tar2tf_cli.errors import SampleError, Tar2tfError
-from tar2tf_cli.flow.sample_flow import Faults, Steps, flow
+from tar2tf_cli.flow.sample_flow import Faults, Reading, Steps, flow
 from tar2tf_cli.ops import Func
 from tar2tf_cli.ops.base import OpContext
+from tar2tf_cli.stores import open_source
 
 THREADS = pytest.mark.parametrize("threads", [1, 3])
 
@@ -74,3 +79,37 @@ def test_too_many_faults_are_an_error_that_gives_the_first() -> None:
         faults(SampleError(f"fault {number}"))
     with pytest.raises(Tar2tfError, match="3 samples failed, more than --max-errors 2 allows; the first: fault 0"):
         faults(SampleError("one more"))
+
+
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [
+        ({}, {}),
+        ({}, {"small": True}),
+        ({}, {"regroup": True}),
+        ({"ops": ["decode:jpg"]}, {}),
+        ({"ops": ["filter:cls=1"], "on_error": "skip"}, {"threads": 2}),
+        ({"select": {"x": "cls"}, "types": {"x": "int64"}}, {}),
+    ],
+)
+def test_nothing_of_an_input_stays_in_memory_once_it_is_read(
+    options: dict[str, Any], how: dict[str, Any], tmp_path: Path
+) -> None:
+    """Nothing refers to itself in a circle, which would stay until Python looks for circles."""
+    source = open_source(str(PHOTOS))
+    conversion = Conversion(str(PHOTOS), str(tmp_path / "x.record"), **options)
+    items = source.list(["*.tar", "*.tar.gz"])
+
+    def read() -> None:
+        for item in items:
+            with Reading(conversion, source, item, **how) as reading:
+                assert list(reading.records_and_batches())
+
+    read()  # imports leave circles
+    gc.collect()
+    gc.disable()
+    try:
+        read()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
