@@ -346,8 +346,10 @@ def give_types(values: dict[str, Any], types: Mapping[str, TypeName]) -> None:
     """
     for name, kind in types.items():
         if name in values:
+            value = values[name]
             try:
-                values[name] = feature = _typed(values[name], kind)
+                text = type(value) is bytes and len(value) <= _SHORT
+                values[name] = feature = _typed_text(value, kind) if text else _typed(value, kind)
             except (ValueError, OverflowError, TypeError) as error:
                 raise SampleError(f"{name!r} is not of type {kind}: {reason(error)}") from None
             if isinstance(feature, Feature) and len(feature.shape) > 1:
@@ -505,6 +507,10 @@ def _typed(value: Any, kind: TypeName) -> bytes | StoredBytes | Feature:
     except OverflowError:
         raise OverflowError(f"a value does not fit in {'64 bits' if whole_ones else 'a float32'}") from None
     return _shaped(feature, shape) if listed else scalar(feature)
+
+
+_SHORT: Final = 24
+_typed_text = lru_cache(maxsize=4096)(_typed)  # classes come again and again
 
 
 def number_of(value: Any, kind: Literal["int64", "float"]) -> int | float:
