@@ -6,7 +6,6 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from functools import reduce
 from itertools import accumulate
 from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
@@ -140,9 +139,8 @@ def packed(head: dict[str, Any], columns: Iterable[array[int]]) -> list[bytes]:
     """A line of JSON and the columns behind it, little-endian; all of it is protected by CRCs."""
     columns = list(columns)
     kinds = [[column.typecode, len(column)] for column in columns]
-    data = [_little_endian(column).tobytes() for column in columns]
-    crc = reduce(lambda crc, column: crc32c(column, crc), data, 0)
-    return [line_of({**head, "columns": kinds, "crc": crc}), *data]
+    data = b"".join(_little_endian(column).tobytes() for column in columns if column)
+    return [line_of({**head, "columns": kinds, "crc": crc32c(data)}), data]
 
 
 def unpacked(file: BinaryIO) -> tuple[dict[str, Any], list[array[int]]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -104,8 +105,10 @@ def _narrow(column: array[int]) -> array[int]:
     """The same numbers in as few bytes as all of them fit into."""
     if not column:
         return _NONE
-    largest = max(column)
-    return array(next(code for code in "BHIQ" if largest < 256 ** array(code).itemsize), column)
+    for code in "BHI":
+        with suppress(OverflowError):
+            return array(code, column)
+    return column
 
 
 class Earlier:

@@ -156,11 +156,10 @@ class Batch:
 
     def names(self, added: Sequence[Sample] | None = None) -> Counter[tuple[str, ...]]:
         """The names in each sample with its key, also of what is added, and how many samples have these."""
-        kinds = self._column(3)
         if added is None:
-            counts = Counter(kinds) if len(self.signatures) > 1 else {0: len(kinds)} if kinds else {}
+            counts = Counter(self._column(3)) if len(self.signatures) > 1 else {0: len(self)} if self.rows else {}
             return Counter({(KEY, *self._names_of(kind)): count for kind, count in counts.items()})
-        both = Counter(zip(kinds, map(tuple, added), strict=True))
+        both = Counter(zip(self._column(3), map(tuple, added), strict=True))
         return Counter({(KEY, *self._names_of(kind), *more): count for (kind, more), count in both.items()})
 
     def records(self, native: ModuleType, form: Form) -> RecordBatch:
@@ -534,6 +533,7 @@ class Grouper:
         common: set[str] | None = None
         known: set[str] = set()
         names: tuple[str, ...] = ()
+        signatures: list[bytes] = []
         held: Any = None
         held_offset = 0
         beside = self._beside
@@ -541,7 +541,9 @@ class Grouper:
             for sample in samples:
                 if held is not None and not (beside and self._is_half(held, sample, common, known, held_offset)):
                     if type(held) is Batch:
-                        common, known = _common(held.names(), common), known.union(*held.names())
+                        if held.signatures != signatures:
+                            signatures, of_each = held.signatures, held.names()
+                            common, known = _common(of_each, common), known.union(*of_each)
                     elif tuple(held) != names:
                         names = tuple(held)
                         common = set(names) if common is None else common & set(names)
