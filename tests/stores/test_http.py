@@ -229,12 +229,11 @@ class TestAFaultyServer:
         monkeypatch.setattr("tar2tf_cli.stores.web.SLOW", 0.0)
         web.objects |= {f"b/y-{number}.tar": b"y" for number in range(97)}
         first, second, take = threading.Barrier(32), threading.Barrier(64), web.take
-        numbers = itertools.count()
+        others = itertools.count()
 
         def together(request: str) -> Any:
-            number = next(numbers)
-            if 1 <= number <= 96:  # the first is alone
-                (first if number <= 32 else second).wait(timeout=20)
+            if "y-0.tar" not in request:  # whose answer is waited for first
+                (first if next(others) < 32 else second).wait(timeout=20)
             return take(request)
 
         monkeypatch.setattr(web, "take", together)
