@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.base import Outcome, Schedule, Task, run_tasks
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.spec.conversion import PathText
     from tar2tf_cli.spec.urls import Reach
 
-_PIECE: Final = 1 << 20
-
 
 def as_texts(bucket: PathText, templates: PathText | Sequence[PathText]) -> tuple[str, Sequence[str]]:
     """Return a bucket, or a path, and one template or several as text.
@@ -37,16 +33,6 @@ def as_texts(bucket: PathText, templates: PathText | Sequence[PathText]) -> tupl
     """
     several = [templates] if isinstance(templates, (str, os.PathLike)) else templates
     return accepted(text, bucket, "bucket"), [accepted(text, name, "each template") for name in several]
-
-
-def content(source: Source, item: ObjectInfo) -> bytes:
-    """Return all bytes of a small file.
-
-    Raises:
-        SourceError: when it cannot be read.
-    """
-    with closing(source.open(item)) as stream:
-        return b"".join(iter(partial(stream.read, _PIECE), b""))
 
 
 def open_shards(bucket: str, templates: Sequence[str], *, paths: bool, **reach: Unpack[Reach]) -> Named:

@@ -11,10 +11,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.checking.faults import Fault, FileReport, Report, unreadable
-from tar2tf_cli.checking.files import as_texts, content
+from tar2tf_cli.checking.files import as_texts
 from tar2tf_cli.checking.verify_file import CheckRun, Salvage
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
 from tar2tf_cli.events import Events
+from tar2tf_cli.formats.cursor import read_to_end
 from tar2tf_cli.inputs.named import list_files, names_manifest, nothing_found, resolve
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.ops.base import workers as number_of
@@ -272,7 +273,7 @@ def _left_out(source: Source, item: ObjectInfo) -> Iterator[FileReport]:
 
     path = source.locate(item.name)
     with suppress(SourceError):
-        if faults := [*_not_converted(Manifest.from_bytes(content(source, item), path))]:
+        if faults := [*_not_converted(Manifest.from_bytes(read_to_end(source.open(item)), path))]:
             yield FileReport(path, "manifest", faults=faults)
 
 

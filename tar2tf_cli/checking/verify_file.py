@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from tar2tf_cli.checking.check_tfrecord import Checker, Findings, check_tfrecord
 from tar2tf_cli.checking.checks import OwnCheck, own_checks
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, Salvaged, damage, unreadable
-from tar2tf_cli.checking.files import FileContext, FileTask, content, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import (
     DamagedShardError,
@@ -27,7 +27,7 @@ from tar2tf_cli.errors import (
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.compression import foreign
-from tar2tf_cli.formats.cursor import ByteStream, past_damage
+from tar2tf_cli.formats.cursor import ByteStream, past_damage, read_to_end
 from tar2tf_cli.formats.example import delimited_name
 from tar2tf_cli.formats.files import RecordFile, WholeFile, whole_sample
 from tar2tf_cli.formats.record_reader import RecordReader
@@ -134,7 +134,7 @@ class _FileCheck:
         source, name = self.context.source, f"{self.item.name}.idx"
         with suppress(SourceError):
             for item in source.find([name]).values():
-                return _Index(content(source, item))
+                return _Index(read_to_end(source.open(item)))
         return None
 
     def _check(self, shard: OpenShard, report: FileReport, index: _Index | None, *, regroup: bool) -> None:
@@ -228,8 +228,15 @@ class CheckRun(NamedTuple):
         claimed: Format | None = None,
     ) -> list[FileReport]:
         """Check files, each with its entry in a manifest if it has one, and return their reports in order."""
-        context = CheckContext(source, self.rules, schema=schema, required=required, claimed=claimed, fast=self.fast)
-        context.allows_others = allows_others
+        context = CheckContext(
+            source,
+            self.rules,
+            schema=schema,
+            required=required,
+            allows_others=allows_others,
+            claimed=claimed,
+            fast=self.fast,
+        )
         part: Callable[[], Part] = self.salvage.next_part if self.salvage else lambda: nullcontext
         tasks = [FileTask(item, partial(_check_file, claim, part())) for item, claim in files]
         if self.decode:

@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -21,6 +21,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.compression import StreamLog, compression_of, foreign
+from tar2tf_cli.formats.cursor import read_to_end
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.record_index import (
     Index,
@@ -340,8 +341,7 @@ def _beside(layout: Layout, shard: Shard, ranges: Ranges) -> ShardIndex | None:
     item = shard.source.find([name]).get(name)
     if item is None:
         return None
-    with closing(shard.source.open(item)) as stream:
-        return layout.from_beside(b"".join(iter(lambda: stream.read(_READ), b"")), shard, ranges)
+    return layout.from_beside(read_to_end(shard.source.open(item)), shard, ranges)
 
 
 def _some(count: int, ranges: Ranges) -> range:

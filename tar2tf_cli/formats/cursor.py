@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from io import BytesIO
 from typing import Final, Protocol, TypeAlias, TypeVar
 
@@ -31,6 +32,15 @@ def read_into(stream: Readable, buffer: bytearray | memoryview) -> int:
     data = stream.read(len(buffer))
     buffer[: len(data)] = data
     return len(data)
+
+
+_AT_ONCE: Final = 1 << 20
+
+
+def read_to_end(stream: ByteStream) -> bytes:
+    """Read a stream of few bytes to its end, and close it."""
+    with closing(stream):
+        return b"".join(iter(partial(stream.read, _AT_ONCE), b""))
 
 
 class Peeked:

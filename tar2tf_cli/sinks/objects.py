@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from tar2tf_cli.errors import OutputExistsError, SinkError, SourceError, write_errors
 from tar2tf_cli.formats.checksums import blake2b
-from tar2tf_cli.formats.cursor import ByteStream
+from tar2tf_cli.formats.cursor import ByteStream, read_to_end
 from tar2tf_cli.sinks.directory import Sink, other_size
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.objects import ObjectSource
@@ -121,8 +121,8 @@ class ObjectSink(Sink):
     def _claim_there(self) -> bytes:
         """What the claim in the bucket says; nothing if there is none."""
         item = ObjectInfo(self._staging + _CLAIM, None, None)
-        with _sink_errors(), contextlib.suppress(NoSuchObject), contextlib.closing(self.store.open(item)) as stream:
-            return b"".join(iter(lambda: stream.read(_CHUNK), b""))
+        with _sink_errors(), contextlib.suppress(NoSuchObject):
+            return read_to_end(self.store.open(item))
         return b""
 
     def _taken(self, other: Mapping[str, str]) -> OutputExistsError:

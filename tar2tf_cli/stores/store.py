@@ -8,11 +8,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import SourceError
+from tar2tf_cli.formats.cursor import read_to_end
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.retries import NoSuchObject, ObjectExists, persist
 from tar2tf_cli.stores.transfer import Body, ParallelStream, ResumingStream
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 _PARALLEL: Final = 32
-_READ: Final = 1 << 20
 _connecting: Final = threading.RLock()
 
 SMALL: Final = 1 << 18
@@ -211,7 +210,4 @@ def read_object(store: Store, name: str) -> bytes | None:
         SourceError: when it cannot be read.
     """
     item = store.look_up(name)
-    if item is None:
-        return None
-    with closing(store.open(item)) as stream:
-        return b"".join(iter(lambda: stream.read(_READ), b""))
+    return None if item is None else read_to_end(store.open(item))
