@@ -87,7 +87,7 @@ def _lost(summary: Summary) -> str:
 def _print_totals(summary: Summary, output: Output) -> None:
     done = f"{count(summary.records, output.holds)}, {size(summary.bytes)}"
     if summary.manifest is None:
-        message(f"{done} on {'standard output' if output.path == '-' else output.path}")
+        message(f"{done} on {output.shown}")
     elif summary.up_to_date:
         message(f"up to date: {done} in {count(len(summary.shards), 'shard')}, manifest {summary.manifest}")
     else:

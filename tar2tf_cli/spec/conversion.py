@@ -191,6 +191,11 @@ class Output:
         return self.path == STDOUT or is_stream(self.path)
 
     @property
+    def shown(self) -> str:
+        """The path as messages show it."""
+        return "standard output" if self.path == STDOUT else self.path
+
+    @property
     def template(self) -> PathTemplate:
         """The path, with a number field if a limit allows more than one shard."""
         return PathTemplate.parse(self.path, numbered=self.is_limited)
@@ -336,8 +341,9 @@ class Conversion:
                 "--index and --compression cannot be combined, as a compressed shard is not seekable: use one of them"
             )
         if self.output.is_stream and (self.split or self.output.index or self.output.is_limited):
-            name = "standard output" if self.output.path == STDOUT else self.output.path
-            raise UsageError(f"{name} is a single stream without shards: remove the options that divide it")
+            raise UsageError(
+                f"{self.output.shown} is a single stream without shards: remove the options that divide it"
+            )
 
     def _check_features(self, uses: Sequence[str]) -> None:
         if self.record_to_example and self.preset:
