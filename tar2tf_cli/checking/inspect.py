@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.formats.compression import foreign
 from tar2tf_cli.formats.cursor import OnDamage, past_damage
 from tar2tf_cli.formats.example import ParsedFeature, parse, parse_lists
-from tar2tf_cli.formats.files import StoredBytes, WholeFile
+from tar2tf_cli.formats.files import LARGE, StoredBytes, WholeFile
 from tar2tf_cli.formats.image.headers import is_palette, orientation
 from tar2tf_cli.formats.image.pixels import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.record_reader import RecordReader
@@ -51,6 +50,9 @@ if TYPE_CHECKING:
 
 LOOKS: Final = 100
 """About how many values of each entry are examined, in all shards together."""
+
+_SMALL: Final = 1 << 12
+"""Entries below that are read with the header in front of them."""
 
 _MOST_NUMBERS: Final = 12
 
@@ -161,65 +163,38 @@ def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContex
 
 
 def _read_tar(shard: OpenShard, rules: TarRules, contents: ShardContents, looks: int, damaged: OnDamage) -> None:
-    """Count all samples; if they can be read by offset, read only the headers, and then examine a few samples."""
-    sizes_only = shard.seekable is not None and not rules.regroup
-    wanted: deque[int] = deque()
-    with closing(shard.samples(rules, contents.count_fault, sizes_only=sizes_only, heads_only=True)) as tar:
+    """Count all samples, and examine a few; what else a local tar holds is not read, unless it is small."""
+    beginning = _whole_or_head if shard.seekable else StoredBytes.head
+    with closing(shard.samples(rules, contents.count_fault, heads_only=True, least=_SMALL)) as tar:
         for sample in past_damage(tar.samples, tar.resume, damaged):
             contents.samples += 1
-            if not sizes_only:
-                add_sample(contents, sample, looks)
-            elif _add_sizes(contents, sample, looks):
-                wanted.append(tar.grouper.offset)
+            add_sample(contents, sample, looks, beginning)
         contents.not_adjacent, contents.skipped = tar.not_adjacent, tar.skipped
         try:
             tar.check_end()
         except DamagedShardError as error:
             if contents.samples:  # the counts say it of a tar that has none
                 damaged(error, True)
-    for sample in _samples_at(shard, wanted, rules):
-        _look_at_sample(contents, sample, looks)
 
 
-def _samples_at(shard: OpenShard, offsets: deque[int], rules: TarRules) -> Iterator[Sample]:
-    """The samples at the given offsets of a tar; adjacent ones are read without seeking."""
-    while offsets:
-        first = offsets[0]
-        with closing(shard.samples(rules, lambda error: None, trusted=True)) as tar, suppress(DamagedShardError):
-            tar.seek(first)
-            for sample in tar.samples():
-                if not offsets or tar.grouper.offset != offsets[0]:
-                    break
-                offsets.popleft()
-                yield sample
-        if offsets and offsets[0] == first:  # its data cannot be read
-            offsets.popleft()
+def _whole_or_head(data: StoredBytes) -> bytes:
+    """A value that lies in the tar itself, or only the beginning of a large one."""
+    return data.whole() if len(data) < LARGE else data.head()
 
 
-def _add_sizes(contents: ShardContents, sample: Sample, looks: int) -> bool:
-    """Add the sizes of a sample's entries; returns whether the values of one of them should be examined."""
-    wanted = False
-    for name, size in sample.items():
-        if name != KEY:
-            stats = contents.stats(name)
-            wanted = wanted or stats.count < looks
-            stats.add(size)
-    return wanted
-
-
-def add_sample(contents: ShardContents, sample: Sample, looks: int) -> None:
-    """Add a sample with its data."""
-    _look_at_sample(contents, sample, looks)
-    _add_sizes(contents, {name: len(data) for name, data in sample.items()}, looks)
-
-
-def _look_at_sample(contents: ShardContents, sample: Sample, looks: int) -> None:
+def add_sample(
+    contents: ShardContents,
+    sample: Sample,
+    looks: int,
+    beginning: Callable[[StoredBytes], bytes] = StoredBytes.head,
+) -> None:
+    """Add the sizes of a sample's entries, and examine the first values of each."""
     for name, data in sample.items():
         if name != KEY:
             stats = contents.stats(name)
-            if stats.kinds.total() < looks:
-                head = data.head() if isinstance(data, StoredBytes) else data
-                _look_at_value(stats, name, head, len(data))
+            if stats.count < looks:
+                _look_at_value(stats, name, beginning(data) if isinstance(data, StoredBytes) else data, len(data))
+            stats.add(len(data))
 
 
 def _look_at_value(stats: Stats, name: str, head: bytes, size: int) -> None:

@@ -239,6 +239,9 @@ class _Counting:
     def seek(self, offset: int) -> None:
         self._raw.seek(offset)
 
+    def fileno(self) -> int:
+        return int(self._raw.fileno())
+
     def close(self) -> None:
         self._raw.close()
 
@@ -247,8 +250,15 @@ class _Counting:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes of all reads of local files."""
     sizes: list[int] = []
-    original = DirectorySource.open
+    original, by_offset = DirectorySource.open, os.pread
     monkeypatch.setattr(DirectorySource, "open", lambda self, item: _Counting(original(self, item), sizes))
+
+    def pread(descriptor: int, size: int, offset: int) -> bytes:
+        data = by_offset(descriptor, size, offset)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(os, "pread", pread)
     return sizes
 
 
