@@ -37,6 +37,19 @@ from tar2tf_cli.spec.templates import STDOUT
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    from typing_extensions import TypedDict, Unpack
+
+    class _Loading(TypedDict, total=False):
+        """Arguments of `Dataset.load` that do not change the type of what it returns."""
+
+        output_types: Any
+        output_shapes: Any
+        num_workers: int
+        max_entry_size: str | int
+        shuffle_tar: bool
+        remote_exec: bool | None
+        overwrite: bool
+        update: bool
 
 
 DEFAULT_CONVERSIONS: Final = (Decode("jpg"), Convert("jpg", "float32"), Resize("jpg", (224, 224)))
@@ -105,15 +118,8 @@ class Dataset:
         path: None = ...,
         record_to_example: None = ...,
         *,
-        output_types: Any = ...,
-        output_shapes: Any = ...,
-        num_workers: int = ...,
         max_shard_size: None = ...,
-        max_entry_size: str | int = ...,
-        shuffle_tar: bool = ...,
-        remote_exec: bool | None = ...,
-        overwrite: bool = ...,
-        update: bool = ...,
+        **options: Unpack[_Loading],
     ) -> tf.data.Dataset[Any]: ...
 
     @overload
@@ -123,15 +129,8 @@ class Dataset:
         path: Names,
         record_to_example: ToExample = ...,
         *,
-        output_types: Any = ...,
-        output_shapes: Any = ...,
-        num_workers: int = ...,
         max_shard_size: str | int | None = ...,
-        max_entry_size: str | int = ...,
-        shuffle_tar: bool = ...,
-        remote_exec: bool | None = ...,
-        overwrite: bool = ...,
-        update: bool = ...,
+        **options: Unpack[_Loading],
     ) -> list[str]: ...
 
     def load(

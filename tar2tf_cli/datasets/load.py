@@ -20,9 +20,21 @@ from tar2tf_cli.inputs.open_shard import OpenShard
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    from typing_extensions import Unpack
 
     from tar2tf_cli.conversion.manifest import Document, ShardEntry
     from tar2tf_cli.spec.urls import Reach
+
+    class _Loading(Reach, total=False):
+        """Arguments of `load_dataset` that do not change the type of what it returns."""
+
+        split: str | None
+        shuffle: int | None
+        seed: int | None
+        shard: tuple[int, int] | None
+        batch: int | None
+        pad: bool
+
 
 AnyDataset: TypeAlias = "tf.data.Dataset[Any]"
 
@@ -41,35 +53,13 @@ _BATCHING: Final = "load them with ragged=True or pad=True"
 
 @overload
 def load_dataset(
-    manifest: Paths,
-    *more: str | os.PathLike[str],
-    split: str | None = ...,
-    shuffle: int | None = ...,
-    seed: int | None = ...,
-    shard: tuple[int, int] | None = ...,
-    batch: int | None = ...,
-    ragged: Literal[False] = ...,
-    pad: bool = ...,
-    endpoint: str | None = ...,
-    retry_for: float | None = ...,
-    no_sign_request: bool = ...,
+    manifest: Paths, *more: str | os.PathLike[str], ragged: Literal[False] = ..., **options: Unpack[_Loading]
 ) -> tf.data.Dataset[dict[str, tf.Tensor]]: ...
 
 
 @overload
 def load_dataset(
-    manifest: Paths,
-    *more: str | os.PathLike[str],
-    split: str | None = ...,
-    shuffle: int | None = ...,
-    seed: int | None = ...,
-    shard: tuple[int, int] | None = ...,
-    batch: int | None = ...,
-    ragged: bool,
-    pad: bool = ...,
-    endpoint: str | None = ...,
-    retry_for: float | None = ...,
-    no_sign_request: bool = ...,
+    manifest: Paths, *more: str | os.PathLike[str], ragged: bool, **options: Unpack[_Loading]
 ) -> tf.data.Dataset[dict[str, tf.Tensor | tf.RaggedTensor]]: ...
 
 

@@ -31,8 +31,18 @@ from tar2tf_cli.stores.base import Ranges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from typing_extensions import Unpack
 
     from tar2tf_cli.formats.record_index import Keys
+    from tar2tf_cli.spec.urls import Reach
+
+    class _Opening(Reach, total=False):
+        """Arguments of `open_records` that do not change the type of what it returns."""
+
+        split: str | None
+        preset: Literal["webdataset"] | None
+        key_split: KeySplit
+        index_folder: str | os.PathLike[str] | None
 
 
 T = TypeVar("T")
@@ -53,31 +63,13 @@ _LARGE: Final = 2 << 20
 
 @overload
 def open_records(
-    shards: Paths,
-    *more: str | os.PathLike[str],
-    split: str | None = ...,
-    raw: Literal[False] = ...,
-    preset: Literal["webdataset"] | None = ...,
-    key_split: KeySplit = ...,
-    index_folder: str | os.PathLike[str] | None = ...,
-    endpoint: str | None = ...,
-    retry_for: float | None = ...,
-    no_sign_request: bool = ...,
+    shards: Paths, *more: str | os.PathLike[str], raw: Literal[False] = ..., **options: Unpack[_Opening]
 ) -> Records[Sample]: ...
 
 
 @overload
 def open_records(
-    shards: Paths,
-    *more: str | os.PathLike[str],
-    split: str | None = ...,
-    raw: Literal[True],
-    preset: Literal["webdataset"] | None = ...,
-    key_split: KeySplit = ...,
-    index_folder: str | os.PathLike[str] | None = ...,
-    endpoint: str | None = ...,
-    retry_for: float | None = ...,
-    no_sign_request: bool = ...,
+    shards: Paths, *more: str | os.PathLike[str], raw: Literal[True], **options: Unpack[_Opening]
 ) -> Records[bytes]: ...
 
 
