@@ -29,9 +29,9 @@ from tar2tf_cli.spec import __version__
 
 _COMMANDS: Final = {
     "convert": "convert:command",
-    "inspect": "inspect:command",
-    "verify": "verify:command",
-    "diff": "diff:command",
+    "inspect": "checking:inspect",
+    "verify": "checking:verify",
+    "diff": "checking:diff",
     "index": "export:index",
     "export": "export:export",
     "ops": "ops:ops",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -15,7 +15,6 @@ from tar2tf_cli.cli import Quick, label
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from tar2tf_cli.spec.urls import Reach
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -284,11 +283,6 @@ store_options = together(
     ),
 )
 """How the store of a bucket is reached."""
-
-
-def reach_of(options: Mapping[str, Any]) -> Reach:
-    """Return the values of the store options as arguments."""
-    return {name: options[name] for name in ("endpoint", "retry_for", "no_sign_request")}  # type: ignore[return-value]
 
 
 work_options = together(

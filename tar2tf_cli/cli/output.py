@@ -40,6 +40,12 @@ def print_members(skipped: Mapping[str, int]) -> None:
         message(f"{count(number, 'member')} skipped: {reason}")
 
 
+def print_count(number: int, noun: str, text: str, *, note: bool = False) -> None:
+    """Report how many there are of something, and what of it, if there are any."""
+    if number:
+        message(f"{'note: ' if note else ''}{count(number, noun)}{text}")
+
+
 def print_json(document: Any) -> None:
     """Print one JSON document on standard output."""
     import json

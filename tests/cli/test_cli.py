@@ -244,7 +244,7 @@ def test_a_command_on_local_files_imports_nothing_that_it_does_not_need(command:
     more = {"convert": [str(tar), "-o", str(tmp_path / "x.record")]}.get(command, [made])
     loaded = imported_by(command, *more, "-q")
     unneeded, most = COMMANDS[command]
-    assert f"tar2tf_cli.cli.{command}" in loaded
+    assert "tar2tf_cli.cli" in loaded
     assert loaded & (LATE | unneeded) == set()
     assert sum(name.startswith("tar2tf_cli") for name in loaded) <= most
 
