@@ -5,22 +5,32 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from tar2tf_cli.checking.faults import Fault, FileReport, Report, unreadable
+from tar2tf_cli.checking.faults import Fault, FileReport, Report, Salvaged, unreadable
 from tar2tf_cli.checking.files import as_texts
-from tar2tf_cli.checking.verify_file import CheckRun, Salvage
-from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
+from tar2tf_cli.checking.verify_file import CheckRun, Claims, Part, SalvagePart
+from tar2tf_cli.errors import (
+    NothingFoundError,
+    OutputExistsError,
+    SourceError,
+    UsageError,
+    count,
+    read_failed,
+    write_errors,
+)
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.cursor import read_to_end
+from tar2tf_cli.formats.files import WholeFile
 from tar2tf_cli.inputs.named import list_files, names_manifest, nothing_found, resolve
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.ops.base import workers as number_of
 from tar2tf_cli.spec.templates import TAR_SUFFIXES, is_glob, is_numbered, is_record_name
-from tar2tf_cli.spec.urls import Reach
+from tar2tf_cli.spec.urls import Reach, is_remote
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
@@ -79,7 +89,8 @@ def verify(
     bucket, templates = as_texts(bucket, templates)
     reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     with closing(Salvage(os.fspath(salvage))) if salvage else nullcontext() as good:
-        run = CheckRun(rules or TarRules(), number_of(workers), events or Events(), fast, decode, good, allow_func)
+        part: Callable[[], Part] = good.next_part if good else lambda: nullcontext
+        run = CheckRun(rules or TarRules(), number_of(workers), events or Events(), fast, decode, allow_func, part)
         if against:
             report = _verify_against(run, bucket, templates, reach, os.fspath(against))
         else:
@@ -137,6 +148,84 @@ def _converted_twice(manifests: Sequence[Manifest]) -> list[str]:
         kind = str({**manifest.spec, "input": manifest.spec.get("input", {}).get("bucket"), "output": None})
         seen.update((kind, item.name) for item in manifest.inputs)
     return [name for (_, name), count in seen.items() if count > 1]
+
+
+# --- Salvage ---
+
+
+_BLOCK: Final = 1 << 20
+
+
+class Salvage:
+    """The good records of several files, which workers write to parts, and then to one file, which appears when whole.
+
+    Args:
+        path: the new file.
+
+    Raises:
+        UsageError: when the path is not that of a new file on this machine.
+    """
+
+    def __init__(self, path: str) -> None:
+        if is_remote(path):
+            raise UsageError("--salvage writes a local file", shard=path, hint="copy it to the bucket afterwards")
+        if os.path.lexists(path):
+            raise OutputExistsError("already exists; --salvage writes a new file", shard=path, hint="name another file")
+        folder, base = os.path.split(path)
+        if not base or (folder and not os.path.isdir(folder)):
+            raise UsageError("is not a file in an existing folder", shard=path, hint="create the folder first")
+        self.path = path
+        from tempfile import mkdtemp  # slow to import, and only for --salvage
+
+        with write_errors(path):
+            self._folder = mkdtemp(prefix=f".{base}.", dir=folder or ".")
+        self._parts: list[str] = []
+
+    def next_part(self) -> Part:
+        """Return what opens the part for the next file, in the worker that checks it."""
+        self._parts.append(os.path.join(self._folder, str(len(self._parts))))
+        return partial(SalvagePart, self.path, self._parts[-1])
+
+    def finish(self, reports: Sequence[FileReport]) -> Salvaged:
+        """Join the parts in order, and delete them; there is no new file if there are only tars.
+
+        Raises:
+            SinkError: when the file cannot be written.
+        """
+        kept, tars = 0, sum(report.format == "tar" for report in reports)
+        if tars < len(reports):
+            with WholeFile(self.path) as whole:
+                for part in filter(os.path.exists, self._parts):
+                    kept += _append(whole, part)
+        return Salvaged(
+            self.path,
+            sum(report.good.records for report in reports if report.format == "tfrecord"),
+            kept,
+            lost_records=sum(report.bad.records for report in reports),
+            lost_bytes=sum(report.bad.bytes for report in reports),
+            cut=sum(report.cut for report in reports if report.format != "tar"),
+            tars=tars,
+        )
+
+    def close(self) -> None:
+        """Delete parts that are left."""
+        from shutil import rmtree
+
+        rmtree(self._folder, ignore_errors=True)
+
+
+def _append(whole: WholeFile, part: str) -> int:
+    """Append a part and delete it; returns its size."""
+    size = 0
+    try:
+        with open(part, "rb", buffering=0) as file:
+            while data := file.read(_BLOCK):
+                whole.write([data], len(data))
+                size += len(data)
+    except OSError as error:
+        raise read_failed(part, error) from None
+    os.unlink(part)
+    return size
 
 
 # --- A bucket, and gaps in its numbering ---
@@ -363,9 +452,8 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     schema |= dict.fromkeys(manifest.undescribed.get("features", ()), Expected())
     rules = run.rules._replace(key_split=manifest.spec.get("input", {}).get("key_split", run.rules.key_split))
     run = run._replace(rules=rules)
-    may, kind = "records" in manifest.undescribed, manifest.format
-    checks = run.check(source, files, schema=schema, required=required, allows_others=may, claimed=kind)
-    checked = iter(checks)
+    claims = Claims(schema, required, "records" in manifest.undescribed, manifest.format)
+    checked = iter(run.check(source, files, claims))
     there = zip(objects, manifest.shards, strict=True)
     report = Report([next(checked) if item else _missing(source, shard, manifest.format) for item, shard in there])
     if template:

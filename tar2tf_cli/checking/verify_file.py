@@ -2,52 +2,70 @@
 
 from __future__ import annotations
 
-import os
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from itertools import chain, pairwise, zip_longest
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from tar2tf_cli.checking.check_tfrecord import Checker, Findings, check_tfrecord
-from tar2tf_cli.checking.checks import OwnCheck, own_checks
-from tar2tf_cli.checking.faults import Amount, Fault, FileReport, Salvaged, damage, unreadable
+from tar2tf_cli.checking.checks import own_checks
+from tar2tf_cli.checking.contents import is_text
+from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage, unreadable
 from tar2tf_cli.checking.files import FileContext, FileTask, read_files
 from tar2tf_cli.engines import cpu_count
-from tar2tf_cli.errors import (
-    DamagedShardError,
-    OutputExistsError,
-    SampleError,
-    SourceError,
-    UsageError,
-    read_failed,
-    write_errors,
-)
+from tar2tf_cli.errors import DamagedShardError, ImageError, SampleError, SourceError, UsageError
 from tar2tf_cli.events import Events
+from tar2tf_cli.formats import image
+from tar2tf_cli.formats.census import Census, Expected
 from tar2tf_cli.formats.checksums import crc32c
-from tar2tf_cli.formats.compression import foreign
+from tar2tf_cli.formats.compression import foreign, sniff
 from tar2tf_cli.formats.cursor import ByteStream, past_damage, read_to_end
-from tar2tf_cli.formats.example import delimited_name
-from tar2tf_cli.formats.files import RecordFile, WholeFile, whole_sample
+from tar2tf_cli.formats.decoding import can_decode, decode
+from tar2tf_cli.formats.example import ParsedFeature, delimited_name, is_sequence, parse, strict_parse
+from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS, RecordFile, whole_sample
+from tar2tf_cli.formats.image.headers import tiff_pages
+from tar2tf_cli.formats.image.lazy import cv2, np
+from tar2tf_cli.formats.image.pixels import opencv
+from tar2tf_cli.formats.npy import PickledError
 from tar2tf_cli.formats.record_reader import RecordReader
-from tar2tf_cli.formats.tfrecord import FRAMING, frame
+from tar2tf_cli.formats.tfrecord import FRAMING, crc_field, frame
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, index_lines
-from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples, put_together
-from tar2tf_cli.samples.grouping import KEY, KeySplit, Sample
+from tar2tf_cli.inputs.tar_samples import TarRules, put_together
+from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.templates import TAR_SUFFIXES
-from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.manifest import ShardEntry
     from tar2tf_cli.flow.sample_flow import Located
-    from tar2tf_cli.formats.census import Expected
     from tar2tf_cli.spec.conversion import Format
 
 
 _LENGTH: Final = 8  # bytes of the length in front of a record
+
+
+class Claims(NamedTuple):
+    """What a manifest says of all its shards; without a manifest, nothing.
+
+    Attributes:
+        schema: what is expected of each feature, by name, or the names that samples of a tar may have; None for any.
+        required: the names of features that every example, or of entries that every sample must have.
+        allows_others: whether records may be other messages than examples, as those that were copied unchanged.
+        format: what the files are.
+    """
+
+    schema: Mapping[str, Expected] | None = None
+    required: frozenset[str] = frozenset()
+    allows_others: bool = False
+    format: Format | None = None
+
+
+NO_CLAIMS: Final = Claims()
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -55,41 +73,86 @@ class CheckContext(FileContext):
     """The context that the checks of one run share.
 
     Attributes:
-        schema: what is expected of each feature; None without a manifest.
-        required: the names of features that every example must have.
-        allows_others: whether records may be other messages than examples, as those that were copied unchanged.
-        claimed: what a manifest says the files are; None without one.
+        claims: what a manifest says of the files.
         fast: whether only the framing and the CRCs of lengths are checked.
         decoders: number of threads per file that decode images and arrays; 0 if they are not to be decoded.
     """
 
-    schema: Mapping[str, Expected] | None = None
-    required: frozenset[str] = frozenset()
-    allows_others: bool = False
-    claimed: Format | None = None
+    claims: Claims = NO_CLAIMS
     fast: bool = False
     decoders: int = 0
+
+
+class SalvagePart(RecordFile):
+    """The good records of one file, in a hidden file beside the final one."""
+
+    def keep(self, data: bytes) -> None:
+        """Append a record."""
+        self.write(frame([data], len(data)), len(data) + FRAMING)
+
+    def keep_framed(self, records: bytes) -> None:
+        """Append records as they are in the file."""
+        self.write([records], len(records))
 
 
 Part: TypeAlias = "Callable[[], AbstractContextManager[SalvagePart | None]]"
 """Opens the file for the good records of one file, or nothing if they are not kept."""
 
 
-def _check_file(claim: ShardEntry | None, part: Part, item: ObjectInfo, context: CheckContext) -> FileReport:
-    """Check a file and return its report."""
-    return put_together(_FileCheck(claim, part, item, context).report)
-
-
-@dataclass(frozen=True, slots=True)
-class _FileCheck:
-    """The check of one file.
+class CheckRun(NamedTuple):
+    """One run of checks.
 
     Attributes:
+        rules: how tars are read.
+        workers: how many files are checked at once; None for the number of CPUs.
+        events: notified of progress.
+        fast: whether only framing and lengths are checked.
+        decode: whether images and arrays are decoded.
+        allow_func: whether functions that a manifest names may be run.
+        next_part: says where the good records of the next file go.
+    """
+
+    rules: TarRules
+    workers: int | None
+    events: Events
+    fast: bool = False
+    decode: bool = False
+    allow_func: bool = False
+    next_part: Callable[[], Part] = lambda: nullcontext
+
+    def check(
+        self,
+        source: Source,
+        files: Iterable[tuple[ObjectInfo, ShardEntry | None]],
+        claims: Claims = NO_CLAIMS,
+    ) -> list[FileReport]:
+        """Check files, each with its entry in a manifest if it has one, and return their reports in order."""
+        context = CheckContext(source, self.rules, claims=claims, fast=self.fast)
+        tasks = [FileTask(item, partial(_check_file, claim, self.next_part())) for item, claim in files]
+        if self.decode:
+            context.decoders = -(-(self.workers or cpu_count()) // max(len(tasks), 1))
+        reports: list[FileReport] = read_files(tasks, context, self.workers, self.events)
+        for report in reports:
+            if report.status == "ok":
+                self.events.shard(report.path, report.records, report.bytes)
+        return reports
+
+
+def _check_file(claim: ShardEntry | None, part: Part, item: ObjectInfo, context: CheckContext) -> FileReport:
+    """Check a file and return its report.
+
+    Args:
         claim: the file's entry in a manifest, if there is one; the file must then be what that says.
         part: where its good records go.
         item: the file.
         context: what it has in common with the other files.
     """
+    return put_together(_FileCheck(claim, part, item, context).report)
+
+
+@dataclass(frozen=True, slots=True)
+class _FileCheck:
+    """The check of one file; the attributes are the arguments of `_check_file`."""
 
     claim: ShardEntry | None
     part: Part
@@ -103,51 +166,62 @@ class _FileCheck:
             NotAdjacentError: when the check must begin again with `regroup`.
         """
         context, index = self.context, self._index()
-        stored = _Stored(index.look if index else None)
-        report = FileReport(context.source.locate(self.item.name), context.claimed)
+        passing = _Passing(index is not None)
+        report = FileReport(context.source.locate(self.item.name), context.claims.format)
         try:
-            wrap = stored if (self.claim or index) and not context.fast else lambda raw: raw
+            wrap = passing if (self.claim or index is not None) and not context.fast else lambda raw: raw
             with OpenShard(context.source, self.item, context.on_bytes, wrap) as shard:
                 report.bytes = shard.size
-                self._check(shard, report, index, regroup=regroup)
+                self._check(shard, report, passing.starts if index is not None else None, regroup=regroup)
                 report.bytes = shard.size
-                if index and shard.plain and report.format == "tfrecord" and not report.faults:
-                    index.check(shard.size, report)
-                elif report.format == "tar" and shard.seekable and not report.faults and (beside := self._beside()):
-                    beside.check_tar(context.rules.key_split, report)
+                if index is not None and shard.plain and not report.faults:
+                    self._check_index(index, passing.starts, report)
                 if shard.unusual and report.format == "tfrecord":
                     report.add(Fault("trailing_garbage", f"{shard.unusual}; decompress the file and compress it again"))
         except SourceError as error:
             report.add(unreadable(error))
             report.examined, report.cut, report.missing = False, True, error.kind == "missing"
         if self.claim:
-            _compare(self.claim, stored, report)
+            _compare(self.claim, passing, report)
         report.close()
         return report
 
-    def _index(self) -> _Index | None:
-        """The index of a TFRecord, if there is one."""
-        return None if self.item.name.lower().endswith(TAR_SUFFIXES) else self._beside()
-
-    def _beside(self) -> _Index | None:
-        """The file NAME.idx beside the shard, if there is one that can be read."""
-        source, name = self.context.source, f"{self.item.name}.idx"
-        with suppress(SourceError):
-            for item in source.find([name]).values():
-                return _Index(read_to_end(source.open(item)))
+    def _index(self) -> bytes | None:
+        """The file NAME.idx beside the shard, if there is one that can be read; that of a tar only if it is local."""
+        source, name = self.context.source, self.item.name
+        if source.abilities().seekable or not name.lower().endswith(TAR_SUFFIXES):
+            with suppress(SourceError):
+                for item in source.find([f"{name}.idx"]).values():
+                    return read_to_end(source.open(item))
         return None
 
-    def _check(self, shard: OpenShard, report: FileReport, index: _Index | None, *, regroup: bool) -> None:
+    def _check_index(self, index: bytes, starts: array[int], report: FileReport) -> None:
+        """Compare an index, lines of `OFFSET SIZE`, with where records began; the headers of a tar are read again."""
+        if report.format == "tfrecord":
+            ranges = pairwise(chain(starts, (report.bytes,)))
+            _compare_index(index, (b"%d %d" % (start, end - start) for start, end in ranges), report)
+        elif report.format == "tar" and self.context.source.abilities().seekable:
+            try:
+                with open(report.path, "rb", buffering=0) as tar:
+                    samples = find_samples(tar, report.path, self.context.rules.key_split)
+                    _compare_index(index, index_lines(samples), report)
+            except (UsageError, SampleError) as error:
+                report.add(_wrong_index(error.message))
+
+    def _check(self, shard: OpenShard, report: FileReport, starts: array[int] | None, *, regroup: bool) -> None:
+        context = self.context
         report.format = report.format or shard.format
         if shard.damage and report.format is None:
             report.add(damage(shard.damage))
             report.cut = True
         elif report.format == "tar":
-            rules = self.context.rules._replace(regroup=regroup or self.context.rules.regroup)
-            names = EntryNames(report, self.context.schema, self.context.required)
-            check_tar(shard, rules, report, names, decoders=self.context.decoders)
+            rules = context.rules._replace(regroup=regroup or context.rules.regroup)
+            check_tar(shard, rules, report, context.claims, decoders=context.decoders)
         elif report.format == "tfrecord":
-            self._check_records(shard, report, index)
+            if context.fast:
+                self._check_lengths(shard, report, starts)
+            else:
+                self._check_records(shard, report)
             if shard.by_name and not (report.records or self.claim):
                 report.format = None
                 report.faults.clear()
@@ -156,23 +230,23 @@ class _FileCheck:
         else:
             report.add(_unknown(shard.head))
 
-    def _check_records(self, shard: OpenShard, report: FileReport, index: _Index | None) -> None:
-        if self.context.fast:
-            stream, seeks = shard.seekable or shard, shard.seekable is not None
-            reader = RecordReader(stream, shard.name, want="lengths", seeks=seeks, size=self.item.size)
+    def _check_lengths(self, shard: OpenShard, report: FileReport, starts: array[int] | None) -> None:
+        stream, seeks = shard.seekable or shard, shard.seekable is not None
+        reader = RecordReader(stream, shard.name, want="lengths", seeks=seeks, size=self.item.size)
 
-            def begins(data: bytes) -> Findings:
-                if index:
-                    index.begins(reader.offset)
-                return ()
+        def begins(data: bytes) -> Faults:
+            if starts is not None:
+                starts.append(reader.offset)
+            return ()
 
-            check_tfrecord(reader, begins, report)
-            return
-        context, decoders = self.context, self.context.decoders
-        checker = Checker(context.schema, context.required, allows_others=context.allows_others)
+        check_tfrecord(reader, begins, report)
+
+    def _check_records(self, shard: OpenShard, report: FileReport) -> None:
+        decoders = self.context.decoders
+        checker = Checker(self.context.claims)
         own = own_checks("check_record")
 
-        def check(data: bytes) -> Findings:
+        def check(data: bytes) -> Faults:
             return [*checker.check(data), *(fault for check in own for fault in check(data))]
 
         try:
@@ -185,67 +259,10 @@ class _FileCheck:
                     accept=None if every else checker,
                     keep=part.keep_framed if part else None,
                 )
-                check_tfrecord(
-                    reader,
-                    check if own else checker.check,
-                    report,
-                    decoders=decoders,
-                    keep=part.keep if part else None,
-                )
+                keep = part.keep if part else None
+                check_tfrecord(reader, check if own else checker.check, report, decoders=decoders, keep=keep)
         finally:
             report.features, report.sequences, report.others = checker.counts(), checker.sequences, checker.others
-
-
-class CheckRun(NamedTuple):
-    """One run of checks.
-
-    Attributes:
-        rules: how tars are read.
-        workers: how many files are checked at once; None for the number of CPUs.
-        events: notified of progress.
-        fast: whether only framing and lengths are checked.
-        decode: whether images and arrays are decoded.
-        salvage: where the good records go.
-        allow_func: whether functions that a manifest names may be run.
-    """
-
-    rules: TarRules
-    workers: int | None
-    events: Events
-    fast: bool = False
-    decode: bool = False
-    salvage: Salvage | None = None
-    allow_func: bool = False
-
-    def check(
-        self,
-        source: Source,
-        files: Iterable[tuple[ObjectInfo, ShardEntry | None]],
-        *,
-        schema: Mapping[str, Expected] | None = None,
-        required: frozenset[str] = frozenset(),
-        allows_others: bool = False,
-        claimed: Format | None = None,
-    ) -> list[FileReport]:
-        """Check files, each with its entry in a manifest if it has one, and return their reports in order."""
-        context = CheckContext(
-            source,
-            self.rules,
-            schema=schema,
-            required=required,
-            allows_others=allows_others,
-            claimed=claimed,
-            fast=self.fast,
-        )
-        part: Callable[[], Part] = self.salvage.next_part if self.salvage else lambda: nullcontext
-        tasks = [FileTask(item, partial(_check_file, claim, part())) for item, claim in files]
-        if self.decode:
-            context.decoders = -(-(self.workers or cpu_count()) // max(len(tasks), 1))
-        reports: list[FileReport] = read_files(tasks, context, self.workers, self.events)
-        for report in reports:
-            if report.status == "ok":
-                self.events.shard(report.path, report.records, report.bytes)
-        return reports
 
 
 def _unknown(head: bytes) -> Fault:
@@ -258,20 +275,28 @@ def _unknown(head: bytes) -> Fault:
     return Fault("unknown_format", "the file is neither a tar nor a TFRecord, or its first bytes are damaged", offset=0)
 
 
-# --- What a manifest claims ---
+# --- What a manifest claims, and an index ---
 
 
-class _Stored:
-    """Wraps the stream of an input, and computes the CRC-32C of everything that is read from it.
+class _Passing:
+    """Wraps the stream of an input, and notes of everything that is read from it what must be compared.
 
     Args:
-        look: gets it, too; None for nothing more.
+        looks: whether to look where records begin.
+
+    Attributes:
+        crc: the CRC-32C of what was read.
+        read_to_end: whether that is everything.
+        starts: the offset of each record of a TFRecord.
     """
 
-    def __init__(self, look: Callable[[bytes], None] | None) -> None:
+    def __init__(self, looks: bool) -> None:
         self.crc = 0
         self.read_to_end = False
-        self._look = look
+        self.starts = array("Q")
+        self._looks = looks
+        self._next = self._seen = 0  # offset of the next record, and of the bytes that come next
+        self._rest = b""  # of the bytes before, the beginning of a length
 
     def __call__(self, raw: ByteStream) -> ByteStream:
         self._raw = raw
@@ -281,77 +306,39 @@ class _Stored:
         data = self._raw.read(size)
         self.crc = crc32c(data, self.crc)
         self.read_to_end = not data
-        if self._look:
+        if self._looks:
             self._look(data)
         return data
 
     def close(self) -> None:
         self._raw.close()
 
-
-class _Index:
-    """Compares the lines of an index, `OFFSET SIZE`, with where the records of a TFRecord are; or that of a tar.
-
-    Args:
-        lines: the index.
-    """
-
-    def __init__(self, lines: bytes) -> None:
-        self._lines = enumerate(lines.splitlines(), 1)
-        self._begin: int | None = None  # of the last record
-        self._next = self._seen = 0  # offset of the next record, and of the bytes that come next
-        self._rest = b""  # of the bytes before, the beginning of a length
-        self._message = ""
-
-    def look(self, data: bytes) -> None:
-        """Go through the next bytes of the shard, from length to length."""
+    def _look(self, data: bytes) -> None:
+        """Go through the next bytes, from length to length."""
         buffer, start = self._rest + data, self._seen - len(self._rest)
         self._seen += len(data)
         while self._next + _LENGTH <= self._seen:
             at = self._next - start
-            self.begins(self._next)
+            self.starts.append(self._next)
             self._next += int.from_bytes(buffer[at : at + _LENGTH], "little") + FRAMING
         self._rest = buffer[self._next - start :]
 
-    def begins(self, offset: int) -> None:
-        """Compare the record that ends where another begins."""
-        if self._begin is not None and not self._message:
-            self._compare(b"%d %d" % (self._begin, offset - self._begin))
-        self._begin = offset
 
-    def check(self, size: int, report: FileReport) -> None:
-        """Compare the last record, and report the first difference."""
-        self.begins(size)
-        self._report(report)
-
-    def check_tar(self, key_split: KeySplit, report: FileReport) -> None:
-        """Compare the index of a tar on the disk with its headers, which are read again for that."""
-        try:
-            with open(report.path, "rb", buffering=0) as tar:
-                for line in index_lines(find_samples(tar, report.path, key_split)):
-                    if not self._message:
-                        self._compare(line.rstrip())
-        except (UsageError, SampleError) as error:
-            self._message = error.message
-        self._report(report)
-
-    def _report(self, report: FileReport) -> None:
-        if not self._message:
-            self._compare(None)
-        if self._message:
-            report.add(Fault("index", f"its index is wrong: {self._message}"))
-
-    def _compare(self, right: bytes | None) -> None:
-        number, line = next(self._lines, (0, None))
-        if line is None and right is None:
-            return
-        if line is None or right is None or line.split() != right.split():
+def _compare_index(index: bytes, right: Iterable[bytes], report: FileReport) -> None:
+    """Report the first line of an index that is wrong."""
+    for number, (line, wanted) in enumerate(zip_longest(index.splitlines(), right), 1):
+        if line is None or wanted is None or line.split() != wanted.split():
             says = f"line {number:,} says {line[:60].decode(errors='replace')!r}" if line else "a line is missing"
-            should = f"it should be {right[:60].decode(errors='replace')!r}" if right else "there are no more records"
-            self._message = f"{says}, but {should}"
+            should = f"it should be {wanted.rstrip()[:60].decode()!r}" if wanted else "there are no more records"
+            report.add(_wrong_index(f"{says}, but {should}"))
+            return
 
 
-def _compare(claim: ShardEntry, stored: _Stored, report: FileReport) -> None:
+def _wrong_index(message: str) -> Fault:
+    return Fault("index", f"its index is wrong: {message}")
+
+
+def _compare(claim: ShardEntry, passing: _Passing, report: FileReport) -> None:
     """Compare size, number of records and digest; if not every record was found, only size and digest."""
     from tar2tf_cli.conversion.manifest import digest
 
@@ -361,56 +348,21 @@ def _compare(claim: ShardEntry, stored: _Stored, report: FileReport) -> None:
         report.add(Fault("size", f"the file has {report.bytes:,} bytes, but {claim.bytes:,} in the manifest"))
     if report.examined and report.records != claim.records:
         report.add(Fault("count", f"the file has {report.records:,} records, but {claim.records:,} in the manifest"))
-    if stored.read_to_end and report.bytes == claim.bytes and digest(stored.crc) != claim.digest:
-        report.add(Fault("digest", f"the file's digest is {digest(stored.crc)}, but {claim.digest} in the manifest"))
+    if passing.read_to_end and report.bytes == claim.bytes and digest(passing.crc) != claim.digest:
+        report.add(Fault("digest", f"the file's digest is {digest(passing.crc)}, but {claim.digest} in the manifest"))
 
 
 # --- A tar ---
 
 
-class EntryNames:
-    """Counts the entries of samples by their names, and checks these against a manifest.
-
-    Args:
-        report: receives the counts, and faults of the kind "schema".
-        schema: has the names that may be there; None for any.
-        required: names that every sample must have.
-    """
-
-    def __init__(self, report: FileReport, schema: Mapping[str, Expected] | None, required: frozenset[str]) -> None:
-        self._report = report
-        self._schema = schema
-        self._required = required
-        self._samples: Counter[tuple[str, ...]] = Counter()
-
-    def counted(self, samples: Iterator[Sample], tar: TarSamples) -> Iterator[Sample]:
-        """The same samples."""
-        for sample in samples:
-            names = tuple(sample)
-            self._samples[names] += 1
-            if self._schema is not None:
-                for misfit in self._misfits(names):
-                    self._report.add(Fault("schema", f"sample {sample[KEY]} {misfit}", None, tar.grouper.offset))
-            yield sample
-        for names, count in self._samples.items():
-            self._report.features.update(dict.fromkeys(names, count))
-
-    def _misfits(self, names: tuple[str, ...]) -> Iterator[str]:
-        for name in names:
-            if self._schema is not None and name not in self._schema:
-                yield f"has an entry {name!r}, which is not in the manifest"
-        if missing := self._required.difference(names):
-            yield f"lacks {', '.join(map(repr, sorted(missing)))}, which all others have"
-
-
-def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, names: EntryNames, *, decoders: int = 0) -> None:
+def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, claims: Claims, *, decoders: int = 0) -> None:
     """Read every byte of a tar, as any of them may be unreadable; fill in the report's faults and numbers.
 
     Args:
         shard: the tar.
         rules: how it is read.
         report: the report of the file.
-        names: counts the entries.
+        claims: which entries samples may and must have.
         decoders: number of threads that decode images and arrays; 0 if they are not to be decoded.
 
     Raises:
@@ -427,14 +379,22 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, names: Entr
         report.cut = report.cut or not more
 
     own = own_checks("check_sample")
+    names = _EntryNames(report, claims)
     with closing(shard.samples(rules, note, sizes_only=not (decoders or own), every_byte=True)) as tar:
-        samples = names.counted(past_damage(tar.samples, tar.resume, damaged), tar)
-        samples = _well_named(samples, tar, report)
-        if decoders or own:
-            _check_samples(tar, samples, report, own, decoders)
-        else:
-            for _ in samples:
+
+        def samples() -> Iterator[_Checked]:
+            for stored in past_damage(tar.samples, tar.resume, damaged):
                 report.records += 1
+                names.check(stored, tar.grouper.offset)
+                if decoders or own:
+                    sample, faults = _whole(stored)
+                    faults = faults or [fault for check in own for fault in check(sample)]
+                    yield sample, faults, (stored[KEY], tar.grouper.offset)
+
+        for faults, (key, offset) in _decoded(samples(), _entries, Values(report.not_decoded), decoders):
+            for kind, message in faults:
+                report.add(Fault(kind, f"sample {key}: {message}", None, offset))
+        report.features.update(names.counts())
         report.examined = not report.faults
         report.not_adjacent = tar.not_adjacent
         try:
@@ -448,136 +408,364 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, names: Entr
     report.good = Amount(report.records, report.bytes)
 
 
-def _well_named(samples: Iterator[Sample], tar: TarSamples, report: FileReport) -> Iterator[Sample]:
-    """The same samples; reports names of entries that no feature can have."""
-    good: set[str] = set()
-    for sample in samples:
-        for name in () if good.issuperset(sample) else sample.keys() - good:
-            try:
-                delimited_name(name)
-                good.add(name)
-            except SampleError as error:
-                report.add(Fault("name", f"sample {sample[KEY]}: {error.message}", None, tar.grouper.offset))
-        yield sample
+def _whole(stored: Sample) -> tuple[Sample, Faults]:
+    """A sample with its values in memory, or what is wrong with it."""
+    try:
+        return whole_sample(stored), []
+    except SampleError as error:
+        return {}, [("undecodable", f"{error.member} {error.message}")]
 
 
-def _check_samples(
-    tar: TarSamples, samples: Iterator[Sample], report: FileReport, own: Sequence[OwnCheck], decoders: int
-) -> None:
-    from tar2tf_cli.checking.check_tfrecord import Values
-    from tar2tf_cli.flow.sample_flow import work_in_threads
-
-    seen = Values()
-
-    def checked() -> Iterator[Located]:
-        for stored in samples:
-            key, sample = stored[KEY], {}
-            try:
-                sample = whole_sample(stored)
-                faults = [fault for check in own for fault in check(sample)]
-                faults += seen.odd(_values(sample)) if decoders else []
-            except SampleError as error:
-                faults = [("undecodable", f"{error.member} {error.message}")]
-            decoded = sample if decoders and not faults else {}
-            yield decoded, key, {"offset": tar.grouper.offset, "faults": faults}
-
-    work = work_in_threads(checked(), lambda sample: [seen.undecodable(_values(sample))], decoders or 1)
-    for faults, key, place in work:
-        report.records += 1
-        for kind, message in place["faults"] or faults:
-            report.add(Fault(kind, f"sample {key}: {message}", None, place["offset"]))
-    report.not_decoded.update(seen.unknown)
-
-
-def _values(sample: Sample) -> list[tuple[str, bytes]]:
+def _entries(sample: Sample) -> list[_Value]:
     return [(name, data) for name, data in sample.items() if name != KEY]
 
 
-# --- Salvage ---
-
-
-_BLOCK: Final = 1 << 20
-
-
-class SalvagePart(RecordFile):
-    """The good records of one file, in a hidden file beside the final one."""
-
-    def keep(self, data: bytes) -> None:
-        """Append a record."""
-        self.write(frame([data], len(data)), len(data) + FRAMING)
-
-    def keep_framed(self, records: bytes) -> None:
-        """Append records as they are in the file."""
-        self.write([records], len(records))
-
-
-class Salvage:
-    """The good records of several files, which workers write to parts, and then to one file, which appears when whole.
+class _EntryNames:
+    """Checks the names of the entries of samples, and counts them.
 
     Args:
-        path: the new file.
-
-    Raises:
-        UsageError: when the path is not that of a new file on this machine.
+        report: receives the faults.
+        claims: which names samples may and must have.
     """
 
-    def __init__(self, path: str) -> None:
-        if is_remote(path):
-            raise UsageError("--salvage writes a local file", shard=path, hint="copy it to the bucket afterwards")
-        if os.path.lexists(path):
-            raise OutputExistsError("already exists; --salvage writes a new file", shard=path, hint="name another file")
-        folder, base = os.path.split(path)
-        if not base or (folder and not os.path.isdir(folder)):
-            raise UsageError("is not a file in an existing folder", shard=path, hint="create the folder first")
-        self.path = path
-        from tempfile import mkdtemp  # slow to import, and only for --salvage
+    def __init__(self, report: FileReport, claims: Claims) -> None:
+        self._report = report
+        self._claims = claims
+        self._samples: Counter[tuple[str, ...]] = Counter()
+        self._wrong: dict[tuple[str, ...], Faults] = {}
 
-        with write_errors(path):
-            self._folder = mkdtemp(prefix=f".{base}.", dir=folder or ".")
-        self._parts: list[str] = []
+    def check(self, sample: Sample, offset: int) -> None:
+        """Report what is wrong with the names of a sample's entries."""
+        names = tuple(sample)
+        if names not in self._samples:
+            self._wrong[names] = [*self._misfits(names)]
+        self._samples[names] += 1
+        for kind, what in self._wrong[names]:
+            self._report.add(Fault(kind, f"sample {sample[KEY]}{what}", None, offset))
 
-    def next_part(self) -> Callable[[], SalvagePart]:
-        """Return what opens the part for the next file, in the worker that checks it."""
-        self._parts.append(os.path.join(self._folder, str(len(self._parts))))
-        return partial(SalvagePart, self.path, self._parts[-1])
+    def counts(self) -> Counter[str]:
+        """How many samples have each entry."""
+        counts: Counter[str] = Counter()
+        for names, samples in self._samples.items():
+            counts.update(dict.fromkeys(names, samples))
+        return counts
 
-    def finish(self, reports: Sequence[FileReport]) -> Salvaged:
-        """Join the parts in order, and delete them; there is no new file if there are only tars.
-
-        Raises:
-            SinkError: when the file cannot be written.
-        """
-        kept, tars = 0, sum(report.format == "tar" for report in reports)
-        if tars < len(reports):
-            with WholeFile(self.path) as whole:
-                for part in filter(os.path.exists, self._parts):
-                    kept += _append(whole, part)
-        return Salvaged(
-            self.path,
-            sum(report.good.records for report in reports if report.format == "tfrecord"),
-            kept,
-            lost_records=sum(report.bad.records for report in reports),
-            lost_bytes=sum(report.bad.bytes for report in reports),
-            cut=sum(report.cut for report in reports if report.format != "tar"),
-            tars=tars,
-        )
-
-    def close(self) -> None:
-        """Delete parts that are left."""
-        from shutil import rmtree
-
-        rmtree(self._folder, ignore_errors=True)
+    def _misfits(self, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        schema, required, *_ = self._claims
+        for name in names:
+            if schema is not None and name not in schema:
+                yield "schema", f" has an entry {name!r}, which is not in the manifest"
+        if missing := sorted(required.difference(names)):
+            yield "schema", f" lacks {', '.join(map(repr, missing))}, which all others have"
+        for name in names:
+            try:
+                delimited_name(name)  # which no feature can have, either
+            except SampleError as error:
+                yield "name", f": {error.message}"
 
 
-def _append(whole: WholeFile, part: str) -> int:
-    """Append a part and delete it; returns its size."""
-    size = 0
+# --- Values ---
+
+
+_SOUND = ("audio", "sound")
+_NAMED: Final = {
+    **dict.fromkeys(("jpg", "jpeg", "png", "bmp", "gif", "webp", "tif", "tiff"), ("image", "an image")),
+    **dict.fromkeys(("wav", "flac", "ogg"), _SOUND),
+    "npy": ("npy", "an npy array"),
+    "npz": ("npz", "an npz file"),
+}
+"""What kind of value a name promises, and what it is called."""
+
+_PROMISES: Final = dict(_NAMED.values())
+_HEAD: Final = 1024
+
+Faults: TypeAlias = Sequence[tuple[str, str]]
+"""The faults of one record or sample, each as its kind and a message."""
+
+_Value: TypeAlias = tuple[str, bytes]
+
+_Checked: TypeAlias = tuple[Mapping[str, Any], Faults, Any]
+"""What was checked, its faults, and where it is."""
+
+
+def _decoded(
+    items: Iterator[_Checked], values: Callable[[Any], Iterable[_Value]], seen: Values, threads: int
+) -> Iterator[tuple[Faults, Any]]:
+    """The faults of each item, and where it is; with threads, the values of those without a fault are decoded."""
+    if not threads:
+        yield from ((faults, place) for _, faults, place in items)
+        return
+    from tar2tf_cli.flow.sample_flow import work_in_threads
+
+    def located() -> Iterator[Located]:
+        for item, faults, place in items:
+            faults = faults or seen.odd(values(item))
+            yield {} if faults else item, "", {"faults": faults, "place": place}
+
+    for faults, _, where in work_in_threads(located(), lambda item: [seen.undecodable(values(item))], threads):
+        yield where["faults"] or faults, where["place"]
+
+
+class Values:
+    """Remembers what the values of each name are, to find one that differs, such as an image without its beginning.
+
+    Args:
+        unknown: counts the values of each kind that cannot be decoded here, so that nothing is known of them.
+    """
+
+    def __init__(self, unknown: Counter[str]) -> None:
+        self._unknown = unknown
+        self._kinds: dict[str, str] = {}
+        self._lock = Lock()
+
+    def odd(self, values: Iterable[_Value]) -> list[tuple[str, str]]:
+        """The faults of values that are not images, sounds or arrays, although their name or those before say so."""
+        faults = []
+        for name, data in values:
+            kind = _kind(data).partition("/")[0]
+            wanted = self._kinds.get(name) or _NAMED.get(name.rpartition(".")[2], ("", ""))[0]
+            if kind in _PROMISES:
+                self._kinds[name] = kind
+            elif wanted:
+                what = _PROMISES[wanted]
+                state = "empty" if not data else f"not {what}"
+                faults.append(("undecodable", f"{name!r} is {state}, where {what} is expected"))
+        return faults
+
+    def undecodable(self, values: Iterable[_Value]) -> list[tuple[str, str]]:
+        """The faults of images, sounds and arrays that are damaged; may be called in several threads."""
+        faults = []
+        for name, data in values:
+            kind = _kind(data)
+            try:
+                _try(kind, data)
+            except _UnknownError as error:
+                with self._lock:
+                    self._unknown[f"{kind or 'unknown bytes'} {error}".rstrip()] += 1
+            except (SampleError, ValueError) as error:
+                faults.append(("undecodable", f"{name!r} cannot be decoded: {error}"))
+        return faults
+
+
+def _record_values(item: Mapping[str, bytes]) -> list[_Value]:
+    """The bytes values of a tf.train.Example with the names of their features; not those that are plain numbers."""
+    features = parse(item.get("record", b""), sequence=True)
+    single = (feature for feature in features.values() if feature.kind == "bytes")
+    return [(item.name, part) for item in single if f"{item.name}/shape" not in features for part in item.parts()]
+
+
+def _kind(data: bytes) -> str:
+    kind = sniff(data[:_HEAD]) or ""
+    if kind == "image/bmp" and (len(data) < 26 or any(data[6:10])):
+        return ""  # a text may begin with BM, too
+    return kind
+
+
+class _UnknownError(Exception):
+    """Nobody here can tell whether a value is whole; says why, or nothing."""
+
+
+def _try(kind: str, data: bytes) -> None:
+    """Decode a value.
+
+    Raises:
+        _UnknownError: when it cannot be decoded here, and is no text.
+        SampleError, ValueError: when it is damaged.
+    """
+    if kind == "image/tiff":
+        _decode_tiff(data)
+    elif kind == "image/png":
+        image.check_png(data)
+    elif can_decode(kind):
+        try:
+            decode(data)
+        except PickledError:
+            raise _UnknownError("of Python objects") from None
+        except UsageError as error:
+            raise _UnknownError(f"({error.message})") from None
+    elif kind or not is_text(data):
+        raise _UnknownError
+
+
+def _decode_tiff(data: bytes) -> None:
+    """Decode all pages of a TIFF with OpenCV."""
+    shape = image.header(data)
+    if shape.height * shape.width > DEFAULT_MAX_PIXELS:
+        raise ImageError(f"{shape.height}x{shape.width} pixels are more than the limit of {DEFAULT_MAX_PIXELS}")
+    pages = list(tiff_pages(data))
     try:
-        with open(part, "rb", buffering=0) as file:
-            while data := file.read(_BLOCK):
-                whole.write([data], len(data))
-                size += len(data)
-    except OSError as error:
-        raise read_failed(part, error) from None
-    os.unlink(part)
-    return size
+        with opencv("decode a TIFF"):
+            whole, images = cv2.imdecodemulti(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    except ImageError:
+        whole, images = False, ()
+    if not (whole and images):
+        if all(page.common for page in pages):
+            raise ValueError("it is damaged")
+        raise _UnknownError("of an uncommon kind")
+
+
+# --- A TFRecord ---
+
+
+class Checker(Census):
+    """Checks whether messages are examples and as a manifest says; counts those that are.
+
+    Args:
+        claims: what the manifest says.
+
+    Attributes:
+        sequences: how many of the messages are a tf.train.SequenceExample, which is an example of its context, too.
+        others: how many are no tf.train.Example, or a tf.train.SequenceExample, where these are allowed.
+    """
+
+    def __init__(self, claims: Claims = NO_CLAIMS) -> None:
+        super().__init__(claims.schema or {})
+        self._claims = claims
+        self.sequences = self.others = 0
+
+    def check(self, message: bytes) -> Faults:
+        """What is wrong with a message; empty if it is an example that matches the schema.
+
+        The kinds of faults are "not_an_example" and "schema".
+        """
+        schema, required, allows_others, _ = self._claims
+        try:
+            if fault := getattr(message, "fault", None):
+                raise ValueError(fault)
+            features = strict_parse(message)
+        except ValueError as error:
+            self.others += allows_others
+            return () if allows_others else [("not_an_example", f"the record is not a tf.train.Example: {error}")]
+        is_other = is_sequence(message)
+        self.sequences += is_other
+        if is_other and allows_others:
+            self.others += 1
+            return ()
+        if schema is not None:  # unset is as good as absent
+            features = {name: feature for name, feature in features.items() if feature.kind}
+        faults = [("schema", misfit) for feature in features.values() if (misfit := _misfit(feature, schema))]
+        missing = sorted(required - features.keys())
+        if missing:
+            faults.append(("schema", f"the example lacks {', '.join(map(repr, missing))}, which all others have"))
+        if not faults:
+            self.count(features)
+        return faults
+
+
+def _misfit(feature: ParsedFeature, schema: Mapping[str, Expected] | None) -> str | None:
+    if schema is None:
+        return None
+    if feature.name not in schema:
+        return f"the feature {feature.name!r} is not in the manifest"
+    return schema[feature.name].misfit(feature)
+
+
+CheckRecord: TypeAlias = "Callable[[bytes], Faults]"
+"""Returns the faults of one record, each as its kind and a message."""
+
+Keep: TypeAlias = Callable[[bytes], None]
+
+
+def check_tfrecord(
+    reader: RecordReader, check: CheckRecord, report: FileReport, *, decoders: int = 0, keep: Keep | None = None
+) -> None:
+    """Read all records; fill in the report's faults and numbers.
+
+    Args:
+        reader: at the beginning of the file.
+        check: called with each record whose CRCs are right.
+        report: the report of the file.
+        decoders: number of threads that decode images and arrays; 0 if they are not to be decoded.
+        keep: called with each good record, in order.
+
+    Raises:
+        SourceError: when the file cannot be read for reasons other than damage.
+    """
+    tally, seen = _Tally(reader, report), Values(report.not_decoded)
+
+    def records() -> Iterator[_Checked]:
+        for offset, data in reader:
+            yield {"record": data}, check(data), (reader.count, offset, data)
+
+    def decoded() -> Iterator[tuple[Faults, Any]]:
+        return _decoded(records(), _record_values, seen, decoders)
+
+    try:
+        for faults, (number, offset, data) in past_damage(decoded, tally.resume, lambda error, more: None):
+            if faults:
+                tally.reject(faults, number, offset, reader.size_of(data))
+            elif keep:
+                keep(data)
+    finally:
+        tally.finish()
+
+
+class _Tally:
+    """Adds faults to the report of a file, and counts its bad records; a gap in which none was found counts as one."""
+
+    def __init__(self, reader: RecordReader, report: FileReport) -> None:
+        self._reader = reader
+        self._report = report
+        self._bad = Amount()
+        self._gaps = 0  # those of the bad records that may be several records, or none
+
+    def reject(self, faults: Faults, number: int, offset: int, length: int) -> None:
+        """Add the faults of a record that is framed well."""
+        before = Amount(number - self._bad.records, offset - self._bad.bytes)
+        for kind, message in faults:
+            self._report.add(Fault(kind, message, number, offset, length + FRAMING, before))
+        self._bad = Amount(self._bad.records + 1, self._bad.bytes + length + FRAMING)
+
+    def resume(self, error: DamagedShardError) -> bool:
+        """Add a fault of the framing, and go to the next record; returns whether there may be one."""
+        reader, before, number, start = self._reader, self._good(), self._reader.count, self._reader.offset
+        second = None
+        try:
+            more = reader.resume(error)
+        except DamagedShardError as next_one:
+            more, second = False, next_one
+        if reader.count == number:
+            self._end(error)
+            return False
+        lost = reader.offset - start
+        fault = Fault(error.kind, error.message, number, start, lost, before)
+        fault = fault if more else _last(fault, reader.header)
+        self._report.add(fault)
+        self._bad = Amount(self._bad.records + 1, self._bad.bytes + lost)
+        self._gaps += fault.kind != "data_crc"
+        if second:
+            self._end(second)
+        return more
+
+    def finish(self) -> None:
+        """Fill in the numbers of the report."""
+        self._report.good, self._report.bad = self._good(), self._bad
+        self._report.records = self._reader.count - self._gaps
+        self._report.examined = not self._report.cut and not self._gaps
+
+    def _good(self) -> Amount:
+        return Amount(self._reader.count - self._bad.records, self._reader.offset - self._bad.bytes)
+
+    def _end(self, error: DamagedShardError) -> None:
+        """Add a fault of the stream, after which nothing can be read."""
+        rest = "" if error.kind == "truncated" else "; the rest of the file cannot be read"
+        self._report.add(Fault(error.kind, error.message + rest, self._reader.count, error.offset, None, self._good()))
+        self._report.cut = True
+
+
+def _last(fault: Fault, header: bytes) -> Fault:
+    """A fault after which no record was found: a damaged last record, or bytes that are not part of one."""
+    lost = fault.lost or 0
+    if fault.kind == "truncated" and (len(header) == 12 or _may_begin_record(header)):
+        return fault
+    length = (lost - FRAMING).to_bytes(8, "little", signed=True)
+    damaged = fault.kind == "length_crc" and (header[:8] == length or header[8:] == crc_field(length))
+    if damaged or fault.kind == "too_large" or not fault.offset:
+        return fault
+    message = f"{lost:,} bytes after the last record do not form a record"
+    return Fault("trailing_garbage", message, fault.record, fault.offset, lost, fault.before)
+
+
+def _may_begin_record(header: bytes) -> bool:
+    """Whether fewer than 12 bytes may be the beginning of a record below 4 GiB."""
+    return any(header) and not any(header[4:8]) and crc_field(header[:8]).startswith(header[8:])

@@ -16,9 +16,9 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from tar2tf_cli.checking.check_tfrecord import Checker, check_tfrecord
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
+from tar2tf_cli.checking.verify_file import Checker, check_tfrecord
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.tasks import load_group
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError
