@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -58,14 +59,12 @@ class Value(NamedTuple):
     """A value that is no list or object.
 
     Attributes:
-        fits: whether one is accepted.
         what: what it must be.
-        all_fit: whether all of a long list are accepted, in a fraction of the time.
+        fit: whether all of these values are accepted: at once, as there may be a million.
     """
 
-    fits: Callable[[Any], bool]
     what: str
-    all_fit: Callable[[list[Any]], bool] = lambda values: False
+    fit: Callable[[list[Any]], bool]
 
 
 Rule: TypeAlias = "Value | tuple[None, Rule] | list[Rule] | dict[str | type[str], Rule]"
@@ -84,7 +83,7 @@ def check(value: Any, rule: Rule, path: str = "") -> None:
         ValueError: when it is not; has the path of the first value that is wrong, such as `shards[0].records`.
     """
     if isinstance(rule, Value):
-        if not rule.fits(value):
+        if not rule.fit([value]):
             _refuse(path, rule.what, value)
     elif isinstance(rule, tuple):
         if value is not None:
@@ -102,7 +101,7 @@ def check(value: Any, rule: Rule, path: str = "") -> None:
 def _all_fit(values: list[Any], rule: Rule) -> bool:
     """Whether all items of a long list are certainly accepted; objects are looked at key by key."""
     if isinstance(rule, Value):
-        return rule.all_fit(values)
+        return rule.fit(values)
     if isinstance(rule, tuple):
         return _all_fit([value for value in values if value is not None], rule[1])
     if isinstance(rule, list) or str in rule or not _are(dict, values):
@@ -135,12 +134,12 @@ def _refuse(path: str, what: str, value: Any) -> None:
     raise ValueError(f"{path or 'the document'} must be {what}, not {shown}")
 
 
-def _is_name(value: Any) -> bool:
-    """Whether it is text that can be a file's name."""
-    return isinstance(value, str) and _are_names([value])
+def _are(kind: type, values: list[Any]) -> bool:
+    return {*map(type, values)} <= {kind}
 
 
 def _are_names(values: list[Any]) -> bool:
+    """Whether they are texts that can be files' names."""
     if not _are(str, values) or "\0" in (joined := "".join(values)):
         return False
     try:
@@ -149,46 +148,45 @@ def _are_names(values: list[Any]) -> bool:
         return False
 
 
-def _is_below(value: Any) -> bool:
-    """Whether it is the path of a file in the manifest's folder or below."""
-    return _is_name(value) and bool(value) and not value.startswith("/") and ".." not in value.split("/")
-
-
 def _are_below(values: list[Any]) -> bool:
-    joined = "\0".join(["", *values]) if _are_names(values) and all(values) else "/"
-    return ".." not in joined and "\0/" not in joined and joined != "/"
+    """Whether they are the paths of files in the manifest's folder or below."""
+    if not (_are_names(values) and all(values)):
+        return False
+    joined = "\0".join(["", *values])
+    return "\0/" not in joined and not (".." in joined and any(".." in value.split("/") for value in values))
 
 
 def _are_counts(values: list[Any]) -> bool:
     return _are(int, values) and (not values or (min(values) >= 0 and max(values) < 2**63))
 
 
-def _are(kind: type, values: list[Any]) -> bool:
-    return {*map(type, values)} <= {kind}
-
-
 def _matching(pattern: str, what: str) -> Value:
     """Text that matches a regular expression as a whole."""
-    return Value(lambda value: isinstance(value, str) and bool(re.fullmatch(pattern, value)), what)
+
+    def fit(values: list[Any]) -> bool:
+        if not _are(str, values):
+            return False
+        lines = "\n".join([*values, ""])
+        return lines.count("\n") == len(values) and bool(re.fullmatch(f"(?:(?:{pattern})\n)*", lines))
+
+    return Value(what, fit)
 
 
 def _one_of(*words: str) -> Value:
     return _matching("|".join(words), f"one of {', '.join(words)}")
 
 
-_NAME: Final = Value(_is_name, "text", _are_names)
-_BELOW: Final = Value(_is_below, "a path below the manifest's folder", _are_below)
-_COUNT: Final = Value(lambda value: _are_counts([value]), "a whole number, 0 or more", _are_counts)
-_LABEL: Final = Value(lambda value: _are(int, [value]), "a whole number", lambda values: _are(int, values))
+_NAME: Final = Value("text", _are_names)
+_BELOW: Final = Value("a path below the manifest's folder", _are_below)
+_COUNT: Final = Value("a whole number, 0 or more", _are_counts)
+_LABEL: Final = Value("a whole number", partial(_are, int))
 _DTYPE: Final = _one_of(*dict.fromkeys(dtype for dtypes in DTYPES.values() for dtype in dtypes))
-_DIGEST: Final = _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal digits")._replace(
-    all_fit=lambda values: _are(str, values) and bool(re.fullmatch("(crc32c:[0-9a-f]{8},)*", ",".join([*values, ""])))
-)
+_DIGEST: Final = _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal digits")
 _LOOK: Final[dict[str | type[str], Rule]] = {"dtype": _DTYPE, "shape": [(None, _COUNT)], "encoding": _one_of(*DTYPES)}
 _INPUT: Final[Rule] = {"name": _NAME, "size": (None, _COUNT), "version": (None, _NAME)}
 _SHARD: Final[Rule] = {"path": _BELOW, "records": _COUNT, "bytes": _COUNT, "digest": _DIGEST, "split?": _NAME}
 _LOST: Final[Rule] = {"input": _NAME, "from": _COUNT, "to": (None, _COUNT), "bytes": _COUNT}
-MANIFEST: Final[Rule] = {
+MANIFEST: Final[dict[str | type[str], Rule]] = {
     "spec": {
         "output": {"path": _BELOW, "compression?": _one_of("none", "gzip", "zstd"), "to?": _one_of("tfrecord", "tar")},
         "input?": {"fields?": {}, "joined?": [[_INPUT]]},
@@ -226,6 +224,8 @@ def without_collection() -> Iterator[None]:
 
 VERSION: Final = 1
 _AT_ONCE: Final = 1000
+_DESCRIBING: Final = ("features", "undescribed", "totals", "skipped", "labels", "documents", "sizes")
+"""The keys of a manifest behind its inputs and shards, in their order; those that it may lack are left out if empty."""
 
 
 class ShardEntry(NamedTuple):
@@ -345,17 +345,9 @@ class Manifest:
         yield "spec", self.spec
         yield "inputs", ({"name": item.name, "size": item.size, "version": item.version} for item in self.inputs)
         yield "shards", (shard.to_json() for shard in self.shards)
-        yield "features", self.features
-        if self.undescribed:
-            yield "undescribed", self.undescribed
-        yield "totals", self.totals
-        yield "skipped", self.skipped
-        if self.labels:
-            yield "labels", self.labels
-        if self.documents:
-            yield "documents", self.documents
-        if self.sizes:
-            yield "sizes", self.sizes
+        for key in _DESCRIBING:
+            if (value := getattr(self, key)) or key in MANIFEST:
+                yield key, value
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Manifest:
@@ -372,18 +364,9 @@ class Manifest:
         whole = _parsed(data, path)
         inputs = Rows(_input, whole["inputs"])
         shards = Rows(_shard, whole["shards"])
-        described = whole["features"], whole.get("undescribed", {}), whole["skipped"]
-        added = whole.get("labels", {}), whole.get("documents", [])
-        return cls(
-            whole["spec"],
-            inputs,
-            shards,
-            *described,
-            *added,
-            whole.get("sizes"),
-            whole.get("checksum"),
-            whole.get("totals", {}),
-        )
+        described = {key: whole[key] for key in _DESCRIBING if key in whole}
+        claimed = described.pop("totals", {})
+        return cls(whole["spec"], inputs, shards, **described, checksum=whole.get("checksum"), claimed=claimed)
 
     @classmethod
     def load(cls, path: str) -> Manifest | None:
@@ -535,25 +518,16 @@ def read_document(path: str, **reach: Unpack[Reach]) -> Document:
     raise NothingFoundError("the manifest does not exist", shard=name)
 
 
-class InputChanges(NamedTuple):
-    """Names of the inputs that were added, removed or changed, in their order; all empty if only the order differs."""
+def changes_between(before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> str:
+    """How the inputs of two conversions differ, such as `2 added (c.tar, d.tar), 1 removed (a.tar)`.
 
-    added: Sequence[str]
-    removed: Sequence[str]
-    changed: Sequence[str]
-
-    @classmethod
-    def between(cls, before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> InputChanges:
-        """Compare the inputs of two conversions; one file can be given twice."""
-        old, new = Counter(item[:3] for item in before), Counter(item[:3] for item in now)
-        gone, come = (Counter(name for name, *_ in only.elements()) for only in (old - new, new - old))
-        return cls(*([*names.elements()] for names in (come - gone, gone - come, come & gone)))
-
-    def __str__(self) -> str:
-        """Such as `2 added (c.tar, d.tar), 1 removed (a.tar)`; three names of each kind at most."""
-        kinds = {"added": self.added, "removed": self.removed, "changed": self.changed}
-        listed = [f"{len(names):,} {kind} ({few(names)})" for kind, names in kinds.items() if names]
-        return ", ".join(listed) or "their order changed"
+    Three names of each kind are listed at most. One file can be given twice.
+    """
+    old, new = Counter(item[:3] for item in before), Counter(item[:3] for item in now)
+    gone, come = (Counter(name for name, *_ in only.elements()) for only in (old - new, new - old))
+    kinds = {"added": come - gone, "removed": gone - come, "changed": come & gone}
+    listed = [f"{names.total():,} {kind} ({few([*names.elements()])})" for kind, names in kinds.items() if names]
+    return ", ".join(listed) or "their order changed"
 
 
 def differing(before: Any, now: Any, name: str = "") -> list[str]:

@@ -13,12 +13,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.conversion.existing import CHANGED, Decision, Destination, decide, find_finished, not_listed
+from tar2tf_cli.conversion.existing import (
+    CHANGED,
+    Decision,
+    Destination,
+    Earlier,
+    SizesFile,
+    decide,
+    find_finished,
+    not_listed,
+)
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest, without_collection
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool import Part
-from tar2tf_cli.conversion.update import SizesFile
 from tar2tf_cli.errors import OutputExistsError, SampleError, SinkError, Tar2tfError, count, few, write_errors
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.described import notes_on_shapes
@@ -29,7 +37,6 @@ from tar2tf_cli.formats.files import RecordFile, crc32c_of_file, sync
 from tar2tf_cli.inputs.report import InputReport, Notes
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.update import Earlier
     from tar2tf_cli.stores.store import Store
 
 

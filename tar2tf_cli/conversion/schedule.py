@@ -33,8 +33,8 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import Flusher
 
 if TYPE_CHECKING:
+    from tar2tf_cli.conversion.existing import Earlier
     from tar2tf_cli.conversion.targets import Target
-    from tar2tf_cli.conversion.update import Earlier
 
 
 _GROUP_INPUTS: Final = 64  # most inputs that one task reads
@@ -300,7 +300,7 @@ class ConversionSchedule(Schedule):
                 else:
                     self._users[part.group] -= 1
             elif known := self._earlier and self._earlier.known(number):
-                report, part = known.report, Part(number, known.units, 0, len(known.units.sizes))
+                report, part = known
             else:
                 self._queue.hurry(number)
                 return

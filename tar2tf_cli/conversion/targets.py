@@ -18,8 +18,8 @@ from tar2tf_cli.formats.tfrecord import begins_record
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from tar2tf_cli.conversion.existing import Earlier
     from tar2tf_cli.conversion.spool import Part
-    from tar2tf_cli.conversion.update import Earlier
     from tar2tf_cli.inputs.report import InputReport
     from tar2tf_cli.stores.store import Store
 

@@ -24,12 +24,12 @@ from checked import edit
 from planning import conversion, indexed
 from properties import example_count
 from shards import every_file, samples, tar2tf, write_tar
+from tar2tf_cli.conversion.existing import Earlier, SizesFile
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
-from tar2tf_cli.conversion.spool import Part, packed, unpacked
-from tar2tf_cli.conversion.update import Earlier, SizesFile
+from tar2tf_cli.conversion.spool import packed, unpacked
 from tar2tf_cli.conversion.working_folder import entry_of
 from tar2tf_cli.errors import OutputExistsError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.events import Events
@@ -574,8 +574,8 @@ def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_the
         for number, part in enumerate(fresh):
             if known := earlier.known(number):
                 assert earlier.is_as_before(number, part)
-                assert known.report.samples == len(now[number][1])
-                part = Part(number, known.units, 0, len(known.units.sizes))
+                report, part = known
+                assert report.samples == len(now[number][1])
             shards += planner.add(number, part)
         shards += planner.finish()
         expected = planned(spec, now)
