@@ -1,6 +1,7 @@
 """`Pipeline`: a chain of stages, each of which turns an iterator into another with the flow that all conversions share.
 
-`tar2tf_cli.pipeline` describes them for users.
+`tar2tf_cli.pipeline` describes them for users. All stages but the user's own are options of a conversion: a pipeline
+without own stages is that conversion, and what stands between two of them is one flow.
 """
 
 from __future__ import annotations
@@ -10,33 +11,31 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import groupby
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.compat.file_objects import Readable, check_inputs, check_output, name_of, sources_of
-from tar2tf_cli.compat.transformations import as_transformation, typed, unknown_in
-from tar2tf_cli.conversion.publish import Summary
+from tar2tf_cli.compat.transformations import as_transformation, typed
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget
 from tar2tf_cli.errors import OutputExistsError, StageError, Tar2tfError, UsageError
 from tar2tf_cli.events import Events
-from tar2tf_cli.features.feature_map import FeatureMap, TypeName, check_names
+from tar2tf_cli.features.feature_map import check_names
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.tf_example import TFExample, unfit
-from tar2tf_cli.flow.sample_flow import Faults, Reading, Steps, context_of, flow
+from tar2tf_cli.flow.sample_flow import Faults, Reading, Steps, context_of, feature_map_of, flow
 from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE, whole_sample, write_whole
 from tar2tf_cli.inputs.base import StagesSource, Tar, TarsSource
 from tar2tf_cli.inputs.report import InputReport, Notes
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.base import RAISED, is_identified, label, source_digest
-from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.samples.grouping import KEY, KeySplit, Sample, is_utf8
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import fields_of
 from tar2tf_cli.spec.templates import STDOUT
 from tar2tf_cli.spec.urls import is_remote
-from tar2tf_cli.stores import Source
-from tar2tf_cli.stores.base import OnFault, Samples
+from tar2tf_cli.stores.base import OnFault, Samples, Source
 
 
 class Run:
@@ -45,16 +44,14 @@ class Run:
     Args:
         report: what was skipped is added to it.
         on_fault: the policy for faulty samples.
-        most: the size above which entries may not be held in memory as a whole.
 
     Attributes:
         shard: the tar being read.
         failure: the first error, which a later stage may have swallowed.
     """
 
-    def __init__(self, report: InputReport, on_fault: OnFault, most: int) -> None:
+    def __init__(self, report: InputReport, on_fault: OnFault) -> None:
         self.report = report
-        self.most = most
         self.shard: str | None = None
         self._on_fault = on_fault
         self.failure: Exception | None = None
@@ -77,73 +74,47 @@ class Run:
             raise self.fail(raised)  # noqa: B904  # it is the same one
 
 
-class Stage:
-    """A stage of a pipeline; the methods here are the defaults.
+@dataclass(frozen=True)
+class FromTars:
+    """Reads tars, one after another.
 
     Attributes:
-        by_tar: whether each tar can be processed on its own, in any process.
+        inputs: paths, and open files.
+        conversion: says how members become samples.
     """
 
-    by_tar = True
+    inputs: list[Readable]
+    conversion: Conversion
+    bound: Sequence[Any] = ()
 
-    def joined(self, steps: Steps) -> Steps | None:
-        """The steps before this stage, and its own; None if the stage sees the whole stream."""
-        return None
+    @property
+    def by_tar(self) -> bool:
+        """Whether each tar can be read on its own, in any process: none of the inputs is an open file."""
+        return all(isinstance(item, (str, os.PathLike)) for item in self.inputs)
 
-    def run(self, items: Any, run: Run) -> Iterator[Any]:
-        """The stage's output for all items; only for stages that see the whole stream."""
-        raise NotImplementedError
+    @property
+    def input(self) -> Input:
+        """How members become samples."""
+        return self.conversion.input
 
     def tars(self) -> list[Tar]:
-        """The tars that the stage reads, if they are known.
+        """The tars.
 
         Raises:
             SourceError: when one does not exist.
         """
-        return []
-
-    @property
-    def input(self) -> Input:
-        """How members of tars become samples."""
-        return Input("-")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of a conversion that do the same as this stage."""
-        return {}
-
-    @property
-    def unknown(self) -> Iterator[str]:
-        """Names of functions that cannot be identified as those of an earlier run."""
-        return iter(())
+        return [(source, item) for source in sources_of(self.inputs) for item in source.list(())]
 
     def described(self) -> dict[str, Any]:
-        """The stage as the manifest describes it; empty if the manifest lists the tars instead."""
-        spec = Conversion("-", STDOUT, **self.options).canonical()
-        return {name: value for name, value in spec.items() if name not in ("input", "output")}
-
-
-@dataclass(frozen=True)
-class FromTars(Stage):
-    """Reads tars, one after another.
-
-    Attributes:
-        how: how members become samples.
-    """
-
-    inputs: list[Readable]
-    how: Input
-
-    def tars(self) -> list[Tar]:
-        return [(source, item) for source in sources_of(self.inputs) for item in source.list(())]
+        """Nothing: the manifest lists the tars."""
+        return {}
 
     def run(self, items: Iterable[Tar], run: Run) -> Iterator[Sample]:
         """The samples of the tars."""
-        conversion = Conversion(self.how, Output(STDOUT), max_entry_size=run.most)
-        notes = Notes(self.how, Events().note)
+        notes = Notes(self.input, Events().note)
         try:
             for source, item in items:
-                with Reading(conversion, source, item, on_fault=run.fault, ahead=True) as reading:
+                with Reading(self.conversion, source, item, on_fault=run.fault, ahead=True) as reading:
                     run.shard = reading.name
                     yield from reading.whole_samples()
                 run.report.skipped += reading.report.skipped
@@ -151,96 +122,79 @@ class FromTars(Stage):
         except Tar2tfError as error:
             raise run.fail(error)  # noqa: B904  # it is the same one
 
-    @property
-    def input(self) -> Input:
-        return self.how
-
-    @property
-    def by_tar(self) -> bool:  # type: ignore[override]
-        """Whether none of the inputs is an open file."""
-        return all(isinstance(item, (str, os.PathLike)) for item in self.inputs)
-
 
 @dataclass(frozen=True)
-class Transform(Stage):
-    """Applies ops to each sample or example.
+class Stage:
+    """A stage that does what some options of a conversion do.
 
     Attributes:
-        kind: the attribute of `Steps` that holds the ops.
+        options: these options.
     """
 
-    kind: Literal["ops", "example_ops"]
-    ops: tuple[Op, ...]
-
-    def joined(self, steps: Steps) -> Steps:
-        return replace(steps, **{self.kind: getattr(steps, self.kind) + self.ops})
+    options: Mapping[str, Any]
 
     @property
-    def options(self) -> dict[str, Any]:
-        return {self.kind: self.ops}
+    def bound(self) -> Sequence[Any]:
+        """The user's functions and objects that the stage depends on."""
+        return [value for kind in _OPS for op in self.options.get(kind, ()) for value in op.bound]
 
-    @property
-    def unknown(self) -> Iterator[str]:
-        return unknown_in(self.ops)
+    def described(self) -> dict[str, Any]:
+        """The stage as the manifest describes it."""
+        spec = Conversion("-", STDOUT, **self.options).canonical()
+        return {name: value for name, value in spec.items() if name not in ("input", "output")}
+
+
+_OPS: Final = ("ops", "example_ops")
+
+
+def _together(stages: Iterable[Stage]) -> dict[str, Any]:
+    """The options of a conversion that do the same as several stages."""
+    options: dict[str, Any] = dict.fromkeys(_OPS, ())
+    for stage in stages:
+        options |= {name: options[name] + value if name in _OPS else value for name, value in stage.options.items()}
+    return options
 
 
 @dataclass(frozen=True)
-class ToExamples(Stage):
-    """Turns each sample into an example, using `FeatureMap`.
-
-    Where neither a selection nor a preset says which features there are, the types of those that a sample lacks are
-    ignored: an op gives types, as a conversion requires every feature that has one.
-    """
-
-    types: Mapping[str, TypeName]
-    select: Mapping[str, Selection] | None
-    preset: str | None
-
-    def joined(self, steps: Steps) -> Steps:
-        """The steps before this stage, and this one, which works on copies, as a custom stage may keep its samples."""
-        preset = find_preset(self.preset).make if self.preset else None
-        given = self.options
-        features = FeatureMap(given["types"], self.select, preset, steps.context).features
-        return replace(
-            steps,
-            ops=steps.ops + given["ops"],
-            features=lambda sample: TFExample(whole_sample(dict(features(dict(sample))))),
-        )
-
-    @property
-    def options(self) -> dict[str, Any]:
-        known = self.select is not None or self.preset or not self.types
-        ops = () if known else (typed(self.types),)
-        return {"types": self.types if known else {}, "ops": ops, "select": self.select, "preset": self.preset}
-
-
-@dataclass(frozen=True)
-class Own(Stage):
+class Own:
     """A custom stage: its items and exceptions are checked, so that errors name the stage.
 
     Attributes:
         kind: the name of the stage's kind, such as "SamplesStage".
         function: a function from an iterator to an iterator; for a TarStage, it takes no arguments.
-        check: returns what is wrong with an item, if anything; None if the stage need not return an iterator.
     """
 
     kind: str
     function: Callable[..., Any]
-    check: Callable[[Any], str | None] | None = None
     by_tar = False
+    input = Input("-")
+
+    @property
+    def bound(self) -> Sequence[Any]:
+        """The function."""
+        return [self.function]
+
+    def tars(self) -> list[Tar]:
+        """None that anybody knows of, if this is the first stage."""
+        return []
+
+    def described(self) -> dict[str, Any]:
+        """The stage as the manifest describes it."""
+        return {self.kind: [label(self.function), source_digest(self.function)]}
 
     def run(self, items: Iterable[Any], run: Run) -> Iterator[Any]:
-        """The items that the stage yields."""
+        """The items that the stage yields; a TFRecordStage need not return an iterator."""
         where = f"the {self.kind} {label(self.function)}"
+        check = _CHECKS.get(self.kind)
         made: Any = None
         try:
             made = self.function() if self.kind == "TarStage" else self.function(items)
             if not isinstance(made, Iterable):
-                if self.check is None:
+                if check is None:
                     return
                 raise StageError(f"{where} returned {type(made).__name__} instead of an iterator")
             for item in made:
-                if self.check and (what := self.check(item)):
+                if check and (what := check(item)):
                     raise StageError(f"{where} yielded {what}")
                 yield item
         except RAISED as error:
@@ -250,82 +204,118 @@ class Own(Stage):
                 raise run.fail(StageError(f"{where} raised {type(error).__name__}: {error}")) from error
             raise run.fail(error)  # noqa: B904  # it is the same one
         finally:
-            close(made)
-
-    @property
-    def unknown(self) -> Iterator[str]:
-        return iter([] if is_identified(self.function) else [label(self.function)])
-
-    def described(self) -> dict[str, Any]:
-        return {self.kind: [label(self.function), source_digest(self.function)]}
+            _close(made)
 
 
-@dataclass(frozen=True, slots=True)
+def _check_sample(item: Any) -> str | None:
+    """What is wrong with a sample, if anything."""
+    if not isinstance(item, dict):
+        return f"{type(item).__name__} instead of a sample (a dict)"
+    if not isinstance(item.get(KEY), str):
+        return f"a sample whose {KEY!r} is not a string"
+    return None if is_utf8(item) else "a sample whose key, or the name of an entry, is not UTF-8"
+
+
+def _check_example(item: Any) -> str | None:
+    """What is wrong with an example, if anything."""
+    if not isinstance(item, TFExample):
+        return f"{type(item).__name__} instead of a TFExample"
+    return f"a TFExample with {what}" if (what := unfit(item)) else None
+
+
+_CHECKS: Final = {
+    "TarStage": _check_sample,
+    "SamplesStage": _check_sample,
+    "Sample2TFExampleStage": _check_example,
+    "TFExamplesStage": _check_example,
+}
+
+
 class Recipe:
     """All stages of a pipeline except the last, and its settings.
 
-    Attributes:
+    Args:
         begin: the first stage.
-        middle: the stages between the first and the last.
+        middle: the stages between the first and the last, each a `Stage` or `Own`.
         settings: a conversion with the settings that all stages share, but with other inputs, output and features.
         workers: number of threads for stages that process each item on its own.
     """
 
-    begin: Stage
-    middle: tuple[Stage, ...]
-    settings: Conversion
-    workers: int
+    def __init__(self, begin: FromTars | Own, middle: Sequence[Any], settings: Conversion, workers: int) -> None:
+        self.begin = begin
+        self.middle = middle
+        self.settings = settings
+        self.workers = workers
 
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """All stages except the last."""
-        return (self.begin, *self.middle)
+    @cached_property
+    def tars(self) -> list[Tar]:
+        """The tars that are read; those of a custom TarStage are not known."""
+        return self.begin.tars()
 
     @property
     def by_tar(self) -> bool:
         """Whether each tar can be processed on its own: there are no custom stages and no open files."""
-        return all(stage.by_tar for stage in self.stages)
+        return self.begin.by_tar and not any(isinstance(stage, Own) for stage in self.middle)
 
     @property
-    def options(self) -> dict[str, Any]:
-        """The options of a conversion that do the same as the stages, none of which is a custom one."""
-        options = [stage.options for stage in self.middle]
-        kinds = ("ops", "example_ops")
-        ops = {kind: tuple(op for item in options for op in item.get(kind, ())) for kind in kinds}
-        return {name: value for item in options for name, value in item.items()} | ops
+    def unknown(self) -> str | None:
+        """The name of a function that cannot be identified as that of an earlier run, if there is one."""
+        bound = (value for stage in (self.begin, *self.middle) for value in stage.bound)
+        return next((label(value) for value in bound if not is_identified(value)), None)
 
-    def examples(self, run: Run, tars: Sequence[Tar]) -> Generator[Any, None, None]:
-        """The output of the stages for tars.
+    def run(self) -> Run:
+        """Begin a run whose output is no conversion's input."""
+        report, skip = InputReport(), self.settings.on_error == "skip"
+        option = "on_error='skip'"
+        return Run(report, Faults(skip=skip, most=self.settings.max_errors, noted=report.errors, option=option))
+
+    def items(self, run: Run) -> Generator[Any, None, None]:
+        """The output of the stages.
 
         Raises:
             Tar2tfError: the first error, even if a later stage swallowed it.
         """
-        opened = [self.begin.run(tars, run)]  # each reads from the one before
-        steps = none = Steps(context_of(self.settings))
-
-        def done() -> Iterator[Any]:
-            """What the stages so far yield; consecutive ones that process each item on its own share one flow."""
-            if steps != none:
+        opened = [self.begin.run(self.tars, run)]  # each reads from the one before
+        try:
+            for kind, stages in groupby(self.middle, type):
+                if kind is Own:
+                    for stage in stages:
+                        opened.append(stage.run(opened[-1], run))
+                    continue
                 straight = len(opened) == 1  # nothing reads ahead, so each item comes from the shard being read
                 where = (lambda: {"shard": run.shard}) if straight else dict
-                opened.append(flow(opened[-1], steps, run.fault, where=where, threads=self.workers))
-            return opened[-1]
-
-        try:
-            for stage in self.middle:
-                if joined := stage.joined(steps):
-                    steps = joined
-                    continue
-                opened.append(stage.run(done(), run))
-                steps = none
-            yield from done()
+                opened.append(flow(opened[-1], self._steps(stages), run.fault, where=where, threads=self.workers))
+            yield from opened[-1]
             run.check()
         finally:
             for iterator in reversed(opened):
-                close(iterator)
+                _close(iterator)
+
+    def source(self, *, repeatable: bool) -> StagesSource:
+        """The output of the stages as the only input of a conversion."""
+
+        def examples(report: InputReport, on_fault: OnFault) -> Samples:
+            with closing(self.items(Run(report, on_fault))) as made:
+                for example in made:
+                    yield {}, example
+
+        described = [text for stage in (self.begin, *self.middle) if (text := stage.described())]
+        return StagesSource(self.tars, examples, described, repeatable=repeatable)
+
+    def _steps(self, stages: Iterable[Stage]) -> Steps:
+        """What some stages do to each item; features are made of copies, as a custom stage may keep its samples."""
+        options = _together(stages)
+        conversion = replace(self.settings, **options)
+        features = feature_map_of(conversion).features
+        return Steps(
+            context_of(conversion),
+            conversion.ops,
+            (lambda sample: TFExample(whole_sample(dict(features(dict(sample)))))) if "types" in options else None,
+            conversion.example_ops,
+        )
 
 
-def close(iterator: Any) -> None:
+def _close(iterator: Any) -> None:
     """Close a generator; one that a stage's thread is still running closes by itself."""
     if isinstance(iterator, Generator):
         try:
@@ -363,37 +353,27 @@ class PipelineSummary:
     errors: list[dict[str, Any]] = field(default_factory=list)
 
 
-def write_stream(recipe: Recipe, out: Any) -> PipelineSummary:
-    """Write records to an open file, which is flushed and left open.
-
-    Raises:
-        Tar2tfError: as `convert` does.
-    """
+def _write_stream(recipe: Recipe, out: Any) -> PipelineSummary:
+    """Write records to an open file, which is flushed and left open."""
     return _convert(recipe, Output(STDOUT), target=StreamTarget(out, name_of(out, "<stream>")))
 
 
-def write_file(recipe: Recipe, path: str, *, overwrite: bool) -> PipelineSummary:
-    """Write a single file, without a manifest.
-
-    Raises:
-        Tar2tfError: as `convert` does.
-    """
-    done = _convert(
-        recipe, Output(path, to="tfrecord"), target=FilesTarget(iter([path]), overwrite=overwrite, again=True)
-    )
+def _write_file(recipe: Recipe, path: str, *, overwrite: bool) -> PipelineSummary:
+    """Write a single file, without a manifest."""
+    target = FilesTarget(iter([path]), overwrite=overwrite, again=True)
+    done = _convert(recipe, Output(path, to="tfrecord"), target=target)
     if not done.shards:
         write_whole(path, [])
     return replace(done, shards=[])
 
 
-def write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> PipelineSummary:
+def _write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> PipelineSummary:
     """Write shards with a manifest; without custom stages, each tar is an input of its own.
 
     Raises:
         OutputExistsError: also when shards exist that may have been made by other stages.
-        Tar2tfError: as `convert` does.
     """
-    unknown = next((name for stage in recipe.stages for name in stage.unknown), None)
+    unknown = recipe.unknown
     if not recipe.by_tar and "input" in output.template.fields:
         raise UsageError("<input> is the name of a tar, but this pipeline reads all tars as one stream")
     try:
@@ -405,44 +385,27 @@ def write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> Pipeline
         raise
 
 
-def items(recipe: Recipe) -> Generator[Any, None, None]:
-    """Yield what the stages make.
-
-    Raises:
-        Tar2tfError: the first error, even if a stage swallowed it.
-    """
-    with closing(recipe.examples(_run(recipe), recipe.begin.tars())) as made:
-        yield from made
-
-
-def _run(recipe: Recipe) -> Run:
-    report = InputReport()
-    skip = recipe.settings.on_error == "skip"
-    on_fault = Faults(skip=skip, most=recipe.settings.max_errors, noted=report.errors, option="on_error='skip'")
-    return Run(report, on_fault, recipe.settings.max_entry_size)
-
-
-def run_own(recipe: Recipe, last: Own) -> PipelineSummary:
+def _write_by(last: Own, recipe: Recipe) -> PipelineSummary:
     """Pass the examples to a custom TFRecordStage.
 
     Raises:
         Tar2tfError: the first error, even if the stage swallowed it.
     """
-    run = _run(recipe)
+    run = recipe.run()
     report = run.report
-    with closing(recipe.examples(run, recipe.begin.tars())) as examples:
-        for _ in last.run(map(partial(_noted, report), examples), run):
+
+    def noted(example: Any) -> Any:
+        report.schema.add(example)
+        report.samples += 1
+        return example
+
+    with closing(recipe.items(run)) as examples:
+        for _ in last.run(map(noted, examples), run):
             pass
         run.check()
     return PipelineSummary(
         report.samples, features=report.schema.describe(), skipped=report.skipped, errors=report.errors
     )
-
-
-def _noted(report: InputReport, example: Any) -> Any:
-    report.schema.add(example)
-    report.samples += 1
-    return example
 
 
 def _convert(
@@ -454,31 +417,15 @@ def _convert(
         workers: number of processes; with one, the recipe's workers are threads.
         known: whether the stages are identified, so that a later run can know that they are the same.
     """
-    tars, stages = recipe.begin.tars(), {}
+    conversion = replace(recipe.settings, output=output)
     source: Source
     if recipe.by_tar:
-        stages = recipe.options
-        source = TarsSource(tars, resumable=known, threads=recipe.workers if workers == 1 else None)
+        conversion = replace(conversion, **_together(recipe.middle))
+        source = TarsSource(recipe.tars, resumable=known, threads=recipe.workers if workers == 1 else None)
     else:
-        source, workers = _stages_source(recipe, tars, repeatable=known), 1
-    inputs = replace(recipe.begin.input, bucket=source.bucket)
-    conversion = replace(recipe.settings, input=inputs, output=output, **stages)
-    return _summary(convert(conversion, source=source, workers=workers, **options))
-
-
-def _stages_source(recipe: Recipe, tars: Sequence[Tar], *, repeatable: bool) -> StagesSource:
-    """The output of the stages as the only input of a conversion."""
-
-    def examples(report: InputReport, on_fault: OnFault) -> Samples:
-        with closing(recipe.examples(Run(report, on_fault, recipe.settings.max_entry_size), tars)) as made:
-            for example in made:
-                yield {}, example
-
-    described = [text for stage in recipe.stages if (text := stage.described())]
-    return StagesSource(tars, examples, described, repeatable=repeatable)
-
-
-def _summary(done: Summary) -> PipelineSummary:
+        source, workers = recipe.source(repeatable=known), 1
+    conversion = replace(conversion, input=replace(recipe.begin.input, bucket=source.bucket))
+    done = convert(conversion, source=source, workers=workers, **options)
     folder = os.path.dirname(done.manifest or "")
     return PipelineSummary(
         done.records,
@@ -543,7 +490,7 @@ class Pipeline:
         most: dict[str, Any] = {"max_errors": max_errors, "max_pixels": max_pixels, "max_entry_size": max_entry_size}
         self._settings = Conversion("-", STDOUT, on_error=on_error, seed=seed, **most)
         self._once: dict[str, tuple[str, Any]] = {}
-        self._stages: dict[str, list[Stage]] = {"sample": [], "example": []}
+        self._stages: dict[str, list[Stage | Own]] = {"sample": [], "example": []}
         self._workers = 1
 
     # --- TarStage ---
@@ -569,14 +516,15 @@ class Pipeline:
             UsageError: for anything that is not an input.
         """
         how = Input("-", (), key_split, regroup, ignore_missing_end)
-        return self._set("TarStage", "from_tar", FromTars(check_inputs(inputs), how))
+        conversion = Conversion(how, STDOUT, max_entry_size=self._settings.max_entry_size)
+        return self._set("TarStage", "from_tar", FromTars(check_inputs(inputs), conversion))
 
     from_tar_gz = from_tar
     """The same under go-tfdata's second name, as compression is detected."""
 
     def with_tar_stage(self, stage: TarStage) -> Pipeline:
         """Take samples from your own function: it takes no arguments and yields dicts with a string `__key__`."""
-        return self._set("TarStage", "with_tar_stage", _own("with_tar_stage", "TarStage", stage, _check_sample))
+        return self._set("TarStage", "with_tar_stage", _own("TarStage", stage))
 
     # --- SamplesStage ---
 
@@ -594,7 +542,7 @@ class Pipeline:
 
     def with_samples_stage(self, stage: SamplesStage) -> Pipeline:
         """Add a stage of your own, from an iterator of samples to an iterator of samples."""
-        self._stages["sample"].append(_own("with_samples_stage", "SamplesStage", stage, _check_sample))
+        self._stages["sample"].append(_own("SamplesStage", stage))
         return self
 
     def samples(self) -> Generator[Sample, None, None]:
@@ -605,7 +553,8 @@ class Pipeline:
         """
         if "TarStage" not in self._once:
             raise UsageError("the pipeline has no TarStage", hint=_REMEDIES["TarStage"])
-        return items(self._recipe(self._once["TarStage"][1], self._stages["sample"]))
+        recipe = self._recipe(self._once["TarStage"][1], self._stages["sample"])
+        return recipe.items(recipe.run())
 
     # --- Sample2TFExampleStage ---
 
@@ -630,15 +579,19 @@ class Pipeline:
             UsageError: for a type, selection or preset that does not exist, or the type of a feature that does not.
         """
         fields = fields_of(Conversion)
-        given = {name: GO_TYPES.get(kind, kind) for name, kind in (types or {}).items()}
-        stage = ToExamples(fields["types"].check(given), fields["select"].check(select), fields["preset"].check(preset))
-        check_names(stage.types, stage.select, find_preset(preset) if preset else None)
-        return self._set("Sample2TFExampleStage", "sample_to_tf_example", stage)
+        kinds = fields["types"].check({name: GO_TYPES.get(kind, kind) for name, kind in (types or {}).items()})
+        options = {"select": fields["select"].check(select), "preset": fields["preset"].check(preset)}
+        check_names(kinds, options["select"], find_preset(preset) if preset else None)
+        if kinds and select is None and not preset:  # a conversion would require every feature that has a type
+            options |= {"ops": (typed(kinds),), "types": {}}
+        else:
+            options["types"] = kinds
+        return self._set("Sample2TFExampleStage", "sample_to_tf_example", Stage(options))
 
     def with_sample2tfexample_stage(self, stage: Sample2TFExampleStage) -> Pipeline:
         """Add a stage of your own, from an iterator of samples to an iterator of examples."""
-        kind, method = "Sample2TFExampleStage", "with_sample2tfexample_stage"
-        return self._set(kind, method, _own(method, kind, stage, _check_example))
+        kind = "Sample2TFExampleStage"
+        return self._set(kind, "with_sample2tfexample_stage", _own(kind, stage))
 
     # --- TFExamplesStage ---
 
@@ -656,7 +609,7 @@ class Pipeline:
 
     def with_tfexamples_stage(self, stage: TFExamplesStage) -> Pipeline:
         """Add a stage of your own, from an iterator of examples to an iterator of examples."""
-        self._stages["example"].append(_own("with_tfexamples_stage", "TFExamplesStage", stage, _check_example))
+        self._stages["example"].append(_own("TFExamplesStage", stage))
         return self
 
     # --- TFRecordStage ---
@@ -710,8 +663,7 @@ class Pipeline:
 
     def with_tfrecord_stage(self, stage: TFRecordStage) -> Pipeline:
         """End with your own function, which takes the iterator of examples; if it returns an iterator, that is read."""
-        kind, method = "TFRecordStage", "with_tfrecord_stage"
-        return self._set(kind, method, partial(run_own, last=_own(method, kind, stage)))
+        return self._set("TFRecordStage", "with_tfrecord_stage", partial(_write_by, _own("TFRecordStage", stage)))
 
     # --- All of it ---
 
@@ -730,12 +682,11 @@ class Pipeline:
             if kind not in self._once:
                 raise UsageError(f"the pipeline has no {kind}", hint=remedy)
         begin, convert, write = (self._once[kind][1] for kind in _REMEDIES)
-        middle = (*self._stages["sample"], convert, *self._stages["example"])
-        done: PipelineSummary = write(self._recipe(begin, middle))
+        done: PipelineSummary = write(self._recipe(begin, [*self._stages["sample"], convert, *self._stages["example"]]))
         return done
 
-    def _recipe(self, begin: Stage, middle: Iterable[Stage]) -> Recipe:
-        return Recipe(begin, tuple(middle), self._settings, self._workers)
+    def _recipe(self, begin: FromTars | Own, middle: Sequence[Stage | Own]) -> Recipe:
+        return Recipe(begin, middle, self._settings, self._workers)
 
     def _set(self, kind: str, method: str, stage: Any) -> Pipeline:
         if kind in self._once:
@@ -747,7 +698,7 @@ class Pipeline:
 
     def _transform(self, kind: Literal["sample", "example"], *items: Any) -> Pipeline:
         ops = tuple(as_transformation(item, kind) for item in items)
-        self._stages[kind].append(Transform("ops" if kind == "sample" else "example_ops", ops))
+        self._stages[kind].append(Stage({"ops" if kind == "sample" else "example_ops": ops}))
         return self
 
 
@@ -761,31 +712,20 @@ def _writer(out: Any, output: Output, *, overwrite: bool) -> Callable[[Recipe], 
     if not isinstance(out, (str, os.PathLike)):
         if not plain:
             raise UsageError("an open file cannot have shards, compression or an index", hint="give a path")
-        return partial(write_stream, out=out)
+        return partial(_write_stream, out=out)
     if plain and not output.template.fields and not is_remote(output.path):
-        return partial(write_file, path=output.path, overwrite=overwrite)
+        return partial(_write_file, path=output.path, overwrite=overwrite)
     Conversion(Input("-"), output)  # raises for limits that contradict each other
-    return partial(write_shards, output=output, overwrite=overwrite)
+    return partial(_write_shards, output=output, overwrite=overwrite)
 
 
-def _own(method: str, kind: str, stage: Any, check: Callable[[Any], str | None] | None = None) -> Own:
-    """A custom stage."""
+def _own(kind: str, stage: Any) -> Own:
+    """A custom stage.
+
+    Raises:
+        UsageError: when it is not a function.
+    """
     if not callable(stage):
+        method = f"with_{kind.removesuffix('Stage').lower()}_stage"
         raise UsageError(f"{method}: {type(stage).__name__} is not a function")
-    return Own(kind, stage, check)
-
-
-def _check_sample(item: Any) -> str | None:
-    """What is wrong with a sample, if anything."""
-    if not isinstance(item, dict):
-        return f"{type(item).__name__} instead of a sample (a dict)"
-    if not isinstance(item.get(KEY), str):
-        return f"a sample whose {KEY!r} is not a string"
-    return None if is_utf8(item) else "a sample whose key, or the name of an entry, is not UTF-8"
-
-
-def _check_example(item: Any) -> str | None:
-    """What is wrong with an example, if anything."""
-    if not isinstance(item, TFExample):
-        return f"{type(item).__name__} instead of a TFExample"
-    return f"a TFExample with {what}" if (what := unfit(item)) else None
+    return Own(kind, stage)

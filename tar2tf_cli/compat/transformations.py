@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,8 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.feature_map import TypeName, give_types
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.example import Feature, values_of
-from tar2tf_cli.ops.base import Kind, Op, OpContext, called, is_identified, label, source_digest
+from tar2tf_cli.ops import Func
+from tar2tf_cli.ops.base import Kind, Op, OpContext, called, label, source_digest
 from tar2tf_cli.ops.fields import NameRule, keep, move_first, names_with
 from tar2tf_cli.samples.grouping import Sample
 
@@ -125,6 +126,7 @@ class _Transformation(Op):
     function: Callable[[Any], Any]
     bound: Sequence[Any] = ()  # type: ignore[assignment]
     only: Kind | None = None  # type: ignore[misc]
+    by_name: bool = False  # type: ignore[misc]
 
     def canonical(self) -> dict[str, Any]:
         return {self.name: self.written}
@@ -174,8 +176,6 @@ def sample_f(function: Callable[[Sample], Any]) -> Op:
     >>> known.apply({"__key__": "a", "jpg": b""}, OpContext()) is None
     True
     """
-    from tar2tf_cli.ops.func import Func
-
     return Func(function)
 
 
@@ -192,16 +192,13 @@ def example_f(function: Callable[[TFExample], Any]) -> Op:
 
 def typed(types: Mapping[str, TypeName]) -> Op:
     """Make features of those entries of a sample that have a type."""
-    return _Typed("types", dict(types), partial(_with_types, types), only="sample")
+    # by name, so that other entries, which may be large, are not read
+    return _Transformation("types", dict(types), partial(_with_types, types), only="sample", by_name=True)
 
 
 def _with_types(types: Mapping[str, TypeName], sample: Sample) -> Sample:
     give_types(sample, types)
     return sample
-
-
-class _Typed(_Transformation):
-    by_name = True  # so that other entries, which may be large, are not read
 
 
 def id() -> Op:
@@ -230,11 +227,6 @@ def as_transformation(item: Any, kind: Kind) -> Op:
     if item.only == other:
         raise UsageError(f"{stage[kind]}: {item.name} is for {other}s", hint=f"give it to {stage[other]}")
     return item
-
-
-def unknown_in(ops: Iterable[Op]) -> Iterator[str]:
-    """Yield the user's functions and ops that may differ from an earlier run."""
-    yield from (label(value) for op in ops for value in op.bound if not is_identified(value))
 
 
 def _written(name: str, bound: Any) -> Any:
