@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tar2tf_cli.cli import Group
-from tar2tf_cli.cli.options import Command, input_option, option, seconds, together, whole_number, words
-from tar2tf_cli.cli.output import echo, message, print_json, print_table
+from tar2tf_cli.cli.options import (
+    Command,
+    input_option,
+    json_option,
+    option,
+    retry_option,
+    seconds,
+    together,
+    whole_number,
+    words,
+)
+from tar2tf_cli.cli.output import echo, message, print_json, table, terminal_width
 from tar2tf_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tar2tf_cli.elsewhere.transformers import Transformers
 
 
 @click.group("etl", cls=Group)
@@ -26,17 +40,28 @@ def command() -> None:
 
 _cluster_options = together(
     input_option("--endpoint URL", help="Address of the cluster's proxy.", more="The default is AIS_ENDPOINT."),
-    option(
-        "--retry-for SECONDS",
-        type=seconds,
-        help="How long to retry requests.  [default: 60]",
-        more="Failed requests are repeated until nothing has arrived for this many seconds.",
-    ),
-    option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
+    retry_option,
+    json_option,
 )
-
-
 _name = click.argument("name")
+
+
+def _ask(request: Callable[[Transformers], Any], options: Mapping[str, Any]) -> Any:
+    """What the cluster answers to a request, with retries."""
+    from tar2tf_cli.elsewhere.transformers import of_cluster
+
+    cluster = of_cluster(options["endpoint"], options["retry_for"])
+    return cluster.ask(lambda: request(cluster))
+
+
+def _print(document: Any, lines: Iterable[str], options: Mapping[str, Any]) -> int:
+    """Print the result as JSON, or as lines of text."""
+    if options["as_json"]:
+        print_json(document)
+    else:
+        for line in lines:
+            echo(line)
+    return 0
 
 
 @command.command("init", cls=Command)
@@ -67,7 +92,7 @@ _name = click.argument("name")
     more="The default is 120 s, plus 1 s for each 2 MB of the largest input shard.",
 )
 @_cluster_options
-def init(spec: str, endpoint: str | None, retry_for: float | None, as_json: bool, **how: Any) -> int:
+def init(as_json: bool, **options: Any) -> int:
     """Start a transformer in pods next to the shards.
 
     \b
@@ -79,17 +104,13 @@ def init(spec: str, endpoint: str | None, retry_for: float | None, as_json: bool
     """
     from tar2tf_cli.elsewhere.transformers import init_for_spec
 
-    made = init_for_spec(spec, endpoint, retry_for=retry_for, **how)
-    if as_json:
-        print_json(made)
-    else:
-        echo(made["name"])
-    return 0
+    made = init_for_spec(**options)
+    return _print(made, [made["name"]], {"as_json": as_json})
 
 
 @command.command("list", cls=Command)
 @_cluster_options
-def list_all(endpoint: str | None, retry_for: float | None, as_json: bool) -> int:
+def list_all(**options: Any) -> int:
     """List the cluster's transformers.
 
     \b
@@ -97,41 +118,29 @@ def list_all(endpoint: str | None, retry_for: float | None, as_json: bool) -> in
 
     The list includes transformers of other programs. Aborted means that the transformer was stopped or its pods ended.
     """
-    from tar2tf_cli.elsewhere.transformers import ask
-
-    stages = sorted(ask(lambda cluster: cluster.stages(), endpoint, retry_for).items())
-    if as_json:
-        print_json({"transformers": [{"name": name, "stage": stage} for name, stage in stages]})
-    else:
-        print_table(stages)
-    return 0
+    stages = sorted(_ask(lambda cluster: cluster.stages(), options).items())
+    document = {"transformers": [{"name": name, "stage": stage} for name, stage in stages]}
+    return _print(document, table(stages, width=terminal_width()), options)
 
 
 @command.command("logs", cls=Command)
 @_name
 @_cluster_options
-def logs(name: str, endpoint: str | None, retry_for: float | None, as_json: bool) -> int:
+def logs(name: str, **options: Any) -> int:
     """Show the logs of a transformer's pods.
 
     \b
     tar2tf etl logs tar2tf-0123456789abcdef
     """
-    from tar2tf_cli.elsewhere.transformers import ask
-
-    pods = sorted(ask(lambda cluster: cluster.logs(name), endpoint, retry_for).items())
-    if as_json:
-        print_json({"name": name, "pods": [{"target": target, "log": text} for target, text in pods]})
-        return 0
-    for target, text in pods:
-        for line in text.splitlines():
-            echo(f"{target}: {line}")
-    return 0
+    pods = sorted(_ask(lambda cluster: cluster.logs(name), options).items())
+    document = {"name": name, "pods": [{"target": target, "log": text} for target, text in pods]}
+    return _print(document, (f"{target}: {line}" for target, text in pods for line in text.splitlines()), options)
 
 
 @command.command("stop", cls=Command)
 @_name
 @_cluster_options
-def stop(name: str, endpoint: str | None, retry_for: float | None, as_json: bool) -> int:
+def stop(name: str, **options: Any) -> int:
     """Stop the pods of a transformer.
 
     \b
@@ -139,31 +148,21 @@ def stop(name: str, endpoint: str | None, retry_for: float | None, as_json: bool
 
     The name stays in use until tar2tf etl delete. tar2tf etl init starts the transformer again.
     """
-    from tar2tf_cli.elsewhere.transformers import ask
-
-    ask(lambda cluster: cluster.stop(name), endpoint, retry_for)
-    return _done(name, "Aborted", as_json)
+    _ask(lambda cluster: cluster.stop(name), options)
+    return _print({"name": name, "stage": "Aborted"}, (), options)
 
 
 @command.command("delete", cls=Command)
 @_name
 @_cluster_options
-def delete(name: str, endpoint: str | None, retry_for: float | None, as_json: bool) -> int:
+def delete(name: str, **options: Any) -> int:
     """Delete a transformer and stop its pods.
 
     \b
     tar2tf etl delete tar2tf-0123456789abcdef
     """
-    from tar2tf_cli.elsewhere.transformers import ask
-
-    ask(lambda cluster: cluster.delete(name), endpoint, retry_for)
-    return _done(name, None, as_json)
-
-
-def _done(name: str, stage: str | None, as_json: bool) -> int:
-    if as_json:
-        print_json({"name": name, "stage": stage})
-    return 0
+    _ask(lambda cluster: cluster.delete(name), options)
+    return _print({"name": name, "stage": None}, (), options)
 
 
 @command.command("serve", cls=Command)

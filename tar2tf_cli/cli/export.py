@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 import click
 
-from tar2tf_cli.cli.options import Command, input_option, option, output_option, propose_files, shards_arguments, words
+from tar2tf_cli.cli.options import (
+    Command,
+    key_split_option,
+    output_option,
+    propose_files,
+    quiet_option,
+    shards_arguments,
+)
 from tar2tf_cli.cli.output import echo, message
 from tar2tf_cli.errors import UsageError, count
 
@@ -56,15 +63,9 @@ def export(format: str, manifest: str, name: str | None, class_names: Sequence[s
 
 @click.command("index", cls=Command)
 @shards_arguments()
-@input_option(
-    "--key-split",
-    **words("first", "last"),
-    help="Split names at first/last dot.",
-    more="The part of a member's base name before this dot belongs to the key, and the part after it is the "
-    "extension. WebDataset splits at the first dot.",
-)
+@key_split_option
 @output_option("--overwrite", is_flag=True, help="Replace indexes that differ.")
-@option("-q", "--quiet", is_flag=True, help="Print errors only.")
+@quiet_option
 def index(bucket: str, template: tuple[str, ...], key_split: str, overwrite: bool, quiet: bool) -> int:
     """Write an index beside each shard.
 

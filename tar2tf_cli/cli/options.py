@@ -285,24 +285,28 @@ store_options = together(
 """How the store of a bucket is reached."""
 
 
+retry_option = option(
+    "--retry-for SECONDS",
+    type=seconds,
+    help="How long to retry requests.  [default: 60]",
+    more="Failed requests are repeated until nothing has arrived for this many seconds.",
+)
+json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output.")
+quiet_option = option("-q", "--quiet", is_flag=True, help="Print errors only.")
+key_split_option = input_option(
+    "--key-split",
+    **words("first", "last"),
+    help="Split names at first/last dot.",
+    more="The part of a member's base name before this dot belongs to the key, and the part after it is the "
+    "extension. WebDataset splits at the first dot.",
+)
 work_options = together(
     option("-j", "--num-workers N", type=whole_number, help="Number of worker processes.  [default: CPUs]"),
-    option(
-        "--retry-for SECONDS",
-        type=seconds,
-        help="How long to retry requests.  [default: 60]",
-        more="Failed requests are repeated until nothing has arrived for this many seconds.",
-    ),
+    retry_option,
 )
 """How the work is done."""
 tar_options = together(
-    input_option(
-        "--key-split",
-        **words("first", "last"),
-        help="Split names at first/last dot.",
-        more="The part of a member's base name before this dot belongs to the key, and the part after it is the "
-        "extension. WebDataset splits at the first dot.",
-    ),
+    key_split_option,
     input_option(
         "--regroup/--no-regroup",
         default=None,
@@ -320,8 +324,8 @@ tar_options = together(
 )
 """How shards are read."""
 report_options = together(
-    option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
-    option("-q", "--quiet", is_flag=True, help="Print errors only."),
+    json_option,
+    quiet_option,
     option("-v", "--verbose", is_flag=True, help="Also print each shard."),
     option(
         "--progress/--no-progress",

@@ -490,7 +490,7 @@ class _Transformer:
         Raises:
             RemoteError: when it is not running, or of another spec.
         """
-        self._made_of = self._ask(lambda: self.cluster.message(name))
+        self._made_of = self.cluster.ask(lambda: self.cluster.message(name))
         if not self._fits(self._made_of):
             what = f"the transformer {name!r} was made for another spec or version"
             hint = f"tar2tf etl init --spec SPEC --name {name} makes one for this spec; or leave out --etl"
@@ -502,20 +502,20 @@ class _Transformer:
         Raises:
             RemoteError: when the cluster has no transformers.
         """
-        stages = self._ask(self.cluster.stages)
+        stages = self.cluster.ask(self.cluster.stages)
         self._stage = stages.get(self.settings.name)
         if self._stage is None:
-            self._made_of = self._ask(lambda: self._found(stages)) or {}
+            self._made_of = self.cluster.ask(lambda: self._found(stages))
 
-    def _found(self, stages: Mapping[str, str]) -> MadeOf | None:
-        """What a running transformer of these settings is made of; it may have been given another name."""
+    def _found(self, stages: Mapping[str, str]) -> MadeOf:
+        """What a running transformer of these settings is made of, under whatever name; empty if there is none."""
         if stages.get(self.settings.name) == "Running":
             return self.cluster.message(self.settings.name)
         for name in [name for name, stage in stages.items() if stage == "Running"][:_MOST_NAMES]:
             with contextlib.suppress(RemoteError):  # it has just been stopped
                 if self._fits(made_of := self.cluster.message(name)):
                     return made_of
-        return None
+        return {}
 
     def why_not_there(self, inputs: Sequence[ObjectInfo]) -> str | None:
         """Why there is none that is running and takes the names of all inputs; None if there is one.
@@ -528,7 +528,7 @@ class _Transformer:
         try:
             stages = self.cluster.stages()
             self._stage = stages.get(self.settings.name)
-            self._made_of = self._found(stages) or {}
+            self._made_of = self._found(stages)
         except (SourceError, Transient) as error:
             raise RemoteError(str(error)) from None
         if not self._made_of:
@@ -550,14 +550,16 @@ class _Transformer:
             return self._made_of
         name = self.settings.name
         if self.cluster.is_ready(name, self._stage):
-            self._made_of = self._ask(lambda: self.cluster.message(name))
+            self._made_of = self.cluster.ask(lambda: self.cluster.message(name))
             if etl.FOR_A_RUN in etl.variables_of(self._made_of):  # left by a run that was killed
                 at_the_end()
         if not self._made_of:
             at_the_end()
             seconds, comm = etl.object_seconds(inputs), "hpull" if _odd(inputs) else "hpush"
             how: dict[str, Any] = {"comm": comm, "init_seconds": etl.INIT_SECONDS, "seconds": seconds}
-            self._made_of = etl.message(self.settings, **how, nodes=self._ask(self.cluster.nodes), for_a_run=True)
+            self._made_of = etl.message(
+                self.settings, **how, nodes=self.cluster.ask(self.cluster.nodes), for_a_run=True
+            )
             self.cluster.make_anew(self._made_of)
         return self._made_of
 
@@ -567,9 +569,6 @@ class _Transformer:
             self.cluster.delete_if_there(self.settings.name)
         except SourceError as error:
             events.note(f"note: {error}; delete the transformer with: tar2tf etl delete {self.settings.name}")
-
-    def _ask(self, request: Callable[[], Any]) -> Any:
-        return self.cluster.store.persist(request, shard=self.cluster.where)
 
 
 def _odd(inputs: Sequence[ObjectInfo]) -> str | None:

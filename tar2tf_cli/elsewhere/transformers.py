@@ -45,6 +45,8 @@ _NODES: Final = 8  # whose addresses a transformer gets; one of them that answer
 _HELD: Final = 1 << 16
 """Bytes held back: where an answer breaks off, AIStore appends its own error text to it, and closes the connection."""
 
+T = TypeVar("T")
+
 ErrorOf = Callable[[str, str], "Tar2tfError | None"]
 """Returns the error that a transformer's answer describes, by its text and the input's URL; None if it has none."""
 
@@ -67,6 +69,10 @@ class Transformers:
     def where(self) -> str:
         """The address of the cluster's proxy."""
         return self.store.proxy
+
+    def ask(self, request: Callable[[], T]) -> T:
+        """Send a request, with retries."""
+        return self.store.persist(request, shard=self.where)
 
     def stages(self) -> dict[str, str]:
         """Return the stage of each transformer by its name: Initializing, Running, Aborted or Unknown."""
@@ -174,7 +180,7 @@ class Transformers:
             self.make(message, seconds_of(message["init_timeout"]))
 
         try:
-            self.store.persist(make, shard=self.where)
+            self.ask(make)
         except KeyboardInterrupt:
             if asked:
                 self.delete_if_there(name)
@@ -392,8 +398,6 @@ LOOK_SECONDS: Final = 0.5
 _END_SECONDS: Final = 10.0  # in which a transformer is deleted
 _ANY_BUCKET: Final = "ais://tar2tf"
 
-T = TypeVar("T")
-
 
 def object_seconds(inputs: Iterable[ObjectInfo] = ()) -> float:
     """How long a transformer may take for the largest of some objects."""
@@ -480,17 +484,6 @@ def of_cluster(endpoint: str | None, retry_for: float | None = None) -> Transfor
     return Transformers(open_store(_ANY_BUCKET, endpoint=endpoint, retry_for=retry_for))
 
 
-def ask(request: Callable[[Transformers], T], *cluster: Any) -> T:
-    """What a cluster answers to a request about its transformers, with retries.
-
-    Args:
-        request: sends it.
-        cluster: as for `of_cluster`.
-    """
-    transformers = of_cluster(*cluster)
-    return transformers.store.persist(lambda: request(transformers), shard=transformers.where)
-
-
 def init_for_spec(
     spec: str,
     endpoint: str | None = None,
@@ -520,7 +513,7 @@ def init_for_spec(
     """
     transformers, file = of_cluster(endpoint, retry_for), SpecFile(spec)
     settings = Settings.of_file(file)
-    nodes = transformers.store.persist(transformers.nodes, shard=transformers.where)
+    nodes = transformers.ask(transformers.nodes)
     init_seconds = INIT_SECONDS if init_seconds is None else init_seconds
     if seconds is None:
         seconds = object_seconds(_inputs(file.data.get("input") or {}, endpoint))

@@ -29,7 +29,7 @@ from tar2tf_cli.cli import main
 from tar2tf_cli.cli.convert import command, conversion_of
 from tar2tf_cli.elsewhere import transformers as deploy
 from tar2tf_cli.elsewhere.stream import Settings
-from tar2tf_cli.elsewhere.transformers import ask, of_cluster
+from tar2tf_cli.elsewhere.transformers import of_cluster
 
 GOLDEN = Path(__file__).with_name("golden.json")
 
@@ -226,7 +226,7 @@ def transformers(etl_cluster: EtlCluster) -> Iterator[dict[str, Settings]]:
         list(pool.map(lambda each: cluster.make_anew(deploy.message(each, init_seconds=60, seconds=60)), made.values()))
     yield made
     with etl_cluster.network(), ThreadPoolExecutor(len(made)) as pool:
-        list(pool.map(lambda name: ask(lambda cluster: cluster.delete(name), etl_cluster.endpoint), made))
+        list(pool.map(lambda name: cluster.ask(lambda: cluster.delete(name)), made))
 
 
 @pytest.fixture(scope="module")

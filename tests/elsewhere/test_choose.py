@@ -124,8 +124,9 @@ def test_a_target_that_answers_nothing_about_transformers_is_named(
     """AIStore 5.0 has such targets, which are healthy otherwise, until they are restarted."""
     message = f'p[one]: failed to call t[two] [control-plane], err: Get "http://10.0.0.1:5/v1/etl": {words}'
     cluster.answers = {"GET /v1/etl": (400, message)}
+    transformers = of_cluster(server, 0.0)
     with pytest.raises(SourceError, match=r"failed to call t\[two\]") as caught:
-        deploy.ask(lambda transformers: transformers.stages(), server, 0.0)
+        transformers.ask(transformers.stages)
     assert caught.value.hint == "restart the target two: it answers nothing about transformers any more"
 
 
