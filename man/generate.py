@@ -13,7 +13,7 @@ import click
 
 from tar2tf_cli import __version__
 from tar2tf_cli.cli import all_commands, cli
-from tar2tf_cli.cli.completion import SHELLS
+from tar2tf_cli.cli.grammar import SHELLS
 from tar2tf_cli.cli.options import grouped
 from tar2tf_cli.ops import OPS
 from tar2tf_cli.spec.yaml_file import spec_schema

@@ -34,10 +34,10 @@ _COMMANDS: Final = {
     "diff": "checking:diff",
     "index": "export:index",
     "export": "export:export",
-    "ops": "ops:ops",
-    "schema": "ops:schema",
+    "ops": "grammar:ops",
+    "schema": "grammar:schema",
     "etl": "etl:command",
-    "completion": "completion:command",
+    "completion": "grammar:completion",
 }
 """Where each command is defined: its module and its name there."""
 

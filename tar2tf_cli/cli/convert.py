@@ -33,7 +33,16 @@ from tar2tf_cli.cli.options import (
     words,
     work_options,
 )
-from tar2tf_cli.cli.output import Terminal, message, print_json, print_members, printable, prints_on_stderr, size
+from tar2tf_cli.cli.output import (
+    Terminal,
+    message,
+    print_count,
+    print_json,
+    print_members,
+    printable,
+    prints_on_stderr,
+    size,
+)
 from tar2tf_cli.errors import alternatives, count, few
 from tar2tf_cli.registry import input_kinds, preset_names
 
@@ -99,13 +108,12 @@ def _print_totals(summary: Summary, output: Output) -> None:
         message(_classes(summary.classes))
     for name, labels in summary.labels.items():
         message(f"{name}: {_classes([*labels])}")
-    if summary.oversized:
-        message(f"{count(summary.oversized, output.holds)} larger than --max-shard-size, each in its own shard")
+    print_count(summary.oversized, output.holds, " larger than --max-shard-size, each in its own shard")
     print_members(summary.skipped)
     for note in summary.shapes:
         message(note)
     for name, number in sorted(summary.asked.items()):
-        message(f"{count(number, 'sample')} skipped: {name}")
+        print_count(number, "sample", f" skipped: {name}")
     if summary.keys_missing:
         missing = few(summary.keys_missing, 20)
         message(f"{count(len(summary.keys_missing), 'key')} of --keys not in any input: {missing}")
@@ -482,29 +490,20 @@ def command(ctx: click.Context, /, **options: Any) -> int:
     if options["errors_path"]:
         _check_errors_path(options["errors_path"], conversion, options["spec_path"])
     where: dict[str, Any] = {"endpoint": options["endpoint"], "source": _paths(conversion)}
+    earlier = {name: options[name] for name in ("overwrite", "update", "remove_many")}
     if options["dry_run"]:
         from tar2tf_cli.conversion.preview import outcome
 
         plan = make_plan(conversion, **where)
         beside(plan.work, plan.source, plan.inputs, Terminal())  # refuses what a cluster cannot do
-        how = {name: options[name] for name in ("endpoint", "overwrite", "update", "remove_many")}
         with plan.joined():
-            print_plan(plan, outcome(plan, **how), as_json=as_json)
+            print_plan(plan, outcome(plan, endpoint=options["endpoint"], **earlier), as_json=as_json)
         return 0
+    engine = {name: options[name] for name in ("engine", "address")}
     with Terminal(**options) as terminal:
         _note_lost_field(terminal, conversion.output.path)
         with prints_on_stderr():
-            summary = convert(
-                conversion,
-                workers=options["num_workers"],
-                overwrite=options["overwrite"],
-                update=options["update"],
-                remove_many=options["remove_many"],
-                events=terminal,
-                engine=options["engine"],
-                address=options["address"],
-                **where,
-            )
+            summary = convert(conversion, workers=options["num_workers"], events=terminal, **earlier, **engine, **where)
     if options["tfds"] and summary.manifest:
         from tar2tf_cli.datasets.tfds import export_tfds
 

@@ -61,7 +61,7 @@ def prints_on_stderr() -> AbstractContextManager[object]:
 def print_error(error: Tar2tfError) -> None:
     """Print an error: where and what on the first line, then the hint, which says what to do."""
     where = f"{printable(error.where)}: " if error.where else ""
-    message(f"{where}{error.message}", style("error:", fg="red", bold=True) + " ")
+    message(f"{where}{error.message}", click.style("error:", fg="red", bold=True) + " ")
     if error.hint:
         message(f"  {error.hint}")
     if details := error.__dict__.get("details"):
@@ -88,7 +88,7 @@ def message(text: str, mark: str = "") -> None:
 
     Args:
         text: one line, or several.
-        mark: printed before it as it is, such as a word in colour.
+        mark: printed before it as it is, such as a word in colour, whose colour is left out where none are shown.
     """
     shown = "\n".join(map(printable, text.split("\n")))
     try:
@@ -97,11 +97,6 @@ def message(text: str, mark: str = "") -> None:
         raise
     except OSError:  # a log on a full disk, or a terminal that is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-
-
-def style(text: str, **styles: Any) -> str:
-    """The text in colour if standard error shows colours."""
-    return click.style(text, **styles) if _colors() else text
 
 
 def _colors() -> bool:

@@ -19,7 +19,7 @@ import pytest
 import forked
 from shards import tar2tf
 from tar2tf_cli.cli import cli
-from tar2tf_cli.cli.completion import SHELLS
+from tar2tf_cli.cli.grammar import SHELLS
 from tar2tf_cli.ops import OPS
 from tar2tf_cli.registry import preset_names
 

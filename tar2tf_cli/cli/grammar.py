@@ -1,17 +1,84 @@
-"""`tar2tf completion`: prints the script with which a shell completes arguments, and answers what the script asks.
+"""`tar2tf ops`, `schema` and `completion`: what may be written, for people, for editors and for shells.
 
-A script passes the command line up to the cursor in COMP_LINE, and gets one proposal a line.
+The script of a shell passes the command line up to the cursor in COMP_LINE, and gets one proposal a line.
 """
 
 from __future__ import annotations
 
 import os
-from typing import ClassVar, Final
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, split_arg_string
 
-from tar2tf_cli.cli.options import Command, Words
+from tar2tf_cli.cli.options import Command, Words, option, propose_op_names
+from tar2tf_cli.cli.output import print_json, terminal_width
+from tar2tf_cli.errors import UsageError, meant
+
+if TYPE_CHECKING:
+    from tar2tf_cli.ops import Op
+
+
+@click.command("ops", cls=Command)
+@click.argument("name", nargs=-1, shell_complete=propose_op_names)
+@option("--json", "as_json", is_flag=True, help="Print the ops as JSON.")
+def ops(name: tuple[str, ...], as_json: bool) -> int:
+    """List the operations.
+
+    \b
+    tar2tf ops
+    tar2tf ops resize rotate
+    tar2tf convert shards -o x.record --op decode:jpg --op resize:jpg,64x64
+
+    Operations change samples before they become records. The list shows each one in the form that tar2tf convert --op
+    takes. In a spec file, write the same text as an item of ops, or NAME: FIELDS, such as
+    resize: {ext: jpg, size: [64, 64]}.
+    """
+    from tar2tf_cli.ops import OPS
+
+    for wanted in name:
+        if wanted not in OPS:
+            raise UsageError(f"there is no op {wanted!r}{meant(wanted, OPS)}", hint=f"ops: {', '.join(OPS)}")
+    chosen = [OPS[wanted] for wanted in name or OPS]
+    if as_json:
+        print_json([_document(op) for op in chosen])
+    else:
+        click.echo("\n\n".join("\n".join(_lines(op)) for op in chosen))
+    return 0
+
+
+def _document(op: type[Op]) -> dict[str, Any]:
+    return {"name": op.name, "usage": op.usage, "help": op.help(), "more": op.more(), "examples": list(op.examples)}
+
+
+def _lines(op: type[Op]) -> Iterator[str]:
+    yield op.usage
+    width = min(terminal_width() or 80, 100)
+    for text in filter(None, (op.help(), op.more())):
+        yield from wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    for example in op.examples:
+        yield f"    --op {example}"
+
+
+@click.command("schema", cls=Command)
+def schema() -> int:
+    """Print the JSON Schema of spec files, for editors.
+
+    \b
+    tar2tf schema > tar2tf.schema.json
+
+    Editors with the YAML language server, such as VS Code with the YAML extension, complete and check a spec file that
+    begins with this line:
+
+    \b
+    # yaml-language-server: $schema=tar2tf.schema.json
+    """
+    from tar2tf_cli.spec.yaml_file import spec_schema
+
+    print_json(spec_schema())
+    return 0
 
 
 class _Shell(ShellComplete):
@@ -125,7 +192,7 @@ SHELLS: Final[dict[str, type[_Shell]]] = {shell.name: add_completion_class(shell
 
 @click.command("completion", cls=Command, short_help="Print the script that completes words in your shell.")
 @click.argument("shell", type=Words(("bash", "zsh", "fish")))
-def command(shell: str) -> int:
+def completion(shell: str) -> int:
     """Print the script that completes paths, options, ops, presets and types in your shell.
 
     \b
