@@ -15,7 +15,7 @@ import numpy as np
 
 from tar2tf_cli.checking.digests import Numbers, Places, Spill, among, digest_of, left_over, match
 from tar2tf_cli.checking.faults import Fault, FileReport
-from tar2tf_cli.checking.files import FileContext, FileTask, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.manifest import Document, Manifest, differing
 from tar2tf_cli.conversion.plan import Plan, make_plan
@@ -35,12 +35,12 @@ from tar2tf_cli.ops.func import asking
 from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import split_template
-from tar2tf_cli.spec.urls import Reach, is_remote
+from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.spec.yaml_file import build, overlaid
 from tar2tf_cli.stores import ObjectInfo, Source
 
-Origin: TypeAlias = tuple[str, Sequence[str], Reach]
-"""What shards were made from: bucket and templates, and how the bucket is reached."""
+Origin: TypeAlias = tuple[str, Sequence[str]]
+"""What shards were made from: bucket and templates."""
 
 _OWN: Final = ("input.bucket", "input.template", "input.tars", "output.")
 """Keys of a spec that the parts of a dataset each have for themselves."""
@@ -65,14 +65,14 @@ def verify_against(run: CheckRun, documents: Sequence[Document], origin: Origin,
         UsageError: when the spec cannot be carried out here, such as one with a function that is not importable, or
             manifests that are compared together were made with different options.
     """
-    _, templates, _ = origin
+    _, templates = origin
     if templates:
         _check_alike(documents)
     for together in [documents] if templates else [[document] for document in documents]:
         shards = [(document.folder, item) for document in together for item in document.there()]
         if shards or any(not document.manifest.shards for document in together):
             with asking(partial(_ask, run, together[0].path)):
-                plan = _plan(together[0].manifest, *origin)
+                plan = _plan(run, together[0].manifest, *origin)
             with plan.joined():
                 _compare(run, plan, TarsSource(shards), reports)
 
@@ -106,7 +106,7 @@ def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport
     with Spill() as expected, Spill() as actual:
         for side, digests in ((inputs, expected), (outputs, actual)):
             tasks = [FileTask(item, _digests_of) for item in side.items]
-            read_files(tasks, side, run.workers, run.events, digests.add)
+            run.read(tasks, side, digests.add)
         limit = None if plan.conversion.shuffle else plan.work.limit
         wanted = expected.by_file(np.uint64)
         stay = _first_of_each(wanted) if plan.conversion.drop_duplicates else None
@@ -120,7 +120,8 @@ def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport
     _report(differences, inputs, outputs, reports)
 
 
-def _plan(manifest: Manifest, bucket: str, templates: Sequence[str], reach: Reach) -> Plan:
+def _plan(run: CheckRun, manifest: Manifest, bucket: str, templates: Sequence[str]) -> Plan:
+    reach = run.reach
     given: dict[str, Any] = {"bucket": bucket, "no_sign_request": reach.get("no_sign_request", False)}
     own = templates or _own(manifest, bucket)
     if own is not None:

@@ -26,10 +26,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from tar2tf_cli.checking.digests import Numbers, Places, Spill, digest_of, left_over, match
-from tar2tf_cli.checking.files import FileContext, FileTask, as_texts, open_shards, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, ReadOptions, Run
 from tar2tf_cli.checking.inspect import not_a_shard
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError, write_errors
-from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import FeatureMap, give_types
 from tar2tf_cli.formats.compression import foreign
 from tar2tf_cli.formats.example import Feature, Kind, ParsedFeature, feature_in, int64_list, parse
@@ -39,15 +38,15 @@ from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.named import Named, nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
-from tar2tf_cli.ops.base import workers as number_of
 from tar2tf_cli.samples.grouping import KEY, key_of
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from tar2tf_cli.features.feature_map import TypeName
     from tar2tf_cli.spec.conversion import PathText
-    from tar2tf_cli.spec.urls import Reach
 
 DifferenceKind: TypeAlias = Literal["only_in_a", "only_in_b", "changed"]
 KINDS: Final[tuple[DifferenceKind, ...]] = ("only_in_a", "only_in_b", "changed")
@@ -239,12 +238,7 @@ def diff(
     b: PathText,
     *,
     ignore_order: bool = False,
-    rules: TarRules | None = None,
-    workers: int | None = None,
-    endpoint: str | None = None,
-    retry_for: float | None = None,
-    no_sign_request: bool = False,
-    events: Events | None = None,
+    **options: Unpack[ReadOptions],
 ) -> Differences:
     """Compare two datasets, each of tars or of TFRecords, sample by sample.
 
@@ -257,12 +251,7 @@ def diff(
             directory with a manifest, only the shards that it lists are compared.
         b: the same for the second dataset.
         ignore_order: whether the order of the samples makes no difference.
-        rules: how tars are read.
-        workers: how many files are read at once; defaults to the number of CPUs.
-        endpoint: URL of the store that holds the buckets.
-        retry_for: how many seconds to retry failed requests without progress; by default TAR2TF_RETRY_FOR, else 60.
-        no_sign_request: read public cloud buckets without credentials.
-        events: notified of progress.
+        options: those of `inspect`: `rules`, `workers`, `endpoint`, `retry_for`, `no_sign_request` and `events`.
 
     Raises:
         SourceError: when there is nothing to compare, or a shard is damaged or cannot be read.
@@ -272,18 +261,18 @@ def diff(
     >>> diff("shards", "out/train-manifest.json", workers=1).equal
     True
     """
-    reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
-    named = [_open(as_texts(each, ())[0], reach) for each in (a, b)]
+    run = Run(**options)
+    named = [_open(run, each) for each in (a, b)]
     with ExitStack() as stack:
         with write_errors(tempfile.gettempdir()):
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tar2tf-"))
         sides = [stack.enter_context(_Side(each)) for each in named]
-        context = RowsContext(sides[0].named.source, rules or TarRules(), sources=[each.source for each in named])
+        context = RowsContext(sides[0].named.source, run.rules, sources=[each.source for each in named])
         context.folder = folder
         for together in _in_turn(sides):
             of = [(side, number) for side in together for number in range(len(side.items))]
             tasks = [FileTask(side.items[number], partial(rows_of, sides.index(side))) for side, number in of]
-            read_files(tasks, context, number_of(workers), events or Events(), partial(_add, of))
+            run.read(tasks, context, partial(_add, of))
             context.numbers = {name: kind for side in together for name, kind in side.numbers.items()}
         return Differences(*[side.rows() for side in sides], ignore_order=ignore_order)
 
@@ -293,11 +282,11 @@ def _add(of: Sequence[tuple[_Side, int]], task: int, file_rows: FileRows) -> Non
     side.add(number, file_rows)
 
 
-def _open(path: str, reach: Reach) -> Named:
+def _open(run: Run, path: PathText) -> Named:
     """What a path names; a folder with a manifest stands for it, as the order of the shards is then known."""
-    named = open_shards(path, (), paths=False, **reach)
+    named = run.named(path)
     manifest = None if named.manifests else named.manifest_among(named.files())
-    return open_shards(manifest, (), paths=False, **reach) if manifest else named
+    return run.named(manifest) if manifest else named
 
 
 class _Side:

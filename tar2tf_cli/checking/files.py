@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.base import Outcome, Schedule, Task, run_tasks
@@ -15,6 +15,8 @@ from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
 from tar2tf_cli.inputs.named import Named, resolve
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.ops.base import accepted, text
+from tar2tf_cli.ops.base import workers as number_of
+from tar2tf_cli.spec.urls import Reach
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
@@ -22,7 +24,105 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.conversion.manifest import Manifest
     from tar2tf_cli.spec.conversion import PathText
-    from tar2tf_cli.spec.urls import Reach
+
+
+class ReadOptions(Reach, total=False):
+    """Keyword arguments of everything that reads shards.
+
+    Keys:
+        rules: how tars are read.
+        workers: how many files are read at once; defaults to the number of CPUs.
+        events: notified of progress.
+    """
+
+    rules: TarRules | None
+    workers: int | None
+    events: Events | None
+
+
+class Run:
+    """One run of readings.
+
+    Args:
+        options: those that were given.
+
+    Attributes:
+        rules: how tars are read.
+        workers: how many files are read at once; None for the number of CPUs.
+        events: notified of progress.
+        reach: how the servers of buckets are reached.
+    """
+
+    def __init__(
+        self,
+        *,
+        rules: TarRules | None = None,
+        workers: int | None = None,
+        events: Events | None = None,
+        **reach: Unpack[Reach],
+    ) -> None:
+        self.rules = rules or TarRules()
+        self.workers = number_of(workers)
+        self.events = events or Events()
+        self.reach = reach
+
+    def named(self, bucket: PathText, templates: PathText | Sequence[PathText] = (), *, paths: bool = False) -> Named:
+        """What was named, with the shards that manifests list as its source; otherwise as `resolve` returns it.
+
+        One that does not exist, and one of several manifests that cannot be read, are inputs that cannot be opened.
+
+        Raises:
+            SourceError: when the only manifest does not exist or cannot be read, or there are no shards.
+            UsageError: when something else than paths was given.
+        """
+        named = resolve(*as_texts(bucket, templates), paths=paths, **self.reach)
+        if not named.manifests:
+            return named
+        several = len(named.manifests) > 1
+        read: list[Manifest] = []
+        source = TarsSource([tar for path in named.manifests for tar in self._shards_of(path, several, read)])
+        source.bucket = few(named.manifests, 1)
+        if not source.list(()):
+            raise SourceError("the manifest lists no shards, so there is nothing to read", shard=source.bucket)
+        return named._replace(source=source, templates=(), read=read)
+
+    def _shards_of(self, path: str, anyway: bool, read: list[Manifest]) -> Iterator[Tar]:
+        """The shards of a manifest, added to `read`; with `anyway`, one that stands for an unreadable manifest."""
+        from tar2tf_cli.conversion.manifest import read_document
+
+        try:
+            document = read_document(path, **self.reach)
+        except SourceError as error:
+            if not anyway:
+                raise
+            yield unreadable_input(path, error)
+            return
+        read.append(document.manifest)
+        listed = {item.name: item for item in document.there()}
+        for shard in document.manifest.shards:
+            if shard.path in listed:
+                yield document.folder, listed[shard.path]
+            else:
+                yield unreadable_input(document.folder.locate(shard.path), document.missing(shard))
+
+    def read(
+        self, tasks: Sequence[FileTask], context: FileContext, use: Callable[[int, Any], None] | None = None
+    ) -> list[Any]:
+        """Run one task per file and return the results in order, which do not depend on the number of workers.
+
+        Args:
+            tasks: a task for each file.
+            context: passed to every task.
+            use: called with the number of each task and its result as soon as there is one; there are no others then.
+
+        Raises:
+            Tar2tfError: the error of the first failed task, in order; later tasks may not have run.
+        """
+        schedule = _LargestFirst(tasks, self.events, use)
+        run_tasks(schedule, make_engine(min(self.workers or cpu_count(), len(tasks) or 1)), context)
+        if schedule.error:
+            raise schedule.error
+        return schedule.results
 
 
 def as_texts(bucket: PathText, templates: PathText | Sequence[PathText]) -> tuple[str, Sequence[str]]:
@@ -33,49 +133,6 @@ def as_texts(bucket: PathText, templates: PathText | Sequence[PathText]) -> tupl
     """
     several = [templates] if isinstance(templates, (str, os.PathLike)) else templates
     return accepted(text, bucket, "bucket"), [accepted(text, name, "each template") for name in several]
-
-
-def open_shards(bucket: str, templates: Sequence[str], *, paths: bool, **reach: Unpack[Reach]) -> Named:
-    """Return what was named, as `resolve` does, with the shards that manifests list as its source.
-
-    One that does not exist, and one of several manifests that cannot be read, are inputs that cannot be opened.
-
-    Raises:
-        SourceError: when the only manifest does not exist or cannot be read, or there are no shards.
-    """
-    named = resolve(bucket, templates, paths=paths, **reach)
-    if not named.manifests:
-        return named
-    several = len(named.manifests) > 1
-    read: list[Manifest] = []
-    source = TarsSource([tar for path in named.manifests for tar in _shards_of(path, several, read, **reach)])
-    source.bucket = few(named.manifests, 1)
-    if not source.list(()):
-        raise SourceError("the manifest lists no shards, so there is nothing to read", shard=source.bucket)
-    return named._replace(source=source, templates=(), read=read)
-
-
-def _shards_of(path: str, anyway: bool, read: list[Manifest], **reach: Unpack[Reach]) -> Iterator[Tar]:
-    """The shards of a manifest, which is added to `read`; with `anyway`, one that stands for an unreadable manifest."""
-    from tar2tf_cli.conversion.manifest import read_document
-
-    try:
-        document = read_document(path, **reach)
-    except SourceError as error:
-        if not anyway:
-            raise
-        yield unreadable_input(path, error)
-        return
-    read.append(document.manifest)
-    listed = {item.name: item for item in document.there()}
-    for shard in document.manifest.shards:
-        if shard.path in listed:
-            yield document.folder, listed[shard.path]
-        else:
-            yield unreadable_input(document.folder.locate(shard.path), document.missing(shard))
-
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -107,32 +164,6 @@ class FileTask(NamedTuple):
     def run(self, context: FileContext) -> Any:
         """The result of reading the file."""
         return self.read(self.item, context)
-
-
-def read_files(
-    tasks: Sequence[FileTask],
-    context: FileContext,
-    workers: int | None,
-    events: Events,
-    use: Callable[[int, Any], None] | None = None,
-) -> list[Any]:
-    """Run one task per file and return the results in order, which do not depend on the number of workers.
-
-    Args:
-        tasks: a task for each file.
-        context: passed to every task.
-        workers: number of processes; defaults to the number of CPUs.
-        events: notified of progress in bytes.
-        use: called with the number of each task and its result as soon as there is one; there are no others then.
-
-    Raises:
-        Tar2tfError: the error of the first failed task, in order; later tasks may not have run.
-    """
-    schedule = _LargestFirst(tasks, events, use)
-    run_tasks(schedule, make_engine(min(workers or cpu_count(), len(tasks) or 1)), context)
-    if schedule.error:
-        raise schedule.error
-    return schedule.results
 
 
 class _LargestFirst(Schedule):

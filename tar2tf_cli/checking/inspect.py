@@ -16,7 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.checking.contents import STEPS, Contents, Look, ShardContents, Stats, example_of, look_at, shortened
-from tar2tf_cli.checking.files import FileContext, FileTask, as_texts, open_shards, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, ReadOptions, Run
 from tar2tf_cli.errors import (
     DamagedShardError,
     NothingFoundError,
@@ -26,7 +26,6 @@ from tar2tf_cli.errors import (
     UsageError,
     write_errors,
 )
-from tar2tf_cli.events import Events
 from tar2tf_cli.formats.compression import foreign
 from tar2tf_cli.formats.cursor import OnDamage, past_damage
 from tar2tf_cli.formats.example import ParsedFeature, parse, parse_lists
@@ -37,7 +36,6 @@ from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.named import nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
-from tar2tf_cli.ops.base import workers as number_of
 from tar2tf_cli.samples.grouping import KEY, Sample, key_of
 from tar2tf_cli.stores import ObjectInfo
 
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tar2tf_cli.spec.conversion import PathText
-    from tar2tf_cli.spec.urls import Reach
 
 
 LOOKS: Final = 100
@@ -62,13 +59,8 @@ def inspect(
     templates: PathText | Sequence[PathText] = (),
     *,
     paths: bool = False,
-    rules: TarRules | None = None,
-    workers: int | None = None,
-    endpoint: str | None = None,
-    retry_for: float | None = None,
-    no_sign_request: bool = False,
-    events: Events | None = None,
     damaged: bool = False,
+    **options: Unpack[ReadOptions],
 ) -> Contents:
     """Inspect shards.
 
@@ -76,14 +68,12 @@ def inspect(
         bucket: a directory, a tar or TFRecord file, `-`, a URL, or a manifest.
         templates: which shards of the bucket; defaults to every tar and TFRecord. With a manifest, further ones.
         paths: whether bucket and templates are taken as files and folders if all of them exist.
-        rules: how tars are read.
-        workers: how many shards are read at once; defaults to the number of CPUs.
-        endpoint: URL of the store that holds the bucket.
-        retry_for: how many seconds to retry failed requests without progress; by default TAR2TF_RETRY_FOR, else 60.
-        no_sign_request: read a public cloud bucket without credentials.
-        events: notified of progress.
         damaged: whether to accept damaged and unreadable shards. What can be read is then counted, and the errors are
             in the result.
+        options: `rules`, how tars are read; `workers`, how many shards are read at once, by default the number of CPUs;
+            `endpoint`, the URL of the store that holds the bucket; `retry_for`, how many seconds to retry failed
+            requests without progress, by default TAR2TF_RETRY_FOR, else 60; `no_sign_request`, to read a public cloud
+            bucket without credentials; `events`, notified of progress.
 
     Raises:
         SourceError: when there is nothing to inspect, or a shard is damaged or cannot be read.
@@ -91,17 +81,16 @@ def inspect(
     >>> inspect("shards", workers=1).samples
     24
     """
-    bucket, templates = as_texts(bucket, templates)
-    reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
-    named = open_shards(bucket, templates, paths=paths, **reach)
-    source, templates, inputs = named.source, named.templates, named.files()
+    run = Run(**options)
+    named = run.named(bucket, templates, paths=paths)
+    source, inputs = named.source, named.files()
     looks = -(-LOOKS // max(len(inputs), 1))
     tasks = [FileTask(item, partial(_inspect_shard, looks, damaged)) for item in inputs]
     contents = Contents(bucket=source.bucket, manifests=named.read)
-    inspected = read_files(tasks, FileContext(source, rules or TarRules()), number_of(workers), events or Events())
+    inspected = run.read(tasks, FileContext(source, run.rules))
     for item, shard in zip(inputs, inspected, strict=True):
         known = shard.format in ("tar", "tfrecord")
-        if not known and not shard.error and source.asked_for(item.name, templates):
+        if not known and not shard.error and source.asked_for(item.name, named.templates):
             shard.error = not_a_shard(shard.path, shard.bytes, shard.instead)
             if not damaged:
                 raise shard.error
@@ -396,10 +385,9 @@ def read_samples(
     templates: Sequence[str] = (),
     *,
     paths: bool = False,
-    rules: TarRules | None = None,
     heads_only: bool = False,
     damaged: Callable[[SourceError], None] | None = None,
-    **reach: Unpack[Reach],
+    **options: Unpack[ReadOptions],
 ) -> Iterator[RawSample]:
     """The samples of a bucket's shards; no more is read than is asked for.
 
@@ -410,10 +398,9 @@ def read_samples(
     Raises:
         SourceError: when there is no shard, or one is damaged.
     """
-    named = open_shards(bucket, templates, paths=paths, **reach)
-    source, templates = named.source, named.templates
-    rules = rules or TarRules()
-    any_read = False
+    run = Run(**options)
+    named = run.named(bucket, templates, paths=paths)
+    source, any_read = named.source, False
 
     def on_damage(error: DamagedShardError, more: bool) -> None:
         if damaged is None:
@@ -423,11 +410,11 @@ def read_samples(
     for item in named.files():
         try:
             with OpenShard(source, item) as shard:
-                read = contents_of(shard, rules, on_damage, heads_only=heads_only)
+                read = contents_of(shard, run.rules, on_damage, heads_only=heads_only)
                 yield from (RawSample(shard.name, number, content) for number, content in read)
                 if shard.format in ("tar", "tfrecord"):
                     any_read = True
-                elif source.asked_for(item.name, templates):
+                elif source.asked_for(item.name, named.templates):
                     raise not_a_shard(shard.name, item.size, foreign(shard.head))
         except SourceError as error:
             if damaged is None:

@@ -24,18 +24,15 @@ from humanfriendly import format_size
 from tar2tf_cli.checking.contents import Contents, shortened
 from tar2tf_cli.checking.digests import digest_of
 from tar2tf_cli.checking.faults import Report
-from tar2tf_cli.checking.files import FileContext, FileTask, open_shards, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, ReadOptions, Run
 from tar2tf_cli.checking.inspect import contents_of, values_of
 from tar2tf_cli.errors import ImageError, SourceError, count, few
-from tar2tf_cli.events import Events
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.compression import sniff
 from tar2tf_cli.formats.example import ParsedFeature
 from tar2tf_cli.formats.files import StoredBytes, write_whole
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.samples.grouping import KEY, key_of
-from tar2tf_cli.spec.urls import Reach
 from tar2tf_cli.stores import ObjectInfo
 
 if TYPE_CHECKING:
@@ -111,22 +108,20 @@ def read_pages(
     *,
     shards: Collection[str],
     paths: bool = False,
-    rules: TarRules | None = None,
-    workers: int | None = None,
-    events: Events | None = None,
-    **reach: Unpack[Reach],
+    **options: Unpack[ReadOptions],
 ) -> list[ShardPage]:
     """Read every sample of a bucket's shards, which have these names, for the page.
 
     Raises:
         SourceError: when there is nothing to read.
     """
-    named = open_shards(bucket, templates, paths=paths, **reach)
-    source, items = named.source, [item for item in named.files() if item.name in shards]
+    run = Run(**options)
+    named = run.named(bucket, templates, paths=paths)
+    items = [item for item in named.files() if item.name in shards]
     every = max(len(items) // MOST_PICTURES, 1)
     each = -(-MOST_PICTURES // max(len(items), 1))
     tasks = [FileTask(item, partial(_read_page, 0 if place % every else each)) for place, item in enumerate(items)]
-    pages: list[ShardPage] = read_files(tasks, FileContext(source, rules or TarRules()), workers, events or Events())
+    pages: list[ShardPage] = run.read(tasks, FileContext(named.source, run.rules))
     return pages
 
 

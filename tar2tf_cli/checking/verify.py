@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.checking.faults import Fault, FileReport, Report, Salvaged, unreadable
-from tar2tf_cli.checking.files import as_texts
+from tar2tf_cli.checking.files import ReadOptions, as_texts
 from tar2tf_cli.checking.verify_file import CheckRun, Claims, Part, SalvagePart
 from tar2tf_cli.errors import (
     NothingFoundError,
@@ -23,17 +23,16 @@ from tar2tf_cli.errors import (
     read_failed,
     write_errors,
 )
-from tar2tf_cli.events import Events
 from tar2tf_cli.formats.cursor import read_to_end
 from tar2tf_cli.formats.files import WholeFile
 from tar2tf_cli.inputs.named import list_files, names_manifest, nothing_found, resolve
-from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.ops.base import workers as number_of
 from tar2tf_cli.spec.templates import TAR_SUFFIXES, is_glob, is_numbered, is_record_name
-from tar2tf_cli.spec.urls import Reach, is_remote
+from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from tar2tf_cli.checking.against import Origin
     from tar2tf_cli.conversion.manifest import Document, Manifest, ShardEntry
     from tar2tf_cli.spec.conversion import Format, PathText
@@ -45,17 +44,12 @@ def verify(
     templates: PathText | Sequence[PathText] = (),
     *,
     paths: bool = False,
-    rules: TarRules | None = None,
-    workers: int | None = None,
-    endpoint: str | None = None,
-    retry_for: float | None = None,
-    no_sign_request: bool = False,
-    events: Events | None = None,
     fast: bool = False,
     decode: bool = False,
     salvage: PathText | None = None,
     against: PathText | None = None,
     allow_func: bool = False,
+    **options: Unpack[ReadOptions],
 ) -> Report:
     """Check shards, or everything that a manifest lists.
 
@@ -63,12 +57,6 @@ def verify(
         bucket: a directory, a tar or TFRecord file, `-`, a URL of any of these, or a manifest by its path or URL.
         templates: which shards of the bucket, by default every tar and TFRecord; or further manifests.
         paths: whether bucket and templates are files and folders if all of them exist.
-        rules: how tars are read.
-        workers: how many files are checked at once; defaults to the number of CPUs.
-        endpoint: URL of the store that holds the bucket.
-        retry_for: how many seconds to retry failed requests without progress; by default TAR2TF_RETRY_FOR, else 60.
-        no_sign_request: read a public cloud bucket without credentials.
-        events: notified of progress.
         fast: check only the framing and the CRCs of lengths, not those of data, and no examples.
         decode: also decode images and arrays.
         salvage: path of a new file for the good records of all TFRecords.
@@ -76,6 +64,7 @@ def verify(
             with the same bytes. `templates` that are not manifests name shards of this bucket, whose samples must be in
             the outputs of all manifests together; by default, each output must hold the samples of its own inputs.
         allow_func: whether `against` may run functions that a manifest names.
+        options: those of `inspect`: `rules`, `workers`, `endpoint`, `retry_for`, `no_sign_request` and `events`.
 
     Raises:
         SourceError: when there is nothing to check. Damage, and a file that cannot be read, are faults, not errors.
@@ -87,37 +76,38 @@ def verify(
     if fast and (decode or salvage or against):
         raise UsageError("--fast reads no data: leave out --decode, --salvage and --against")
     bucket, templates = as_texts(bucket, templates)
-    reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
+    run = CheckRun(**options)
+    run.fast, run.decode, run.allow_func = fast, decode, allow_func
     with closing(Salvage(os.fspath(salvage))) if salvage else nullcontext() as good:
-        part: Callable[[], Part] = good.next_part if good else lambda: nullcontext
-        run = CheckRun(rules or TarRules(), number_of(workers), events or Events(), fast, decode, allow_func, part)
+        if good:
+            run.next_part = good.next_part
         if against:
-            report = _verify_against(run, bucket, templates, reach, os.fspath(against))
+            report = _verify_against(run, bucket, templates, os.fspath(against))
         else:
-            report = _verify(run, bucket, templates, reach, paths=paths)
+            report = _verify(run, bucket, templates, paths=paths)
         if good:
             report.salvaged = good.finish(report.files)
     return report
 
 
-def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, against: str) -> Report:
-    named = resolve(bucket, [name for name in templates if names_manifest(name)], **reach)
+def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], against: str) -> Report:
+    named = resolve(bucket, [name for name in templates if names_manifest(name)], **run.reach)
     manifests = named.manifests or [path for path in [named.manifest_among(named.files())] if path]
     if not manifests:
         hint = "name the manifest beside the shards, such as out/train-manifest.json"
         raise UsageError("--against needs a manifest, which says how the samples were converted", hint=hint)
     shards = [name for name in templates if not names_manifest(name)]
-    return _verify_documents(run, manifests, reach, (against, shards, reach))
+    return _verify_documents(run, manifests, (against, shards))
 
 
-def _verify(run: CheckRun, bucket: str, templates: Sequence[str], reach: Reach, *, paths: bool) -> Report:
-    named = resolve(bucket, templates, paths=paths, **reach)
+def _verify(run: CheckRun, bucket: str, templates: Sequence[str], *, paths: bool) -> Report:
+    named = resolve(bucket, templates, paths=paths, **run.reach)
     if named.manifests:
-        return _verify_documents(run, named.manifests, reach)
+        return _verify_documents(run, named.manifests)
     return verify_bucket(run, named.source, named.templates, by_folder=named.paths)
 
 
-def _verify_documents(run: CheckRun, paths: Sequence[str], reach: Reach, against: Origin | None = None) -> Report:
+def _verify_documents(run: CheckRun, paths: Sequence[str], against: Origin | None = None) -> Report:
     """Check what manifests list; if one of several cannot be used, that is a fault, and the others are checked."""
     from tar2tf_cli.conversion.manifest import read_document  # slow to import, and only for manifests
 
@@ -125,7 +115,7 @@ def _verify_documents(run: CheckRun, paths: Sequence[str], reach: Reach, against
     documents: list[Document] = []
     for path in paths:
         try:
-            document = read_document(path, **reach)
+            document = read_document(path, **run.reach)
             files += verify_manifest(run, document).files
             documents.append(document)
         except SourceError as error:
@@ -451,9 +441,8 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     required = frozenset(name for name in schema if manifest.features[name].get("count") == manifest.records)
     schema |= dict.fromkeys(manifest.undescribed.get("features", ()), Expected())
     rules = run.rules._replace(key_split=manifest.spec.get("input", {}).get("key_split", run.rules.key_split))
-    run = run._replace(rules=rules)
     claims = Claims(schema, required, "records" in manifest.undescribed, manifest.format)
-    checked = iter(run.check(source, files, claims))
+    checked = iter(run.check(source, files, claims, rules))
     there = zip(objects, manifest.shards, strict=True)
     report = Report([next(checked) if item else _missing(source, shard, manifest.format) for item, shard in there])
     if template:

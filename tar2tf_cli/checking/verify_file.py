@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from tar2tf_cli.checking.checks import own_checks
 from tar2tf_cli.checking.contents import is_text
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage, unreadable
-from tar2tf_cli.checking.files import FileContext, FileTask, read_files
+from tar2tf_cli.checking.files import FileContext, FileTask, Run
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import DamagedShardError, ImageError, SampleError, SourceError, UsageError
-from tar2tf_cli.events import Events
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.census import Census, Expected
 from tar2tf_cli.formats.checksums import crc32c
@@ -99,39 +98,32 @@ Part: TypeAlias = "Callable[[], AbstractContextManager[SalvagePart | None]]"
 """Opens the file for the good records of one file, or nothing if they are not kept."""
 
 
-class CheckRun(NamedTuple):
+class CheckRun(Run):
     """One run of checks.
 
     Attributes:
-        rules: how tars are read.
-        workers: how many files are checked at once; None for the number of CPUs.
-        events: notified of progress.
         fast: whether only framing and lengths are checked.
         decode: whether images and arrays are decoded.
         allow_func: whether functions that a manifest names may be run.
         next_part: says where the good records of the next file go.
     """
 
-    rules: TarRules
-    workers: int | None
-    events: Events
-    fast: bool = False
-    decode: bool = False
-    allow_func: bool = False
-    next_part: Callable[[], Part] = lambda: nullcontext
+    fast = decode = allow_func = False
+    next_part: Callable[[], Part] = staticmethod(lambda: nullcontext)
 
     def check(
         self,
         source: Source,
         files: Iterable[tuple[ObjectInfo, ShardEntry | None]],
         claims: Claims = NO_CLAIMS,
+        rules: TarRules | None = None,
     ) -> list[FileReport]:
         """Check files, each with its entry in a manifest if it has one, and return their reports in order."""
-        context = CheckContext(source, self.rules, claims=claims, fast=self.fast)
+        context = CheckContext(source, rules or self.rules, claims=claims, fast=self.fast)
         tasks = [FileTask(item, partial(_check_file, claim, self.next_part())) for item, claim in files]
         if self.decode:
             context.decoders = -(-(self.workers or cpu_count()) // max(len(tasks), 1))
-        reports: list[FileReport] = read_files(tasks, context, self.workers, self.events)
+        reports: list[FileReport] = self.read(tasks, context)
         for report in reports:
             if report.status == "ok":
                 self.events.shard(report.path, report.records, report.bytes)
