@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.datasets.load import record_parser, tensors_parser
+from tar2tf_cli.datasets.load import record_parser
 from tar2tf_cli.errors import SourceError, UsageError, check_tensorflow, count
 from tar2tf_cli.events import Events
+from tar2tf_cli.features.described import check_features
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.files import write_whole
@@ -236,7 +237,9 @@ def generate_dataset(
     if example_class is not None:
         parse = _class_parser(find_class(example_class), manifest.features if manifest else {})
     elif manifest is not None:
-        parse = _manifest_parser(manifest)
+        check_features(manifest.features)
+        declared = manifest.spec.get("input", {}).get("fields", {})
+        parse = _in_order([*declared, *manifest.features], record_parser(manifest.features, manifest.records))
     else:
         raise UsageError("no manifest describes the examples", hint="give their class as example_class")
     dataset: tf.data.Dataset[Any] = tf.data.TFRecordDataset(paths)
@@ -247,15 +250,15 @@ def generate_dataset(
     return dataset.map(parse, num_parallel_calls=dataset_fetching_num_threads or tf.data.AUTOTUNE, deterministic=True)
 
 
-def _manifest_parser(manifest: Manifest) -> Callable[[Any], tuple[tf.Tensor, ...]]:
-    """A function from a record to its tensors, as described by the manifest."""
-    parse = record_parser(manifest.features, manifest.records)
-    declared = manifest.spec.get("input", {}).get("fields", {})
+def _in_order(
+    names: Iterable[str], parse: Callable[[Any], Mapping[str, tf.Tensor]]
+) -> Callable[[Any], tuple[tf.Tensor, ...]]:
+    """A function from a record to its tensors: those that have one of these names, in this order."""
+    wanted = [name for name in dict.fromkeys(names) if name != KEY]
 
     def parse_in_order(record: Any) -> tuple[tf.Tensor, ...]:
         tensors = parse(record)
-        names = [*(name for name in declared if name in tensors), *(name for name in tensors if name not in declared)]
-        return tuple(tensors[name] for name in names if name != KEY)
+        return tuple(tensors[name] for name in wanted if name in tensors)
 
     return parse_in_order
 
@@ -272,13 +275,7 @@ def _class_parser(
         features[name] = {"dtype": "bytes" if kind == "string" else kind, "encoding": encoding, "shape": shape}
         if kind != dtype:
             features[f"{name}/shape"] = {"dtype": "int64", "encoding": "int64", "shape": [None]}
-    parse = tensors_parser(features)
-
-    def parse_in_order(record: Any) -> tuple[tf.Tensor, ...]:
-        tensors = parse(record)
-        return tuple(tensors[name] for name in example_class.fields())
-
-    return parse_in_order
+    return _in_order(example_class.fields(), record_parser(features))
 
 
 class Example(rows.Example):

@@ -1,1 +1,1 @@
-"""Shards in, `tf.data.Dataset` out: `Dataset`, `AisDataset`, `load_dataset`, and the parsers of records."""
+"""Shards in, datasets out: `load_dataset` for TensorFlow, `open_records` in any order, and files for other readers."""

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -24,10 +23,8 @@ from tar2tf_cli.formats.compression import StreamLog, compression_of, foreign
 from tar2tf_cli.formats.cursor import read_to_end
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.record_index import (
-    Index,
-    Kept,
-    Keys,
     RangeStream,
+    ShardIndex,
     Streams,
     from_lines,
     offsets_in,
@@ -80,7 +77,6 @@ class Layout(ABC):
     of: str
     wrong_index: tuple[str, ...]
 
-    @abstractmethod
     def scan(self, shard: Shard, ranges: Ranges) -> ShardIndex:
         """Find all samples of a shard.
 
@@ -88,6 +84,8 @@ class Layout(ABC):
             SourceError: when it is damaged or cannot be read.
             UsageError: when its samples cannot be read in any order.
         """
+        with OpenShard(shard.source, shard.item) as opened:
+            return self.read(opened, shard)
 
     @abstractmethod
     def read(self, opened: OpenShard, shard: Shard) -> ShardIndex:
@@ -120,23 +118,6 @@ class Layout(ABC):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class ShardIndex:
-    """Where the samples of a shard are.
-
-    Attributes:
-        layout: how it holds them.
-        offsets: where they begin and, last, where the shard ends.
-        keys: the hash of each key; None as long as they are not known.
-        streams: where the streams of a compressed shard are. The offsets are then those of its decompressed bytes.
-    """
-
-    layout: Layout
-    offsets: Index
-    keys: Keys | None = None
-    streams: Streams | None = None
-
-
 class RecordLayout(Layout):
     """The records of a TFRecord."""
 
@@ -145,9 +126,7 @@ class RecordLayout(Layout):
 
     def scan(self, shard: Shard, ranges: Ranges) -> ShardIndex:
         try:
-            return ShardIndex(
-                self, scan(lambda start, size: ranges.read(shard.item, start, size), shard.size, shard.name)
-            )
+            return ShardIndex(self.of, scan(partial(ranges.read, shard.item), shard.size, shard.name))
         except DamagedShardError as error:
             if not error.offset:
                 _refuse(ranges.read(shard.item, 0, _HEAD), shard.name)
@@ -155,7 +134,7 @@ class RecordLayout(Layout):
             raise
 
     def read(self, opened: OpenShard, shard: Shard) -> ShardIndex:
-        return ShardIndex(self, offsets_in(RecordReader(opened, shard.name, want="lengths")))
+        return ShardIndex(self.of, offsets_in(RecordReader(opened, shard.name, want="lengths")))
 
     def from_beside(self, data: bytes, shard: Shard, ranges: Ranges) -> ShardIndex | None:
         """The same; nothing but a manifest's number of records proves that no line is missing."""
@@ -169,7 +148,7 @@ class RecordLayout(Layout):
                     return None
             except DamagedShardError:
                 return None
-        return ShardIndex(self, offsets)
+        return ShardIndex(self.of, offsets)
 
     def contents(self, buffers: list[bytes], places: Places) -> list[bytes]:
         native = kernel.native()
@@ -188,10 +167,6 @@ class TarLayout(Layout):
 
     def __init__(self, key_split: KeySplit) -> None:
         self._key_split: KeySplit = key_split
-
-    def scan(self, shard: Shard, ranges: Ranges) -> ShardIndex:
-        with OpenShard(shard.source, shard.item) as opened:
-            return self.read(opened, shard)
 
     def read(self, opened: OpenShard, shard: Shard) -> ShardIndex:
         return self._index(find_samples(opened.seekable or opened, shard.name, self._key_split), shard)
@@ -224,7 +199,7 @@ class TarLayout(Layout):
             offsets.append(sample.start)
             keys.append(key_hash(sample.key))
         offsets.append(shard.size)
-        return ShardIndex(self, np.frombuffer(offsets, np.int64), np.frombuffer(keys, np.uint64))
+        return ShardIndex(self.of, np.frombuffer(offsets, np.int64), np.frombuffer(keys, np.uint64))
 
 
 class Indexes:
@@ -233,6 +208,9 @@ class Indexes:
     Args:
         folder: the folder for indexes; None for tar2tf in XDG_CACHE_HOME or ~/.cache, "" to keep none.
         key_split: where the names of a tar's members are split into key and extension.
+
+    Attributes:
+        layouts: how shards hold their samples, by the kind of shard.
     """
 
     def __init__(self, folder: str | None = None, key_split: KeySplit = "first") -> None:
@@ -240,7 +218,7 @@ class Indexes:
         self.folder = os.path.join(home, "tar2tf") if folder is None else folder
         self._key_split = key_split
         self._said = False
-        self._layouts: dict[str, Layout] = {each.of: each for each in (RecordLayout(), TarLayout(key_split))}
+        self.layouts: dict[str, Layout] = {each.of: each for each in (RecordLayout(), TarLayout(key_split))}
 
     def find(self, shard: Shard, ranges: Ranges, *, beside: bool = True) -> ShardIndex:
         """Return the index of a shard.
@@ -269,11 +247,11 @@ class Indexes:
         return index
 
     def _layout_of(self, head: bytes) -> Layout:
-        return self._layouts["tar" if shard_format(head) == "tar" else "tfrecord"]
+        return self.layouts["tar" if shard_format(head) == "tar" else "tfrecord"]
 
     def _decompressed(self, shard: Shard, method: str) -> ShardIndex:
         """Read a compressed shard once, to find its samples and the streams that they are in."""
-        log, head, layout = StreamLog(_MOST_AT_ONCE), b"", self._layouts["tfrecord"]
+        log, head, layout = StreamLog(_MOST_AT_ONCE), b"", self.layouts["tfrecord"]
         try:
             with OpenShard(shard.source, shard.item, streams=log) as opened:
                 head, layout = opened.head, self._layout_of(opened.head)
@@ -289,7 +267,7 @@ class Indexes:
             raise
         index.offsets[-1] = log.size
         stored, plain = np.array([*log.stored, shard.size]), np.array([*log.plain, log.size])
-        return replace(index, streams=Streams(method, stored, plain))
+        return index._replace(streams=Streams(method, stored, plain))
 
     def _say(self, shard: Shard) -> None:
         """Note, once, that shards in a bucket are read to find what they hold."""
@@ -306,9 +284,7 @@ class Indexes:
         if path := self._path(shard):
             with suppress(OSError, SinkError):  # a home that cannot be written to is no fault of the shard's
                 os.makedirs(self.folder, exist_ok=True)
-                kept = Kept(index.layout.of, index.offsets, index.keys, index.streams)
-                parts = pack(kept, shard.name, str(shard.item.version))
-                write_whole(path, parts, lasting=False)
+                write_whole(path, pack(index, shard.name, str(shard.item.version)), lasting=False)
 
     def _kept(self, shard: Shard) -> ShardIndex | None:
         path = self._path(shard)
@@ -317,7 +293,7 @@ class Indexes:
                 with open(path, "rb") as file:
                     kept = unpack(file.read(), shard.name, str(shard.item.version), shard.size)
                 if kept and shard.records in (None, len(kept.offsets) - 1):
-                    return ShardIndex(self._layouts[kept.of], kept.offsets, kept.keys, kept.streams)
+                    return kept
         return None
 
     def _check_count(self, index: ShardIndex, shard: Shard) -> None:

@@ -41,9 +41,6 @@ AnyDataset: TypeAlias = "tf.data.Dataset[Any]"
 Reader: TypeAlias = "Callable[[tf.Tensor], AnyDataset]"
 """Makes a dataset of the serialised examples in the shards with these names, one after the other."""
 
-Batching: TypeAlias = "Callable[[AnyDataset, int], AnyDataset]"
-"""Makes batches of so many examples."""
-
 _AT_ONCE: Final = 16
 _PIECE: Final = 1 << 20  # bytes of records that are given to TensorFlow at once
 _MOST_TOGETHER: Final = 256  # such records
@@ -117,7 +114,7 @@ def load_dataset(
     """
     check_tensorflow("load_dataset")
     hosts, host = _checked(shuffle, batch, shard)
-    together_by = _batching(batch, ragged=ragged, pad=pad)
+    _check_batching(batch, ragged=ragged, pad=pad)
     reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     read = read_manifests(paths_in(manifest, more), beside=True, **reach)
     for document in read:
@@ -141,18 +138,20 @@ def load_dataset(
         records, count = records.shard(hosts, host), len(range(host, count, hosts))
     if shuffle:
         records = records.shuffle(shuffle, seed)
-    if features:
-        try:
-            parse = record_parser(features, total)
-        except SourceError as error:
-            raise error.at(shard=read[0].path) from None
     records = records.apply(tf.data.experimental.assert_cardinality(count))
-    in_batches = batch_parser(features, total) if batch and together_by is _stacked else None
+    try:
+        check_features(features)
+    except SourceError as error:
+        raise error.at(shard=read[0].path) from None
+    in_batches = batch_parser(features, total) if batch and not (ragged or pad) else None
+    parse = in_batches or (record_parser(features, total) if features else None)
     if batch and in_batches:
-        records, parse, together_by = records.batch(batch), in_batches, _as_they_are
-    if features:
+        records = records.batch(batch)
+    if parse:
         records = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return together_by(records, batch).prefetch(tf.data.AUTOTUNE) if batch else records
+    if batch and not in_batches:
+        records = _batched(records, batch, ragged=ragged, pad=pad)
+    return records.prefetch(tf.data.AUTOTUNE) if batch else records
 
 
 def _checked(shuffle: int | None, batch: int | None, shard: tuple[int, int] | None) -> tuple[int, int]:
@@ -166,29 +165,20 @@ def _checked(shuffle: int | None, batch: int | None, shard: tuple[int, int] | No
     return hosts, host
 
 
-def _batching(batch: int | None, *, ragged: bool, pad: bool) -> Batching:
-    """Return what makes batches, depending on what happens to features of several shapes."""
+def _check_batching(batch: int | None, *, ragged: bool, pad: bool) -> None:
+    """Check what the user wants to happen to features of several shapes."""
     if ragged and pad:
         raise UsageError("ragged and pad are two ways to batch values of several shapes: use one of them")
     if (ragged or pad) and batch is None:
         raise UsageError(f"{'ragged' if ragged else 'pad'} says how batches are made", hint="add batch=N")
-    return _ragged if ragged else _padded if pad else _stacked
 
 
-def _as_they_are(records: AnyDataset, batch: int) -> AnyDataset:
-    return records
-
-
-def _ragged(records: AnyDataset, batch: int) -> AnyDataset:
-    return records.ragged_batch(batch)
-
-
-def _padded(records: AnyDataset, batch: int) -> AnyDataset:
-    return records.padded_batch(batch)
-
-
-def _stacked(records: AnyDataset, batch: int) -> AnyDataset:
-    """Batches of values whose shapes are equal; where they may differ, an error names the feature."""
+def _batched(records: AnyDataset, batch: int, *, ragged: bool, pad: bool) -> AnyDataset:
+    """Batches of parsed examples; unless values of several shapes are wanted, an error names a feature with some."""
+    if ragged:
+        return records.ragged_batch(batch)
+    if pad:
+        return records.padded_batch(batch)
     specs = records.element_spec
     if not isinstance(specs, dict) or all(spec.shape.is_fully_defined() for spec in specs.values()):
         return records.batch(batch)
@@ -286,18 +276,6 @@ def feature_description(features: Mapping[str, Mapping[str, Any]], records: int)
     return description
 
 
-def record_parser(features: Mapping[str, Mapping[str, Any]], records: int) -> Callable[[Any], dict[str, tf.Tensor]]:
-    """A function from a serialised example to its tensors: arrays with their shape and dtype, the rest as stored.
-
-    A feature NAME/shape is used to restore the array NAME, and is not among the tensors.
-
-    Raises:
-        SourceError: when the manifest contradicts itself about a feature.
-    """
-    check_features(features)
-    return tensors_parser(features, records)
-
-
 def batch_parser(
     features: Mapping[str, Mapping[str, Any]], records: int
 ) -> Callable[[Any], dict[str, tf.Tensor]] | None:
@@ -336,10 +314,16 @@ def _all_restored(feature: Mapping[str, Any], values: tf.Tensor) -> tf.Tensor:
     return restored
 
 
-def tensors_parser(
-    features: Mapping[str, Mapping[str, Any]], records: int = 0
-) -> Callable[[Any], dict[str, tf.Tensor]]:
-    """The same for features that need no check; the shape of an array may be None, for any number of dimensions."""
+def record_parser(features: Mapping[str, Mapping[str, Any]], records: int = 0) -> Callable[[Any], dict[str, tf.Tensor]]:
+    """A function from a serialised example to its tensors: arrays with their shape and dtype, the rest as stored.
+
+    A feature NAME/shape is used to restore the array NAME, and is not among the tensors.
+
+    Args:
+        features: those of a manifest that `check_features` accepts; or with None as the shape of an array of any number
+            of dimensions.
+        records: number of records; a feature with a smaller count is optional.
+    """
     import tensorflow as tf
 
     description = feature_description(features, records)

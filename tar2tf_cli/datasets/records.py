@@ -7,26 +7,26 @@ import os
 import threading
 from array import array
 from bisect import bisect_right
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 
-from tar2tf_cli.datasets.compressed import DecompressedRanges, RecentStreams
-from tar2tf_cli.datasets.indexes import Indexes, Places, ShardIndex
+from tar2tf_cli.datasets.indexes import Indexes, Layout, Places
 from tar2tf_cli.datasets.shards import Paths, Shard, find_shards, paths_in
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError, count
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.formats.checksums import key_hash
+from tar2tf_cli.formats.compression import decompressed
 from tar2tf_cli.formats.example import parse
+from tar2tf_cli.formats.record_index import ShardIndex, Streams
 from tar2tf_cli.ops.base import OpContext, accepted, one_of, optional
 from tar2tf_cli.samples.grouping import KEY, KeySplit, Sample, key_of
-from tar2tf_cli.stores import Source
+from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import Ranges
 
 if TYPE_CHECKING:
@@ -351,7 +351,7 @@ class Records(Sequence[T]):
             buffers = list(reads)
         except DamagedShardError:  # where it is compressed, by which alone nobody knows the record
             return [self._one(together.span(place)) for place in range(len(together.records))]
-        contents: list[Any] = self._index(together.shard).layout.contents(buffers, together.places)
+        contents: list[Any] = self._layout(together.shard).contents(buffers, together.places)
         for place in range(len(contents), len(together.records)):
             buffer, start, end = together.places[place].tolist()
             contents.append(self._content(together.span(place), buffers[buffer][start:end]))
@@ -381,11 +381,14 @@ class Records(Sequence[T]):
                 index = self._indexes[number]
         return index
 
+    def _layout(self, number: int) -> Layout:
+        return self._where.layouts[self._index(number).of]
+
     def _usable(self, shard: Shard, ranges: Ranges) -> ShardIndex:
         index = self._where.find(shard, ranges)
-        if self._raw and index.layout.of == "tar":
+        if self._raw and index.of == "tar":
             raise UsageError("is a tar, and raw=True returns the bytes of records", shard=shard.name)
-        if self._preset and index.layout.of != "tar":
+        if self._preset and index.of != "tar":
             hint = "leave preset out: the values of records are already decoded"
             raise UsageError("is a TFRecord, and preset decodes the entries of tars", shard=shard.name, hint=hint)
         return index
@@ -398,7 +401,7 @@ class Records(Sequence[T]):
             parts = (np.arange(at, min(at + _AT_ONCE, end)) for at in range(first, end, _AT_ONCE))
             keys = (self._key_of(content) for _, contents in self._contents(parts) for content in contents)
             hashes = array("Q", (0 if key is None else key_hash(key) for key in keys))
-            index = replace(index, keys=np.array(hashes, np.uint64))
+            index = index._replace(keys=np.array(hashes, np.uint64))
             self._indexes[number] = index
             self._where.keep(self._shards[number], index)
         assert index.keys is not None
@@ -420,7 +423,7 @@ class Records(Sequence[T]):
         return self._here.ranges(self._shards[number].source)
 
     def _content(self, span: _Span, data: bytes) -> bytes | Sample:
-        layout = self._index(span.shard).layout
+        layout = self._layout(span.shard)
         try:
             return layout.content(data, self._shards[span.shard])
         except DamagedShardError as error:
@@ -430,7 +433,7 @@ class Records(Sequence[T]):
 
     def _values(self, shard: int, records: Sequence[int] | NDArray[np.int64], contents: list[Any]) -> Iterator[Any]:
         """The values of records or samples of a shard, which have these numbers there."""
-        if self._index(shard).layout.of == "tar":
+        if self._index(shard).of == "tar":
             for record, sample in zip(records, contents, strict=True):
                 yield self._entries(shard, int(record), sample)
             return
@@ -461,7 +464,7 @@ class Records(Sequence[T]):
     def _at(self, error: DamagedShardError, span: _Span) -> DamagedShardError:
         shard = self._shards[span.shard].name
         hint = f"tar2tf verify lists the faults of a shard: {shard}"
-        if self._index(span.shard).layout.of == "tfrecord":
+        if self._index(span.shard).of == "tfrecord":
             hint = f"tar2tf verify --salvage writes the good records of a shard: {shard}"
         error.offset, error.hint = span.start, hint
         return error.at(shard=shard, member=f"record {span.record}")
@@ -523,3 +526,104 @@ class _Process:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Process, ()
+
+
+# --- Compressed shards ---
+
+
+class RecentStreams:
+    """The decompressed bytes of the streams that were used last, for all threads of a process.
+
+    A stream that one thread decompresses is not decompressed by another.
+    """
+
+    MOST: Final = 64 << 20
+    """How many bytes are kept, besides those of the last stream."""
+
+    def __init__(self) -> None:
+        self._streams: OrderedDict[tuple[str, int], Future[bytes]] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def get(self, shard: str, number: int, decompress: Callable[[], bytes]) -> bytes:
+        """Return the bytes of a stream of a shard, which `decompress` gives if they are not kept."""
+        key = shard, number
+        with self._lock:
+            kept = self._streams.get(key)
+            if kept:
+                self._streams.move_to_end(key)
+            else:
+                mine = self._streams[key] = Future()
+        if kept:
+            return kept.result()
+        try:
+            data = decompress()
+        except BaseException as error:
+            with self._lock:
+                del self._streams[key]
+            mine.set_exception(error)
+            raise
+        mine.set_result(data)
+        self._make_room(len(data))
+        return data
+
+    def _make_room(self, size: int) -> None:
+        with self._lock:
+            self._size += size
+            while self._size - size > self.MOST:
+                oldest = next(key for key, stream in self._streams.items() if stream.done())
+                self._size -= len(self._streams.pop(oldest).result())
+
+
+class DecompressedRanges(Ranges):
+    """Reads ranges of the decompressed bytes of a shard.
+
+    Args:
+        stored: reads the shard as it is stored.
+        streams: where its streams are.
+        name: its path or URL.
+        recent: keeps what was decompressed.
+    """
+
+    gap = 0
+
+    def __init__(self, stored: Ranges, streams: Streams, name: str, recent: RecentStreams) -> None:
+        self.parallel = stored.parallel
+        self._stored = stored
+        self._streams = streams
+        self._name = name
+        self._recent = recent
+
+    def read(self, item: ObjectInfo, start: int, size: int) -> bytes:
+        """Decompress the streams that these bytes are in.
+
+        Raises:
+            DamagedShardError: when one is damaged, or is not the stream that was found there.
+            SourceError: when they cannot be read, or the shard is not the version that was listed.
+        """
+        plain = self._streams.plain
+        end = min(start + size, int(plain[-1]))
+        first = int(np.searchsorted(plain, start, "right")) - 1
+        last = int(np.searchsorted(plain, end, "left"))
+        parts = [self._part(item, number, start, end) for number in range(first, last)]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _part(self, item: ObjectInfo, number: int, start: int, end: int) -> bytes:
+        """What a stream has of these decompressed bytes."""
+        data = self._recent.get(self._name, number, lambda: self._decompressed(item, number))
+        begin = int(self._streams.plain[number])
+        return data[max(start - begin, 0) : end - begin]
+
+    def _decompressed(self, item: ObjectInfo, number: int) -> bytes:
+        method, stored, plain = self._streams
+        begin, end = stored[number : number + 2].tolist()
+        try:
+            data = decompressed(self._stored.read(item, begin, end - begin), self._name, method)
+        except DamagedShardError as error:
+            error.offset = begin
+            raise
+        before = int(plain[number + 1] - plain[number])
+        if len(data) != before:
+            message = f"the {method} stream has {len(data):,} bytes now, but had {before:,} before"
+            raise DamagedShardError(message, kind=method, shard=self._name, offset=begin)
+        return data

@@ -40,20 +40,20 @@ class Streams(NamedTuple):
     plain: Index
 
 
-class Kept(NamedTuple):
-    """What an index file holds.
+class ShardIndex(NamedTuple):
+    """Where the records or samples of a shard are; this is what an index file holds.
 
     Attributes:
         of: the kind of shard.
         offsets: its index; in the decompressed bytes if it is compressed.
-        keys: the digests of keys, if they are known.
+        keys: the digests of keys; None as long as they are not known.
         streams: where the streams of a compressed shard are; None for another.
     """
 
     of: str
     offsets: Index
-    keys: Keys | None
-    streams: Streams | None
+    keys: Keys | None = None
+    streams: Streams | None = None
 
 
 _NUMBERS: Final = b"0123456789 \n"
@@ -132,28 +132,28 @@ def from_lines(data: bytes, size: int) -> Index | None:
     return index if index[-1] == size and np.array_equal(index[:-1], numbers[::2]) else None
 
 
-def pack(kept: Kept, shard: str, version: str) -> list[bytes]:
+def pack(index: ShardIndex, shard: str, version: str) -> list[bytes]:
     """Return the content of an index file for a version of a shard: a line of JSON, and numbers of 64 bits.
 
     Args:
-        kept: what it holds.
+        index: what it holds.
         shard: the path or URL of the shard.
         version: its version.
     """
-    streams = kept.streams
-    body = kept.offsets.astype("<i8").tobytes() + (b"" if kept.keys is None else kept.keys.astype("<u8").tobytes())
+    streams = index.streams
+    body = index.offsets.astype("<i8").tobytes() + (b"" if index.keys is None else index.keys.astype("<u8").tobytes())
     if streams:
         body += streams.stored.astype("<i8").tobytes() + streams.plain.astype("<i8").tobytes()
     about = {
-        "of": kept.of,
-        "keys": kept.keys is not None,
+        "of": index.of,
+        "keys": index.keys is not None,
         "method": streams.method if streams else "",
         "streams": len(streams.stored) if streams else 0,
     }
     return [_about(about, body, shard, version), body]
 
 
-def unpack(data: bytes, shard: str, version: str, size: int) -> Kept | None:
+def unpack(data: bytes, shard: str, version: str, size: int) -> ShardIndex | None:
     """Read the content of an index file; None unless it is whole, and for this version and size of the shard."""
     import numpy as np
 
@@ -174,7 +174,7 @@ def unpack(data: bytes, shard: str, version: str, size: int) -> Kept | None:
     stored, plain = places[:streams], places[streams:]
     if not count or size != (stored if streams else offsets)[-1]:
         return None
-    return Kept(about["of"], offsets, keys, Streams(about["method"], stored, plain) if streams else None)
+    return ShardIndex(about["of"], offsets, keys, Streams(about["method"], stored, plain) if streams else None)
 
 
 def _about(about: Mapping[str, Any], body: bytes, shard: str, version: str) -> bytes:

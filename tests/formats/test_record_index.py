@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from checked import flipped, framed
 from kernels import built, needs_compiler
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats.record_index import Kept, Streams, from_lines, pack, scan, unpack
+from tar2tf_cli.formats.record_index import ShardIndex, Streams, from_lines, pack, scan, unpack
 from tar2tf_cli.formats.tfrecord import unframed
 
 RECORDS = [b"", b"a", b"\xff" * 300, b"bc" * 5000, b"d"]
@@ -110,7 +110,7 @@ def test_an_index_is_kept_for_one_version_of_one_shard(keys: Any, compressed: bo
     index = scan(Reads(DATA), len(DATA), "a")
     size = 60 if compressed else len(DATA)
     streams = Streams("zstd", np.array([0, 17, size]), np.array([0, 40, len(DATA)])) if compressed else None
-    kept = b"".join(pack(Kept("tar", index, keys, streams), "a", "v1"))
+    kept = b"".join(pack(ShardIndex("tar", index, keys, streams), "a", "v1"))
     found = unpack(kept, "a", "v1", size)
     assert found is not None
     assert found.of == "tar"
@@ -125,7 +125,7 @@ def test_an_index_is_kept_for_one_version_of_one_shard(keys: Any, compressed: bo
 @given(st.data())
 def test_a_damaged_index_is_none(data: st.DataObject) -> None:
     keys = data.draw(st.sampled_from([None, np.arange(len(RECORDS), dtype=np.uint64)]))
-    kept = b"".join(pack(Kept("tfrecord", scan(Reads(DATA), len(DATA), "a"), keys, None), "a", "v1"))
+    kept = b"".join(pack(ShardIndex("tfrecord", scan(Reads(DATA), len(DATA), "a"), keys, None), "a", "v1"))
     place = data.draw(st.integers(0, len(kept) - 1))
     for damaged in (flipped(kept, place, data.draw(st.integers(0, 7))), kept[:place], kept + b"\0" * (place + 1)):
         found = unpack(damaged, "a", "v1", len(DATA))
@@ -137,7 +137,7 @@ def test_a_damaged_index_is_none(data: st.DataObject) -> None:
 
 def test_records_beyond_four_gigabytes_have_an_index() -> None:
     index = np.array([0, 16, 16 + (1 << 33)])
-    found = unpack(b"".join(pack(Kept("tfrecord", index, None, None), "a", "v")), "a", "v", int(index[-1]))
+    found = unpack(b"".join(pack(ShardIndex("tfrecord", index, None, None), "a", "v")), "a", "v", int(index[-1]))
     assert found is not None
     assert found.offsets.tolist() == index.tolist()
 

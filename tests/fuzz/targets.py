@@ -26,7 +26,7 @@ from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.described import contradictions, expected
 from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.example import is_sequence, parse, parse_any, strict_parse
-from tar2tf_cli.formats.record_index import Kept, from_lines, pack, scan, unpack
+from tar2tf_cli.formats.record_index import ShardIndex, from_lines, pack, scan, unpack
 from tar2tf_cli.formats.record_reader import RecordReader, Want
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import frame
@@ -59,7 +59,7 @@ def tfrecord(data: bytes) -> None:
         offsets = [offset for offset, _ in RecordReader(io.BytesIO(data), "x", check_data=False)]
         index = scan(lambda start, size: data[start : start + size], len(data), "x")
         assert index.tolist() == [*offsets, len(data)]
-        kept = unpack(b"".join(pack(Kept("tfrecord", index, None, None), "x", "1")), "x", "1", len(data))
+        kept = unpack(b"".join(pack(ShardIndex("tfrecord", index, None, None), "x", "1")), "x", "1", len(data))
         assert kept is not None
         assert kept.offsets.tolist() == index.tolist()
 
