@@ -28,7 +28,7 @@ from tar2tf_cli.formats.image.headers import (
     png_chunks,
 )
 from tar2tf_cli.formats.image.lazy import Image, NDArray, cv2, np, simplejpeg
-from tar2tf_cli.formats.image.pixels import buffer, opencv, shape_of
+from tar2tf_cli.formats.image.pixels import opencv, shape_of
 
 _CHANNELS: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _DEPTHS: Final = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -293,7 +293,7 @@ def _decode_jpeg(data: bytes, channels: int) -> NDArray[np.uint8]:
         raise ImageError("unsupported JPEG: CMYK cannot be decoded to 1 channel, only to 3")
     decoded = components if components == 4 else channels or components
     try:
-        image = _libjpeg(data, _JPEG_COLORSPACES[decoded], buffer((height, width, decoded), "uint8"))
+        image = _libjpeg(data, _JPEG_COLORSPACES[decoded], np.empty((height, width, decoded), np.uint8))
     except ValueError as error:
         raise _jpeg_error(error, components) from None
     return _rgb_of_cmyk(image, inverted=_has_adobe_marker(data)) if components == 4 else image

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -39,7 +37,7 @@ def resample(image: Image, height: int, width: int, method: str = "bilinear", *,
         return image.take(_nearest(rows, height), axis=0).take(_nearest(columns, width), axis=1)
     if (rows, columns) == (height, width) and method not in _BLURRING:
         return np.ascontiguousarray(image, np.float32)
-    lines = _summed(_as_float32(image), *_taps(rows, height, method, antialias))
+    lines = _summed(np.ascontiguousarray(image, np.float32), *_taps(rows, height, method, antialias))
     return _transposed(_summed(_transposed(lines), *_taps(columns, width, method, antialias)))
 
 
@@ -48,17 +46,14 @@ def _transposed(image: NDArray[np.float32]) -> NDArray[np.float32]:
     rows, columns, channels = image.shape
     if channels > 4:
         return np.ascontiguousarray(image.swapaxes(0, 1))
-    turned: Any = cv2.transpose(image, buffer((columns, rows, channels), "float32"))
+    turned: Any = cv2.transpose(image)
     return np.ascontiguousarray(turned.reshape(columns, rows, channels))
 
 
 def _summed(image: NDArray[np.float32], indices: NDArray[np.intp], weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The weighted sums of rows, in the order of the taps; by taps or by sums, whichever are fewer.
-
-    They are made in memory that was used before: new memory costs more than the arithmetic.
-    """
+    """The weighted sums of rows, in the order of the taps; by taps or by sums, whichever are fewer."""
     rows = image.reshape(len(image), -1)
-    total = buffer((len(indices), rows.shape[1]), "float32")
+    total = np.empty((len(indices), rows.shape[1]), np.float32)
     if len(indices) < indices.shape[1]:
         for place, (taps, weight) in enumerate(zip(indices, weights, strict=True)):
             (rows.take(taps, axis=0) * weight[:, None]).sum(axis=0, out=total[place])
@@ -70,7 +65,7 @@ def _summed(image: NDArray[np.float32], indices: NDArray[np.intp], weights: NDAr
         if tap:
             total += product
         else:
-            product = buffer(total.shape, "float32")
+            product = np.empty_like(total)
     return total.reshape(len(indices), *image.shape[1:])
 
 
@@ -185,64 +180,6 @@ METHODS: Final = ("bilinear", "nearest", "area", "bicubic", "lanczos3", "lanczos
 """The methods of `tf.image.resize`."""
 
 
-COUNTED: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Whether reference counts are exact, which requires the GIL; without it, no memory is reused."""
-
-_MOST_BYTES: Final = 32 << 20
-"""The most bytes that each thread keeps."""
-
-
-def _references(blocks: Sequence[Any], place: int) -> int:
-    return sys.getrefcount(blocks[place])
-
-
-_UNUSED: Final = _references([object()], 0)
-"""The reference count of a kept block that no array uses, as measured in this interpreter."""
-
-
-class KeptBlocks(threading.local):
-    """Blocks of memory that a thread keeps to use again, and how many bytes they have."""
-
-    def __init__(self) -> None:
-        self.blocks: list[NDArray[np.uint8]] = []
-        self.bytes = 0
-
-
-kept_blocks: Final = KeptBlocks()
-
-
-def buffer(shape: tuple[int, ...], dtype: str | np.dtype[Any]) -> NDArray[Any]:
-    """Return an uninitialised array in C order, in the memory of a deleted array if possible.
-
-    The memory of an array in use, even of a view of it, is not reused, since arrays refer to their block.
-    """
-    if not COUNTED:
-        return np.empty(shape, dtype)
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    return _block(size)[:size].view(dtype).reshape(shape)
-
-
-def _block(size: int) -> NDArray[np.uint8]:
-    blocks = kept_blocks.blocks
-    for place in range(len(blocks)):
-        if size <= blocks[place].size <= 2 * size and _references(blocks, place) == _UNUSED:
-            return blocks[place]
-    block = np.empty(size, np.uint8)
-    if kept_blocks.bytes + size <= _MOST_BYTES:
-        kept_blocks.blocks.append(block)
-        kept_blocks.bytes += size
-    elif size <= _MOST_BYTES:
-        _forget_unused()
-    return block
-
-
-def _forget_unused() -> None:
-    """Release unused blocks, to make room for images of another size."""
-    blocks = kept_blocks.blocks
-    kept_blocks.blocks = [blocks[place] for place in range(len(blocks)) if _references(blocks, place) > _UNUSED]
-    kept_blocks.bytes = sum(block.size for block in kept_blocks.blocks)
-
-
 DTYPES: Final = (
     "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64", "float16", "float32", "float64",
 )  # fmt: skip
@@ -285,15 +222,13 @@ def _most(integer: np.dtype[Any], floating: np.dtype[Any]) -> int:
 def _times(image: Image, factor: float) -> Image:
     """Multiply in the dtype of the image, to which the factor is rounded first, as TensorFlow does."""
     with np.errstate(over="ignore"):
-        product: Image = np.multiply(image, image.dtype.type(factor), out=buffer(image.shape, image.dtype))
+        product: Image = image * image.dtype.type(factor)
     return product
 
 
 def _plain_cast(image: Image, dtype: str) -> Image:
-    converted: Image = buffer(image.shape, dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        converted[...] = image
-    return converted
+        return image.astype(dtype, "C")
 
 
 def cast(image: Image, dtype: str) -> Image:
@@ -310,7 +245,7 @@ def cast(image: Image, dtype: str) -> Image:
     """
     bounds = _bounds(image.dtype, dtype)
     if bounds:
-        image = np.clip(image, *bounds, out=buffer(image.shape, image.dtype))
+        image = np.clip(image, *bounds)
     return _plain_cast(image, dtype)
 
 
@@ -401,18 +336,10 @@ def _rounding_gap(size_in: int, size_out: int) -> float:
 def _resize_fast(image: Image, height: int, width: int) -> NDArray[np.float32]:
     rows, columns, channels = image.shape
     fx, fy = _opencv_factor(columns, width), _opencv_factor(rows, height)
-    source = _as_float32(image)
+    source = np.ascontiguousarray(image, np.float32)
     with opencv("resize"):
-        resized: Any = cv2.resize(source, None, buffer((height, width, channels), "float32"), fx, fy, cv2.INTER_LINEAR)
+        resized: Any = cv2.resize(source, None, None, fx, fy, cv2.INTER_LINEAR)
     return np.ascontiguousarray(resized.reshape(height, width, channels))
-
-
-def _as_float32(image: Image) -> NDArray[np.float32]:
-    if image.dtype == np.float32:
-        return np.ascontiguousarray(image)
-    floats: NDArray[np.float32] = buffer(image.shape, "float32")
-    floats[...] = image
-    return floats
 
 
 @contextmanager
@@ -582,7 +509,7 @@ def _framed(image: Image, height: int, width: int, top: int, left: int, fill: fl
     rows, columns, channels = image.shape
     if (rows, columns) == (height, width):
         return image
-    whole: Image = buffer((height, width, channels), image.dtype)
+    whole: Image = np.empty((height, width, channels), image.dtype)
     limits = None if image.dtype.kind == "f" else np.iinfo(image.dtype)
     whole[...] = fill if limits is None else min(max(round(fill), limits.min), limits.max)
     whole[top : top + rows, left : left + columns] = image
