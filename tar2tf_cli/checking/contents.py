@@ -14,7 +14,7 @@ from tar2tf_cli.errors import ImageError, SampleError, SourceError
 from tar2tf_cli.features.described import notes_on_shapes
 from tar2tf_cli.formats.compression import riff_chunks, sniff
 from tar2tf_cli.formats.example import Kind, ParsedFeature, fields, read_varint
-from tar2tf_cli.formats.image.pixels import MOST_VALUES, values_described
+from tar2tf_cli.formats.image import MOST_VALUES, values_described
 from tar2tf_cli.formats.npy import read_header
 from tar2tf_cli.inputs.open_shard import Format
 
@@ -44,7 +44,7 @@ def look_at(data: bytes, size: int | None = None) -> Look:
     if kind and not kind.startswith("image/"):
         return _by_header(kind, data, len(data) if size is None else size)
     if kind:
-        from tar2tf_cli.formats.image import header
+        from tar2tf_cli.formats.image.headers import header
 
         try:
             image = header(data)

@@ -30,8 +30,8 @@ from tar2tf_cli.formats.compression import foreign
 from tar2tf_cli.formats.cursor import OnDamage, past_damage
 from tar2tf_cli.formats.example import ParsedFeature, parse, parse_lists
 from tar2tf_cli.formats.files import LARGE, StoredBytes, WholeFile
+from tar2tf_cli.formats.image import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.image.headers import is_palette, orientation
-from tar2tf_cli.formats.image.pixels import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.named import nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard

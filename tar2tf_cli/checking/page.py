@@ -31,6 +31,7 @@ from tar2tf_cli.formats import image
 from tar2tf_cli.formats.compression import sniff
 from tar2tf_cli.formats.example import ParsedFeature
 from tar2tf_cli.formats.files import StoredBytes, write_whole
+from tar2tf_cli.formats.image import codecs
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.samples.grouping import KEY, key_of
 from tar2tf_cli.stores import ObjectInfo
@@ -489,9 +490,9 @@ def _picture(drawn: _Drawn) -> Picture:
     try:
         small = drawn.data
         if isinstance(small, bytes):
-            small = _small(image.decode(small, 3, max_pixels=_MOST_PIXELS))
+            small = _small(codecs.decode(small, 3, max_pixels=_MOST_PIXELS))
         packed = small.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
-        return Picture(drawn.key, drawn.label, image.encode(small, "jpeg", 78), len(np.unique(packed)))
+        return Picture(drawn.key, drawn.label, codecs.encode(small, "jpeg", 78), len(np.unique(packed)))
     except (ImageError, cv2.error):
         return Picture(drawn.key, drawn.label, None)
 

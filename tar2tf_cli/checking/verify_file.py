@@ -18,7 +18,6 @@ from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage, unread
 from tar2tf_cli.checking.files import FileContext, FileTask, Run
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import DamagedShardError, ImageError, SampleError, SourceError, UsageError
-from tar2tf_cli.formats import image
 from tar2tf_cli.formats.census import Census, Expected
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.compression import foreign, sniff
@@ -26,9 +25,8 @@ from tar2tf_cli.formats.cursor import ByteStream, past_damage, read_to_end
 from tar2tf_cli.formats.decoding import can_decode, decode
 from tar2tf_cli.formats.example import ParsedFeature, delimited_name, is_sequence, parse, strict_parse
 from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS, RecordFile, whole_sample
+from tar2tf_cli.formats.image import codecs, cv2, headers, np, opencv
 from tar2tf_cli.formats.image.headers import tiff_pages
-from tar2tf_cli.formats.image.lazy import cv2, np
-from tar2tf_cli.formats.image.pixels import opencv
 from tar2tf_cli.formats.npy import PickledError
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.tfrecord import FRAMING, crc_field, frame
@@ -567,7 +565,7 @@ def _try(kind: str, data: bytes) -> None:
     if kind == "image/tiff":
         _decode_tiff(data)
     elif kind == "image/png":
-        image.check_png(data)
+        codecs.check_png(data)
     elif can_decode(kind):
         try:
             decode(data)
@@ -581,7 +579,7 @@ def _try(kind: str, data: bytes) -> None:
 
 def _decode_tiff(data: bytes) -> None:
     """Decode all pages of a TIFF with OpenCV."""
-    shape = image.header(data)
+    shape = headers.header(data)
     if shape.height * shape.width > DEFAULT_MAX_PIXELS:
         raise ImageError(f"{shape.height}x{shape.width} pixels are more than the limit of {DEFAULT_MAX_PIXELS}")
     pages = list(tiff_pages(data))

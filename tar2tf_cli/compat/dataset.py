@@ -384,7 +384,7 @@ def _converted(record: Any) -> tuple[Any, Any]:
     """Image and label of a record that conversions made."""
     import numpy as np
 
-    from tar2tf_cli.formats import image
+    from tar2tf_cli.formats.image import codecs
 
     values = Decoder()(record.numpy())
     name = next((name for name in IMAGE_ENTRIES if name in values), None)
@@ -392,7 +392,7 @@ def _converted(record: Any) -> tuple[Any, Any]:
         raise SampleError(f"has none of the features image_raw, {', '.join(IMAGE_ENTRIES)}")
     value, shape = values[name], values.get(f"{name}/shape")
     if isinstance(value, bytes):
-        value = image.decode(value, 3) if shape is None else np.frombuffer(value, np.uint8)
+        value = codecs.decode(value, 3) if shape is None else np.frombuffer(value, np.uint8)
     pixels = np.asarray(value if shape is None else value.reshape(shape), np.float32)
     return np.broadcast_to(pixels, (*pixels.shape[:2], 3)), np.int32(label_of(values))
 

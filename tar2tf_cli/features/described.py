@@ -158,7 +158,7 @@ def _image_of(name: str, shape: Sequence[int | None], spec: Mapping[str, Any]) -
 def _note_on_image(name: str, image: str, shape: Sequence[int | None]) -> str:
     sizes, channels = None in shape[:2], shape[2] is None
     several = " and ".join(["sizes"] * sizes + ["numbers of channels"] * channels)
-    from tar2tf_cli.formats.image.pixels import is_named_like_mask  # few conversions need it
+    from tar2tf_cli.formats.image import is_named_like_mask  # few conversions need it
 
     size = "224x224,method=nearest" if is_named_like_mask(image) else "224x224"
     ops = [f"--op decode:{image},3"] * channels + [f"--op resize:{image},{size} or pad:{image},{size}"] * sizes

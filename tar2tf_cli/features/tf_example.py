@@ -98,10 +98,10 @@ class TFExample(dict[str, "bytes | Feature"]):
         """Whether there is a feature of that name that holds one JPEG, PNG or BMP, judging by its header."""
         if not self.has_bytes(name) or len(values := self.get_bytes_list(name)) != 1:
             return False
-        from tar2tf_cli.formats import image
+        from tar2tf_cli.formats.image import headers
 
         try:
-            return image.header(values[0]).format in ("jpeg", "png", "bmp")
+            return headers.header(values[0]).format in ("jpeg", "png", "bmp")
         except ImageError:
             return False
 
@@ -130,9 +130,9 @@ class TFExample(dict[str, "bytes | Feature"]):
         Raises:
             ImageError: when it does not hold an image that can be decoded.
         """
-        from tar2tf_cli.formats import image
+        from tar2tf_cli.formats.image import codecs
 
-        return image.decode(self.get_bytes(name))
+        return codecs.decode(self.get_bytes(name))
 
     def add_int64(self, name: str, value: int) -> None:
         """Add an int64 value.
@@ -163,9 +163,9 @@ class TFExample(dict[str, "bytes | Feature"]):
         Raises:
             ImageError: for another dtype or shape.
         """
-        from tar2tf_cli.formats import image
+        from tar2tf_cli.formats.image import codecs
 
-        self[name] = image.encode(pixels, format, quality)
+        self[name] = codecs.encode(pixels, format, quality)
 
     # --- Any number of values ---
 

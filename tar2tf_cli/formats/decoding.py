@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.errors import ImageError, SampleError, UsageError
-from tar2tf_cli.formats import image, npy
+from tar2tf_cli.formats import npy
 from tar2tf_cli.formats.compression import riff_chunks, sniff
 from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS
+from tar2tf_cli.formats.image import codecs, headers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,11 +69,11 @@ def can_decode(kind: str) -> bool:
 
 
 def _image(data: bytes, wanted: Wanted) -> Any:
-    if not image.has_frames(data):
-        return image.decode(data, wanted.channels, dtype=wanted.dtype, max_pixels=wanted.max_pixels)
+    if not headers.has_frames(data):
+        return codecs.decode(data, wanted.channels, dtype=wanted.dtype, max_pixels=wanted.max_pixels)
     if wanted.channels == 1 or wanted.dtype != "uint8":
         raise ImageError("frames are decoded to uint8 of 3 channels, or of 4 with alpha")
-    frames = image.decode_frames(data, max_pixels=wanted.max_pixels)
+    frames = codecs.decode_frames(data, max_pixels=wanted.max_pixels)
     return frames[..., : wanted.channels or None]
 
 

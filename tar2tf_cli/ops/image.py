@@ -10,6 +10,7 @@ from tar2tf_cli.errors import ImageError, SampleError, UsageError
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.decoding import Parts, Wanted, decode
 from tar2tf_cli.formats.files import StoredBytes
+from tar2tf_cli.formats.image import codecs, headers
 from tar2tf_cli.ops.base import (
     JsonSchema,
     Op,
@@ -80,10 +81,10 @@ class _ImageOp(Op):
         raise ImageError(message, hint=f"add --op decode:{self.ext} before it")
 
 
-@rule(enum=list(image.CHANNELS))
+@rule(enum=list(codecs.CHANNELS))
 def _channels(channels: Any, label: str) -> int:
     number = whole_number()(channels, label)
-    if number not in image.CHANNELS:
+    if number not in codecs.CHANNELS:
         raise ValueError(f"{label} must be 0 (those of the file), 1 (gray) or 3 (RGB), not {number}")
     return number
 
@@ -113,7 +114,7 @@ class Decode(_ImageOp):
         "decode:npy",
         "decode:wav",
     )
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "channels": _channels, "dtype": one_of(*image.DEPTHS)}
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "channels": _channels, "dtype": one_of(*codecs.DEPTHS)}
 
     channels: int = 0
     dtype: str = "uint8"
@@ -127,7 +128,7 @@ class Decode(_ImageOp):
         except (SampleError, ValueError) as error:
             fault = error if isinstance(error, SampleError) else SampleError(f"{self.name}: {error}")
             raise fault.at(member=f"{sample[KEY]}.{self.ext}") from None
-        if context.palettes is not None and image.is_palette(data):
+        if context.palettes is not None and headers.is_palette(data):
             context.palettes.add(self.ext)
         if "" not in parts:
             del sample[self.ext]
@@ -161,10 +162,10 @@ class Orient(Decode):
         return super().apply(sample, context)
 
     def _decoded(self, data: bytes, wanted: Wanted) -> Parts:
-        if image.image_format(data) is None:
+        if headers.image_format(data) is None:
             raise ImageError("orient: not an image")
         pixels = super()._decoded(data, wanted)[""]
-        turn = image.orientation(data)
+        turn = headers.orientation(data)
         return {"": image.oriented(pixels, turn) if turn > 1 else pixels}
 
 
@@ -466,7 +467,7 @@ class Encode(_ImageOp):
         return [f"warning: JPEG changes pixels; if {self.ext!r} holds classes, write encode:{self.ext},png"]
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
-        return image.encode(pixels, self.format, self.quality)
+        return codecs.encode(pixels, self.format, self.quality)
 
 
 for _op in (_ImageOp, Decode, Orient, _DtypeOp, Resize, Pad, Crop, Rotate, Encode):

@@ -14,7 +14,7 @@ import soundfile
 from images import by_pillow, jpeg, photo, png
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.decoding import Wanted, can_decode, decode
-from tar2tf_cli.formats.image import orientation
+from tar2tf_cli.formats.image.headers import orientation
 
 
 def sound(format: str, subtype: str) -> bytes:

@@ -19,7 +19,8 @@ import tensorflow as tf
 
 from images import photo
 from tar2tf_cli.errors import ImageError
-from tar2tf_cli.formats.image import decode_frames, has_frames
+from tar2tf_cli.formats.image.codecs import decode_frames
+from tar2tf_cli.formats.image.headers import has_frames
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -132,7 +133,7 @@ def test_an_opencv_without_gif_says_so_and_does_not_call_it_damaged() -> None:
     code = """
 import cv2
 cv2.imdecode = lambda *_: None
-from tar2tf_cli.formats.image import decode_frames
+from tar2tf_cli.formats.image.codecs import decode_frames
 decode_frames(bytes.fromhex(%r))
 """
     done = subprocess.run([sys.executable, "-c", code % PLACED["few colours"].hex()], capture_output=True, text=True)

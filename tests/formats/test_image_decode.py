@@ -35,7 +35,7 @@ from images import (
 )
 from properties import example_count
 from tar2tf_cli.errors import ImageError
-from tar2tf_cli.formats import image as kernels
+from tar2tf_cli.formats.image import codecs, headers
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -63,24 +63,24 @@ def as_ycck(data: bytes) -> bytes:
 
 def by_us(data: bytes) -> np.ndarray | None:
     try:
-        return kernels.decode(data)
+        return codecs.decode(data)
     except ImageError:
         return None
 
 
 def assert_decodes_as_in_tensorflow(data: bytes) -> None:
-    expected, image = by_tensorflow(data), kernels.decode(data)
+    expected, image = by_tensorflow(data), codecs.decode(data)
     assert expected is not None
     assert (image.dtype, image.shape) == (np.uint8, expected.shape)
     np.testing.assert_array_equal(image, expected)
     assert image.flags.c_contiguous
-    assert kernels.header(data)[1:] == image.shape
+    assert headers.header(data)[1:] == image.shape
 
 
 def assert_both_refuse(data: bytes) -> None:
     assert by_tensorflow(data) is None
     with pytest.raises(ImageError):
-        kernels.decode(data)
+        codecs.decode(data)
 
 
 # --- Decoding: JPEG ---
@@ -109,7 +109,7 @@ def test_a_jpeg_of_rare_subsampling_decodes_as_in_tensorflow(size: tuple[int, in
 def test_a_gray_jpeg_has_one_channel(size: tuple[int, int]) -> None:
     data = jpeg(photo(*size), "L")
     assert_decodes_as_in_tensorflow(data)
-    assert kernels.decode(data).shape == (*size, 1)
+    assert codecs.decode(data).shape == (*size, 1)
 
 
 @each_size
@@ -222,13 +222,13 @@ def test_a_jpeg_that_lost_image_data_but_has_its_end_marker_is_decoded_as_in_ten
 
 def test_a_jpeg_whose_subsampling_libjpeg_turbo_cannot_name_is_refused() -> None:
     with pytest.raises(ImageError, match="CMYK of uncommon subsampling"):
-        kernels.decode(jpeg(photo(20, 30), "CMYK", subsampling=2))
+        codecs.decode(jpeg(photo(20, 30), "CMYK", subsampling=2))
 
 
 @pytest.mark.parametrize("marker", [0xC3, 0xC5, 0xCB])
 def test_a_lossless_or_hierarchical_jpeg_is_refused(marker: int) -> None:
     with pytest.raises(ImageError, match="lossless or hierarchical"):
-        kernels.header(SMALL.replace(b"\xff\xc0", bytes([0xFF, marker])))
+        headers.header(SMALL.replace(b"\xff\xc0", bytes([0xFF, marker])))
 
 
 # --- Decoding: PNG ---
@@ -248,7 +248,7 @@ TRANSPARENT = {0: b"\0\5", 2: b"\0\5\0\6\0\7", 3: b"\0\x50"}
 def test_transparent_colours_are_a_channel_of_palettes_only(color: int, depth: int) -> None:
     data = png(color, depth, before=[(b"tRNS", TRANSPARENT[color])])
     assert_decodes_as_in_tensorflow(data)
-    assert kernels.decode(data).shape[2] == {0: 1, 2: 3, 3: 4}[color]
+    assert codecs.decode(data).shape[2] == {0: 1, 2: 3, 3: 4}[color]
 
 
 FRAME = struct.pack(">IIIIIHHBB", 0, 10, 10, 3, 3, 1, 10, 0, 0)
@@ -425,7 +425,7 @@ COLORED = {
 @pytest.mark.parametrize("name", COLORED)
 @pytest.mark.parametrize("channels", [0, 1, 3])
 def test_an_image_has_the_channels_asked_for_as_in_tensorflow(name: str, channels: int) -> None:
-    expected, image = by_tensorflow(COLORED[name], channels), kernels.decode(COLORED[name], channels)
+    expected, image = by_tensorflow(COLORED[name], channels), codecs.decode(COLORED[name], channels)
     np.testing.assert_array_equal(image, expected)
     assert image.flags.c_contiguous
     assert not channels or image.shape[2] == channels
@@ -445,20 +445,20 @@ ONLY_RGB = {
 def test_what_cannot_be_gray_as_in_tensorflow_is_refused_by_name_and_becomes_rgb(name: str) -> None:
     data, reason = ONLY_RGB[name]
     with pytest.raises(ImageError, match=reason):
-        kernels.decode(data, 1)
-    np.testing.assert_array_equal(kernels.decode(data, 3), by_tensorflow(data, 3))
+        codecs.decode(data, 1)
+    np.testing.assert_array_equal(codecs.decode(data, 3), by_tensorflow(data, 3))
 
 
 def test_a_gray_bmp_becomes_rgb() -> None:
     data = bmp(photo(33, 47, 1), 8)
-    np.testing.assert_array_equal(kernels.decode(data, 3), by_tensorflow(data, 3))
-    np.testing.assert_array_equal(kernels.decode(data, 1), by_tensorflow(data))
+    np.testing.assert_array_equal(codecs.decode(data, 3), by_tensorflow(data, 3))
+    np.testing.assert_array_equal(codecs.decode(data, 1), by_tensorflow(data))
 
 
 @pytest.mark.parametrize("channels", [-1, 2, 4])
 def test_another_number_of_channels_is_refused(channels: int) -> None:
     with pytest.raises(ValueError, match=r"0 \(as in the file\), 1 or 3"):
-        kernels.decode(SMALL, channels)
+        codecs.decode(SMALL, channels)
 
 
 # --- Decoding: anything ---
@@ -476,21 +476,21 @@ def test_another_number_of_channels_is_refused(channels: int) -> None:
 )
 def test_another_format_is_refused_by_name(data: bytes, message: str) -> None:
     with pytest.raises(ImageError, match=f"cannot be decoded: .*{message}"):
-        kernels.decode(data)
+        codecs.decode(data)
 
 
 @pytest.mark.parametrize("data", [SMALL, png(2, size=(20, 30)), bmp(photo(20, 30), 24)])
 def test_an_image_of_too_many_pixels_is_refused_by_its_header(data: bytes) -> None:
-    assert kernels.decode(data, max_pixels=600).shape == (20, 30, 3)
+    assert codecs.decode(data, max_pixels=600).shape == (20, 30, 3)
     with pytest.raises(ImageError, match="20x30 pixels are more than the limit of 599"):
-        kernels.decode(data, max_pixels=599)
+        codecs.decode(data, max_pixels=599)
 
 
 def test_a_png_that_claims_to_be_huge_is_refused_before_it_is_inflated() -> None:
     head = struct.pack(">IIBBBBB", 1 << 30, 1 << 30, 8, 2, 0, 0, 0)
     data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", WHOLE) + chunk(b"IEND", b"")
     with pytest.raises(ImageError, match="more than the limit"):
-        kernels.decode(data)
+        codecs.decode(data)
 
 
 SEEDS = [jpeg(photo(17, 23)), jpeg(photo(17, 23), "L"), jpeg(photo(17, 23), "CMYK"), bmp(photo(9, 9), 24)]
@@ -517,7 +517,7 @@ MAGIC = [b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"GIF8", b"RIFF____W
 def test_no_bytes_raise_anything_but_an_image_error(magic: bytes, data: bytes) -> None:
     by_us(magic + data)
     with contextlib.suppress(ImageError):
-        kernels.header(magic + data)
+        headers.header(magic + data)
 
 
 # --- WebP, and PNG of 16 bits ---
@@ -535,9 +535,9 @@ def test_a_webp_has_the_pixels_of_tensorflow() -> None:
         source[..., 3] = np.arange(source.shape[1], dtype=np.uint8)
         data = by_pillow(source, "WEBP", mode, **options)
         theirs = tf.io.decode_webp(data).numpy()[0]
-        np.testing.assert_array_equal(kernels.decode(data), theirs)
-        assert kernels.header(data)[1:] == theirs.shape
-        np.testing.assert_array_equal(kernels.decode(data, 3), theirs[..., :3])
+        np.testing.assert_array_equal(codecs.decode(data), theirs)
+        assert headers.header(data)[1:] == theirs.shape
+        np.testing.assert_array_equal(codecs.decode(data, 3), theirs[..., :3])
 
 
 def test_a_damaged_webp_is_refused_exactly_if_tensorflow_refuses_it() -> None:
@@ -552,15 +552,15 @@ def test_a_damaged_webp_is_refused_exactly_if_tensorflow_refuses_it() -> None:
         except tf.errors.InvalidArgumentError:
             refused += 1
             with pytest.raises(ImageError):
-                kernels.decode(bytes(changed))
+                codecs.decode(bytes(changed))
             continue
-        np.testing.assert_array_equal(kernels.decode(bytes(changed)), theirs)
+        np.testing.assert_array_equal(codecs.decode(bytes(changed)), theirs)
     assert refused
     for part in range(1, 10):
         with pytest.raises(ImageError, match=r"(?i)webp"):
-            kernels.decode(whole[: len(whole) * part // 10])
+            codecs.decode(whole[: len(whole) * part // 10])
     with pytest.raises(ImageError, match="only to 3"):
-        kernels.decode(whole, 1)
+        codecs.decode(whole, 1)
 
 
 def test_a_png_keeps_its_16_bits_on_request() -> None:
@@ -571,18 +571,18 @@ def test_a_png_keeps_its_16_bits_on_request() -> None:
                 for interlaced in (False, True):
                     data = png(color, depth, size, interlaced=interlaced)
                     for channels in (0, 1, 3):
-                        ours = kernels.decode(data, channels, dtype="uint16")
+                        ours = codecs.decode(data, channels, dtype="uint16")
                         theirs = tf.io.decode_png(data, channels, tf.uint16).numpy()
                         assert ours.dtype == np.uint16
                         np.testing.assert_array_equal(ours, theirs)
                         cases += 1
     assert cases > 300
     with pytest.raises(ImageError, match="it is JPEG, and only a PNG can be decoded to uint16"):
-        kernels.decode(SMALL, dtype="uint16")
+        codecs.decode(SMALL, dtype="uint16")
     with pytest.raises(ValueError, match="float32"):
-        kernels.decode(SMALL, dtype="float32")
+        codecs.decode(SMALL, dtype="float32")
 
 
 def test_a_png_with_a_palette_is_known_by_its_header() -> None:
-    assert kernels.is_palette(png(3))
-    assert not any(map(kernels.is_palette, (png(0), png(2), SMALL, b"", png(3)[:20])))
+    assert headers.is_palette(png(3))
+    assert not any(map(headers.is_palette, (png(0), png(2), SMALL, b"", png(3)[:20])))

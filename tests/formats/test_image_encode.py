@@ -17,7 +17,7 @@ from images import (
     png,
 )
 from tar2tf_cli.errors import ImageError
-from tar2tf_cli.formats import image as kernels
+from tar2tf_cli.formats.image import codecs, headers
 
 # --- Encoding ---
 
@@ -28,15 +28,15 @@ from tar2tf_cli.formats import image as kernels
 def test_a_jpeg_is_encoded_as_by_tensorflow(size: tuple[int, int], channels: int, quality: int) -> None:
     image = photo(*size, channels)
     expected = by_tensorflow(tf.io.encode_jpeg(image, quality=quality).numpy())
-    np.testing.assert_array_equal(by_tensorflow(kernels.encode(image, "jpeg", quality)), expected)
+    np.testing.assert_array_equal(by_tensorflow(codecs.encode(image, "jpeg", quality)), expected)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("size", [(1, 1), (33, 47)], ids=str)
 def test_a_png_comes_back_as_it_was(size: tuple[int, int], channels: int) -> None:
     image = photo(*size, channels)
-    data = kernels.encode(image, "png")
-    np.testing.assert_array_equal(kernels.decode(data), image)
+    data = codecs.encode(image, "png")
+    np.testing.assert_array_equal(codecs.decode(data), image)
     np.testing.assert_array_equal(by_tensorflow(data), image)
 
 
@@ -53,18 +53,18 @@ def test_a_png_comes_back_as_it_was(size: tuple[int, int], channels: int) -> Non
 )
 def test_what_a_format_cannot_hold_is_refused(shape: tuple[int, ...], dtype: str, format: Any) -> None:
     with pytest.raises(ImageError, match="cannot encode"):
-        kernels.encode(np.zeros(shape, dtype), format)
+        codecs.encode(np.zeros(shape, dtype), format)
 
 
 @pytest.mark.parametrize(("format", "quality"), [("gif", 95), ("jpeg", 0), ("jpeg", 101)])
 def test_an_unknown_format_or_quality_is_refused(format: Any, quality: int) -> None:
     with pytest.raises(ValueError, match="cannot encode"):
-        kernels.encode(photo(5, 5), format, quality)
+        codecs.encode(photo(5, 5), format, quality)
 
 
 def test_rgb_jpegs_stay_as_they_are() -> None:
     data = jpeg(photo(20, 30), progressive=True)
-    assert kernels.to_rgb_jpeg(data) is data
+    assert codecs.to_rgb_jpeg(data) is data
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_rgb_jpegs_stay_as_they_are() -> None:
     ],
 )
 def test_all_else_becomes_an_rgb_jpeg(data: bytes) -> None:
-    made, image = kernels.to_rgb_jpeg(data), kernels.decode(data)
+    made, image = codecs.to_rgb_jpeg(data), codecs.decode(data)
     rgb = image[..., :3] if image.shape[2] > 2 else np.repeat(image[..., :1], 3, axis=2)
-    assert kernels.header(made) == ("jpeg", *rgb.shape)
+    assert headers.header(made) == ("jpeg", *rgb.shape)
     expected = by_tensorflow(tf.io.encode_jpeg(rgb, quality=100).numpy())
     np.testing.assert_array_equal(by_tensorflow(made), expected)
 
 
 def test_bytes_that_are_no_image_do_not_become_a_jpeg() -> None:
     with pytest.raises(ImageError):
-        kernels.to_rgb_jpeg(b"hello")
+        codecs.to_rgb_jpeg(b"hello")

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from images import chunk, noise, photo, png
 from tar2tf_cli.formats import image as kernels
+from tar2tf_cli.formats.image import codecs, headers
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -128,11 +129,11 @@ def test_an_image_is_turned_as_pillow_turns_it() -> None:
                 file = io.BytesIO()
                 picture.save(file, format, exif=exif(orientation, big_endian=bool(number % 2)), **options)
                 data = file.getvalue()
-                assert kernels.orientation(data) == (orientation if 1 <= orientation <= 8 else 1)
+                assert headers.orientation(data) == (orientation if 1 <= orientation <= 8 else 1)
                 theirs = np.array(PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(data))))
-                pixels = kernels.decode(data)
+                pixels = codecs.decode(data)
                 theirs = theirs.reshape(*theirs.shape[:2], -1)
-                ours = kernels.oriented(pixels, kernels.orientation(data))
+                ours = kernels.oriented(pixels, headers.orientation(data))
                 assert ours.shape == theirs.shape
                 if format == "JPEG":  # Pillow's DCT and upsampling are others
                     upright = PIL.Image.fromarray(pixels.squeeze(2) if pixels.shape[2] == 1 else pixels)
@@ -175,7 +176,7 @@ def theirs_of(data: bytes) -> int:
 
 @pytest.mark.parametrize("name", IN_TEXT)
 def test_the_texts_of_a_png_turn_it_as_for_pillow(name: str) -> None:
-    assert kernels.orientation(IN_TEXT[name]) == theirs_of(IN_TEXT[name])
+    assert headers.orientation(IN_TEXT[name]) == theirs_of(IN_TEXT[name])
     assert (theirs_of(IN_TEXT[name]) > 1) == (name != "another text of this name")
 
 
@@ -185,7 +186,7 @@ def test_xmp_turns_an_image_whose_exif_does_not(format: str, in_exif: int | None
     file = io.BytesIO()
     tags = exif(in_exif)
     PIL.Image.fromarray(photo(20, 30)).save(file, format, exif=tags, xmp=xmp(8))
-    assert kernels.orientation(file.getvalue()) == max(theirs_of(file.getvalue()), 1)
+    assert headers.orientation(file.getvalue()) == max(theirs_of(file.getvalue()), 1)
     assert theirs_of(file.getvalue()) == (8 if in_exif is None else in_exif)
 
 
@@ -198,14 +199,14 @@ def test_xmp_turns_an_image_whose_exif_does_not(format: str, in_exif: int | None
     ],
 )
 def test_damaged_texts_do_not_turn_a_png(texts: list[tuple[bytes, bytes]]) -> None:
-    assert kernels.orientation(with_texts(*texts)) == 1
+    assert headers.orientation(with_texts(*texts)) == 1
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"\xff\xd8\xff\xe1", png(2), b"RIFF\0\0\0\0WEBPVP8 ", b"GIF89a", b"\xff\xd8\xff"]
 )
 def test_what_has_no_orientation_that_can_be_read_is_upright(data: bytes) -> None:
-    assert kernels.orientation(data) == 1
+    assert headers.orientation(data) == 1
 
 
 def test_damaged_exif_is_no_orientation() -> None:
@@ -216,5 +217,5 @@ def test_damaged_exif_is_no_orientation() -> None:
     for place in range(start, start + 40):
         changed = bytearray(data)
         changed[place] ^= 0xFF
-        assert 1 <= kernels.orientation(bytes(changed)) <= 8
-    assert kernels.orientation(data[: start + 10]) == 1
+        assert 1 <= headers.orientation(bytes(changed)) <= 8
+    assert headers.orientation(data[: start + 10]) == 1

@@ -20,7 +20,6 @@ from images import (
 from properties import example_count
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats import image as kernels
-from tar2tf_cli.formats.image import pixels
 
 pytestmark = pytest.mark.spread
 
@@ -176,7 +175,7 @@ def test_any_size_resizes_to_any_within_a_hundredth_of_a_level(
 @pytest.mark.parametrize("channels", [1, 3, 6])
 def test_the_exact_way_to_resize_is_exact(size: tuple[int, int], target: tuple[int, int], channels: int) -> None:
     image = noise(*size, channels)
-    np.testing.assert_array_equal(pixels._resize_exactly(image, *target), tf.image.resize(image, target))
+    np.testing.assert_array_equal(kernels.resize_exactly(image, *target), tf.image.resize(image, target))
 
 
 @pytest.mark.parametrize("dtype", [name for name in kernels.DTYPES if name != "uint32"])

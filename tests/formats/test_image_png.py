@@ -14,7 +14,7 @@ from PIL import Image
 
 from images import by_tensorflow, chunk
 from tar2tf_cli.errors import ImageError
-from tar2tf_cli.formats import image as kernels
+from tar2tf_cli.formats.image import codecs
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLORS = chunk(b"PLTE", bytes(range(30)))
@@ -82,10 +82,10 @@ ODD = {
 def test_what_tensorflow_decodes_is_decoded_without_a_word(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     data = SIGNATURE + b"".join(ODD[name])
     expected = by_tensorflow(data)
-    kernels.decode(SIGNATURE + b"".join(ODD["plain"]))
+    codecs.decode(SIGNATURE + b"".join(ODD["plain"]))
     capfd.readouterr()
     try:
-        found = kernels.decode(data)
+        found = codecs.decode(data)
     except ImageError:
         found = None
     assert capfd.readouterr().err == "", "libpng and OpenCV print nothing"
@@ -102,7 +102,7 @@ def test_interlaced_and_not(color: int, size: tuple[int, int]) -> None:
     for depth in (8,) if color == 3 else (8, 16):
         for interlaced in (False, True):
             data = png(color, depth, size, interlaced=interlaced)
-            np.testing.assert_array_equal(kernels.decode(data), by_tensorflow(data))
+            np.testing.assert_array_equal(codecs.decode(data), by_tensorflow(data))
 
 
 def test_mutated_image_data(capfd: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +115,7 @@ def test_mutated_image_data(capfd: pytest.CaptureFixture[str]) -> None:
         expected = by_tensorflow(data)
         capfd.readouterr()
         try:
-            found = kernels.decode(data)
+            found = codecs.decode(data)
         except ImageError:
             found = None
         assert capfd.readouterr().err == ""
@@ -127,7 +127,7 @@ def test_a_png_cut_anywhere_is_an_image_error() -> None:
     whole = SIGNATURE + b"".join(ODD["plain"])
     for length in range(len(whole)):
         with pytest.raises(ImageError):
-            kernels.decode(whole[:length])
+            codecs.decode(whole[:length])
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA", "P", "1", "I;16"])
@@ -136,7 +136,7 @@ def test_a_png_is_refused_without_its_pixels_exactly_if_it_is_with_them(mode: st
     pixels = Image.fromarray(random.integers(0, 256, (37, 41, 3), np.uint8))
     whole = io.BytesIO()
     (Image.new("I;16", (41, 37), 700) if mode == "I;16" else pixels.convert(mode)).save(whole, "png")
-    kernels.check_png(whole.getvalue())
+    codecs.check_png(whole.getvalue())
     refused = 0
     for _ in range(150):
         data = bytearray(whole.getvalue())
@@ -146,7 +146,7 @@ def test_a_png_is_refused_without_its_pixels_exactly_if_it_is_with_them(mode: st
         else:
             data[at] ^= 1 << int(random.integers(8))
         outcomes = []
-        for read in (kernels.decode, kernels.check_png):
+        for read in (codecs.decode, codecs.check_png):
             try:
                 read(bytes(data))
                 outcomes.append("")
@@ -166,10 +166,10 @@ def test_a_large_png_is_checked_in_little_memory() -> None:
     )
     del rows
     tracemalloc.start()
-    kernels.check_png(good)
+    codecs.check_png(good)
     assert tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
     with pytest.raises(ImageError, match="a filter that does not exist"):
-        kernels.check_png(bad)
+        codecs.check_png(bad)
     with pytest.raises(ImageError, match="more than the limit of 100"):
-        kernels.check_png(good, max_pixels=100)
+        codecs.check_png(good, max_pixels=100)

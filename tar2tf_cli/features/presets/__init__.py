@@ -56,10 +56,10 @@ def encoded_image(sample: Sample, preset: str) -> bytes:
 
 def image_for_reader(sample: Sample, preset: str) -> tuple[bytes, ImageHeader]:
     """Return the image as it is stored, and its header, for readers that know JPEG and PNG."""
-    from tar2tf_cli.formats import image
+    from tar2tf_cli.formats.image import headers
 
     data = encoded_image(sample, preset)
-    header = image.header(data)
+    header = headers.header(data)
     if header.format not in ("jpeg", "png"):
         message = f"the readers of the preset {preset} know JPEG and PNG, but the image is {header.format.upper()}"
         raise SampleError(message, hint="make it one with the ops decode and encode")

@@ -11,10 +11,10 @@ from tar2tf_cli.samples.grouping import Sample
 
 def image_label(sample: Sample, context: OpContext) -> dict[str, Any]:
     """`height`, `width`, `depth`, `label` (int64) and `image_raw`, the encoded image; the size is in its header."""
-    from tar2tf_cli.formats import image
+    from tar2tf_cli.formats.image import headers
 
     data = encoded_image(sample, "image-label")
-    header = image.header(data)
+    header = headers.header(data)
     return {
         "height": header.height,
         "width": header.width,

@@ -22,13 +22,13 @@ def imagenet(sample: Sample, context: OpContext) -> dict[str, Any]:
 
     Source of the names: tensorflow/models, research/slim/datasets/build_imagenet_data.py.
     """
-    from tar2tf_cli.formats import image
+    from tar2tf_cli.formats.image import codecs, headers
 
     data = encoded_image(sample, "imagenet")
-    header = image.header(data)
+    header = headers.header(data)
     if (header.format, header.channels) == ("jpeg", 3) or header.height * header.width > context.max_pixels:
-        image.decode(data, max_pixels=context.max_pixels)  # raises if it is too large, damaged or truncated
-    data = image.to_rgb_jpeg(data, max_pixels=context.max_pixels)
+        codecs.decode(data, max_pixels=context.max_pixels)  # raises if it is too large, damaged or truncated
+    data = codecs.to_rgb_jpeg(data, max_pixels=context.max_pixels)
     return {**imagenet_features(sample, header.height, header.width, "JPEG"), "image/encoded": data}
 
 

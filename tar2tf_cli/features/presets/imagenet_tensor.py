@@ -20,9 +20,10 @@ def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
     import numpy as np
 
     from tar2tf_cli.formats import image
+    from tar2tf_cli.formats.image import codecs
 
     value = first_of(sample, IMAGE_ENTRIES, "image")
-    pixels = image.decode(value, 3, max_pixels=context.max_pixels) if isinstance(value, bytes) else value
+    pixels = codecs.decode(value, 3, max_pixels=context.max_pixels) if isinstance(value, bytes) else value
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 3:
         raise SampleError(f"the preset imagenet-tensor needs an image, not {type(pixels).__name__}")
     if pixels.shape[2] != 3:

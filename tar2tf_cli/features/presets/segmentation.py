@@ -20,12 +20,12 @@ def segmentation(sample: Sample, context: OpContext) -> dict[str, Any]:
 
     Source of the names: tensorflow/models, research/deeplab/datasets/build_data.py.
     """
-    from tar2tf_cli.formats import image
+    from tar2tf_cli.formats.image import headers
 
     data, header = image_for_reader(sample, "segmentation")
     masks = [name for name in MASK_ENTRIES if name in sample and name != image_entry(sample)]
     mask = first_of(sample, masks or MASK_ENTRIES[:-1], "mask", "--select image=ENTRY,mask=ENTRY")
-    form = image.header(mask) if isinstance(mask, bytes) else None
+    form = headers.header(mask) if isinstance(mask, bytes) else None
     if not form or form.format != "png":
         what = form.format.upper() if form else "decoded"
         hint = "make it one with the ops decode and encode:EXT,png" if form else "add encode:EXT,png as the last op"

@@ -1,73 +1,664 @@
-"""Images: decoding, operations on pixels, encoding, each with TensorFlow's results.
+"""Pixels to pixels: dtypes and values, sizes by each method of `tf.image.resize`, padding, cropping and turning.
 
-An image is a numpy array (height, width, channels). A function's result depends only on its arguments;
-nothing here knows samples or ops. numpy, OpenCV and libjpeg-turbo are imported by the first call that needs
-them: reading a header, drawing an angle and `tar2tf --help` never do.
+An image is a numpy array (height, width, channels), and what is made of it has TensorFlow's results, which depend only
+on a function's arguments; nothing in this folder knows samples or ops. numpy, OpenCV and libjpeg-turbo are imported by
+the first call that needs them: reading a header, drawing an angle and `tar2tf --help` never do.
 """
 
 from __future__ import annotations
 
-from tar2tf_cli.formats.image.codecs import (
-    CHANNELS,
-    DEPTHS,
-    check_png,
-    decode,
-    decode_frames,
-    encode,
-    to_rgb_jpeg,
-)
-from tar2tf_cli.formats.image.headers import ImageHeader, has_frames, header, image_format, is_palette, orientation
-from tar2tf_cli.formats.image.pixels import (
-    DTYPES,
-    METHODS,
-    PLACES,
-    TURNING,
-    cast,
-    center_crop,
-    convert_dtype,
-    crop,
-    distinct_values,
-    is_named_like_mask,
-    oriented,
-    pad,
-    random_angle,
-    resample,
-    resize,
-    rotate,
-    scaled_size,
-    values_described,
-)
+import math
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-__all__ = [
-    "CHANNELS",
-    "DEPTHS",
-    "DTYPES",
-    "METHODS",
-    "PLACES",
-    "TURNING",
-    "ImageHeader",
-    "cast",
-    "center_crop",
-    "check_png",
-    "convert_dtype",
-    "crop",
-    "decode",
-    "decode_frames",
-    "distinct_values",
-    "encode",
-    "has_frames",
-    "header",
-    "image_format",
-    "is_named_like_mask",
-    "is_palette",
-    "orientation",
-    "oriented",
-    "pad",
-    "random_angle",
-    "resample",
-    "resize",
-    "rotate",
-    "scaled_size",
-    "to_rgb_jpeg",
-    "values_described",
-]
+from tar2tf_cli.errors import ImageError
+from tar2tf_cli.formats.checksums import blake2b
+
+if TYPE_CHECKING:
+    import cv2
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Image: TypeAlias = NDArray[Any]
+else:
+
+    class _OnFirstUse:
+        """Stands in for a module, imports it on first access of an attribute, and caches the attribute."""
+
+        def __init__(self, module: str) -> None:
+            self._module = module
+
+        def __getattr__(self, name: str) -> Any:
+            value = getattr(import_module(self._module), name)
+            setattr(self, name, value)
+            return value
+
+    cv2, np = _OnFirstUse("cv2"), _OnFirstUse("numpy")
+    Image = NDArray = Any
+
+Taps: TypeAlias = "tuple[NDArray[np.intp], NDArray[np.float32]]"
+"""For each output row or column: the input's that it is made of, and their weights, both (size, taps)."""
+
+_Kernel: TypeAlias = "Callable[[NDArray[np.float64]], NDArray[np.float64]]"
+
+
+def resample(image: Image, height: int, width: int, method: str = "bilinear", *, antialias: bool = False) -> Image:
+    """Resize to (height, width, channels): `tf.image.resize(image, [height, width], method, antialias=antialias)`.
+
+    Float32, within 0.01 of 255 levels of TensorFlow's; with `nearest`, the same pixels in the image's own dtype.
+
+    Raises:
+        ImageError: not a numeric array of three dimensions.
+        ValueError: another method, or height or width below 1.
+    """
+    if method == "bilinear" and not antialias:
+        return resize(image, height, width)
+    if method not in METHODS or min(height, width) < 1:
+        raise ValueError(f"cannot resize to {height}x{width} by {method}")
+    rows, columns, _ = shape_of(image)
+    if method == "nearest":
+        return image.take(_nearest(rows, height), axis=0).take(_nearest(columns, width), axis=1)
+    if (rows, columns) == (height, width) and method not in _BLURRING:
+        return np.ascontiguousarray(image, np.float32)
+    lines = _summed(np.ascontiguousarray(image, np.float32), *_taps(rows, height, method, antialias))
+    return _transposed(_summed(_transposed(lines), *_taps(columns, width, method, antialias)))
+
+
+def _transposed(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows as columns; OpenCV moves the pixels in a sixth of numpy's time."""
+    rows, columns, channels = image.shape
+    if channels > 4:
+        return np.ascontiguousarray(image.swapaxes(0, 1))
+    turned: Any = cv2.transpose(image)
+    return np.ascontiguousarray(turned.reshape(columns, rows, channels))
+
+
+def _summed(image: NDArray[np.float32], indices: NDArray[np.intp], weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The weighted sums of rows, in the order of the taps; by taps or by sums, whichever are fewer."""
+    rows = image.reshape(len(image), -1)
+    total = np.empty((len(indices), rows.shape[1]), np.float32)
+    if len(indices) < indices.shape[1]:
+        for place, (taps, weight) in enumerate(zip(indices, weights, strict=True)):
+            (rows.take(taps, axis=0) * weight[:, None]).sum(axis=0, out=total[place])
+        return total.reshape(len(indices), *image.shape[1:])
+    product = total
+    for tap in range(indices.shape[1]):
+        rows.take(indices[:, tap], axis=0, out=product, mode="clip")  # the default mode makes a copy
+        product *= weights[:, tap, None]
+        if tap:
+            total += product
+        else:
+            product = np.empty_like(total)
+    return total.reshape(len(indices), *image.shape[1:])
+
+
+@lru_cache(maxsize=256)
+def _nearest(size_in: int, size_out: int) -> NDArray[np.intp]:
+    """The pixel under the centre of each new one, in TensorFlow's precision (image_resizer_state.h)."""
+    scale = np.float32(size_in) / np.float32(size_out)
+    at = np.floor((np.arange(size_out, dtype=np.float32) + np.float32(0.5)) * scale)
+    indices: NDArray[np.intp] = np.minimum(at.astype(np.intp), size_in - 1)
+    return indices
+
+
+@lru_cache(maxsize=256)
+def _taps(size_in: int, size_out: int, method: str, antialias: bool) -> Taps:
+    if method == "area":
+        return _area_taps(size_in, size_out)
+    if method == "bicubic" and not antialias:
+        return _cubic_taps(size_in, size_out)
+    return _kernel_taps(size_in, size_out, *_KERNELS[method], antialias=antialias)
+
+
+def _area_taps(size_in: int, size_out: int) -> Taps:
+    """How much of each pixel a new one covers (tensorflow/core/kernels/image/resize_area_op.cc)."""
+    scale = np.float32(size_in) / np.float32(size_out)
+    begin = np.arange(size_out, dtype=np.float32) * scale
+    end = np.arange(1, size_out + 1, dtype=np.float32) * scale
+    first = np.floor(begin).astype(np.intp)
+    indices = first[:, None] + np.arange(math.ceil(scale) + 1)
+    covered = np.minimum(indices + 1, end[:, None]) - np.maximum(indices, begin[:, None])
+    covered[(indices < begin[:, None]) & (indices + 1 > end[:, None])] = scale  # exactly
+    return np.minimum(indices, size_in - 1), (np.maximum(covered, 0) / scale).astype(np.float32)
+
+
+_TABLE: Final = 1024
+
+
+def _cubic_taps(size_in: int, size_out: int) -> Taps:
+    """Keys' cubic of four pixels, from a table of 1024 weights (tensorflow/core/kernels/image/resize_bicubic_op.cc)."""
+    scale = np.float32(size_in) / np.float32(size_out)
+    at = (np.arange(size_out, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
+    floor = np.floor(at)
+    offset = np.rint((at - floor) * np.float32(_TABLE)).astype(np.float64) / _TABLE
+    indices = floor.astype(np.intp)[:, None] + np.arange(-1, 3)
+    weights = _keys_cubic(np.stack([1 + offset, offset, 1 - offset, 2 - offset], axis=1))
+    return _normalised(indices, weights, size_in)
+
+
+def _kernel_taps(size_in: int, size_out: int, kernel: _Kernel, radius: float, *, antialias: bool) -> Taps:
+    """The pixels under a kernel, which is as wide as a new one for antialias (scale_and_translate_op.cc)."""
+    inverse = np.float32(1) / (np.float32(size_out) / np.float32(size_in))
+    stretch = max(inverse, np.float32(1)) if antialias else np.float32(1)
+    at = (np.arange(size_out, dtype=np.float32) + np.float32(0.5)) * inverse
+    reach = np.float32(radius) * stretch
+    first = np.ceil(at - reach - np.float32(0.5)).astype(np.intp)
+    last = np.floor(at + reach - np.float32(0.5)).astype(np.intp)
+    indices = first[:, None] + np.arange(int((last - first).max()) + 1)
+    # in TensorFlow's precision and order, as a pixel at the rim of a kernel may count or not
+    distances = indices.astype(np.float32) + np.float32(0.5) - at[:, None]
+    weights = kernel(np.abs(distances * (np.float32(1) / stretch)).astype(np.float64))
+    return _normalised(indices, weights, size_in)
+
+
+def _normalised(indices: NDArray[np.intp], weights: NDArray[np.float64], size: int) -> Taps:
+    """Without pixels outside the image, and with weights whose sum is 1.
+
+    They come in double precision: sines and exponentials differ between CPUs, but not in what is left of them here.
+    """
+    weights = np.where((indices >= 0) & (indices < size), weights, 0.0)
+    return indices.clip(0, size - 1), (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def _triangle(x: Any) -> Any:
+    return np.maximum(1 - x, 0)
+
+
+def _keys_cubic(x: Any) -> Any:
+    near, far = ((1.5 * x - 2.5) * x) * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return np.where(x < 1, near, np.where(x < 2, far, 0))
+
+
+def _mitchell_cubic(x: Any) -> Any:
+    near, far = ((7 / 6 * x - 2) * x) * x + 8 / 9, ((-7 / 18 * x + 2) * x - 10 / 3) * x + 16 / 9
+    return np.where(x < 1, near, np.where(x < 2, far, 0))
+
+
+def _gaussian(x: Any) -> Any:
+    return np.where(x < 1.5, np.exp(-2 * x * x), 0)
+
+
+def _lanczos(radius: int) -> _Kernel:
+    def kernel(x: Any) -> Any:
+        turned = np.pi * np.maximum(x, 1e-3)
+        value = radius * np.sin(turned) * np.sin(turned / radius) / (turned * turned)
+        return np.where(x > radius, 0, np.where(x <= 1e-3, 1, value))
+
+    return kernel
+
+
+_KERNELS: Final[dict[str, tuple[_Kernel, float]]] = {
+    "bilinear": (_triangle, 1),
+    "bicubic": (_keys_cubic, 2),
+    "lanczos3": (_lanczos(3), 3),
+    "lanczos5": (_lanczos(5), 5),
+    "gaussian": (_gaussian, 1.5),
+    "mitchellcubic": (_mitchell_cubic, 2),
+}
+
+_BLURRING: Final = ("gaussian", "mitchellcubic")
+"""Methods that change an image even where its size stays."""
+
+METHODS: Final = ("bilinear", "nearest", "area", "bicubic", "lanczos3", "lanczos5", "gaussian", "mitchellcubic")
+"""The methods of `tf.image.resize`."""
+
+
+DTYPES: Final = (
+    "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64", "float16", "float32", "float64",
+)  # fmt: skip
+"""The dtypes that `convert_dtype` and `cast` accept and return."""
+
+
+def convert_dtype(image: Image, dtype: str) -> Image:
+    """Scale values from the range of one dtype to that of another: `tf.image.convert_image_dtype`.
+
+    Integers range to their type's maximum, floats to 1. Between integers the scale is a power of two; an
+    integer becomes x * (1 / max), a float trunc(x * (max + 0.5)), in the precision of the float. Beyond the
+    range, and at 1.0 for integers wider than the float's precision, the result is undefined, as in TensorFlow.
+
+    Raises:
+        ImageError: an array or dtype outside `DTYPES`; float16 and an integer of a range that float16 cannot
+            hold, for which TensorFlow returns infinities and noise.
+    """
+    source, target = _supported(image.dtype), _supported(dtype)
+    if source == target:
+        return image
+    if source.kind == target.kind == "f":
+        return _plain_cast(image, dtype)
+    if source.kind == "f":
+        return _plain_cast(_times(image, _most(target, source) + 0.5), dtype)
+    if target.kind == "f":
+        return _times(_plain_cast(image, dtype), 1 / _most(source, target))
+    range_in, range_out = int(np.iinfo(source).max) + 1, int(np.iinfo(target).max) + 1
+    if range_in > range_out:
+        return _plain_cast(image // source.type(range_in // range_out), dtype)
+    return _times(_plain_cast(image, dtype), range_out // range_in)
+
+
+def _most(integer: np.dtype[Any], floating: np.dtype[Any]) -> int:
+    most = int(np.iinfo(integer).max)
+    if most > float(np.finfo(floating).max):
+        raise ImageError(f"{floating} cannot hold the range of {integer}: convert to float32 first")
+    return most
+
+
+def _times(image: Image, factor: float) -> Image:
+    """Multiply in the dtype of the image, to which the factor is rounded first, as TensorFlow does."""
+    with np.errstate(over="ignore"):
+        product: Image = image * image.dtype.type(factor)
+    return product
+
+
+def _plain_cast(image: Image, dtype: str) -> Image:
+    with np.errstate(invalid="ignore", over="ignore"):
+        return image.astype(dtype, "C")
+
+
+def cast(image: Image, dtype: str) -> Image:
+    """Change the dtype, clamping to what the new one can hold: `tf.saturate_cast`.
+
+    TensorFlow's own overflows from int64, and from float32 and float64 to int64; this does not.
+
+    Floats are clamped, then truncated towards zero: to uint8, 254.9 -> 254, -0.9 -> 0, 300.0 -> 255.
+    Infinities become the largest finite value. NaN stays NaN in floats; as an integer it depends on the
+    CPU: on x86-64, the least value of int32 and int64, and 0 for the others.
+
+    Raises:
+        ImageError: an array or dtype outside `DTYPES`.
+    """
+    bounds = _bounds(image.dtype, dtype)
+    if bounds:
+        image = np.clip(image, *bounds)
+    return _plain_cast(image, dtype)
+
+
+@lru_cache(maxsize=256)
+def _bounds(dtype: np.dtype[Any], wanted: str) -> tuple[Any, Any] | None:
+    """The least and greatest value of one dtype that the other can hold; None if it can hold all of them."""
+    source, target = _supported(dtype), _supported(wanted)
+    (low_in, high_in), (low_out, high_out) = _limits(source), _limits(target)
+    low, high = max(low_in, low_out), min(high_in, high_out)
+    if source.kind != "f" and (low, high) == (low_in, high_in):
+        return None
+    return _inward(low, source), _inward(high, source)
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    info: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    number = float if dtype.kind == "f" else int
+    return number(info.min), number(info.max)
+
+
+def _inward(limit: float, dtype: np.dtype[Any]) -> Any:
+    """Give the limit in a dtype that may lack the exact value, nudged towards zero rather than beyond it."""
+    value = dtype.type(limit)
+    return np.nextafter(value, dtype.type(0)) if abs(value.item()) > abs(limit) else value
+
+
+@lru_cache(maxsize=256)
+def _supported(dtype: Any) -> np.dtype[Any]:
+    name = str(dtype)
+    if name not in DTYPES:
+        raise ImageError(f"dtype {name} is not supported: only {', '.join(DTYPES)}")
+    return np.dtype(name)
+
+
+# In pixels: where neighbours differ by 255 levels, 0.009 of a level. The rest of the 0.01 that the design
+# allows is for the arithmetic of interpolation.
+_MOST_ROUNDING_GAP: Final = 0.009 / 255
+
+# OpenCV's path converts every pixel to float32, numpy's only those it reads. Measured break-even.
+_MOST_SHRINKING: Final = 16
+
+
+def resize(image: Image, height: int, width: int) -> NDArray[np.float32]:
+    """Resize bilinearly to float32 (height, width, channels): `tf.image.resize(image, [height, width])`.
+
+    Half-pixel centres, no antialiasing, the edge repeated; no value of 255 levels is off by more than 0.01.
+    OpenCV computes it where that is faster and its coordinates round as TensorFlow's do; else numpy, exactly.
+
+    Raises:
+        ImageError: not a numeric array of three dimensions.
+        ValueError: height or width below 1.
+    """
+    if height < 1 or width < 1:
+        raise ValueError(f"cannot resize to {height}x{width}: both must be at least 1")
+    rows, columns, channels = shape_of(image)
+    if (rows, columns) == (height, width):
+        return np.ascontiguousarray(image, np.float32)
+    shrinking = rows * columns / (height * width)
+    gap = _rounding_gap(rows, height) + _rounding_gap(columns, width)
+    if channels > 4 or shrinking > _MOST_SHRINKING or gap > _MOST_ROUNDING_GAP:
+        return resize_exactly(image, height, width)
+    return _resize_fast(image, height, width)
+
+
+def _coordinates(size_in: int, size_out: int) -> NDArray[np.float32]:
+    """Where TensorFlow samples one axis, in its precision (tensorflow/core/util/image_resizer_state.h)."""
+    scale = np.float32(size_in) / np.float32(size_out)
+    points: NDArray[np.float32] = (np.arange(size_out, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
+    return points
+
+
+def _opencv_factor(size_in: int, size_out: int) -> float:
+    """Give the factor that makes OpenCV divide by TensorFlow's float32 scale instead of the exact ratio."""
+    return 1 / float(np.float32(size_in) / np.float32(size_out))
+
+
+@lru_cache(maxsize=65536)
+def _rounding_gap(size_in: int, size_out: int) -> float:
+    """How far OpenCV's coordinates, rounded once, are from TensorFlow's, rounded at each step, in pixels.
+
+    They differ where a coordinate exceeds a power of two: by at most 2^-16 up to 512, 2^-15 up to 1024.
+    """
+    exact = (np.arange(size_out) + 0.5) / _opencv_factor(size_in, size_out) - 0.5
+    gaps = exact.astype(np.float32).astype(np.float64) - _coordinates(size_in, size_out)
+    return float(np.abs(gaps).max())
+
+
+def _resize_fast(image: Image, height: int, width: int) -> NDArray[np.float32]:
+    rows, columns, channels = image.shape
+    fx, fy = _opencv_factor(columns, width), _opencv_factor(rows, height)
+    source = np.ascontiguousarray(image, np.float32)
+    with opencv("resize"):
+        resized: Any = cv2.resize(source, None, None, fx, fy, cv2.INTER_LINEAR)
+    return np.ascontiguousarray(resized.reshape(height, width, channels))
+
+
+@contextmanager
+def opencv(task: str) -> Iterator[None]:
+    """Make OpenCV's errors ours, silence it, and keep it from Intel's IPP, whose results depend on the CPU's model.
+
+    Raises:
+        ImageError: what OpenCV cannot do.
+        MemoryError: when it gets no memory.
+    """
+    cv2.utils.logging.setLogLevel(0)  # what it finds is said once, with the place
+    before = cv2.ipp.useIPP()
+    cv2.ipp.setUseIPP(False)
+    try:
+        yield
+    except cv2.error as error:
+        if error.code == cv2.Error.StsNoMem:
+            raise MemoryError from None
+        raise ImageError(f"cannot {task}: OpenCV: {error.err or error}") from None
+    finally:
+        cv2.ipp.setUseIPP(before)
+
+
+def resize_exactly(image: Image, height: int, width: int) -> NDArray[np.float32]:
+    """Interpolate in the order of tensorflow/core/kernels/image/resize_bilinear_op.cc: the same bits."""
+    rows, columns, channels = image.shape
+    above, below, down = _bilinear_taps(rows, height)
+    left, right, across = _bilinear_taps(columns, width)
+    read = image.take(np.concatenate([above, below]), axis=0)
+    flat = (2 * height, width * channels)
+    lefts = read.take(left, axis=1).reshape(flat).astype(np.float32)
+    rights = read.take(right, axis=1).reshape(flat).astype(np.float32)
+    lines = _lerp(lefts, rights, np.repeat(across, channels))
+    return _lerp(lines[:height], lines[height:], down[:, np.newaxis]).reshape(height, width, channels)
+
+
+def _bilinear_taps(size_in: int, size_out: int) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]:
+    """Give the two source indices of every output index along one axis, and the weight of the second."""
+    at = _coordinates(size_in, size_out)
+    floor = np.floor(at)
+    lower = np.maximum(floor, 0).astype(np.intp)
+    upper = np.minimum(np.ceil(at), size_in - 1).astype(np.intp)
+    return np.minimum(lower, size_in - 1), upper, at - floor
+
+
+def _lerp(first: NDArray[np.float32], second: NDArray[np.float32], weight: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Compute first + (second - first) * weight in the memory of `second`."""
+    second -= first
+    second *= weight
+    second += first
+    return second
+
+
+def rotate(image: Image, angle: float, method: str = "bilinear") -> Image:
+    """Rotate clockwise by `angle` degrees about the centre; the dtype does not change.
+
+    Multiples of 90 move pixels unchanged, and 90 and 270 swap height and width. Any other angle keeps the
+    canvas: pixels that leave it are lost, new ones are 0; by `bilinear`, values are interpolated (32 and 64 bits in
+    float32), and rounded if integers, and by `nearest` they are those of the image.
+
+    Raises:
+        ImageError: not a numeric array of three dimensions.
+        ValueError: another method, or the angle is not finite.
+    """
+    shape_of(image)
+    if not math.isfinite(angle) or method not in TURNING:
+        raise ValueError(f"cannot rotate by {angle} degrees, {method}")
+    quarters, rest = divmod(angle % 360, 90)
+    if rest:
+        return _turned_by_nearest(image, angle) if method == "nearest" else _rotate_within_canvas(image, angle)
+    return np.ascontiguousarray(np.rot90(image, -int(quarters)))
+
+
+TURNING: Final = ("bilinear", "nearest")
+"""The methods of `rotate`."""
+
+
+_NUDGE: Final = 2**-20
+"""What lies just between two pixels belongs to the second, though sines differ in their last bit between machines."""
+
+
+def _turned_by_nearest(image: Image, angle: float) -> Image:
+    """The pixel of the image in which the centre of each new one lies, or 0."""
+    height, width, _ = image.shape
+    sine, cosine = math.sin(math.radians(angle)), math.cos(math.radians(angle))
+    down, across = np.arange(height)[:, None] - (height - 1) / 2, np.arange(width) - (width - 1) / 2
+    rows = np.floor(cosine * down - sine * across + (height / 2 + _NUDGE)).astype(np.intp)
+    columns = np.floor(sine * down + cosine * across + (width / 2 + _NUDGE)).astype(np.intp)
+    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    turned = np.zeros_like(image, order="C")
+    turned[inside] = image[rows[inside], columns[inside]]
+    return turned
+
+
+def _rotate_within_canvas(image: Image, angle: float) -> Image:
+    height, width, channels = image.shape
+    matrix = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), -angle, 1.0)
+    # OpenCV rounds positions to 1/32 of a pixel where it has two channels or other dtypes than these.
+    source = image if image.dtype.name in ("uint8", "uint16", "float32") else image.astype(np.float32)
+    step = channels if channels in (1, 3, 4) else 1
+    turned = []
+    for first in range(0, channels, step):
+        part = np.ascontiguousarray(source[..., first : first + step])
+        with opencv("rotate"):
+            warped: Any = cv2.warpAffine(part, matrix, (width, height), flags=cv2.INTER_LINEAR)
+        turned.append(warped.reshape(part.shape))
+    whole: Image = np.concatenate(turned, axis=2)
+    if whole.dtype == image.dtype:
+        return whole
+    return cast(whole if image.dtype.kind == "f" else np.rint(whole), image.dtype.name)
+
+
+def random_angle(seed: int, key: str) -> float:
+    """Draw an angle in [0, 360) from seed and key: the same on every machine, independent of earlier draws."""
+    return random_fraction(seed, key) * 360
+
+
+def random_fraction(seed: int, key: str, number: int = 0) -> float:
+    """Draw a number in [0, 1) from seed and key: the first 53 bits of BLAKE2b over "SEED NUL KEY", of 2^53.
+
+    Further numbers of the same seed and key are drawn over "SEED NUL KEY NUL NUMBER".
+    """
+    text = f"{seed}\0{key}\0{number}" if number else f"{seed}\0{key}"
+    digest = blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> 11) / 2**53
+
+
+def scaled_size(rows: int, columns: int, *, short: int | None = None, long: int | None = None) -> tuple[int, int]:
+    """Height and width with the ratio kept: `tf.image.resize(..., preserve_aspect_ratio=True)` for the long side."""
+    side = np.float32(short or long)
+    ratios = side / np.float32(rows), side / np.float32(columns)
+    ratio = max(ratios) if short else min(ratios)
+    height, width = (max(int(np.rint(np.float32(length) * ratio)), 1) for length in (rows, columns))
+    return height, width
+
+
+def pad(
+    image: Image, height: int, width: int, fill: float = 0, method: str = "bilinear", *, antialias: bool = False
+) -> Image:
+    """Resize with the ratio kept, then pad on all sides: `tf.image.resize_with_pad(image, height, width, method)`.
+
+    Float32, with `nearest` the image's own dtype. Where the margins differ by a pixel, the one below or to the right is
+    larger. A side that would have no pixel has one, where TensorFlow fails.
+
+    Args:
+        image: (height, width, channels).
+        height: of the result.
+        width: of the result.
+        fill: the value of new pixels, in every channel; cut to the range of the dtype.
+        method: as in `resample`.
+        antialias: as in `resample`.
+
+    Raises:
+        ImageError: not a numeric array of three dimensions.
+        ValueError: another method, or height or width below 1.
+    """
+    rows, columns, _ = shape_of(image)
+    ratio = max(np.float32(columns) / np.float32(width), np.float32(rows) / np.float32(height))
+    inner_height, inner_width = np.float32(rows) / ratio, np.float32(columns) / ratio
+    top, left = (int(max(side // 2, 0)) for side in (height - inner_height, width - inner_width))
+    size = max(int(inner_height), 1), max(int(inner_width), 1)
+    return _framed(resample(image, *size, method, antialias=antialias), height, width, top, left, fill)
+
+
+def _framed(image: Image, height: int, width: int, top: int, left: int, fill: float) -> Image:
+    """The image at a place in a larger one."""
+    rows, columns, channels = image.shape
+    if (rows, columns) == (height, width):
+        return image
+    whole: Image = np.empty((height, width, channels), image.dtype)
+    limits = None if image.dtype.kind == "f" else np.iinfo(image.dtype)
+    whole[...] = fill if limits is None else min(max(round(fill), limits.min), limits.max)
+    whole[top : top + rows, left : left + columns] = image
+    return whole
+
+
+PLACES: Final = (
+    "center",
+    "top",
+    "bottom",
+    "left",
+    "right",
+    "top-left",
+    "top-right",
+    "bottom-left",
+    "bottom-right",
+    "random",
+)
+"""What part of an image `crop` keeps."""
+
+
+def crop(image: Image, height: int, width: int, at: str = "center", *, seed: int = 0, key: str = "") -> Image:
+    """Cut out a part, and pad with 0 where the image is smaller: `tf.image.resize_with_crop_or_pad`, at the center.
+
+    Args:
+        image: (height, width, channels).
+        height: of the result.
+        width: of the result.
+        at: one of `PLACES`; what is padded is always in the middle of its padding.
+        seed: determines, with the key, a random place.
+        key: that of the sample.
+
+    Raises:
+        ImageError: not a numeric array of three dimensions.
+        ValueError: another place, or height or width below 1.
+    """
+    if at not in PLACES or min(height, width) < 1:
+        raise ValueError(f"cannot crop to {height}x{width} at {at}")
+    rows, columns, _ = shape_of(image)
+    down, across = (random_fraction(seed, key, side) if at == "random" else 0.0 for side in (1, 2))
+    top = _start(rows - height, at, ("top", "bottom"), down)
+    left = _start(columns - width, at, ("left", "right"), across)
+    part = np.ascontiguousarray(image[top : top + height, left : left + width])
+    return _framed(part, height, width, max(height - rows, 0) // 2, max(width - columns, 0) // 2, 0)
+
+
+def _start(rest: int, at: str, sides: tuple[str, str], fraction: float) -> int:
+    """Where a part begins along one side, from which this many pixels are cut off."""
+    if rest <= 0 or sides[0] in at:
+        return 0
+    if sides[1] in at:
+        return rest
+    return int(fraction * (rest + 1)) if at == "random" else rest // 2
+
+
+def center_crop(image: Image) -> Image:
+    """Cut out the largest centred square.
+
+    It begins (long - short) // 2 along the longer side: an odd margin is larger at the bottom or right.
+
+    Raises:
+        ImageError: not a numeric array of three dimensions.
+    """
+    height, width, _ = shape_of(image)
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return np.ascontiguousarray(image[top : top + side, left : left + side])
+
+
+def oriented(image: Image, orientation: int) -> Image:
+    """Turn an image as EXIF's tag 274 says: `PIL.ImageOps.exif_transpose`.
+
+    Args:
+        image: (height, width, channels); 5 to 8 swap height and width.
+        orientation: 1 to 8 (EXIF 2.32, 4.6.4 A): 2 is mirrored, 3 turned by 180 degrees, 4 flipped, 5 transposed, 6
+            turned by 90 degrees clockwise, 7 transposed along the other diagonal, 8 turned by 270 degrees.
+    """
+    if orientation in (5, 6, 7, 8):
+        image = image.swapaxes(0, 1)
+    down, across = -1 if orientation in (3, 4, 7, 8) else 1, -1 if orientation in (2, 3, 6, 7) else 1
+    return np.ascontiguousarray(image[::down, ::across])
+
+
+def shape_of(image: Image) -> tuple[int, int, int]:
+    """Height, width and channels of an array that is an image."""
+    if image.ndim != 3 or not image.size:
+        raise ImageError(f"not an image (height, width, channels): an array of shape {image.shape}")
+    _supported(image.dtype)
+    height, width, channels = image.shape
+    return height, width, channels
+
+
+# --- Masks: images with a class or a distance for each pixel, which must not be mixed with its neighbours' ---
+
+_NAMED: Final = re.compile(r"(?i)(^|[._-])(mask|seg|segm|segmentation|label|labels|depth|instance|panoptic)s?($|[._-])")
+
+MOST_VALUES: Final = 4096
+"""The most distinct values of masks that are counted."""
+
+_MOST_SHOWN: Final = 12
+
+
+def is_named_like_mask(name: str) -> bool:
+    """Whether an entry is named as one that holds a class or a distance for each pixel."""
+    return _NAMED.search(name) is not None
+
+
+def distinct_values(pixels: NDArray[Any]) -> set[Any]:
+    """The distinct values of pixels (height, width) or (height, width, channels): numbers, for colours tuples."""
+    if pixels.ndim != 3 or pixels.shape[2] == 1:
+        return set(np.unique(pixels).tolist())
+    rows = np.ascontiguousarray(pixels.reshape(-1, pixels.shape[2]))
+    if rows.dtype == np.uint8 and rows.shape[1] < 5:
+        packed = np.zeros((len(rows), 4), np.uint8)
+        packed[:, : rows.shape[1]] = rows
+        rows = np.unique(packed.view("u4")).view(np.uint8).reshape(-1, 4)[:, : rows.shape[1]]
+    return set(map(tuple, np.unique(rows, axis=0).tolist()))
+
+
+def values_described(values: Collection[Any]) -> str:
+    """How many distinct values there are, and which, if they are few."""
+    if len(values) > MOST_VALUES:
+        return f"more than {MOST_VALUES:,} distinct values"
+    shown = f": {', '.join(map(str, sorted(values)))}" if len(values) <= _MOST_SHOWN else ""
+    return f"{len(values):,} distinct value{'s' * (len(values) != 1)}{shown}"

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from tar2tf_cli.errors import ImageError, UsageError
 from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS
+from tar2tf_cli.formats.image import Image, NDArray, cv2, np, opencv, shape_of
 from tar2tf_cli.formats.image.headers import (
     PNG_GRAY_ALPHA,
     PNG_PALETTE,
@@ -27,8 +28,6 @@ from tar2tf_cli.formats.image.headers import (
     png_chunk_is_intact,
     png_chunks,
 )
-from tar2tf_cli.formats.image.lazy import Image, NDArray, cv2, np, simplejpeg
-from tar2tf_cli.formats.image.pixels import opencv, shape_of
 
 _CHANNELS: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _DEPTHS: Final = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -319,9 +318,10 @@ def _libjpeg(data: bytes, colorspace: str, pixels: NDArray[np.uint8]) -> NDArray
     of them. Most are about bytes of the header that pixels do not depend on, so a JPEG with a warning is decoded again
     without these bytes.
     """
-    decode_jpeg = partial(
-        simplejpeg.decode_jpeg, colorspace=colorspace, fastdct=True, fastupsample=False, buffer=pixels
-    )
+    import simplejpeg
+
+    options = {"colorspace": colorspace, "fastdct": True, "fastupsample": False, "buffer": pixels}
+    decode_jpeg = partial(simplejpeg.decode_jpeg, **options)
     image: NDArray[np.uint8]
     try:
         image = decode_jpeg(data)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, few, read_failed
 from tar2tf_cli.features.labels import FORMS, Labels, load_labels, number_classes, to_bytes
-from tar2tf_cli.formats import image
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.compression import IMAGE_SUFFIXES
+from tar2tf_cli.formats.image import headers
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
@@ -166,7 +166,7 @@ class ImageFolderSource(ListSource):
             if on_bytes:
                 on_bytes(len(data))
             sample = self._sample(name, data)
-            if image.image_format(data) is None:
+            if headers.image_format(data) is None:
                 missing = not data and not os.path.exists(os.path.join(self.bucket, name))
                 message = _DANGLING if missing else f"its content is not an image: {_beginning(data)}"
                 fault(SampleError(message, key=sample[KEY], member=name))

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, few, meant, read_failed, reason
 from tar2tf_cli.features.feature_map import TypeName, give_types, number_of
-from tar2tf_cli.formats import image
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.compression import GZIP_MAGIC, IMAGE_SUFFIXES
+from tar2tf_cli.formats.image import headers
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
@@ -412,7 +412,7 @@ class TableSource(ListSource):
             raise SampleError(f"there is no file {path}, which the column {column.name!r} names") from None
         except OSError as error:
             raise read_failed(path, error) from None
-        if column.kind in IMAGE_SUFFIXES and image.image_format(data) is None:
+        if column.kind in IMAGE_SUFFIXES and headers.image_format(data) is None:
             raise SampleError(f"the content of {path} is not an image")
         return data
 
