@@ -10,9 +10,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from tar2tf_cli.conversion import packing
 from tar2tf_cli.conversion.existing import NO_MANIFEST, Action, decide, destination
 from tar2tf_cli.conversion.plan import Plan
+from tar2tf_cli.conversion.spool import compressed
 from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.features.described import notes_on_shapes
 from tar2tf_cli.features.feature_map import MissingFeatureError, Schema
@@ -136,7 +136,7 @@ def _shrinks(parts: Iterable[bytes], output: Output) -> float:
         total += len(part)
         if total > _MOST_GZIP:
             break
-    return sum(size for _, size in packing.compressed([(taken, total)], output)) / total
+    return sum(size for _, size in compressed([(taken, total)], output)) / total
 
 
 def _shards(plan: Plan, records: int, total: float) -> int:

@@ -24,7 +24,6 @@ from tar2tf_cli.conversion.tasks import (
     WriteShard,
     groups_in,
     load_group,
-    saved_inputs,
 )
 from tar2tf_cli.engines.base import Outcome, Schedule, Task
 from tar2tf_cli.errors import SourceError, Tar2tfError
@@ -248,7 +247,8 @@ class ConversionSchedule(Schedule):
 
         What is copied straight from a tar has about the size of the shard; so has what was spooled, or it is less.
         """
-        groups = [*filter(None, (saved_inputs(self._worker.path(number, "index")) for number in self._queue.left))]
+        left = (load_group(self._worker.path(number, "index")) for number in self._queue.left)
+        groups = [(group.numbers, group.spool_crc is not None) for group in left if group]
         inputs = self._plan.inputs
         spooled = sum(inputs[number].size or 0 for numbers, is_spooled in groups if is_spooled for number in numbers)
         return spooled if all(is_spooled for _, is_spooled in groups) else max(spooled, self._target.done)

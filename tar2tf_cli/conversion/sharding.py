@@ -19,8 +19,7 @@ from functools import partial
 from itertools import chain, count, groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from tar2tf_cli.conversion import packing
-from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex
+from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex, size_around
 from tar2tf_cli.errors import write_errors
 from tar2tf_cli.formats.files import write_whole
 
@@ -338,7 +337,7 @@ class ShardPlanner:
         assert tables or not conversion.shuffle
         output = conversion.output
         self._max_bytes = output.limit
-        self._around = packing.around(output)
+        self._around = size_around(output)
         self._max_records = output.records_per_shard
         self._num_shards = output.num_shards
         self._tables = tables if conversion.shuffle else None

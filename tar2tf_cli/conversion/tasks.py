@@ -12,11 +12,19 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, dropwhile, islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from tar2tf_cli.conversion import packing
-from tar2tf_cli.conversion.packing import Chunk
 from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport, rows_of
-from tar2tf_cli.conversion.spool import COLUMNS, Part, Spool, SpoolIndex, StoredIndex, packed, unpacked
-from tar2tf_cli.conversion.working_folder import entry_of
+from tar2tf_cli.conversion.spool import (
+    COLUMNS,
+    Chunk,
+    Part,
+    Spool,
+    SpoolIndex,
+    StoredIndex,
+    packed,
+    shard_bytes,
+    size_around,
+    unpacked,
+)
 from tar2tf_cli.engines.base import RecordMaker
 from tar2tf_cli.errors import NotAdjacentError, SourceError, Tar2tfError, WorkerError, changed
 from tar2tf_cli.features.feature_map import Schema
@@ -34,11 +42,6 @@ from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
 
 FileKind: TypeAlias = Literal["index", "spool", "table"]
-
-
-def group_file(folder: str, number: int, kind: FileKind) -> str:
-    """Path of a group's index or spool, or of a table of shuffled records, in a working folder."""
-    return os.path.join(folder, f"input-{number:05d}.{kind}")
 
 
 def groups_in(folder: str) -> frozenset[int]:
@@ -119,16 +122,6 @@ def load_group(path: str) -> Group | None:
         return None
 
 
-def saved_inputs(path: str) -> tuple[list[int], bool] | None:
-    """The numbers of the inputs that `save_group` saved, and whether they have a spool; None as for `load_group`."""
-    try:
-        with open(path, "rb") as file:
-            head = entry_of(file.readline())
-        return [int(number) for number in head["numbers"]], head["spool_crc"] is not None
-    except (FileNotFoundError, ValueError, LookupError, TypeError):
-        return None
-
-
 _LARGE_RECORD: Final = 8192
 _PROBE: Final = 16
 _LOADED: Final = 1 << 17  # up to this size, reading an input again costs more than copying it
@@ -163,8 +156,8 @@ class Worker:
     _making: Making | None = None
 
     def path(self, group: int, kind: FileKind) -> str:
-        """Path of the index or spool of a group of inputs in the working folder."""
-        return group_file(self.folder, group, kind)
+        """Path of a group's index or spool, or of a table of shuffled records, in the working folder."""
+        return os.path.join(self.folder, f"input-{group:05d}.{kind}")
 
     def is_small(self, number: int) -> bool:
         """Whether opening an input costs much in comparison with reading it, so that it is better read just once."""
@@ -173,7 +166,7 @@ class Worker:
 
     def new_path(self, group: int, kind: FileKind) -> str:
         """Path at which the index or spool of a group is written."""
-        return group_file(self.scratch or self.folder, group, kind)
+        return os.path.join(self.scratch or self.folder, os.path.basename(self.path(group, kind)))
 
     def read(self, number: int, **options: Any) -> Reading:
         """Open an input for reading; its records may be made elsewhere."""
@@ -436,15 +429,13 @@ class WriteShard(NamedTuple):
 
     def _written(self, worker: Worker, path: str) -> ShardReport:
         output = worker.conversion.output
-        as_it_is = not (output.compresses_shards or output.index or packing.around(output))
+        as_it_is = not (output.compresses_shards or output.index or size_around(output))
         if as_it_is and (report := self._taken_over(worker, path)):
             return report
-        with shard_file(path, self.shard.size) if worker.direct else RecordFile(path) as file:
-            for parts, size in packing.shard(copied(worker, self.shard), output):
-                file.write(parts, size)
+        report = _write(worker, path, self.shard, self.shard.pieces)
         if output.index:
             write_index(path, worker.conversion)
-        return ShardReport(file.size, self.shard.records, file.crc)
+        return report
 
     def _taken_over(self, worker: Worker, path: str) -> ShardReport | None:
         """Rename a spool to the shard if it holds exactly the shard's bytes; otherwise None."""
@@ -459,10 +450,18 @@ class WriteShard(NamedTuple):
         return ShardReport(first.size, self.shard.records, group.spool_crc)
 
 
-def copied(worker: Worker, shard: Shard) -> Iterator[Chunk]:
-    """The bytes of a shard, read from spools or directly from inputs."""
+def _write(worker: Worker, path: str, shard: Shard, pieces: Iterable[Piece]) -> ShardReport:
+    """Write a shard; more pieces may be added to it until the last one is given."""
+    with shard_file(path, shard.size) if worker.direct else RecordFile(path) as file:
+        for parts, size in shard_bytes(_copied(worker, pieces), worker.conversion.output):
+            file.write(parts, size)
+    return ShardReport(file.size, shard.records, file.crc)
+
+
+def _copied(worker: Worker, pieces: Iterable[Piece]) -> Iterator[Chunk]:
+    """The bytes of pieces, read from spools or directly from inputs."""
     with _Spools(worker) as spools:
-        for piece in shard.pieces:
+        for piece in pieces:
             if worker.conversion.shuffle:
                 width = 4 if worker.conversion.output.is_tar else 3
                 yield from _from_table(worker.path(piece.group, "table"), width, piece, spools)
@@ -522,12 +521,13 @@ def _from_table(path: str, width: int, piece: Piece, spools: _Spools) -> Iterato
             size, stop = size + sizes[stop], stop + 1
         records = [b""] * (stop - first)
         for row in sorted(range(first, stop), key=groups.__getitem__):
-            records[row - first] = _at(spools[groups[row]], starts[row], sizes[row])
+            records[row - first] = record_at(spools[groups[row]], starts[row], sizes[row])
         yield records, size
         first = stop
 
 
-def _at(descriptor: int, start: int, size: int) -> bytes:
+def record_at(descriptor: int, start: int, size: int) -> bytes:
+    """The bytes of one record of a spool."""
     data = os.pread(descriptor, size, start)
     if len(data) < size:
         raise _cut_short()
@@ -653,7 +653,7 @@ class Filling:
     def run(self) -> None:
         part = self._shard.part(self._worker.folder)
         try:
-            report = self._write(part)
+            report = _write(self._worker, part, self._shard, self._queued())
         except Tar2tfError as error:
             self._flusher.fail(error)
         except OSError as error:
@@ -662,13 +662,6 @@ class Filling:
             if self._wanted:
                 self._flusher.put([part], (self._shard, report))
 
-    def _write(self, part: str) -> ShardReport:
-        with shard_file(part, WORTH_IT) as file:
-            for parts, size in packing.shard(self._copied(), self._worker.conversion.output):
-                file.write(parts, size)
-        return ShardReport(file.size, self._shard.records, file.crc)
-
-    def _copied(self) -> Iterator[Chunk]:
+    def _queued(self) -> Iterator[Piece]:
         while self._wanted and (piece := self._pieces.get()):
-            with open(self._worker.path(piece.group, "spool"), "rb", buffering=0) as spool:
-                yield from from_spool(spool.fileno(), piece)
+            yield piece

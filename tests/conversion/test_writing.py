@@ -33,7 +33,7 @@ def test_a_spool_that_is_shorter_than_its_index_says_is_an_error(worker: Any) ->
     piece = Piece(0, 0, 1, 0, 100, True)
     descriptor = os.open(worker.path(0, "spool"), os.O_RDONLY)
     try:
-        for read in (lambda: [*writing.from_spool(descriptor, piece)], lambda: writing._at(descriptor, 50, 50)):
+        for read in (lambda: [*writing.from_spool(descriptor, piece)], lambda: writing.record_at(descriptor, 50, 50)):
             with pytest.raises(SourceError, match="cut short") as caught:
                 read()
             assert caught.value.hint == "run the same command again"
