@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import warnings
@@ -13,12 +12,12 @@ from typing import Any, Protocol, TypeAlias
 from tar2tf_cli.conversion.targets import prepared
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
 from tar2tf_cli.features.tf_example import TFExample
-from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.cursor import ByteStream
 from tar2tf_cli.formats.example import Encoder, Feature, Part
 from tar2tf_cli.formats.files import RecordStream, WholeFile
 from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.tfrecord import FRAMING, MAX_RECORD, frame
+from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.spec.templates import PathTemplate, named_compression
 from tar2tf_cli.stores import ObjectInfo, open_source
 from tar2tf_cli.stores.base import READ_ONCE, Abilities, Source
@@ -199,11 +198,10 @@ class TFRecordReader:
     def _records(self) -> Iterator[tuple[str, int, int, bytes]]:
         for source in sources_of(self._inputs):
             for item in source.list(()):
-                name = source.locate(item.name)
-                with contextlib.closing(source.open(item)) as raw:
-                    reader = RecordReader(open_stream(raw, name), name, check_data=self._check_data)
+                with OpenShard(source, item) as shard:
+                    reader = RecordReader(shard, shard.name, check_data=self._check_data)
                     for offset, data in reader:
-                        yield name, reader.count, offset, data
+                        yield shard.name, reader.count, offset, data
 
 
 class TFRecordWriter:

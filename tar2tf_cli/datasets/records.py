@@ -124,9 +124,8 @@ def open_records(
     """
     accepted(optional(one_of("webdataset")), preset, "preset")
     accepted(one_of("first", "last"), key_split, "key_split")
-    chosen = find_shards(
-        paths_in(shards, more), split, endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request
-    )
+    reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
+    chosen = find_shards(paths_in(shards, more), split, **reach)
     indexes = Indexes(None if index_folder is None else os.fspath(index_folder), key_split)
     return Records(chosen, indexes, raw=raw, preset=preset)
 

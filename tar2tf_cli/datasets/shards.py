@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,7 +16,7 @@ from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.inputs.named import resolve_path
 from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores import Folder, ObjectInfo, open_source
+from tar2tf_cli.stores import Folder, ObjectInfo, Source, open_source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -61,7 +61,7 @@ class Shard:
         return self.item.size
 
 
-def find_shards(paths: Sequence[str | os.PathLike[str]], split: str | None, **reach: Unpack[Reach]) -> list[Shard]:
+def find_shards(paths: Sequence[str], split: str | None, **reach: Unpack[Reach]) -> list[Shard]:
     """Return the shards of manifests, files, folders and templates, in the order given.
 
     Args:
@@ -76,12 +76,18 @@ def find_shards(paths: Sequence[str | os.PathLike[str]], split: str | None, **re
     """
     if not paths:
         raise UsageError("there are no shards: name a manifest, files or a folder")
-    folders = _Folders(reach)
-    shards = [shard for path in paths for shard in _shards_at(os.fspath(path), split, folders)]
+    raw, read, shards = Decoder(), list[Document](), list[Shard]()
+    for path, documents, files, source in _named(paths, reach):
+        read += documents
+        if split is not None and not documents:
+            raise UsageError(f"there is no manifest, so there is no split {split!r}", shard=without_secrets(path))
+        for document in documents:
+            shards += _of_manifest(document, split, raw)
+        shards += [Shard(source, item, raw) for item in files]
     if split is not None:
-        listed(folders.read, split)
-    if len(folders.read) > 1:  # examples of all manifests have the same features, dtypes and ranks
-        decode = Decoder(*together(folders.read))
+        listed(read, split)
+    if len(read) > 1:  # examples of all manifests have the same features, dtypes and ranks
+        decode = Decoder(*together(read))
         shards = [shard if shard.records is None else replace(shard, decode=decode) for shard in shards]
     return shards
 
@@ -92,49 +98,27 @@ def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]]) -> list[str]:
     return [os.fspath(path) for path in (*several, *more)]
 
 
-class _Folders:
-    """The folders of shards, each opened once whatever the number of shards in it, and the manifests that were read."""
-
-    def __init__(self, reach: Reach) -> None:
-        self.reach = reach
-        self.open: Callable[[str], Any] = cache(
-            lambda bucket: open_source(bucket, **(reach if is_remote(bucket) else {}))
-        )
-        self.raw = Decoder()
-        self.read: list[Document] = []
-
-    def look_at(self, path: str) -> tuple[Sequence[str], Sequence[ObjectInfo], Any]:
-        """The manifests that a path stands for, or its files and their source; a folder stands for its manifest."""
-        named = resolve_path(path, self.open)
-        if named.manifests:
-            return named.manifests, (), named.source
-        items = named.files()
-        manifest = named.manifest_among(items)
-        return [manifest] if manifest else [], items, named.source
+def _named(paths: Sequence[str], reach: Reach) -> Iterator[tuple[str, list[Document], Sequence[ObjectInfo], Any]]:
+    """Each path, with the manifests that it stands for, or else its files and their source; a folder is opened once."""
+    opened = cache(lambda bucket: open_source(bucket, **(reach if is_remote(bucket) else {})))
+    for path in paths:
+        named = resolve_path(path, opened)
+        files = () if named.manifests else named.files()
+        inside = named.manifest_among(files)
+        manifests = [inside] if inside else named.manifests
+        read = [read_document(manifest, **reach) for manifest in manifests]
+        yield path, read, () if read else files, named.source
 
 
-def _shards_at(path: str, split: str | None, folders: _Folders) -> Iterator[Shard]:
-    manifests, items, source = folders.look_at(path)
-    for manifest in manifests:
-        yield from _of_manifest(manifest, split, folders)
-    if manifests:
-        return
-    if split is not None:
-        raise UsageError(f"there is no manifest, so there is no split {split!r}", shard=without_secrets(path))
-    yield from (Shard(source, item, folders.raw) for item in items)
-
-
-def _of_manifest(path: str, split: str | None, folders: _Folders) -> Iterator[Shard]:
-    document = read_document(path, **folders.reach)
-    folders.read.append(document)
-    manifest, source = document.manifest, document.folder
+def _of_manifest(document: Document, split: str | None, raw: Decoder) -> Iterator[Shard]:
+    manifest = document.manifest
     try:
-        decode = folders.raw if manifest.format == "tar" else Decoder(manifest.features, manifest.records)
+        decode = raw if manifest.format == "tar" else Decoder(manifest.features, manifest.records)
     except SourceError as error:
         raise error.at(shard=document.path) from None
     shards = [shard for shard in manifest.shards if split in (None, shard.split)]
     for shard, item in zip(shards, document.whole(shards), strict=True):
-        yield Shard(source, item, decode, shard.records)
+        yield Shard(document.folder, item, decode, shard.records)
 
 
 def read_manifests(paths: Sequence[str], *, beside: bool = False, **reach: Unpack[Reach]) -> list[Document]:
@@ -151,24 +135,29 @@ def read_manifests(paths: Sequence[str], *, beside: bool = False, **reach: Unpac
     """
     if not paths:
         raise UsageError("there is no manifest: name one or several")
-    folders = _Folders(reach)
-    return [document for path in paths for document in _documents_at(path, folders, beside=beside)]
+    read = list[Document]()
+    for path, documents, files, source in _named(paths, reach):
+        read += documents or _beside(path, files, source, documents_beside(source, files, reach) if beside else ())
+    return read
 
 
-def _documents_at(path: str, folders: _Folders, *, beside: bool) -> Iterator[Document]:
-    manifests, items, source = folders.look_at(path)
-    yield from (read_document(manifest, **folders.reach) for manifest in manifests)
-    if manifests:
-        return
-    left = {os.path.normpath(source.locate(item.name)): item for item in items}
-    for document in documents_beside(source, items, folders.reach) if beside else ():
+def _beside(
+    path: str, files: Sequence[ObjectInfo], source: Source, documents: Sequence[Document]
+) -> Iterator[Document]:
+    """The manifests that list files, each with those of its shards that they are.
+
+    Raises:
+        UsageError: when none lists a file.
+    """
+    left = {os.path.normpath(source.locate(item.name)): item for item in files}
+    for document in documents:
         entries = {os.path.normpath(document.folder.locate(one.path)): one for one in document.manifest.shards}
         if both := [name for name in left if name in entries]:
             yield replace(document, named=[entries[name] for name in both])
         for name in both:
             del left[name]
     if left:
-        name = path if len(left) == len(items) else source.locate(next(iter(left.values())).name)
+        name = path if len(left) == len(files) else source.locate(next(iter(left.values())).name)
         hint = "tar2tf convert writes it beside the shards; tar2tf inspect --code prints a parser for those without one"
         raise UsageError("has no manifest, which says how to parse its records", shard=without_secrets(name), hint=hint)
 
