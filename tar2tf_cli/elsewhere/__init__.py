@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Final
 
 from tar2tf_cli.engines import Here, Place
@@ -56,22 +56,25 @@ def beside(conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo],
     return ClusterPlace(made) if made else None
 
 
+@contextmanager
 def samples_beside(
     conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events
-) -> AbstractContextManager[Source]:
-    """Return a context of a source of samples to which the cluster that holds the inputs applied the ops.
+) -> Iterator[Source]:
+    """The context of a source of samples to which the cluster that holds the inputs applied the ops.
 
     Args:
         conversion: as for `beside`, like the others.
-        source: what the context gives where no cluster does so.
+        source: the inputs, which the context gives where no cluster does so.
         inputs: their list.
         events: notified of the choice.
     """
-    if not _may_be_beside(conversion, source):
-        return nullcontext(source)
-    from tar2tf_cli.elsewhere.cluster import samples_of
+    made = None
+    if _may_be_beside(conversion, source):
+        from tar2tf_cli.elsewhere.cluster import chosen
 
-    return samples_of(conversion, source, inputs, events)
+        made = chosen(conversion, source, inputs, events, samples=True)
+    with made or nullcontext() as maker:
+        yield maker or source
 
 
 def _may_be_beside(conversion: Conversion, source: Source) -> bool:

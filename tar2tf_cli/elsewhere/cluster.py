@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.elsewhere import transformers as etl
-from tar2tf_cli.elsewhere.stream import Asked, Part, Settings, StreamReader, end_record, error_of, from_example
-from tar2tf_cli.elsewhere.transformers import NotRunning, Transformers
+from tar2tf_cli.elsewhere.stream import Asked, Part, Settings, StreamReader, end_record, from_example
+from tar2tf_cli.elsewhere.transformers import Transformers
 from tar2tf_cli.engines import Here
 from tar2tf_cli.engines.base import MadeShard
 from tar2tf_cli.errors import (
@@ -48,12 +48,9 @@ if TYPE_CHECKING:
 MadeOf = Mapping[str, Any]
 """What a transformer was made of."""
 
-_SECONDS: Final = "45s"  # where a transformer does not say how long it may take
 _BLOCK: Final = 1 << 20
 _MOST_NAMES: Final = 32  # of transformers that are asked what they are made of
 _AGAIN: Final = "run the same command again"
-
-T = TypeVar("T")
 
 
 class RemoteSource(ObjectSource):
@@ -139,7 +136,8 @@ class RemoteSource(ObjectSource):
         return end
 
     def store_as(self, item: ObjectInfo, target: Any, path: str) -> None:
-        self._alive(lambda name, how: self._transformers.store_as(name, item, target, path, **how), item, "records")
+        """Have the cluster store the records of an input."""
+        self._transformers.store_as(self._made_of, item, target, path, **self._query(item, "records"))
 
     def _stream(self, item: ObjectInfo, part: Part = "") -> ResumingStream:
         """The transformer's answer, whose size and version are not those of the object."""
@@ -151,18 +149,11 @@ class RemoteSource(ObjectSource):
 
     def answer(self, item: ObjectInfo, part: Part) -> Body:
         """Request an input from the beginning, as a transformer knows no ranges."""
-        return self._alive(lambda name, how: self._transformers.fetch(name, item, **how), item, part)
+        return self._transformers.fetch(self._made_of, item, **self._query(item, part))
 
-    def _alive(self, request: Callable[[str, dict[str, Any]], T], item: ObjectInfo, part: Part) -> T:
-        """Send a request to the transformer, and see that it runs again when it does not."""
+    def _query(self, item: ObjectInfo, part: Part) -> dict[str, str]:
         asked = Asked(item == self._first, part, self._entries).text
-        seconds = etl.seconds_of(self._made_of.get("obj_timeout") or _SECONDS)
-        how = {"seconds": seconds, "error_of": error_of, **({"etl_args": asked} if asked else {})}
-        try:
-            return request(self._made_of["name"], how)
-        except NotRunning:
-            self._transformers.revive(self._made_of)
-            raise
+        return {"etl_args": asked} if asked else {}
 
     def check_input(self, item: ObjectInfo, size: int | None, on_bytes: Callable[[int], None] | None) -> None:
         """Check that the records are those of the input that was listed."""
@@ -347,14 +338,7 @@ _UNESCAPED: Final = re.compile("[?#]|%(?![0-9A-Fa-f]{2})")
 
 
 def chosen(
-    conversion: Conversion,
-    source: Source,
-    inputs: Sequence[ObjectInfo],
-    events: Events,
-    kind: type[RemoteSource] = RemoteSource,
-    *,
-    entries: Sequence[str] | None = None,
-    makes: bool = False,
+    conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events, *, samples: bool = False
 ) -> AbstractContextManager[RemoteSource | None] | None:
     """Return a context of what makes the records in the cluster, as `beside` and `samples_beside` need it.
 
@@ -365,9 +349,8 @@ def chosen(
         source: the inputs.
         inputs: their list.
         events: notified of the choice.
-        kind: what the context gives.
-        entries: as for `RemoteSource`.
-        makes: whether a transformer is made if there is none and the conversion does not say.
+        samples: whether samples are wanted rather than records. A transformer is then made for their ops if there is
+            none and the conversion does not say.
     """
     wanted = bool(conversion.remote_exec or conversion.etl)
     try:
@@ -376,65 +359,18 @@ def chosen(
             raise RemoteError("--remote-exec needs inputs in an AIStore cluster", shard=source.bucket)
         if store is None or conversion.remote_exec is False or not inputs:
             return None
-        transformer = _Transformer(Transformers(store), _settings(conversion), kind)
+        transformer = _Transformer(Transformers(store), conversion, inputs, samples=samples)
         if conversion.etl:
             transformer.use(conversion.etl)
         elif wanted:
             transformer.find()
-        elif (why := transformer.why_not_there(inputs)) and (transformer.is_there or not makes):
-            return _made_here(kind, why, events)
+        else:
+            transformer.look(makes=samples and bool(conversion.ops))
     except RemoteError as error:
         if wanted:
             events.not_remote(error)
         return None
-    return _made_there(transformer, inputs, events, entries, wanted=wanted)
-
-
-@contextlib.contextmanager
-def _made_here(kind: type[RemoteSource], why: object, events: Events) -> Iterator[None]:
-    events.note(f"note: {kind.here}: {why}")
-    yield
-
-
-@contextlib.contextmanager
-def _made_there(
-    transformer: _Transformer,
-    inputs: Sequence[ObjectInfo],
-    events: Events,
-    entries: Sequence[str] | None,
-    *,
-    wanted: bool,
-) -> Iterator[RemoteSource | None]:
-    """What makes the records with a transformer, which is made if there is none; None if it cannot be made."""
-    try:
-        with contextlib.ExitStack() as stack:
-            made_of = transformer.make_unless_there(inputs, lambda: stack.callback(transformer.delete, events))
-            if name := _unreachable(made_of, inputs):
-                hint = "rename it, or make the transformer with --comm hpull"
-                raise RemoteError(f"AIStore cannot ask a transformer for the object {name!r} with hpush", hint=hint)
-            events.note(f"note: the cluster {transformer.kind.does}, with its transformer {made_of['name']}")
-            rest = stack.pop_all()
-    except RemoteError as error:
-        if wanted:
-            events.not_remote(error)
-            yield None
-        else:
-            with _made_here(transformer.kind, error, events):
-                yield None
-        return
-    with rest:
-        yield transformer.kind(transformer.cluster, transformer.settings, made_of, inputs[0], entries)
-
-
-@contextlib.contextmanager
-def samples_of(
-    conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events
-) -> Iterator[Source]:
-    """The context that `samples_beside` returns."""
-    entries = [*(conversion.select or ())]
-    made = chosen(conversion, source, inputs, events, RemoteSamples, entries=entries, makes=bool(conversion.ops))
-    with made or contextlib.nullcontext() as maker:
-        yield maker or source
+    return transformer.maker(events, wanted=wanted)
 
 
 class ClusterPlace(Here):
@@ -457,30 +393,31 @@ class _Transformer:
 
     Args:
         cluster: the transformers of the cluster.
-        settings: those of the conversion.
-        kind: what uses it.
+        conversion: the conversion.
+        inputs: the objects that it will read.
+        samples: whether samples are wanted rather than records.
     """
 
-    def __init__(self, cluster: Transformers, settings: Settings, kind: type[RemoteSource]) -> None:
-        self.cluster = cluster
-        self.kind = kind
-        self.settings = kind.needs(settings)
+    def __init__(
+        self, cluster: Transformers, conversion: Conversion, inputs: Sequence[ObjectInfo], *, samples: bool
+    ) -> None:
+        self._cluster = cluster
+        self._inputs = inputs
+        self._kind = RemoteSamples if samples else RemoteSource
+        self._entries = [*(conversion.select or ())] if samples else None
+        self._settings = self._kind.needs(Settings.of(conversion))
         self._made_of: MadeOf = {}
         self._stage: str | None = None
-
-    @property
-    def is_there(self) -> bool:
-        """Whether a running one was found."""
-        return bool(self._made_of)
+        self._why_not: str | None = None
 
     def _fits(self, made_of: MadeOf) -> bool:
         """Whether a transformer does what is wanted; if so, its settings are those of its answers."""
         with contextlib.suppress(UsageError):
             text = etl.settings_of(made_of)
-            if text == self.settings.text:
+            if text == self._settings.text:
                 return True
-            if text and self.kind.needs(settings := Settings.load(text)).text == self.settings.text:
-                self.settings = settings
+            if text and self._kind.needs(settings := Settings.load(text)).text == self._settings.text:
+                self._settings = settings
                 return True
         return False
 
@@ -490,11 +427,11 @@ class _Transformer:
         Raises:
             RemoteError: when it is not running, or of another spec.
         """
-        self._made_of = self.cluster.ask(lambda: self.cluster.message(name))
+        self._made_of = self._cluster.ask(lambda: self._cluster.message(name))
         if not self._fits(self._made_of):
             what = f"the transformer {name!r} was made for another spec or version"
             hint = f"tar2tf etl init --spec SPEC --name {name} makes one for this spec; or leave out --etl"
-            raise RemoteError(what, shard=self.cluster.where, hint=hint)
+            raise RemoteError(what, shard=self._cluster.where, hint=hint)
 
     def find(self) -> None:
         """Find a running transformer of these settings, or else the stage of the one that has its name from them.
@@ -502,87 +439,98 @@ class _Transformer:
         Raises:
             RemoteError: when the cluster has no transformers.
         """
-        stages = self.cluster.ask(self.cluster.stages)
-        self._stage = stages.get(self.settings.name)
+        stages = self._cluster.ask(self._cluster.stages)
+        self._stage = stages.get(self._settings.name)
         if self._stage is None:
-            self._made_of = self.cluster.ask(lambda: self._found(stages))
+            self._made_of = self._cluster.ask(lambda: self._found(stages))
 
     def _found(self, stages: Mapping[str, str]) -> MadeOf:
         """What a running transformer of these settings is made of, under whatever name; empty if there is none."""
-        if stages.get(self.settings.name) == "Running":
-            return self.cluster.message(self.settings.name)
+        if stages.get(self._settings.name) == "Running":
+            return self._cluster.message(self._settings.name)
         for name in [name for name, stage in stages.items() if stage == "Running"][:_MOST_NAMES]:
             with contextlib.suppress(RemoteError):  # it has just been stopped
-                if self._fits(made_of := self.cluster.message(name)):
+                if self._fits(made_of := self._cluster.message(name)):
                     return made_of
         return {}
 
-    def why_not_there(self, inputs: Sequence[ObjectInfo]) -> str | None:
-        """Why there is none that is running and takes the names of all inputs; None if there is one.
+    def look(self, *, makes: bool) -> None:
+        """Find a running transformer of these settings that takes the names of all inputs, or why there is none.
 
         One request finds out, and one more of what it is made, or one for each other transformer there.
+
+        Args:
+            makes: whether one is made if there is none.
 
         Raises:
             RemoteError: when the cluster has no transformers, or does not answer.
         """
         try:
-            stages = self.cluster.stages()
-            self._stage = stages.get(self.settings.name)
+            stages = self._cluster.stages()
+            self._stage = stages.get(self._settings.name)
             self._made_of = self._found(stages)
         except (SourceError, Transient) as error:
             raise RemoteError(str(error)) from None
-        if not self._made_of:
-            return "the cluster has no running transformer for this spec"
-        name = _unreachable(self._made_of, inputs)
-        return f"the cluster's transformer cannot get the object {name!r}" if name else None
+        if self._made_of and (name := self._unreachable()):
+            self._why_not = f"the cluster's transformer cannot get the object {name!r}"
+        elif not (self._made_of or makes):
+            self._why_not = "the cluster has no running transformer for this spec"
 
-    def make_unless_there(self, inputs: Sequence[ObjectInfo], at_the_end: Callable[[], object]) -> MadeOf:
-        """Make it unless it is there, and return what it is made of.
+    @contextlib.contextmanager
+    def maker(self, events: Events, *, wanted: bool) -> Iterator[RemoteSource | None]:
+        """The context of what makes the records with it, once it is made; of None, with a note, if it cannot be."""
+        maker = None
+        with contextlib.ExitStack() as stack:
+            try:
+                self._make_unless_there(lambda: stack.callback(self._delete, events))
+                events.note(f"note: the cluster {self._kind.does}, with its transformer {self._made_of['name']}")
+                maker = self._kind(self._cluster, self._settings, self._made_of, self._inputs[0], self._entries)
+            except RemoteError as error:
+                stack.close()
+                if wanted:
+                    events.not_remote(error)
+                else:
+                    events.note(f"note: {self._kind.here}: {error}")
+            yield maker
+
+    def _make_unless_there(self, at_the_end: Callable[[], object]) -> None:
+        """Make it unless it is there.
 
         Args:
-            inputs: the objects that it will read.
             at_the_end: has it deleted at the end of the run; called before it is made, as Ctrl-C may come meanwhile.
 
         Raises:
-            RemoteError: when it cannot be made.
+            RemoteError: when it cannot be made, or cannot be asked for an input.
         """
-        if self._made_of:
-            return self._made_of
-        name = self.settings.name
-        if self.cluster.is_ready(name, self._stage):
-            self._made_of = self.cluster.ask(lambda: self.cluster.message(name))
+        if self._why_not:
+            raise RemoteError(self._why_not)
+        name = self._settings.name
+        if not self._made_of and self._cluster.is_ready(name, self._stage):
+            self._made_of = self._cluster.ask(lambda: self._cluster.message(name))
             if etl.FOR_A_RUN in etl.variables_of(self._made_of):  # left by a run that was killed
                 at_the_end()
         if not self._made_of:
             at_the_end()
-            seconds, comm = etl.object_seconds(inputs), "hpull" if _odd(inputs) else "hpush"
+            seconds, comm = etl.object_seconds(self._inputs), "hpull" if self._odd() else "hpush"
             how: dict[str, Any] = {"comm": comm, "init_seconds": etl.INIT_SECONDS, "seconds": seconds}
-            self._made_of = etl.message(
-                self.settings, **how, nodes=self.cluster.ask(self.cluster.nodes), for_a_run=True
-            )
-            self.cluster.make_anew(self._made_of)
-        return self._made_of
+            nodes = self._cluster.ask(self._cluster.nodes)
+            self._made_of = etl.message(self._settings, **how, nodes=nodes, for_a_run=True)
+            self._cluster.make_anew(self._made_of)
+        if unreachable := self._unreachable():
+            hint = "rename it, or make the transformer with --comm hpull"
+            raise RemoteError(f"AIStore cannot ask a transformer for the object {unreachable!r} with hpush", hint=hint)
 
-    def delete(self, events: Events) -> None:
+    def _delete(self, events: Events) -> None:
         """Delete it at the end of a run."""
         try:
-            self.cluster.delete_if_there(self.settings.name)
+            self._cluster.delete_if_there(self._settings.name)
         except SourceError as error:
-            events.note(f"note: {error}; delete the transformer with: tar2tf etl delete {self.settings.name}")
+            events.note(f"note: {error}; delete the transformer with: tar2tf etl delete {self._settings.name}")
 
+    def _odd(self) -> str | None:
+        """The name of the first input that does not get to it with hpush, as AIStore does not escape it."""
+        return next((item.name for item in self._inputs if _UNESCAPED.search(item.name)), None)
 
-def _odd(inputs: Sequence[ObjectInfo]) -> str | None:
-    """The name of the first input that does not get to a transformer with hpush, as AIStore does not escape it."""
-    return next((item.name for item in inputs if _UNESCAPED.search(item.name)), None)
-
-
-def _unreachable(made_of: MadeOf, inputs: Sequence[ObjectInfo]) -> str | None:
-    """The name of the first input that the cluster could not pass on to a transformer."""
-    return _odd(inputs) if str(made_of.get("communication")).startswith("hpush") else None
-
-
-def _settings(conversion: Conversion) -> Settings:
-    try:
-        return Settings.of(conversion)
-    except UsageError as error:
-        raise RemoteError(error.message, hint=error.hint) from None
+    def _unreachable(self) -> str | None:
+        """The name of the first input that the cluster could not pass on to it."""
+        return self._odd() if str(self._made_of.get("communication")).startswith("hpush") else None

@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import tar2tf_cli.errors as errors
-from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, UsageError
+from tar2tf_cli.errors import DamagedShardError, RemoteError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.formats.cursor import Cursor, Readable
 from tar2tf_cli.formats.example import parse
@@ -81,25 +81,20 @@ class Settings:
         """The settings for a conversion.
 
         Raises:
-            UsageError: when it runs Python code of the user, its inputs are not tars, or it lists keys.
+            RemoteError: when it runs Python code of the user, its inputs are not tars, or it lists keys.
         """
         if conversion.runs_own_code:
             raise _refused()
         if conversion.input.kind != "tar":
-            raise UsageError("a cluster converts only tars", hint="leave out --from, or convert without --remote-exec")
-        if conversion.drop_duplicates:
-            raise UsageError(
-                "--drop-duplicates does not work in a cluster",
-                hint="leave out --drop-duplicates, or convert without --remote-exec",
-            )
-        if conversion.input.join:
-            raise UsageError(
-                "--join does not work in a cluster", hint="leave out --join, or convert without --remote-exec"
-            )
-        if conversion.input.keys:
-            raise UsageError(
-                "--keys does not work in a cluster", hint="leave out --keys, or convert without --remote-exec"
-            )
+            raise RemoteError("a cluster converts only tars", hint="leave out --from, or convert without --remote-exec")
+        for flag, given in {
+            "--drop-duplicates": conversion.drop_duplicates,
+            "--join": conversion.input.join,
+            "--keys": conversion.input.keys,
+        }.items():
+            if given:
+                hint = f"leave out {flag}, or convert without --remote-exec"
+                raise RemoteError(f"{flag} does not work in a cluster", hint=hint)
         spec = {name: value for name, value in conversion.canonical().items() if name not in _ELSEWHERE}
         spec["input"] = {name: value for name, value in spec["input"].items() if name not in ("bucket", "template")}
         if conversion.shuffle:
@@ -134,7 +129,8 @@ class Settings:
         """The settings for the conversion of a spec file, which may leave out its input and output.
 
         Raises:
-            UsageError: when the file has problems, or what it describes cannot be done in a cluster.
+            UsageError: when the file has problems.
+            RemoteError: when what it describes cannot be done in a cluster.
         """
         _refuse_python(spec.data)
         spec.check()
@@ -208,8 +204,8 @@ def _refuse_python(spec: Mapping[str, Any]) -> None:
             raise _refused()
 
 
-def _refused() -> UsageError:
-    return UsageError(
+def _refused() -> RemoteError:
+    return RemoteError(
         "a cluster does not run your Python code: the op func and functions cannot be used there",
         hint="leave them out, or convert without --remote-exec",
     )

@@ -13,10 +13,11 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from tar2tf_cli.elsewhere.stream import DONE, ENVIRONMENT, NODES, Settings
-from tar2tf_cli.errors import RemoteError, SourceError, Tar2tfError, UsageError, meant
+from tar2tf_cli.elsewhere.stream import DONE, ENVIRONMENT, NODES, Settings, error_of
+from tar2tf_cli.errors import RemoteError, SourceError, UsageError, meant
 from tar2tf_cli.spec import __version__
 from tar2tf_cli.spec.yaml_file import SpecFile
 from tar2tf_cli.stores import ObjectInfo, open_source, open_store
@@ -41,14 +42,12 @@ _POD: Final = re.compile(r"message: (.*), exitCode: (-?\d+)", re.DOTALL)
 _STATE: Final = re.compile(r"state: (\w+)(?:, reason: (\w+))?")
 _SLACK: Final = 15.0  # seconds that the cluster takes to give up after its own limit
 _SLOW: Final = 90.0  # seconds in which a pod ends
+_OBJECT_SECONDS: Final = "45s"  # where a transformer does not say how long it may take
 _NODES: Final = 8  # whose addresses a transformer gets; one of them that answers is enough
 _HELD: Final = 1 << 16
 """Bytes held back: where an answer breaks off, AIStore appends its own error text to it, and closes the connection."""
 
 T = TypeVar("T")
-
-ErrorOf = Callable[[str, str], "Tar2tfError | None"]
-"""Returns the error that a transformer's answer describes, by its text and the input's URL; None if it has none."""
 
 
 class NotRunning(Transient):
@@ -92,17 +91,16 @@ class Transformers:
         nodes = [*(known.get("pmap") or {}).values(), *(known.get("tmap") or {}).values()]
         return [node["public_net"]["direct_url"] for node in nodes[:_NODES]]
 
-    def make(self, message: Mapping[str, Any], seconds: float) -> None:
+    def make(self, message: Mapping[str, Any]) -> None:
         """Make a transformer, and wait until each of its pods is ready.
 
         Args:
-            message: name, image and the like.
-            seconds: how long the cluster waits for the pods.
+            message: as from the function `message`.
 
         Raises:
             RemoteError: when it cannot be made; with the last lines of a pod that ended.
         """
-        self._ask("PUT", "", message, wait=seconds + _SLACK)
+        self._ask("PUT", "", message, wait=seconds_of(message["init_timeout"]) + _SLACK)
 
     def start(self, name: str) -> None:
         """Start a transformer that was stopped, or whose pod ended."""
@@ -129,13 +127,11 @@ class Transformers:
             pod = {"image": "none", "command": ["false"]}
             message = {"name": name, "communication": "hpush://", "init_timeout": "1s", "runtime": pod}
             with suppress(RemoteError, SourceError, Transient):
-                self.make(message, 1)
+                self.make(message)
             self._delete(name)
 
     def _delete(self, name: str) -> None:
-        def request() -> None:
-            self._ask("DELETE", f"/{name}", wait=_SLOW)
-
+        request = partial(self._ask, "DELETE", f"/{name}", wait=_SLOW)
         try:
             request()
         except KeyboardInterrupt:  # which leaves it without pods, and its name taken
@@ -158,7 +154,7 @@ class Transformers:
         One that Ctrl-C interrupts is deleted, too.
 
         Args:
-            message: as from the function `message`.
+            message: as for `make`.
 
         Raises:
             RemoteError: when it cannot be made, or one of that name is there.
@@ -177,7 +173,7 @@ class Transformers:
                 hint = f"use it as it is, or remove it with: tar2tf etl delete {name}"
                 raise self._cannot(f"the transformer {name} already exists, and is {stage}", hint)
             asked = True
-            self.make(message, seconds_of(message["init_timeout"]))
+            self.make(message)
 
         try:
             self.ask(make)
@@ -214,7 +210,7 @@ class Transformers:
             if stage == "Aborted":
                 self.start(name)
             elif stage is None and FOR_A_RUN in variables_of(message):
-                self.make(message, seconds_of(message["init_timeout"]))
+                self.make(message)
         except (RemoteError, SourceError) as error:
             raise Transient(f"the transformer {name} is not running: {error.message}", self.where) from None
 
@@ -223,47 +219,47 @@ class Transformers:
         pods = self._get(f"/{name}/logs")
         return {pod["target_id"]: base64.b64decode(pod["logs"]).decode("utf-8", "replace") for pod in pods}
 
-    def fetch(self, name: str, item: ObjectInfo, seconds: float, error_of: ErrorOf, **query: str) -> Body:
+    def fetch(self, made_of: Mapping[str, Any], item: ObjectInfo, **query: str) -> Body:
         """Request what a transformer makes of an object; as it is always the same, a broken transfer may resume.
 
         Args:
-            name: the transformer.
+            made_of: what the transformer was made of.
             item: the object.
-            seconds: how long it may take to make the whole of it.
-            error_of: what the transformer's error means.
             query: more parameters of the request.
 
         Raises:
-            Transient: also while the transformer is not running.
+            Transient: also while the transformer is not running; it is started again.
             Tar2tfError: the transformer's own.
         """
-        url = self.store.url(item.name, etl_name=name, **query)
-        response = self.store.client.send("GET", url, wait=seconds + _SLACK)
-        self._accept(response, name, self.store.locate(item.name), error_of)
+        response = self._request("GET", made_of, item, query)
         length = response.headers.get("Content-Length")
         size = int(length) if length is not None else None
-        return Body(held_back(response, size, DONE), response.close, 0, size, f"{name} {item.version}")
+        return Body(held_back(response, size, DONE), response.close, 0, size, f"{made_of['name']} {item.version}")
 
-    def store_as(
-        self, name: str, item: ObjectInfo, target: AisStore, path: str, seconds: float, error_of: ErrorOf, **query: str
-    ) -> None:
+    def store_as(self, made_of: Mapping[str, Any], item: ObjectInfo, target: AisStore, path: str, **query: str) -> None:
         """Have the cluster store what a transformer makes of an object.
 
         Args:
-            name: the transformer.
+            made_of: as for `fetch`, which raises the same errors.
             item: the object.
             target: a bucket of the same cluster.
             path: the name there.
-            seconds: how long it may take.
-            error_of: as for `fetch`, which raises the same errors.
             query: more parameters of the request.
         """
-        url = self.store.url(item.name, etl_name=name, object_to=target.uname(path), **query)
-        response = self.store.client.send("PUT", url, wait=seconds + _SLACK)
-        self._accept(response, name, self.store.locate(item.name), error_of)
-        response.drain()
+        self._request("PUT", made_of, item, {"object_to": target.uname(path), **query}).drain()
 
-    def _accept(self, response: Response, name: str, where: str, error_of: ErrorOf) -> None:
+    def _request(self, method: str, made_of: Mapping[str, Any], item: ObjectInfo, query: Mapping[str, str]) -> Response:
+        name, seconds = made_of["name"], seconds_of(made_of.get("obj_timeout") or _OBJECT_SECONDS)
+        url = self.store.url(item.name, etl_name=name, **query)
+        response: Response = self.store.client.send(method, url, wait=seconds + _SLACK)
+        try:
+            self._accept(response, name, self.store.locate(item.name))
+        except NotRunning:
+            self.revive(made_of)
+            raise
+        return response
+
+    def _accept(self, response: Response, name: str, where: str) -> None:
         """Raise the error of a response that is not what a transformer made."""
         if response.status < 400:
             return
