@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.run import convert
@@ -20,7 +20,7 @@ from tar2tf_cli.features.described import check_features
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.inputs.kinds import examples as rows
+from tar2tf_cli.inputs.kinds import examples
 from tar2tf_cli.inputs.kinds.examples import count_rows, find_class
 from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
@@ -40,15 +40,8 @@ Ratio: TypeAlias = "float | Sequence[float]"
 Lists: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]]"
 
 
-class _Part(NamedTuple):
-    """The content of one directory: a range of rows of a CSV file, or all of them if `rows` is None."""
-
-    path: str
-    rows: tuple[int, int] | None = None
-
-    def total(self) -> int:
-        """The number of rows."""
-        return self.rows[1] - self.rows[0] if self.rows else count_rows(self.path)
+_Part: TypeAlias = "tuple[str, tuple[int, int] | None]"
+"""The content of one directory: a CSV file, and the first row and the exclusive end of a part of it; None for all."""
 
 
 def generate_and_save_train_eval_test_tfrecords_files(
@@ -104,9 +97,9 @@ def generate_and_save_train_eval_test_tfrecords_files(
     parts = _parts(examples_list_filepath, examples_train_eval_test_ratio)
     size = Output(_NAMES, examples_tfrecord_file_max_size_in_bytes).max_shard_size
     counts, skipped = {}, 0
-    for directory, part in parts.items():
+    for directory, (path, rows) in parts.items():
         conversion = Conversion(
-            Input(part.path, kind="examples", example_class=example_class, example_args=kwargs, rows=part.rows),
+            Input(path, kind="examples", example_class=example_class, example_args=kwargs, rows=rows),
             Output(os.path.join(root, directory, _NAMES), size),
             shuffle=examples_shuffle,
             seed=examples_seed,
@@ -120,7 +113,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
         skipped += summary.skipped_samples
     if skipped:
         warnings.warn(f"{root} lacks {count(skipped, 'example')} that could not be made", stacklevel=2)
-    lists = {os.path.abspath(part.path): None for part in parts.values()}
+    lists = dict.fromkeys(os.path.abspath(path) for path, _ in parts.values())
     config = {
         **{name: os.path.abspath(value) if "path" in name else value for name, value in kwargs.items()},
         "class_name": find_class(example_class).__name__,
@@ -130,10 +123,14 @@ def generate_and_save_train_eval_test_tfrecords_files(
         "train_eval_test_ratio": examples_train_eval_test_ratio,
         "shuffle": examples_shuffle,
         "seed": examples_seed,
-        **{f"{directory}_count": part.total() for directory, part in parts.items()},
+        **{f"{directory}_count": _total(*part) for directory, part in parts.items()},
     }
     _write_config(os.path.join(root, CONFIG_FILENAME), config)
     return counts
+
+
+def _total(path: str, rows: tuple[int, int] | None) -> int:
+    return rows[1] - rows[0] if rows else count_rows(path)
 
 
 def _parts(lists: Lists, ratio: Ratio) -> dict[str, _Part]:
@@ -142,12 +139,12 @@ def _parts(lists: Lists, ratio: Ratio) -> dict[str, _Part]:
         for name in lists:
             if not name or name in (".", "..") or os.path.basename(name) != name:
                 raise UsageError(f"{name!r} cannot be the name of a directory")
-        return {name: _Part(os.fspath(path)) for name, path in lists.items()}
+        return {name: (os.fspath(path), None) for name, path in lists.items()}
     if isinstance(lists, (str, os.PathLike)):
         return _divided(os.fspath(lists), ratio)
     if not 1 <= len(lists) <= len(_DIRECTORIES):
         raise UsageError(f"got {len(lists)} lists of examples for {', '.join(_DIRECTORIES)}", hint="give one to three")
-    return {name: _Part(os.fspath(path)) for name, path in zip(_DIRECTORIES, lists, strict=False)}
+    return {name: (os.fspath(path), None) for name, path in zip(_DIRECTORIES, lists, strict=False)}
 
 
 def _divided(path: str, ratio: Ratio) -> dict[str, _Part]:
@@ -165,7 +162,7 @@ def _divided(path: str, ratio: Ratio) -> dict[str, _Part]:
     total = count_rows(path)
     bounds = [0, *accumulate(int(total * share + 1e-6) for share in shares[:-1]), total]
     spans = zip(_DIRECTORIES, pairwise(bounds), strict=False)
-    return {name: _Part(path, (start, end)) for name, (start, end) in spans if start < end}
+    return {name: (path, (start, end)) for name, (start, end) in spans if start < end}
 
 
 def _write_config(path: str, config: Mapping[str, Any]) -> None:
@@ -264,7 +261,7 @@ def _in_order(
 
 
 def _class_parser(
-    example_class: type[rows.Example], known: Mapping[str, Mapping[str, Any]]
+    example_class: type[examples.Example], known: Mapping[str, Mapping[str, Any]]
 ) -> Callable[[Any], tuple[tf.Tensor, ...]]:
     """A function from a record to its tensors, as declared by the class; a manifest's features give the ranks."""
     features: dict[str, dict[str, Any]] = {}
@@ -278,7 +275,7 @@ def _class_parser(
     return _in_order(example_class.fields(), record_parser(features))
 
 
-class Example(rows.Example):
+class Example(examples.Example):
     """One example. Subclasses declare stored attributes with `tfrecordable`, and define how an example is made.
 
     >>> class Word(Example):

@@ -6,7 +6,7 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeAlias
@@ -46,6 +46,7 @@ from tar2tf_cli.inputs.tar_index import (
     sample_in,
 )
 from tar2tf_cli.samples.grouping import KeySplit, Sample
+from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import Ranges
@@ -369,7 +370,7 @@ def write_indexes(
         if lines is not None:
             indexed = True
             path = f"{named.source.locate(item.name)}.idx"
-            _write_beside(path, b"".join(lines), overwrite=overwrite)
+            write_beside({path: b"".join(lines)}, "exists, and is not the index of this shard", overwrite=overwrite)
             yield path, len(lines) - lines[0].startswith(b"v")
     if not indexed:
         raise nothing_found(bucket)
@@ -393,10 +394,21 @@ def _lines_of(source: Source, item: ObjectInfo, key_split: KeySplit, *, asked_fo
     return None
 
 
-def _write_beside(path: str, data: bytes, *, overwrite: bool) -> None:
-    if os.path.lexists(path) and not overwrite:
-        with open(path, "rb") as file:
-            if file.read() == data:
-                return
-        raise OutputExistsError("exists, and is not the index of this shard", shard=path, replaceable=True)
-    write_whole(path, [data])
+def write_beside(files: Mapping[str, bytes], what: str, *, overwrite: bool) -> None:
+    """Write files beside shards, unless they are there already.
+
+    Args:
+        files: their content by path.
+        what: what is wrong with another file of that path.
+        overwrite: whether such a file is replaced.
+
+    Raises:
+        OutputExistsError: when there is such a file; nothing is written then.
+    """
+    there = {path: DirectorySink().read(path) for path in files}
+    for path, data in there.items():
+        if data not in (None, files[path]) and not overwrite:
+            raise OutputExistsError(what, shard=path, hint="add --overwrite to replace it")
+    for path, data in files.items():
+        if data != there[path]:
+            write_whole(path, [data])

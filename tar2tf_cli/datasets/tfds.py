@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
+from tar2tf_cli.datasets.indexes import write_beside
 from tar2tf_cli.datasets.records import open_records
 from tar2tf_cli.datasets.shards import read_manifests
-from tar2tf_cli.errors import ImageError, OutputExistsError, UsageError
+from tar2tf_cli.errors import ImageError, UsageError
 from tar2tf_cli.features.described import is_optional
 from tar2tf_cli.features.labels import LabelMap
-from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.image.headers import header
-from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.spec.urls import is_remote
 
@@ -78,9 +77,14 @@ def export_tfds(
     files = {
         "dataset_info.json": _json(_dataset_info(document, *_name_and_version(name, folder))),
         "features.json": _json({"pythonClassName": f"{_FEATURES}features_dict.FeaturesDict", "featuresDict": features}),
-        **{f"{feature.replace('/', '.')}.labels.txt": _lines(names) for feature, names in classes.items()},
+        **{
+            f"{feature.replace('/', '.')}.labels.txt": "".join(f"{name}\n" for name in names).encode()
+            for feature, names in classes.items()
+        },
     }
-    return _write(folder, files, overwrite=overwrite)
+    paths = {os.path.join(folder, name): data for name, data in files.items()}
+    write_beside(paths, "exists, and describes something else", overwrite=overwrite)
+    return list(paths)
 
 
 def check_output(output: Output, name: str) -> None:
@@ -167,21 +171,17 @@ def _literal(text: str) -> str:
 
 def _classes(document: Manifest, folder: str, given: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the names of the classes of each feature that has a label map, in the order of their numbers."""
-    files = dict(given)
-    for feature in files:
-        if document.features.get(feature, {}).get("encoding") != "int64":
-            known = [name for name, about in document.features.items() if about["encoding"] == "int64"]
-            hint = f"features of whole numbers: {', '.join(known) or 'none; see --type of tar2tf convert'}"
+    integers = [name for name, about in document.features.items() if about["encoding"] == "int64"]
+    for feature in given:
+        if feature not in integers:
+            hint = f"features of whole numbers: {', '.join(integers) or 'none; see --type of tar2tf convert'}"
             raise UsageError(f"there is no feature {feature!r} that could hold the number of a class", hint=hint)
-    written = [path for path in document.documents if path.endswith("labels.json")]
-    features = [name for name in _LABELS if document.features.get(name, {}).get("encoding") == "int64"]
-    if written and features and not given:
-        files[features[0]] = os.path.join(folder, written[0])
-    numbered = {
-        name: _names(labels, folder)
-        for name, labels in document.labels.items()
-        if labels and document.features.get(name, {}).get("encoding") == "int64" and name not in files
-    }
+    files = dict(given)
+    written = next((path for path in document.documents if path.endswith("labels.json")), None)
+    first = next((name for name in _LABELS if name in integers), None)
+    if written and first and not given:
+        files[first] = os.path.join(folder, written)
+    numbered = {name: _names(labels, folder) for name, labels in document.labels.items() if labels and name in integers}
     return {**numbered, **{name: _names(LabelMap.load(path), path) for name, path in files.items()}}
 
 
@@ -256,23 +256,5 @@ def _image(values: Sequence[bytes]) -> dict[str, Any] | None:
     return {"pythonClassName": f"{_FEATURES}image_feature.Image", "image": about}
 
 
-# --- Files ---
-
-
 def _json(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, indent=4, sort_keys=True).encode() + b"\n"
-
-
-def _lines(names: Sequence[str]) -> bytes:
-    return "".join(f"{name}\n" for name in names).encode()
-
-
-def _write(folder: str, files: Mapping[str, bytes], *, overwrite: bool) -> list[str]:
-    paths = {os.path.join(folder, name): data for name, data in files.items()}
-    for path, data in paths.items():
-        if DirectorySink().read(path) not in (None, data) and not overwrite:
-            hint = "add --overwrite to replace it"
-            raise OutputExistsError("exists, and describes something else", shard=path, hint=hint)
-    for path, data in paths.items():
-        write_whole(path, [data])
-    return list(paths)
