@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tar2tf_cli.checking.digests import Numbers, Places, Spill, among, digest_of, left_over, match
+from tar2tf_cli.checking.diff import Numbers, Places, Spill, among, digest_of, left_over, match
 from tar2tf_cli.checking.faults import Fault, FileReport
 from tar2tf_cli.checking.files import FileContext, FileTask
 from tar2tf_cli.checking.verify_file import CheckRun

@@ -14,30 +14,35 @@ import re
 import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from tar2tf_cli.checking.digests import Numbers, Places, Spill, digest_of, left_over, match
-from tar2tf_cli.checking.files import FileContext, FileTask, ReadOptions, Run
-from tar2tf_cli.checking.inspect import not_a_shard
+from tar2tf_cli.checking.files import (
+    FileContext,
+    FileTask,
+    ReadOptions,
+    Run,
+    contents_of,
+    features_of,
+    not_a_shard,
+)
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError, write_errors
 from tar2tf_cli.features.feature_map import FeatureMap, give_types
 from tar2tf_cli.formats.compression import foreign
-from tar2tf_cli.formats.example import Feature, Kind, ParsedFeature, feature_in, int64_list, parse
+from tar2tf_cli.formats.example import Feature, Kind, ParsedFeature, feature_in, int64_list
 from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.formats.npy import read_array
-from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.named import Named, nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.tar_samples import TarRules, put_together
+from tar2tf_cli.inputs.tar_samples import TarSamples, put_together
 from tar2tf_cli.samples.grouping import KEY, key_of
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source
@@ -471,41 +476,25 @@ def rows_of(dataset: int, item: ObjectInfo, context: RowsContext) -> FileRows:
 
 def _rows(source: Source, item: ObjectInfo, context: RowsContext, regroup: bool) -> FileRows:
     rules = context.rules._replace(regroup=regroup or context.rules.regroup)
-    with OpenShard(source, item, context.on_bytes) as shard:
-        if shard.damage and not shard.format:
-            raise shard.damage
-        if shard.format not in ("tar", "tfrecord"):
-            return FileRows(False, foreign(shard.head))
+    with (
+        OpenShard(source, item, context.on_bytes) as shard,
+        write_errors(context.folder),
+        _Files(context.folder) as files,
+    ):
         digester = _Digester(context.numbers if shard.format == "tar" else {})
-        contents = _of_tar(shard, rules) if shard.format == "tar" else _of_records(shard)
-        with write_errors(context.folder), _Files(context.folder) as files:
-            try:
-                for key, entries in contents:
-                    files.add(key, *digester.digests(key, entries))
-            except DamagedShardError as error:
-                raise error.at(hint="run tar2tf verify to list all faults") from None
-        return FileRows(True, None, files.samples, shard.size, files.rows, files.details, digester.numbers)
-
-
-def _of_tar(shard: OpenShard, rules: TarRules) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
-    with closing(shard.samples(rules, _raise)) as tar:
-        for sample in tar.samples():
-            yield sample.pop(KEY), sample
-        tar.check_end()
-
-
-def _of_records(shard: OpenShard) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
-    """The features of examples that are set; the whole record of what is no tf.train.Example."""
-    for _, record in RecordReader(shard, shard.name):
         try:
-            features = parse(record)
-        except ValueError:
-            yield None, {"record": record}
-            continue
-        yield key_of(features), {name: feature for name, feature in features.items() if feature.kind}
+            for _, content in contents_of(shard, rules, _raise, TarSamples.check_end, fault=_raise):
+                entries = content if isinstance(content, dict) else features_of(content)
+                key = key_of(entries)
+                files.add(key, *digester.digests(key, entries))
+        except DamagedShardError as error:
+            raise error.at(hint="run tar2tf verify to list all faults") from None
+    if shard.format not in ("tar", "tfrecord"):
+        return FileRows(False, foreign(shard.head))
+    return FileRows(True, None, files.samples, shard.size, files.rows, files.details, digester.numbers)
 
 
-def _raise(error: Tar2tfError) -> None:
+def _raise(error: Tar2tfError, more: bool = False) -> None:
     raise error
 
 
@@ -572,7 +561,7 @@ def _as_features(entries: Mapping[str, Any], wanted: Mapping[str, Kind | None]) 
     """The entries, with numbers in place of those that hold them as text or as an array, also one named `NAME.npy`."""
     made: dict[str, Any] = {}
     for name, value in entries.items():
-        kind, base = wanted.get(name), name.removesuffix(".npy")
+        kind, base = wanted.get(name) if name != KEY else None, name.removesuffix(".npy")
         if f"{name}/shape" in wanted:
             made |= _array(name, value)
         elif base != name and not wanted.keys().isdisjoint((base, f"{base}/shape")):
@@ -645,3 +634,150 @@ class _Files:
         self._flush()
         self._rows.close()
         self._details.close()
+
+
+# --- Digests of many files, and which of two sets of them have which in common, in bounded memory ---
+
+DIGESTS_AT_ONCE: Final = 1 << 17
+"""How many digests are compared at once; each takes about 60 bytes of memory then."""
+
+_PIECE: Final = 1 << 20
+
+Numbers: TypeAlias = NDArray[Any]
+"""Digests, as unsigned 64-bit integers."""
+
+
+def digest_of(parts: Iterable[bytes], seed: int = 0) -> int:
+    """Return the digest of a value given in parts, 64 bits (XXH3); it is no proof against one who wants two alike."""
+    state = xxhash.xxh3_64(seed=seed)
+    for part in parts:
+        state.update(part)
+    return int(state.intdigest())
+
+
+class Spill:
+    """What is known of several files, in one temporary file without a name: no kill leaves it behind."""
+
+    def __init__(self) -> None:
+        with write_errors(tempfile.gettempdir()):
+            self._file = tempfile.TemporaryFile(prefix="tar2tf-")  # noqa: SIM115 - closed by __exit__
+        self._ranges: dict[int, tuple[int, int]] = {}
+        self._end = 0
+        self._whole: Numbers | None = None
+
+    def add(self, number: int, parts: Iterable[bytes]) -> None:
+        """Add what belongs to the file with this number, in any order of the numbers.
+
+        Raises:
+            SinkError: when there is no room for it.
+        """
+        start, self._whole = self._end, None
+        with write_errors(tempfile.gettempdir()):
+            for part in parts:
+                self._file.write(part)
+                self._end += len(part)
+        self._ranges[number] = start, self._end
+
+    def take(self, number: int, path: str) -> None:
+        """Add what a task wrote to a file, and remove that."""
+        with open(path, "rb") as file:
+            self.add(number, iter(partial(file.read, _PIECE), b""))
+        os.unlink(path)
+
+    def of(self, number: int) -> Numbers:
+        """The bytes that belong to a file."""
+        if self._whole is None:
+            with write_errors(tempfile.gettempdir()):
+                self._file.flush()
+            self._whole = np.asarray(np.memmap(self._file, np.uint8, "r")) if self._end else np.empty(0, np.uint8)
+        start, end = self._ranges.get(number, (0, 0))
+        return self._whole[start:end]
+
+    def by_file(self, dtype: Any) -> list[Numbers]:
+        """Those of all files as arrays of a dtype, in order of the numbers."""
+        return [self.of(number).view(dtype) for number in sorted(self._ranges)]
+
+    def close(self) -> None:
+        """Close the file; what `of` returned stays readable."""
+        self._file.close()
+
+    def __enter__(self) -> Spill:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Places(NamedTuple):
+    """Where each of the digests of several files is: the position of the first of each file among all of them."""
+
+    starts: Numbers
+
+    @classmethod
+    def of(cls, files: Sequence[Numbers]) -> Places:
+        """The places of the digests in these files."""
+        return cls(np.cumsum([0, *map(len, files)]))
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def split(self, every: NDArray[Any]) -> list[NDArray[Any]]:
+        """Divide an array with a value for each digest by file."""
+        return [every[start:end] for start, end in pairwise(self.starts.tolist())]
+
+    def file_of(self, position: int) -> tuple[int, int]:
+        """The number of the file at a position among all digests, and the number in that file."""
+        file = int(np.searchsorted(self.starts, position, "right")) - 1
+        return file, position - int(self.starts[file])
+
+
+def match(first: Sequence[Numbers], second: Sequence[Numbers]) -> NDArray[np.int64]:
+    """Find for each digest of the first files an equal one of the second files. Each is used once.
+
+    Equal ones are matched in their order. Returns positions among all digests of the second files; -1 for none.
+    """
+    matched = np.full(sum(map(len, first)), -1, np.int64)
+    for (these, here), (others, there) in _groups(first, second):
+        order, other_order = np.argsort(these, kind="stable"), np.argsort(others, kind="stable")
+        these, others = these[order], others[other_order]
+        before = np.arange(len(these)) - np.searchsorted(these, these)
+        place = np.searchsorted(others, these) + before
+        has = place < np.searchsorted(others, these, "right")
+        matched[here[order[has]]] = there[other_order[place[has]]]
+    return matched
+
+
+def among(first: Sequence[Numbers], second: Sequence[Numbers]) -> NDArray[np.bool_]:
+    """Whether each digest of the first files is also one of the second files, however often."""
+    is_among = np.zeros(sum(map(len, first)), np.bool_)
+    for (these, here), (others, _) in _groups(first, second):
+        is_among[here] = np.isin(these, others)
+    return is_among
+
+
+def left_over(places: Places, matched: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each of the second files' digests is none of those that were matched."""
+    left = np.ones(len(places), np.bool_)
+    left[matched[matched >= 0]] = False
+    return left
+
+
+_Group: TypeAlias = tuple[Numbers, Numbers]
+
+
+def _groups(first: Sequence[Numbers], second: Sequence[Numbers]) -> Iterator[tuple[_Group, _Group]]:
+    """Divide digests by their last bits into as many groups as are needed to hold one of them in memory."""
+    count = 1 << (sum(map(len, (*first, *second))) // DIGESTS_AT_ONCE).bit_length()
+    for group in range(count):
+        yield _group(first, group, count), _group(second, group, count)
+
+
+def _group(files: Sequence[Numbers], group: int, groups: int) -> _Group:
+    """The digests of one group, and the position of each among all."""
+    digests, positions, start = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], 0
+    for every in files:
+        numbers = np.flatnonzero(every & np.uint64(groups - 1) == group)
+        digests.append(every[numbers])
+        positions.append(numbers + start)
+        start += len(every)
+    return np.concatenate(digests), np.concatenate(positions)

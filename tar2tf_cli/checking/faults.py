@@ -1,4 +1,4 @@
-"""What checks find: the faults of a file and what each of them cost, the report of a file, and of all files."""
+"""What checks find: the faults of a file and what each of them cost, reports of files, and documents of these."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.errors import DamagedShardError, SourceError
+from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.inputs.open_shard import Format
+from tar2tf_cli.spec import __version__
 
 _MOST_FAULTS: Final = 1000
 
@@ -227,3 +229,91 @@ def damage(error: DamagedShardError, *, last: bool = True) -> Fault:
     """Damage as a fault; with `last`, nothing after it can be read, which the message may say already."""
     said = not last or error.kind == "truncated" or (error.lost and error.lost.bytes)
     return fault_of(error, "" if said else "; the rest of the file cannot be read")
+
+
+# --- Reports for a CI server ---
+
+
+def write_report(report: Report, path: str) -> None:
+    """Write a report; the suffix `.xml` means JUnit, `.sarif` SARIF, and any other the JSON of `verify --json`.
+
+    Raises:
+        SinkError: when the file cannot be written.
+    """
+    if path.lower().endswith(".xml"):
+        data = _junit(report)
+    else:
+        document = _sarif(report) if path.lower().endswith((".sarif", ".sarif.json")) else report.to_json()
+        import json
+
+        data = json.dumps(document, indent=1).encode("utf-8", "backslashreplace")
+    write_whole(path, [data, b"\n"])
+
+
+# --- JUnit XML, valid by the schemas of Ant (https://github.com/windyroad/JUnit-Schema) and Jenkins ---
+
+
+def _junit(report: Report) -> bytes:
+    import time
+    from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+    root = Element("testsuites")
+    faulty = sum(1 for file in report.files if file.faults)
+    now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+    about = {"package": "tar2tf", "id": "0", "name": "tar2tf verify", "timestamp": now, "hostname": "localhost"}
+    numbers = {"tests": f"{len(report.files)}", "failures": f"{faulty}", "errors": "0", "time": "0"}
+    suite = SubElement(root, "testsuite", about | numbers)
+    SubElement(SubElement(suite, "properties"), "property", name="version", value=__version__)
+    for file in report.files:
+        case = SubElement(suite, "testcase", classname="tar2tf.verify", name=_valid(file.path), time="0")
+        if file.faults:
+            lines = [_valid(f"{fault} ({fault.kind})") for fault in file.faults]
+            failure = SubElement(case, "failure", type=_valid(file.faults[0].kind), message=lines[0])
+            failure.text = "\n".join(lines)
+    SubElement(suite, "system-out")
+    SubElement(suite, "system-err")
+    indent(root)
+    data: bytes = tostring(root, encoding="UTF-8", xml_declaration=True)
+    return data
+
+
+def _valid(text: str) -> str:
+    """Text without the characters that XML cannot hold."""
+    return (
+        "".join(part if part >= " " or part in "\t\n" else repr(part)[1:-1] for part in text)
+        .encode("utf-8", "backslashreplace")
+        .decode()
+    )
+
+
+# --- SARIF: https://docs.oasis-open.org/sarif/sarif/v2.1.0/ ---
+
+
+def _sarif(report: Report) -> dict[str, Any]:
+    kinds = sorted({fault.kind for file in report.files for fault in file.faults})
+    rules = [{"id": kind, "shortDescription": {"text": kind.replace("_", " ")}} for kind in kinds]
+    results = [_result(file, fault, kinds) for file in report.files for fault in file.faults]
+    driver = {"name": "tar2tf verify", "version": __version__, "rules": rules}
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+
+
+def _result(file: FileReport, fault: Fault, kinds: list[str]) -> dict[str, Any]:
+    from urllib.parse import quote
+
+    location: dict[str, Any] = {
+        "artifactLocation": {"uri": quote(file.path, safe="/:@!$&'()*+,;=~-._", errors="surrogateescape")}
+    }
+    if fault.offset is not None:
+        location["region"] = {"byteOffset": fault.offset, "byteLength": fault.lost or 0}
+    return {
+        "ruleId": fault.kind,
+        "ruleIndex": kinds.index(fault.kind),
+        "level": "error",
+        "message": {"text": _valid(str(fault))},
+        "locations": [{"physicalLocation": location}],
+        "properties": {name: value for name, value in fault.to_json().items() if name not in ("kind", "message")},
+    }

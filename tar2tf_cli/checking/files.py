@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.base import Outcome, Schedule, Task, run_tasks
-from tar2tf_cli.errors import SourceError, Tar2tfError, few
+from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, few
 from tar2tf_cli.events import Events
+from tar2tf_cli.formats.cursor import OnDamage, past_damage
+from tar2tf_cli.formats.example import ParsedFeature, parse
+from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
 from tar2tf_cli.inputs.named import Named, resolve
-from tar2tf_cli.inputs.tar_samples import TarRules
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.ops.base import accepted, text
 from tar2tf_cli.ops.base import workers as number_of
+from tar2tf_cli.samples.grouping import Sample
 from tar2tf_cli.spec.urls import Reach
 from tar2tf_cli.stores import ObjectInfo, Source
 
@@ -204,3 +210,84 @@ class _LargestFirst(Schedule):
 
     def progress(self, size: int) -> None:
         self._events.progress(size)
+
+
+# --- What is in a file ---
+
+AHEAD: Final = 1 << 20
+"""Bytes of a compressed or remote tar that show whether members of samples are adjacent, for who reads it once."""
+
+
+def contents_of(
+    shard: OpenShard,
+    rules: TarRules,
+    damaged: OnDamage,
+    end: Callable[[TarSamples], object] = id,
+    **options: Any,
+) -> Iterator[tuple[int, Sample | bytes]]:
+    """The samples of an open tar, or the records of an open TFRecord, with their numbers; none of another file.
+
+    Args:
+        shard: the file; its format is None afterwards if only its name says that it is a TFRecord.
+        rules: how a tar is read.
+        damaged: called with each damage, behind which reading goes on.
+        end: called with a tar whose samples were read.
+        options: those of TarSamples; `fault` is called with the error of each faulty sample, and `heads_only` is also
+            for large records.
+
+    Raises:
+        SourceError: when it cannot be read.
+        NotAdjacentError: when reading must begin again with `regroup`, unless `ahead` was given.
+    """
+    if shard.damage and not shard.format:
+        damaged(shard.damage, False)
+    elif shard.format == "tar":
+        with closing(shard.samples(rules, options.pop("fault", lambda error: None), **options)) as tar:
+            yield from enumerate(past_damage(tar.samples, tar.resume, damaged))
+            end(tar)
+    elif shard.format == "tfrecord":
+        reader = RecordReader(shard, shard.name, want="heads" if options.get("heads_only") else "records")
+        first, is_one = list[tuple[DamagedShardError, bool]](), not shard.by_name
+
+        def note(error: DamagedShardError, more: bool) -> None:
+            damaged(error, more) if is_one else first.append((error, more))
+
+        for _, record in reader.undamaged(note):
+            is_one = True
+            while first:
+                damaged(*first.pop(0))
+            yield reader.count, record
+        if not is_one:  # no record behind what would be damaged
+            shard.format = None
+
+
+def features_of(record: bytes, *, sequence: bool = False) -> dict[str, Any]:
+    """The features of a record that are set; a record of another kind is a single value with the name `record`.
+
+    With `sequence`, those in the context of a tf.train.SequenceExample, which is a record of another kind without it.
+    """
+    try:
+        features = parse(record, sequence=sequence)
+    except ValueError:
+        return {"record": record}
+    return {name: feature for name, feature in features.items() if feature.kind}
+
+
+def values_of(content: Sample | bytes) -> dict[str, Any]:
+    """The entries of a sample; or the features of a record, those of one bytes value as bytes."""
+    if isinstance(content, dict):
+        return content
+    features = features_of(content, sequence=True)
+    return {name: value.parts()[0] if _is_single(value) else value for name, value in features.items()}
+
+
+def _is_single(value: bytes | ParsedFeature) -> bool:
+    return isinstance(value, ParsedFeature) and value.kind == "bytes" and value.count == 1
+
+
+def not_a_shard(path: str, size: int | None, instead: tuple[str, str] | None) -> DamagedShardError:
+    """Return the error for a file that is not a shard, and what it is instead."""
+    what, hint = instead or (None, None)
+    message = f"is {what}, neither a tar nor a TFRecord" if what else "is neither a tar nor a TFRecord"
+    message, kind = ("is empty", "empty") if size == 0 else (message, "unknown_format")
+    return DamagedShardError(message, kind=kind, shard=path, hint=hint)

@@ -9,14 +9,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.checking.contents import STEPS, Contents, Look, ShardContents, Stats, example_of, look_at, shortened
-from tar2tf_cli.checking.files import FileContext, FileTask, ReadOptions, Run
+from tar2tf_cli.checking.files import (
+    AHEAD,
+    FileContext,
+    FileTask,
+    ReadOptions,
+    Run,
+    contents_of,
+    not_a_shard,
+    values_of,
+)
 from tar2tf_cli.errors import (
     DamagedShardError,
     NothingFoundError,
@@ -27,15 +36,13 @@ from tar2tf_cli.errors import (
     write_errors,
 )
 from tar2tf_cli.formats.compression import foreign
-from tar2tf_cli.formats.cursor import OnDamage, past_damage
 from tar2tf_cli.formats.example import ParsedFeature, parse, parse_lists
 from tar2tf_cli.formats.files import LARGE, StoredBytes, WholeFile
 from tar2tf_cli.formats.image import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.image.headers import is_palette, orientation
-from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.inputs.named import nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.tar_samples import TarRules, put_together
+from tar2tf_cli.inputs.tar_samples import TarSamples, put_together
 from tar2tf_cli.samples.grouping import KEY, Sample, key_of
 from tar2tf_cli.stores import ObjectInfo
 
@@ -103,14 +110,6 @@ def inspect(
     return contents
 
 
-def not_a_shard(path: str, size: int | None, instead: tuple[str, str] | None) -> DamagedShardError:
-    """Return the error for a file that is not a shard, and what it is instead."""
-    what, hint = instead or (None, None)
-    message = f"is {what}, neither a tar nor a TFRecord" if what else "is neither a tar nor a TFRecord"
-    message, kind = ("is empty", "empty") if size == 0 else (message, "unknown_format")
-    return DamagedShardError(message, kind=kind, shard=path, hint=hint)
-
-
 # --- One shard ---
 
 
@@ -125,45 +124,35 @@ def _inspect_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileCon
 
 
 def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContext, regroup: bool) -> ShardContents:
+    """Count all samples, and examine a few; what else a local tar holds is not read, unless it is small."""
+
     def on_damage(error: DamagedShardError, more: bool) -> None:
         contents.error = contents.error or error.at(hint="run tar2tf verify to list all faults")
-        if not (damaged or shard.by_name):
+        if not damaged:
             raise contents.error from None
+
+    def end(tar: TarSamples) -> None:
+        contents.not_adjacent, contents.skipped = tar.not_adjacent, tar.skipped
+        if contents.samples:  # the counts say it of a tar that has none
+            tar.check_end()
 
     rules = context.rules._replace(regroup=regroup or context.rules.regroup)
     with OpenShard(context.source, item, context.on_bytes) as shard:
-        contents = ShardContents(shard.name, item.name, shard.format)
+        contents = ShardContents(shard.name, item.name)
         contents.instead = None if shard.format else foreign(shard.head)
+        beginning = _whole_or_head if shard.seekable else StoredBytes.head
+        read = contents_of(shard, rules, on_damage, end, fault=contents.count_fault, heads_only=True, least=_SMALL)
         try:
-            if shard.damage and not shard.format:
-                raise shard.damage
-            if shard.format == "tar":
-                _read_tar(shard, rules, contents, looks, on_damage)
-            elif shard.format == "tfrecord":
-                _read_records(shard, contents, looks, on_damage)
+            for _, content in read:
+                contents.samples += 1
+                if isinstance(content, bytes):
+                    add_record(contents, content, looks)
+                else:
+                    add_sample(contents, content, looks, beginning)
         except DamagedShardError as error:
             on_damage(error, False)
-        if shard.by_name and not contents.samples:
-            contents.format = contents.error = None
-        elif contents.error and not damaged:
-            raise contents.error
-        contents.bytes, contents.compression = shard.size, shard.compression
+        contents.format, contents.bytes, contents.compression = shard.format, shard.size, shard.compression
     return contents
-
-
-def _read_tar(shard: OpenShard, rules: TarRules, contents: ShardContents, looks: int, damaged: OnDamage) -> None:
-    """Count all samples, and examine a few; what else a local tar holds is not read, unless it is small."""
-    beginning = _whole_or_head if shard.seekable else StoredBytes.head
-    with closing(shard.samples(rules, contents.count_fault, heads_only=True, least=_SMALL)) as tar:
-        for sample in past_damage(tar.samples, tar.resume, damaged):
-            contents.samples += 1
-            add_sample(contents, sample, looks, beginning)
-        contents.not_adjacent, contents.skipped = tar.not_adjacent, tar.skipped
-        try:
-            tar.check_end()
-        except DamagedShardError as error:
-            if contents.samples:  # the counts say it of a tar that has none
-                damaged(error, True)
 
 
 def _whole_or_head(data: StoredBytes) -> bytes:
@@ -203,13 +192,6 @@ def _add_distinct(stats: Stats, pixels: Any) -> None:
     """Add the values of a mask, if it is an image."""
     if pixels is not None and pixels.ndim in (2, 3):
         stats.add_distinct(distinct_values(pixels))
-
-
-def _read_records(shard: OpenShard, contents: ShardContents, looks: int, damaged: OnDamage) -> None:
-    """Count all whole records and their features."""
-    for _, record in RecordReader(shard, shard.name, want="heads").undamaged(damaged):
-        contents.samples += 1
-        add_record(contents, record, looks)
 
 
 def add_record(contents: ShardContents, record: bytes, looks: int) -> None:
@@ -364,22 +346,6 @@ class RawSample:
         return {"path": self.path, "number": self.number, "key": self.key, "entries": values}
 
 
-def values_of(content: Sample | bytes) -> dict[str, Any]:
-    """The entries of a sample; or the features of a record, those of one bytes value as bytes.
-
-    For a tf.train.SequenceExample, these are the features of its context. A record of another kind is a single value
-    with the name `record`.
-    """
-    if isinstance(content, dict):
-        return content
-    try:
-        features = parse(content, sequence=True)
-    except ValueError:
-        return {"record": content}
-    single = {name: item.parts()[0] for name, item in features.items() if (item.kind, item.count) == ("bytes", 1)}
-    return {**features, **single}
-
-
 def read_samples(
     bucket: str,
     templates: Sequence[str] = (),
@@ -410,7 +376,7 @@ def read_samples(
     for item in named.files():
         try:
             with OpenShard(source, item) as shard:
-                read = contents_of(shard, run.rules, on_damage, heads_only=heads_only)
+                read = contents_of(shard, run.rules, on_damage, ahead=AHEAD, heads_only=heads_only)
                 yield from (RawSample(shard.name, number, content) for number, content in read)
                 if shard.format in ("tar", "tfrecord"):
                     any_read = True
@@ -423,38 +389,6 @@ def read_samples(
             any_read = True
     if not any_read:
         raise nothing_found(source.bucket)
-
-
-_AHEAD: Final = 1 << 20  # of a compressed or remote tar, to find out whether members of samples are adjacent
-
-
-def contents_of(
-    shard: OpenShard, rules: TarRules, damaged: OnDamage, *, heads_only: bool = False
-) -> Iterator[tuple[int, Sample | bytes]]:
-    """The samples of an open tar, or the records of an open TFRecord, with their numbers; none of another file.
-
-    Raises:
-        SourceError: when it cannot be read.
-    """
-    if shard.damage and not shard.format:
-        damaged(shard.damage, False)
-    elif shard.format == "tar":
-        with closing(shard.samples(rules, lambda error: None, ahead=_AHEAD, heads_only=heads_only)) as tar:
-            yield from enumerate(past_damage(tar.samples, tar.resume, damaged))
-    elif shard.format == "tfrecord":
-        reader = RecordReader(shard, shard.name)
-        first, is_one = list[tuple[DamagedShardError, bool]](), not shard.by_name
-
-        def note(error: DamagedShardError, more: bool) -> None:
-            damaged(error, more) if is_one else first.append((error, more))
-
-        for _, record in reader.undamaged(note):
-            is_one = True
-            while first:
-                damaged(*first.pop(0))
-            yield reader.count, record
-        if not is_one:  # no record behind what would be damaged
-            shard.format = None
 
 
 _UNSAFE: Final = re.compile(r"[/\0]")
@@ -508,7 +442,7 @@ def _entries(sample: RawSample) -> Iterator[tuple[str, bytes | StoredBytes]]:
             yield name, value
         elif value.kind == "bytes":
             yield from ((f"{number}.{name}", part) for number, part in enumerate(value.parts()))
-        elif value.kind:
+        else:
             yield f"{name}.txt", "".join(f"{number}\n" for number in value.values()).encode("ascii")
 
 

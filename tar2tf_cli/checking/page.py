@@ -22,10 +22,9 @@ import numpy as np
 from humanfriendly import format_size
 
 from tar2tf_cli.checking.contents import Contents, shortened
-from tar2tf_cli.checking.digests import digest_of
+from tar2tf_cli.checking.diff import digest_of
 from tar2tf_cli.checking.faults import Report
-from tar2tf_cli.checking.files import FileContext, FileTask, ReadOptions, Run
-from tar2tf_cli.checking.inspect import contents_of, values_of
+from tar2tf_cli.checking.files import AHEAD, FileContext, FileTask, ReadOptions, Run, contents_of, values_of
 from tar2tf_cli.errors import ImageError, SourceError, count, few
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.compression import sniff
@@ -130,7 +129,7 @@ def _read_page(pictures: int, item: ObjectInfo, context: FileContext) -> ShardPa
     """Read all samples of a shard that can be read, and draw so many images; damage is listed among the faults."""
     page, sheet = ShardPage(item.name), _Sheet(pictures, random.Random(os.fsencode(item.name)))
     with suppress(SourceError), OpenShard(context.source, item, context.on_bytes) as shard:
-        for number, content in contents_of(shard, context.rules, lambda error, more: None):
+        for number, content in contents_of(shard, context.rules, lambda error, more: None, ahead=AHEAD):
             _add(page, number, values_of(content), sheet)
     page.pictures = {name: [_picture(image) for image in images] for name, images in sheet.drawn.items()}
     return page

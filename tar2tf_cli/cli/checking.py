@@ -161,7 +161,7 @@ def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
         how |= {"workers": options["num_workers"], "events": terminal, **_how_to_read(options)}
         report = verify(bucket, template, paths=True, **how)
     if options["report_path"]:
-        from tar2tf_cli.checking.ci_report import write_report
+        from tar2tf_cli.checking.faults import write_report
 
         write_report(report, options["report_path"])
     _print_found(report, report.files, _fault_lines(report, every=options["verbose"]), options)

@@ -18,8 +18,7 @@ import xmlschema
 
 import clean_environment
 from checked import Ran, flipped, framed, some_examples, write
-from tar2tf_cli.checking.ci_report import write_report
-from tar2tf_cli.checking.faults import Fault, FileReport, Report
+from tar2tf_cli.checking.faults import Fault, FileReport, Report, write_report
 
 
 @pytest.fixture
