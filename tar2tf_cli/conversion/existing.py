@@ -61,6 +61,9 @@ class Destination:
         with_index: whether each shard has an `--index`.
         by_total: whether the shards' paths are known only once all shards are written.
         resumable: whether the inputs are known to be the same as in an interrupted run.
+
+    Raises:
+        UsageError: when `update` is given with `overwrite`, or `remove_many` without `update`.
     """
 
     def __init__(
@@ -73,6 +76,12 @@ class Destination:
         remove_many: bool = False,
         own: str | None = None,
     ) -> None:
+        if remove_many and not update:
+            raise UsageError("--remove-many is only for --update")
+        if update and overwrite:
+            raise UsageError(
+                "--update keeps the shards that have not changed, and --overwrite replaces all: use one of them"
+            )
         output = plan.conversion.output
         self.plan = plan
         self.sink = sink
@@ -201,42 +210,25 @@ class Destination:
         return None if data is None else BytesIO(data)
 
 
-def destination(
-    plan: Plan,
-    *,
-    endpoint: str | None,
-    overwrite: bool = False,
-    update: bool = False,
-    remove_many: bool = False,
-    apart: bool = False,
-) -> Destination:
+def destination(plan: Plan, *, endpoint: str | None, apart: bool = False, **how: bool) -> Destination:
     """What a plan's conversion will write to files or objects.
 
     Args:
         plan: the conversion.
         endpoint: URL of the store that holds the output.
-        overwrite: whether files that this conversion does not claim may be replaced.
-        update: whether an earlier output is brought up to date.
-        remove_many: whether an update may remove more than half of the inputs.
         apart: whether the manifest gets a name of its own if its usual one is taken by other files' manifest: that of
             `train.record` and of `train-<>.record` is `train-manifest.json`.
+        **how: `overwrite`, `update` and `remove_many`, as for a `Destination`.
 
     Raises:
-        UsageError: when both `overwrite` and `update` are given, or the store cannot be written to.
+        UsageError: when the options contradict each other, or the store cannot be written to.
     """
-    if remove_many and not update:
-        raise UsageError("--remove-many is only for --update")
-    if update and overwrite:
-        raise UsageError(
-            "--update keeps the shards that have not changed, and --overwrite replaces all: use one of them"
-        )
     conversion, path = plan.conversion, plan.conversion.output.path
     endpoint = endpoint_for(path, conversion.input.bucket, endpoint)
     sink = open_sink(path, endpoint=endpoint, retry_for=conversion.retry_for)
-    how: dict[str, Any] = {"overwrite": overwrite, "update": update, "remove_many": remove_many}
-    usual = Destination(plan, sink, **how)
+    usual = Destination(plan, sink, own=None, **how)
     if apart and _is_taken(usual):
-        return Destination(plan, sink, **how, own=usual.template.own_manifest())
+        return Destination(plan, sink, own=usual.template.own_manifest(), **how)
     return usual
 
 
@@ -562,8 +554,8 @@ class Measure:
         return sizes
 
 
-class SizesFile:
-    """Writes what is known of each input, in input order: a few bytes for each record.
+class SizesFile(RecordFile):
+    """Has what is known of each input, in input order: a few bytes for each record.
 
     Args:
         path: the file's path.
@@ -571,8 +563,8 @@ class SizesFile:
     """
 
     def __init__(self, path: str, conversion: Conversion) -> None:
+        super().__init__(path)
         self._measure = Measure(conversion)
-        self._file = RecordFile(path)
         self._last: Hashable = None  # the last schema
 
     def add(self, report: InputReport, part: Part) -> None:
@@ -583,17 +575,7 @@ class SizesFile:
             whole["schema"] = report.schema.to_json()
         index = self._measure.of(part)
         parts = packed({"report": whole}, (_narrow(getattr(index, name)) for name in self._measure.columns))
-        self._file.write(parts, sum(map(len, parts)))
-
-    def close(self) -> int:
-        """Flush the file to the disk, and close it; returns its CRC-32C."""
-        with self._file as file:
-            file.sync()
-        return file.crc
-
-    def abandon(self) -> None:
-        """Close the file as it is."""
-        self._file.abandon()
+        self.write(parts, sum(map(len, parts)))
 
 
 def _narrow(column: array[int]) -> array[int]:

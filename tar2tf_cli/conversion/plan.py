@@ -252,16 +252,11 @@ class Plan(NamedTuple):
         """Whether the manifest says which records came from which input."""
         return not self.conversion.output.is_stream and self.why_everything is None
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether one process does all the work before another could help."""
-        if self.source.abilities().remote or not self.conversion.is_light or len(self.inputs) > _QUICK_INPUTS:
-            return False
-        return self.size is not None and self.size <= _QUICK_BYTES
-
     def readers(self, cpus: int) -> int:
-        """How many inputs should be read at once."""
-        return 1 if self.is_quick else min(cpus, max(len(self.inputs), 2))
+        """How many inputs should be read at once: one where that is done before another process could help."""
+        is_light = self.conversion.is_light and not self.source.abilities().remote and len(self.inputs) <= _QUICK_INPUTS
+        is_quick = is_light and self.size is not None and self.size <= _QUICK_BYTES
+        return 1 if is_quick else min(cpus, max(len(self.inputs), 2))
 
     def threads(self, cpus: int) -> int:
         """How many threads should work on each input, so that a few large inputs keep all CPUs busy."""

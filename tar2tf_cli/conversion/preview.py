@@ -51,14 +51,13 @@ class Estimate(NamedTuple):
 
 @dataclass(slots=True)
 class _Seen:
-    """What a few samples took and gave: features, stored bytes, records, bytes of records, those bytes as written."""
+    """What a few samples took and gave: features, stored bytes, records, and bytes of these in shards."""
 
     schema: Schema
     palettes: set[str]
     consumed: int = 0
     records: int = 0
-    size: int = 0
-    written: int = 0
+    written: float = 0
 
 
 def estimate(plan: Plan) -> Estimate | None:
@@ -82,7 +81,7 @@ def estimate(plan: Plan) -> Estimate | None:
             stored = sum(item.size or 0 for item in group)
             expected = count if count is not None else seen.records * stored / max(seen.consumed, 1)
             records += expected
-            total += expected * (seen.written if spec.output.compression != "none" else seen.size) / seen.records
+            total += expected * seen.written / seen.records
     if not records:
         return None
     part = 1.0 if spec.limit is None else min(1.0, spec.limit / records)
@@ -103,26 +102,23 @@ def _alike(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo
 def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
     """Add the first samples of an input."""
     fetched: list[int] = []
-    sizes: list[int] = []
-    deadline, written, whole = time.monotonic() + _SECONDS, 0, item.size or 0
+    deadline, whole = time.monotonic() + _SECONDS, item.size or 0
     ahead = plan.source.abilities().seekable
     with Reading(plan.work, plan.source, item, on_bytes=fetched.append, ahead=ahead) as reading:
-        consumed, blocks = whole, 0
+        consumed, blocks, records, written = whole, 0, 0, 0.0
         for _, parts, size in reading.records():
-            late = sizes and time.monotonic() > deadline
+            late = records and time.monotonic() > deadline
             known = reading.seekable or len(fetched) > blocks  # with a new block, those before are used up
-            if late or (known and len(sizes) >= _SAMPLES):
+            if late or (known and records >= _SAMPLES):
                 consumed = reading.offset if reading.seekable else sum(fetched[: blocks or None])
                 if reading.count:
-                    consumed = round(whole * len(sizes) / reading.count)
+                    consumed = round(whole * records / reading.count)
                 break
             blocks = len(fetched)
-            sizes.append(size)
-            if plan.conversion.output.compression != "none":
-                written += round(size * _shrinks(parts, plan.conversion.output))
-    seen.records += len(sizes)
+            records += 1
+            written += size * _shrinks(parts, plan.conversion.output)
+    seen.records += records
     seen.consumed += consumed
-    seen.size += sum(sizes)
     seen.written += written
     seen.schema.update(reading.report.schema)
     seen.palettes.update(reading.report.palettes)
@@ -130,6 +126,8 @@ def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
 
 def _shrinks(parts: Iterable[bytes], output: Output) -> float:
     """The ratio of the sizes of a record with compression and without, by its beginning."""
+    if output.compression == "none":
+        return 1.0
     taken, total = list[bytes](), 0
     for part in parts:
         taken.append(part)

@@ -290,6 +290,7 @@ class Publisher:
         folder: the working folder.
         earlier: the earlier conversion that is brought up to date; None to convert everything.
         done: bytes of the shards that an interrupted run left whole.
+        reads_shards: whether finished shards are read again, to upload them.
 
     Raises:
         OutputExistsError: on entering, when a file that this conversion does not claim is in the way.
@@ -310,6 +311,7 @@ class Publisher:
         self.manifest: str | None = destination.where
         self._replaces = False  # whether an older manifest is gone, as it would be wrong
         self.done = 0
+        self.reads_shards = not self._sink.renames
 
     def __enter__(self) -> Publisher:
         where = (self._sink.locate(self._destination.root),) if self._sink.renames else (self.folder, _CACHE)
@@ -394,11 +396,6 @@ class Publisher:
                 self._sink.release()
 
     @property
-    def reads_shards(self) -> bool:
-        """Whether finished shards are read again, for example to upload them."""
-        return not self._sink.renames
-
-    @property
     def store(self) -> Store | None:
         """The bucket in which others may write shards; None for folders, and while an update keeps what is there."""
         return None if self.earlier else self._sink.store
@@ -426,15 +423,15 @@ class Publisher:
         """The report of a shard, if an interrupted run left it whole, whether published or not."""
         if (entry := self._decision.sealed.get(shard.place)) is None:
             return None
-        _, _, size, records, crc, _ = entry
+        report = ShardReport(*entry[2:5])
         part = shard.part(self.folder)
         there = self._sink.part_size(part)
         if os.path.exists(part):
-            there = self._left(part, crc)
+            there = self._left(part, report.crc)
         elif there is None and not self._destination.by_total:
             there = self._sink.size(self._destination.path(shard))
-        if there == size and records == shard.records:
-            return ShardReport(size, records, crc)
+        if there == report.size and report.records == shard.records:
+            return report
         del self._decision.sealed[shard.place]
         return None
 
@@ -457,7 +454,7 @@ class Publisher:
         by_total = self._destination.by_total
         if self._decision.sealed.pop(shard.place, None) is None:
             path = None if by_total else self._destination.listed_path(shard)  # it is known only at the end
-            self._working_folder.note([shard.lane, shard.number, report.size, report.records, report.crc, path])
+            self._working_folder.note([*shard.place, *report, path])
         self._entries.setdefault(shard.lane, {})[shard.number] = report
         if by_total or self.earlier:  # what is there stays valid until all of the new is whole
             for path in filter(os.path.exists, self.unsynced(shard)):
@@ -515,7 +512,7 @@ class Publisher:
         for path, _ in changed:
             shard, report = shards[path]
             listed = path.removeprefix(self._destination.prefix)
-            self._working_folder.note([*shard.place, CHANGED, report.records, report.crc, listed])
+            self._working_folder.note([*shard.place, *report._replace(size=CHANGED), listed])
         for path, wrong in changed:
             hint = "another program changed it during the conversion; run the same command again"
             raise SinkError(wrong, shard=self._sink.locate(path), hint=hint)
@@ -541,7 +538,9 @@ class Publisher:
         """Publish the sizes of all records, or remove those of an earlier conversion."""
         if self._sizes:
             sizes, self._sizes = self._sizes, None
-            manifest.sizes = digest(sizes.close())
+            with sizes:
+                sizes.sync()
+            manifest.sizes = digest(sizes.crc)
             self._sink.publish(os.path.join(self.folder, "sizes.part"), self._destination.sizes)
             self._sink.flush(())
         elif self._decision.replaceable or self._decision.stale:

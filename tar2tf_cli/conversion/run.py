@@ -227,13 +227,12 @@ def _target(plan: Plan, events: Events, **options: Any) -> Target:
 
 def _finished_before(manifest: Manifest, path: str | None) -> Summary:
     """The summary of a conversion that an earlier run finished."""
-    shards = [*manifest.shards]
     return Summary(
         path,
         len(manifest.inputs),
-        shards,
-        sum(shard.records for shard in shards),
-        sum(shard.bytes for shard in shards),
+        [*manifest.shards],
+        manifest.records,
+        manifest.totals["bytes"],
         skipped=Counter(manifest.skipped["members"]),
         skipped_samples=manifest.skipped["samples"],
         asked=Counter(manifest.skipped.get("asked", {})),

@@ -33,6 +33,7 @@ class Target(Protocol):
         manifest: path or URL of the manifest, as shown to users; None if none is written.
         earlier: the earlier conversion that is brought up to date; None to convert everything.
         done: bytes of the shards that an interrupted run left whole.
+        reads_shards: whether finished shards are read again, for example to upload them.
     """
 
     folder: str
@@ -40,11 +41,7 @@ class Target(Protocol):
     up_to_date: Manifest | None = None
     manifest: str | None = None
     done: int = 0
-
-    @property
-    def reads_shards(self) -> bool:
-        """Whether finished shards are read again, for example to upload them."""
-        return False
+    reads_shards: bool = False
 
     def __enter__(self) -> Self: ...
 
@@ -129,17 +126,14 @@ class StreamTarget(_WithoutManifest):
         end: what is written behind the last shard.
     """
 
+    reads_shards = True
+
     def __init__(self, out: Any = None, name: str = "standard output", end: bytes = b"") -> None:
         super().__init__()
         self._out = out
         self._name = name
         self._end = end
         self._next = 0
-
-    @property
-    def reads_shards(self) -> bool:
-        """Always."""
-        return True
 
     def __enter__(self) -> Self:
         if self._out is None:

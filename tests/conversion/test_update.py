@@ -596,10 +596,11 @@ def an_earlier(spec: Conversion, before: Tars, now: Tars, folder: str) -> Earlie
     sizes = SizesFile(os.path.join(folder, "sizes"), spec)
     for number, (name, found) in enumerate(before):
         sizes.add(InputReport(len(found)), indexed(spec, number, found, name)[0])
+    sizes.close()
     shards = planned(spec, before)
     entries = [ShardEntry(f"{s.lane}-{s.number}", s.records, s.size, "crc32c:00000000") for s in shards]
     then, present = ([ObjectInfo(name, 1, "1") for name, _ in each] for each in (before, now))
-    manifest = Manifest({}, then, entries, sizes=digest(sizes.close()))
+    manifest = Manifest({}, then, entries, sizes=digest(sizes.crc))
     plan: Any = SimpleNamespace(conversion=spec, work=spec, inputs=present)
     file = BytesIO(Path(folder, "sizes").read_bytes())
     return Earlier(manifest, file, plan, lambda shard: f"{shard.lane}-{shard.number}", lambda entry: True)
