@@ -12,29 +12,15 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tar2tf_cli.engines.base import Clock, Engine, Outcome, Place, Task, TaskContext, attempt, pickled
+from tar2tf_cli.engines.base import Clock, Engine, Outcome, Place, Task, attempt, pickled
 from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError, WorkerError, write_errors, write_failed
+from tar2tf_cli.spec import __version__
 
 _PROGRESS_SECONDS: Final = 1.0
-
-
-class SharedContext(TaskContext, Protocol):
-    """A context whose tasks leave their files in a folder.
-
-    Attributes:
-        folder: where tasks find the files of other tasks.
-        scratch: where a task leaves its own; set for each attempt, and empty where tasks write to `folder`.
-        threads: how many threads a task uses.
-    """
-
-    folder: str
-    scratch: str
-    threads: int
 
 
 class Setup(NamedTuple):
@@ -99,10 +85,10 @@ def run_attempt(setup: Setup, task: Task, carried: bool) -> Attempt:
             shutil.rmtree(context.scratch, ignore_errors=True)
 
 
-_known: dict[str, SharedContext] = {}
+_known: dict[str, Any] = {}
 
 
-def _context(setup: Setup) -> SharedContext:
+def _context(setup: Setup) -> Any:
     """The context of a run, unpickled by its first attempt in this process."""
     if setup.run not in _known:
         import ray
@@ -169,11 +155,6 @@ def token_file(folder: str, token: str, node: str) -> str:
     return os.path.join(folder, f".{token}-{node}")
 
 
-def version() -> str:
-    """The version of tar2tf in this process."""
-    return str(import_module(__name__.partition(".")[0]).__version__)
-
-
 def probe(folder: str, token: str, node: str, inputs: Sequence[str], working_directory: str) -> Probed:
     """Look for the driver's file in a folder and leave one there; look for inputs."""
     _change_directory(working_directory)
@@ -182,7 +163,7 @@ def probe(folder: str, token: str, node: str, inputs: Sequence[str], working_dir
         shares = os.path.exists(token_file(folder, token, "driver"))
         with open(token_file(folder, token, node), "x"):
             pass
-    return Probed(version(), shares, [path for path in inputs if not os.path.exists(path)])
+    return Probed(__version__, shares, [path for path in inputs if not os.path.exists(path)])
 
 
 _CONNECT_SECONDS: Final = 5.0
@@ -249,7 +230,6 @@ class RayPlace(Place):
         Raises:
             UsageError: when a node cannot run tasks, or does not see an input.
         """
-
         token = os.urandom(8).hex()
         ours = token_file(folder, token, "driver")
         with write_errors(folder), open(ours, "x"):
@@ -258,12 +238,11 @@ class RayPlace(Place):
         shared = {node for _, node, probed in nodes if _removed(token_file(folder, token, node)) and probed.shares}
         os.unlink(ours)
         for name, _, probed in nodes:
-            _check(name, probed, version())
+            _check(name, probed)
         return next((name for name, node, _ in nodes if node not in shared), None)
 
     def _probed(self, folder: str, token: str, inputs: Sequence[str]) -> Iterator[tuple[str, str, Probed]]:
         """The name and id of each node, and what it answered."""
-
         asked = []
         for node in self._nodes():
             pinned = self.pinned(self.ray.remote(probe), node["NodeID"], max_retries=1)
@@ -347,10 +326,10 @@ def _removed(path: str) -> bool:
     return True
 
 
-def _check(name: str, probed: Probed, version: str) -> None:
-    if probed.version != version:
+def _check(name: str, probed: Probed) -> None:
+    if probed.version != __version__:
         hint = "install the same version on all nodes"
-        raise UsageError(f"the node {name} has tar2tf {probed.version}, but this is {version}", hint=hint)
+        raise UsageError(f"the node {name} has tar2tf {probed.version}, but this is {__version__}", hint=hint)
     if probed.missing:
         hint = "put the inputs in a folder that all nodes share, or in a bucket"
         raise UsageError(f"the node {name} does not see this input", shard=probed.missing[0], hint=hint)
@@ -368,19 +347,16 @@ _TRAVELS: Final = ("TAR2TF_", "AIS_", "AWS_", "AZURE_", "GOOGLE_", "SSL_CERT_", 
 _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
-class SharedTask(Task, Protocol):
-    """A task that may need what is in the working folder."""
-
-    def needs_folder(self, context: Any, /) -> bool:
-        """Whether it reads files of other tasks."""
-
-
 class RayEngine(Engine):
     """Runs tasks on a cluster, as many at once as asked for.
 
     An attempt at a task writes to a folder of its own; when the driver has received the result, it moves the files to
     the working folder. If the nodes do not share that, Ray carries the files to the driver, and tasks that need
     files of others run on the driver's node.
+
+    Contexts have more than those of other engines: `folder`, where tasks find the files of others; `scratch`, where a
+    task leaves its own, set for each attempt; and `threads`, how many a task uses. A task's `needs_folder(context)`
+    says whether it reads files of others.
 
     Args:
         cluster: where they run.
@@ -399,32 +375,31 @@ class RayEngine(Engine):
         self._run = f"tar2tf-{os.urandom(6).hex()}"
         self._meters = Meters(cluster.ray, self._run)
 
-    def start(self, context: TaskContext) -> None:
+    def start(self, context: Any) -> None:
         """Look at the nodes, and make the context known to them.
 
         Raises:
             UsageError: when the working folder is not shared but has to be, or the context cannot be pickled.
         """
-        shared = cast("SharedContext", context)
-        shared.folder = os.path.abspath(shared.folder)
-        apart = self._cluster.shares(shared.folder, self._inputs)
+        context.folder = folder = os.path.abspath(context.folder)
+        apart = self._cluster.shares(folder, self._inputs)
         if apart and not self._may_carry:
             raise UsageError(
                 f"the node {apart} does not share this folder",
-                shard=os.path.dirname(shared.folder),
+                shard=os.path.dirname(folder),
                 hint="write to a folder that all nodes share, or to a bucket",
             )
         self._carries = bool(apart)
-        self._context = shared
+        self._context = context
         payload = _environment(os.environ), pickled(context)
-        self._setup = Setup(self._run, [self._ray.put(payload)], shared.folder, os.getcwd())
+        self._setup = Setup(self._run, [self._ray.put(payload)], folder, os.getcwd())
         home, run = self._ray.get_runtime_context().get_node_id(), self._ray.remote(run_attempt)
-        self._anywhere = run.options(num_cpus=shared.threads, max_retries=_RETRIES)
+        self._anywhere = run.options(num_cpus=context.threads, max_retries=_RETRIES)
         self._here = self._cluster.pinned(run, home, max_retries=_RETRIES)
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Any) -> None:
         """Have Ray run a task, which waits until a node has a CPU for it."""
-        here = self._carries and cast("SharedTask", task).needs_folder(self._context)
+        here = self._carries and task.needs_folder(self._context)
         run = self._here if here else self._anywhere
         self.running[run.remote(self._setup, task, self._carries and not here)] = task
 

@@ -46,6 +46,7 @@ from starlette.concurrency import iterate_in_threadpool
 from tar2tf_cli.elsewhere.stream import (
     ENVIRONMENT,
     NODES,
+    TARGET,
     Asked,
     Settings,
     StreamWriter,
@@ -201,9 +202,6 @@ def _server(url: str) -> _Server:
     return None if "@" in parts.netloc or not parts.hostname else (parts.hostname, port)
 
 
-_BLOCK: Final = 1 << 20
-
-
 class _Object(Source):
     """The file of an object as a bucket of one input.
 
@@ -217,7 +215,6 @@ class _Object(Source):
     def __init__(self, path: str, name: str, *, seekable: bool) -> None:
         self.bucket = name
         self._abilities = Abilities(seekable=seekable)
-
         self._file = DirectorySource(path)
 
     def abilities(self) -> Abilities:
@@ -237,37 +234,22 @@ class _Object(Source):
         return self.bucket
 
 
-class _EndKept:
-    """The end record of one object's answer, in the folder for temporary files.
+def _end_file(name: str, settings: str) -> str:
+    """The file for the end record of an object's answer, in the folder for temporary files."""
+    key = "\0".join((os.environ.get(TARGET, ""), name, settings))
+    digest = blake2b(key.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+    return os.path.join(tempfile.gettempdir(), f"tar2tf-end-{digest}")
 
-    Args:
-        name: the object's name.
-        settings: the digest of the transformer's settings.
-    """
 
-    def __init__(self, name: str, settings: str) -> None:
-        key = "\0".join((os.environ.get("AIS_TARGET_URL", ""), name, settings))
-        digest = blake2b(key.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-        self._path = os.path.join(tempfile.gettempdir(), f"tar2tf-end-{digest}")
+def _keep_end(path: str, answer: str, end: Mapping[str, Any]) -> None:
+    """Cut the end record off an answer and keep it, with the XXH64 of the rest, AIStore's usual checksum."""
+    import xxhash
 
-    def keep(self, answer: str, end: Mapping[str, Any]) -> None:
-        """Cut the end record off an answer and keep it, with the XXH64 of the rest, AIStore's usual checksum."""
-        os.truncate(answer, end["bytes"])
-        import xxhash
-
-        digest = xxhash.xxh64()
-        with open(answer, "rb", buffering=0) as file:
-            while data := file.read(_BLOCK):
-                digest.update(data)
-        write_whole(self._path, [end_record({**end, "xxh64": digest.hexdigest()})], lasting=False)
-
-    def give(self, answer: str) -> bool:
-        """Make the end record the answer, and keep it no longer; false if there is none."""
-        try:
-            os.replace(self._path, answer)
-        except FileNotFoundError:
-            return False
-        return True
+    os.truncate(answer, end["bytes"])
+    digest = xxhash.xxh64()
+    for data in _pieces(open(answer, "rb")):  # noqa: SIM115 - closed when all was read
+        digest.update(data)
+    write_whole(path, [end_record({**end, "xxh64": digest.hexdigest()})], lasting=False)
 
 
 class Transform:
@@ -295,9 +277,11 @@ class Transform:
         Raises:
             Tar2tfError: as in a conversion; the file is of no use then.
         """
-        kept = _EndKept(name, self._settings.digest)
-        if asked.part == "end" and kept.give(answer):
-            return
+        end_file = _end_file(name, self._settings.digest)
+        if asked.part == "end":
+            with suppress(FileNotFoundError):
+                os.replace(end_file, answer)
+                return
         conversion = self._conversion
         if asked.entries is not None:
             entries = {entry: entry for entry in asked.entries} or None
@@ -305,9 +289,9 @@ class Transform:
         source = _Object(path, name, seekable=conversion.limit is None)
         end = put_together(partial(self._write, conversion, source, asked, answer, check))
         if asked.part:
-            kept.keep(answer, end)
+            _keep_end(end_file, answer, end)
         if asked.part == "end":
-            kept.give(answer)
+            os.replace(end_file, answer)
 
     def _write(
         self,
