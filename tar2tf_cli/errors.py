@@ -329,6 +329,16 @@ def _lacking(what: str, remedy: str) -> MachineError:
     return MachineError(what, hint=f"{remedy}, then run the same command")
 
 
+def as_ours(error: BaseException) -> Tar2tfError | None:
+    """Make our error of one that no sample is at fault for; None for any other.
+
+    It is ours already, a package is missing, as it would be for every other sample, or the machine lacks something.
+    """
+    if isinstance(error, Tar2tfError):
+        return error
+    return not_installed(error) if isinstance(error, ModuleNotFoundError) else machine_error(error)
+
+
 def failure(what: str, error: BaseException) -> Tar2tfError:
     """Make the error for what an op or a user's function raised: the sample's fault, if it is not the machine's.
 
@@ -336,11 +346,7 @@ def failure(what: str, error: BaseException) -> Tar2tfError:
         what: such as `the function own:crop raised`.
         error: the exception.
     """
-    if isinstance(error, Tar2tfError):
-        return error
-    if isinstance(error, ModuleNotFoundError):  # it would be missing for every other sample, too
-        return not_installed(error)
-    return machine_error(error) or SampleError(f"{what} {type(error).__name__}: {error}")
+    return as_ours(error) or SampleError(f"{what} {type(error).__name__}: {error}")
 
 
 def read_failed(path: str, error: OSError) -> SourceError:

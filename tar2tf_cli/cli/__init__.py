@@ -20,9 +20,8 @@ from tar2tf_cli.errors import (
     SinkError,
     Tar2tfError,
     UsageError,
-    machine_error,
+    as_ours,
     meant,
-    not_installed,
     remedy,
 )
 from tar2tf_cli.spec import __version__
@@ -212,10 +211,6 @@ def main(args: list[str] | None = None) -> NoReturn:
     except (BrokenPipeError, ReaderGoneError):
         _drop_output()
         sys.exit(ReaderGoneError.exit_code)
-    except Tar2tfError as error:
-        failure = error
-    except ModuleNotFoundError as error:
-        failure = not_installed(error)
     except io.UnsupportedOperation:
         failure = SinkError("standard output is closed")
     except OSError as error:
@@ -223,10 +218,10 @@ def main(args: list[str] | None = None) -> NoReturn:
         failure = SinkError(f"{error.strerror or error}", shard=error.filename or unnamed, hint=remedy(error))
         _drop_output()
     except Exception as error:
-        lacking = machine_error(error)
-        if lacking is None:
+        ours = as_ours(error)
+        if ours is None:
             raise
-        failure = lacking
+        failure = ours
     from tar2tf_cli.cli.output import print_error
 
     print_error(failure)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
-from tar2tf_cli.errors import MachineError, Tar2tfError, UsageError, WorkerError, machine_error, not_installed
+from tar2tf_cli.errors import MachineError, Tar2tfError, UsageError, WorkerError, as_ours
 
 _KEPT: Final = 30 << 20
 """The size in bytes of a block of memory; glibc's own limit is 32 MiB."""
@@ -78,15 +78,11 @@ def attempt(task: Task, context: TaskContext) -> Outcome:
     """
     try:
         return Outcome(task, task.run(context))
-    except Tar2tfError as error:
-        return Outcome(task, error=error)
     except BrokenPipeError:
         raise
-    except ModuleNotFoundError as error:
-        return Outcome(task, error=not_installed(error))
     except Exception as error:
-        if lacking := machine_error(error):
-            return Outcome(task, error=lacking)
+        if ours := as_ours(error):
+            return Outcome(task, error=ours)
         if isinstance(error, OSError):
             return Outcome(task, error=WorkerError(f"{type(error).__name__}: {error}"))
         import traceback
