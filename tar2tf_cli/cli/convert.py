@@ -35,6 +35,7 @@ from tar2tf_cli.cli.options import (
 )
 from tar2tf_cli.cli.output import (
     Terminal,
+    echo,
     message,
     print_count,
     print_json,
@@ -145,35 +146,35 @@ def print_plan(plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
         print_json(_plan_document(plan, outcome, steps, expected, warning))
         return
     if outcome.message:
-        click.echo(outcome.message)
+        echo(outcome.message)
     _print_inputs(plan)
     limit = plan.conversion.output.limit
-    click.echo(f"to {plan.conversion.output.template.text}" + (f", at most {size(limit)} each" if limit else ""))
+    echo(f"to {plan.conversion.output.template.text}" + (f", at most {size(limit)} each" if limit else ""))
     if expected:
         shards = f" in {count(expected.shards, 'shard')}" if not plan.conversion.output.is_stream else ""
-        click.echo(f"about {count(expected.records, plan.conversion.output.holds)}, {size(expected.bytes)}{shards}")
+        echo(f"about {count(expected.records, plan.conversion.output.holds)}, {size(expected.bytes)}{shards}")
         for note in expected.shapes:
-            click.echo(f"among the first samples: {note}")
+            echo(f"among the first samples: {note}")
     palettes = expected.palettes if expected else ()
     for note in (*(note for op in plan.conversion.ops for note in op.notes(palettes)), *filter(None, [warning])):
         message(note)
     for step in steps:
-        click.echo(step.step)
+        echo(step.step)
         for name, look in step.entries.items():
-            click.echo(f"  {name:{max(map(len, step.entries))}}  {look}")
+            echo(f"  {name:{max(map(len, step.entries))}}  {look}")
 
 
 def _print_inputs(plan: Plan) -> None:
     from tar2tf_cli.spec.urls import without_secrets
 
     total = "of unknown size" if plan.size is None else size(plan.size)
-    click.echo(f"{count(len(plan.inputs), 'input')}, {total}, from {without_secrets(plan.source.bucket)}")
+    echo(f"{count(len(plan.inputs), 'input')}, {total}, from {without_secrets(plan.source.bucket)}")
     for item in islice(plan.inputs, 3):
-        click.echo(f"  {item.name}" + (f"  {size(item.size)}" if item.size is not None else ""))
+        echo(f"  {item.name}" + (f"  {size(item.size)}" if item.size is not None else ""))
     if len(plan.inputs) > 3:
-        click.echo(f"  and {len(plan.inputs) - 3:,} more")
+        echo(f"  and {len(plan.inputs) - 3:,} more")
     if classes := plan.source.known().classes:
-        click.echo(_classes(classes))
+        echo(_classes(classes))
 
 
 def _plan_document(

@@ -136,6 +136,7 @@ def test_names_in_messages_cannot_affect_a_terminal(tmp_path: Path) -> None:
     first, hint = refused.stderr.splitlines()
     assert r"x.tar, member a\x1b[2J\nerror: fake.jpg, offset 0: cannot be" in first
     assert (first.count("\x1b"), "\x1b" in hint) == (3, False)  # of the word in colour
+    assert "\x1b" not in tar2tf(*arguments, "--dry-run").stdout
     skipped = tar2tf(*arguments, "--op", "decode:jpg", "--on-error", "skip").stderr.splitlines()
     assert not any(line.startswith("error") for line in skipped)
     done = tar2tf(*arguments, "--overwrite", env={"FORCE_COLOR": "1"})
