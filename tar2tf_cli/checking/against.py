@@ -25,8 +25,8 @@ from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.flow.choosing import digest_in
 from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats.example import decode
-from tar2tf_cli.formats.record_reader import RecordReader
 from tar2tf_cli.formats.tar import TarReader
+from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.base import TarsSource
 from tar2tf_cli.inputs.named import paths_source
 from tar2tf_cli.inputs.open_shard import OpenShard

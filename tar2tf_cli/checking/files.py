@@ -14,7 +14,7 @@ from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, few
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.cursor import OnDamage, past_damage
 from tar2tf_cli.formats.example import ParsedFeature, parse
-from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
 from tar2tf_cli.inputs.named import Named, resolve
 from tar2tf_cli.inputs.open_shard import OpenShard

@@ -23,13 +23,21 @@ from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.compression import foreign, sniff
 from tar2tf_cli.formats.cursor import ByteStream, past_damage, read_to_end
 from tar2tf_cli.formats.decoding import can_decode, decode
-from tar2tf_cli.formats.example import ParsedFeature, delimited_name, is_sequence, parse, strict_parse
+from tar2tf_cli.formats.example import (
+    FRAMING,
+    ParsedFeature,
+    crc_field,
+    delimited_name,
+    frame,
+    is_sequence,
+    parse,
+    strict_parse,
+)
 from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS, RecordFile, whole_sample
 from tar2tf_cli.formats.image import codecs, cv2, headers, np, opencv
 from tar2tf_cli.formats.image.headers import tiff_pages
 from tar2tf_cli.formats.npy import PickledError
-from tar2tf_cli.formats.record_reader import RecordReader
-from tar2tf_cli.formats.tfrecord import FRAMING, crc_field, frame
+from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, index_lines
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together

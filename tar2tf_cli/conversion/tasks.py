@@ -576,7 +576,7 @@ def _made_again(reading: Reading, units: int) -> Iterator[Chunk]:
 
 def write_index(path: str, conversion: Conversion) -> None:
     """Write a shard's `--index`: a line `OFFSET SIZE` for each record, or the index of a tar as `wds2idx` writes it."""
-    from tar2tf_cli.formats.record_reader import RecordReader
+    from tar2tf_cli.formats.tfrecord import RecordReader
     from tar2tf_cli.inputs.tar_index import find_samples, index_lines
 
     with open(path, "rb", buffering=0) as stream, RecordFile(f"{path}.idx") as file:

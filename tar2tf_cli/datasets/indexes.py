@@ -21,20 +21,20 @@ from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.compression import StreamLog, compression_of, foreign
 from tar2tf_cli.formats.cursor import read_to_end
+from tar2tf_cli.formats.example import FRAMING, record_length, unframed
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.formats.record_index import (
+from tar2tf_cli.formats.tar import BLOCK, padded
+from tar2tf_cli.formats.tfrecord import (
     RangeStream,
+    RecordReader,
     ShardIndex,
     Streams,
-    from_lines,
+    find_records,
+    index_of_lines,
     offsets_in,
-    pack,
-    scan,
-    unpack,
+    packed_index,
+    read_index,
 )
-from tar2tf_cli.formats.record_reader import RecordReader
-from tar2tf_cli.formats.tar import BLOCK, padded
-from tar2tf_cli.formats.tfrecord import FRAMING, record_length, unframed
 from tar2tf_cli.inputs.named import nothing_found, resolve
 from tar2tf_cli.inputs.open_shard import OpenShard, shard_format
 from tar2tf_cli.inputs.tar_index import (
@@ -127,7 +127,7 @@ class RecordLayout(Layout):
 
     def scan(self, shard: Shard, ranges: Ranges) -> ShardIndex:
         try:
-            return ShardIndex(self.of, scan(partial(ranges.read, shard.item), shard.size, shard.name))
+            return ShardIndex(self.of, find_records(partial(ranges.read, shard.item), shard.size, shard.name))
         except DamagedShardError as error:
             if not error.offset:
                 _refuse(ranges.read(shard.item, 0, _HEAD), shard.name)
@@ -139,7 +139,7 @@ class RecordLayout(Layout):
 
     def from_beside(self, data: bytes, shard: Shard, ranges: Ranges) -> ShardIndex | None:
         """The same; nothing but a manifest's number of records proves that no line is missing."""
-        offsets = from_lines(data, shard.size)
+        offsets = index_of_lines(data, shard.size)
         if offsets is None or shard.records != len(offsets) - 1:
             return None
         for record in _some(len(offsets) - 1, ranges):
@@ -285,14 +285,14 @@ class Indexes:
         if path := self._path(shard):
             with suppress(OSError, SinkError):  # a home that cannot be written to is no fault of the shard's
                 os.makedirs(self.folder, exist_ok=True)
-                write_whole(path, pack(index, shard.name, str(shard.item.version)), lasting=False)
+                write_whole(path, packed_index(index, shard.name, str(shard.item.version)), lasting=False)
 
     def _kept(self, shard: Shard) -> ShardIndex | None:
         path = self._path(shard)
         with suppress(OSError):
             if path:
                 with open(path, "rb") as file:
-                    kept = unpack(file.read(), shard.name, str(shard.item.version), shard.size)
+                    kept = read_index(file.read(), shard.name, str(shard.item.version), shard.size)
                 if kept and shard.records in (None, len(kept.offsets) - 1):
                     return kept
         return None

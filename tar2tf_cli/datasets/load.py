@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 from tar2tf_cli.datasets.shards import Paths, listed, paths_in, read_manifests, together
 from tar2tf_cli.errors import SourceError, UsageError, check_tensorflow
 from tar2tf_cli.features.described import check_features, is_optional, is_shape_of_array
-from tar2tf_cli.formats.record_reader import RecordReader
+from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.compression import decompressed
 from tar2tf_cli.formats.example import parse
-from tar2tf_cli.formats.record_index import ShardIndex, Streams
+from tar2tf_cli.formats.tfrecord import ShardIndex, Streams
 from tar2tf_cli.ops.base import OpContext, accepted, one_of, optional
 from tar2tf_cli.samples.grouping import KEY, KeySplit, Sample, key_of
 from tar2tf_cli.stores import ObjectInfo, Source
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
-    from tar2tf_cli.formats.record_index import Keys
+    from tar2tf_cli.formats.tfrecord import Keys
     from tar2tf_cli.spec.urls import Reach
 
     class _Opening(Reach, total=False):

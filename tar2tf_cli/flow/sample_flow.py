@@ -36,9 +36,8 @@ from tar2tf_cli.features.tf_example import TFExample, transform, unfit
 from tar2tf_cli.flow.choosing import BatchRecords, Choice, Digester, Join
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.cursor import past_damage
-from tar2tf_cli.formats.example import Encoder, Feature, Features, Part
+from tar2tf_cli.formats.example import FRAMING, Encoder, Feature, Features, Part, frame
 from tar2tf_cli.formats.files import IN_PLACE, whole_sample
-from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples

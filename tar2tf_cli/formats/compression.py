@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError, UsageError, few
 from tar2tf_cli.formats.cursor import ByteStream, read_into
-from tar2tf_cli.formats.tfrecord import begins_record
+from tar2tf_cli.formats.example import begins_record
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZLIB_MAGIC: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
@@ -114,7 +114,7 @@ def riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 def foreign(head: bytes) -> tuple[str, str] | None:
     """What a file is instead of a tar, by its first bytes, and what to do with it; None when it is unknown."""
-    from tar2tf_cli.formats.tfrecord import begins_record
+    from tar2tf_cli.formats.example import begins_record
 
     kind = sniff(head) or ("zlib" if head.startswith(ZLIB_MAGIC) else "lzma" if re.match(_LZMA, head) else "")
     if begins_record(head):

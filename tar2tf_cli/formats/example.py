@@ -1,4 +1,7 @@
-"""Features to the bytes of a tf.train.Example, and bytes of an Example or SequenceExample back, without protobuf."""
+"""One record: features to the bytes of a tf.train.Example and their framing, and Examples of any form back to features.
+
+All without protobuf, and for SequenceExamples as far as they are read.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from tar2tf_cli.errors import SampleError
+from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.checksums import MASK, extend, masked
 from tar2tf_cli.formats.files import StoredBytes
-from tar2tf_cli.formats.tfrecord import MAX_RECORD
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
 Encoding: TypeAlias = Literal["bytes", "float", "int64", "raw"]
@@ -44,6 +47,10 @@ Features: TypeAlias = Mapping[str, "bytes | StoredBytes | Feature"]
 
 Part: TypeAlias = "bytes | StoredBytes"
 """A part of a serialised example."""
+
+
+MAX_RECORD: Final = 2**31 - 1
+"""Longest record: protobuf parses no message beyond 2 GiB."""
 
 
 def varint(number: int) -> bytes:
@@ -202,6 +209,127 @@ class Encoder:
             )
         return parts, size
 
+
+# --- Framing: the length of a record and its CRC, the data, and their CRC ---
+
+FRAMING: Final = 16
+"""Bytes that framing adds to each record."""
+
+_CRC: Final = struct.Struct("<I")
+_JOIN_BELOW: Final = 16 * 1024
+_SMALL: Final = 1024
+_CACHE_SIZE: Final = 8192
+_headers: Final[dict[int, bytes]] = {}
+
+known_lengths: Final[dict[bytes, int]] = {}
+"""The lengths in headers that were read and are valid."""
+
+
+def crc_field(data: bytes) -> bytes:
+    """Return the CRC of the bytes of a record's length or data as it stands behind them."""
+    crc = extend(0, data)
+    return _CRC.pack(((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF)
+
+
+def begins_record(head: bytes) -> bool:
+    """Whether bytes begin with a length and its CRC, as a record does."""
+    return head[8:12] == crc_field(head[:8])
+
+
+def frame(parts: Sequence[Part], size: int) -> Iterable[bytes]:
+    """Frame one record, given as `parts` of `size` bytes in total; large parts are not copied.
+
+    Returns:
+        The record in parts: a list, or a generator that reads stored parts piece by piece.
+    """
+    header = _headers.get(size) or header_of(size)
+    crc = 0
+    try:
+        if size < _JOIN_BELOW:
+            data = b"".join(parts)  # type: ignore[arg-type]
+            return [header, data, crc_field(data)]
+        joined = _joined(parts)
+        for part in joined:
+            crc = extend(crc, part)
+    except TypeError:  # one of them is stored
+        return _framed(header, parts)
+    return [header, *joined, _CRC.pack(masked(crc))]
+
+
+def _joined(parts: Sequence[Part]) -> list[bytes]:
+    """The same bytes in fewer parts: neighbours that are small are one, as each part costs calls."""
+    joined: list[Any] = []
+    small: list[Any] = []
+    for part in parts:
+        if len(part) < _SMALL:
+            small.append(part)
+        else:
+            joined += (b"".join(small), part)
+            small.clear()
+    return [*joined, b"".join(small)]
+
+
+def _framed(header: bytes, parts: Sequence[Part]) -> Iterator[bytes]:
+    yield header
+    crc = 0
+    for part in parts:
+        for piece in (part,) if isinstance(part, bytes) else part.pieces():
+            crc = extend(crc, piece)
+            yield piece
+    yield _CRC.pack(masked(crc))
+
+
+def header_of(size: int) -> bytes:
+    """Return the first 12 bytes of a record with data of this size."""
+    if len(_headers) >= _CACHE_SIZE:
+        _headers.clear()
+    length = size.to_bytes(8, "little")
+    header = length + crc_field(length)
+    _headers[size] = header
+    return header
+
+
+def record_length(header: bytes) -> int:
+    """Return the length of a record's data by the record's first 12 bytes.
+
+    Raises:
+        DamagedShardError: when it does not match its CRC, or no record can be that long; does not say where.
+    """
+    known = known_lengths.get(header)
+    if known is not None:
+        return known
+    length = int.from_bytes(header[:8], "little")
+    if crc_field(header[:8]) != header[8:]:
+        raise DamagedShardError("the CRC of the record's length does not match", kind="length_crc")
+    if length > MAX_RECORD:
+        message = f"the record claims {length:,} bytes; an example has at most 2 GiB"
+        raise DamagedShardError(message, kind="too_large")
+    if len(known_lengths) >= _CACHE_SIZE:
+        known_lengths.clear()
+    known_lengths[header] = length
+    return length
+
+
+def unframed(framed: bytes) -> bytes:
+    """Return the data of one framed record, whose CRCs are checked.
+
+    Raises:
+        DamagedShardError: when it is damaged, or is not exactly one record; does not say where.
+    """
+    length = known_lengths.get(framed[:12])
+    if length is None:
+        length = record_length(framed[:12])
+    if length + FRAMING != len(framed):
+        message = f"the record is {length + FRAMING:,} bytes long, but should be {len(framed):,}"
+        raise DamagedShardError(message, kind="truncated")
+    data = framed[12:-4]
+    crc = extend(0, data)
+    if ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF != int.from_bytes(framed[-4:], "little"):
+        raise DamagedShardError("the CRC of the record's data does not match", kind="data_crc")
+    return data
+
+
+# --- Back to features ---
 
 _native: Final = kernel.native()
 

@@ -1,17 +1,346 @@
-"""TFRecord framing: serialised examples to framed records, and lengths found amid damage."""
+"""TFRecords: their records, whole ones, lengths alone or heads of large ones, also behind damage; and their indexes.
+
+Where `accept` is given, the kernel checks the records of the usual form, and only the others come to Python.
+"""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from array import array
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.errors import DamagedShardError, Lost
+from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import MASK, crc32c, extend, masked
+from tar2tf_cli.formats.cursor import Cursor, OnDamage, Readable, past_damage
+from tar2tf_cli.formats.example import FRAMING, known_lengths, read_varint, record_length, varint
 
 if TYPE_CHECKING:
-    from tar2tf_cli.formats.files import StoredBytes
+    import numpy as np
+    from numpy.typing import NDArray
+
+LARGE: Final = 32 << 10
+"""Records of this size or more are not buffered together with others."""
+
+HEADS_FROM: Final = 32 << 20
+"""Records of this size or more are shortened where their heads are enough."""
+
+HEAD: Final = 1 << 20
+"""How much of each value is kept then."""
+
+_CHUNK_OF_LENGTHS: Final = 1 << 16
+_MOST_PAUSE: Final = 256
+
+Want: TypeAlias = Literal["records", "heads", "lengths"]
+
+
+class Accept(Protocol):
+    """Knows which records need not come to Python."""
+
+    def known(self) -> tuple[bytes, bytes]:
+        """The names and kinds that the kernel's `examples` takes."""
+
+    def add(self, counts: bytes) -> int:
+        """Count records that the kernel checked, by their kinds; return how many there are."""
+
+
+class RecordReader:
+    """Iterates over the records of an uncompressed TFRecord stream as `(offset, data)`.
+
+    Args:
+        stream: the stream at its beginning.
+        name: name of the stream in errors.
+        want: what `data` is: whole `records`; `heads`, which are records too, but those of 32 MiB or more are
+            `Shortened`; or `lengths`, which give b"", as only lengths and their CRCs are looked at.
+        check_data: whether to check the CRC of the data; that of the length is always checked, before memory
+            is allocated for the record.
+        accept: knows which records the kernel may keep to itself; they are counted, but not returned.
+        keep: gets the bytes of these records, framing included.
+        seeks: whether lengths are hopped to by `stream.seek`.
+        size: size of the stream in bytes, if it is known.
+
+    Attributes:
+        offset: bytes consumed so far, always at a record boundary.
+        count: records read so far.
+        header: the first bytes, up to 12, of the record that the last error is about.
+
+    Raises:
+        DamagedShardError: at the record whose length, length CRC or data CRC is wrong, or that is cut short.
+            Its `kind` attribute is one of "length_crc", "data_crc", "truncated", "too_large".
+            `resume` continues after it.
+    """
+
+    def __init__(
+        self,
+        stream: Readable,
+        name: str,
+        *,
+        want: Want = "records",
+        check_data: bool = True,
+        accept: Accept | None = None,
+        keep: Callable[[bytes], None] | None = None,
+        seeks: bool = False,
+        size: int | None = None,
+    ) -> None:
+        self._cursor = Cursor(stream, _CHUNK_OF_LENGTHS if want == "lengths" else None, seeks=seeks, size=size)
+        self._name = name
+        self._want = want
+        self._check_data = check_data
+        self._accept = accept
+        self._keep = keep
+        self._search_from: int | None = None  # after an error: how far from the cursor another record may begin
+        self._end: int | None = None  # after damage to data: how far from the cursor the record ends
+        self.header = b""
+        self.offset = 0
+        self.count = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        if self._want == "lengths":
+            return self._lengths()
+        native = kernel.native() if self._accept else None
+        if self._accept and native and native.hardware:  # else the CRCs of Python are faster
+            return self._others(self._accept, native.examples)
+        return self._records()
+
+    def size_of(self, data: bytes) -> int:
+        """The length in the file of a record's data."""
+        return data.length if isinstance(data, Shortened) else len(data)
+
+    def _records(self) -> Iterator[tuple[int, bytes]]:
+        cursor, known, crc_of, number = self._cursor, known_lengths, extend, int.from_bytes
+        check_data = self._check_data
+        while True:
+            buffer, position = cursor.buffer, cursor.position
+            header = buffer[position : position + 12]
+            length = known.get(header)
+            if length is None:
+                if len(header) < 12:
+                    if not self._fill(12):
+                        break
+                    continue
+                length = self._checked(header)
+            end = position + 12 + length
+            if len(buffer) >= end + 4:
+                data = buffer[position + 12 : end]
+                if check_data:
+                    crc = crc_of(0, data)
+                    if ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF != number(buffer[end : end + 4], "little"):
+                        raise self._wrong(length + FRAMING, header)
+                cursor.position = end + 4
+            elif length < LARGE:
+                self._fill(length + FRAMING)
+                continue
+            else:
+                data = self._large(header, length)
+            yield self.offset, data
+            self.offset += length + FRAMING
+            self.count += 1
+
+    def _large(self, header: bytes, length: int) -> bytes:
+        """The data of a record that is not buffered as a whole."""
+        cursor = self._cursor
+        cursor.position += 12
+        if self._want == "heads" and length >= HEADS_FROM:
+            return self._head(header, length)
+        data, stored = cursor.take(length), cursor.take(4)
+        missing = length + 4 - len(data) - len(stored)
+        if missing or (self._check_data and masked(extend(0, data)) != int.from_bytes(stored, "little")):
+            cursor.put_back(b"".join((header, data, stored)))
+            raise self._cut(missing, header) if missing else self._wrong(length + FRAMING, header)
+        return data
+
+    def _head(self, header: bytes, length: int) -> bytes:
+        """The data of a large record with its values cut; it is gone when its CRC turns out to be wrong."""
+        record = _Record(self._cursor, length)
+        data = record.shortened()
+        stored = self._cursor.take(4)
+        missing = record.left + 4 - len(stored)
+        if missing:
+            raise self._cut(missing, header, search_from=0)
+        if self._check_data and masked(record.crc) != int.from_bytes(stored, "little"):
+            raise self._wrong(0, header)
+        return data
+
+    def _lengths(self) -> Iterator[tuple[int, bytes]]:
+        cursor, known = self._cursor, known_lengths
+        while len(cursor.buffer) - cursor.position >= 12 or self._fill(12):
+            header = cursor.buffer[cursor.position : cursor.position + 12]
+            size = (known.get(header) or self._checked(header)) + FRAMING
+            end = cursor.position + size
+            if end <= len(cursor.buffer):
+                cursor.position = end
+            elif missing := cursor.skip(size):
+                raise self._cut(missing, header, search_from=0)
+            yield self.offset, b""
+            self.offset += size
+            self.count += 1
+
+    def blocks(self, accept: Accept) -> Iterator[bytes | tuple[int, bytes]]:
+        """The records in order: those that the kernel accepts framed, many at a time, others as `(offset, data)`."""
+        native = kernel.native()
+        if native and native.hardware:  # else the CRCs of Python are faster
+            return self._blocks(accept, native.examples, kept=True)
+        return self._records()
+
+    def _others(self, accept: Accept, examples: Callable[..., Any]) -> Iterator[tuple[int, bytes]]:
+        """The records that the kernel leaves."""
+        for item in self._blocks(accept, examples, kept=self._keep is not None):
+            if isinstance(item, tuple):
+                yield item
+            elif self._keep:
+                self._keep(item)
+
+    def _blocks(
+        self, accept: Accept, examples: Callable[..., Any], *, kept: bool
+    ) -> Iterator[bytes | tuple[int, bytes]]:
+        """All records, unless those that the kernel accepts are not `kept`.
+
+        While there are many others, it is tried less and less often.
+        """
+        pause = left = 1
+        window = bytearray(self._cursor.chunk)
+
+        def run(data: bytes | bytearray, start: int, end: int) -> int:
+            stop: int
+            stop, counts = examples(data, start, end, *accept.known())
+            self.count += accept.add(counts)
+            self.offset += stop - start
+            return stop
+
+        for record in self._records():
+            yield record
+            left -= 1
+            if not left:
+                begin = self.offset
+                for block in self._accepted(run, window):
+                    if kept and len(block):
+                        yield bytes(block)
+                left = pause = 1 if self.offset > begin else min(2 * pause, _MOST_PAUSE)
+
+    def _accepted(self, run: Callable[[bytes | bytearray, int, int], int], window: bytearray) -> Iterator[memoryview]:
+        """The records that the kernel accepts: those in the buffer, then more in memory that is used again.
+
+        New memory takes as long as reading, so that this halves the time of a check.
+        """
+        cursor = self._cursor
+        begin = cursor.position
+        cursor.position = run(cursor.buffer, begin, len(cursor.buffer))
+        yield memoryview(cursor.buffer)[begin : cursor.position]
+        if _is_whole(cursor.buffer, cursor.position, len(cursor.buffer), len(window)):
+            return
+        rest = cursor.buffer[cursor.position :]
+        cursor.position, start, end = len(cursor.buffer), 0, len(rest)
+        window[:end] = rest
+        try:
+            with memoryview(window) as view:
+                while not _is_whole(window, start, end, len(window)):
+                    view[: end - start] = view[start:end]
+                    start, end = 0, end - start
+                    if not (read := cursor.read_into(view[end:])):
+                        break
+                    end += read
+                    start = run(window, 0, end)
+                    yield view[:start]
+        finally:
+            cursor.put_back(bytes(window[start:end]))
+
+    def index_lines(self) -> Iterator[bytes]:
+        """The lines of an index, each with the offset of a record and its size, framing included."""
+        for offset, _ in self:
+            yield b"%d %d\n" % (offset, self._cursor.offset - offset)
+
+    # --- Damage ---
+
+    def undamaged(self, damaged: OnDamage = lambda error, more: None) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the records that can be read, also those behind damage."""
+        return past_damage(self.__iter__, self.resume, damaged)
+
+    def resume(self, error: DamagedShardError) -> bool:
+        """After an error, go to the next record, and note in the error what was lost; return whether there may be one.
+
+        That is the one right after damaged data, unless no record begins there; otherwise the first place after it with
+        a length whose CRC is valid. `offset` is then there, or at the end, and `count` is one more.
+
+        Raises:
+            SourceError: when the stream cannot be read.
+        """
+        start, end, begin, more = self._search_from, self._end, self.offset, False
+        self._search_from = self._end = None
+        error.lost = Lost(begin, None, 0)
+        if start is None:  # the stream itself is damaged
+            return False
+        self.count += 1
+        try:
+            if end is not None:
+                start = self._inside(end)
+            more = start is None or self._search(start)
+        finally:
+            self.offset = self._cursor.offset
+            breaks_off = not more and error.kind == "truncated"
+            error.lost = Lost(begin, None if breaks_off else self.offset, self.offset - begin)
+        return more
+
+    def _inside(self, end: int) -> int | None:
+        """Where in a damaged record to search for others; None after going to its end, where another should begin."""
+        cursor = self._cursor
+        cursor.fill(end + 12)
+        behind = cursor.buffer[end : end + 12]
+        inside = find_length(cursor.buffer[: end + 11], 1) if behind and find_length(behind) is None else None
+        if inside is None:
+            cursor.position = end
+        return inside
+
+    def _search(self, start: int) -> bool:
+        """Go to the next valid length; return whether there is one."""
+        cursor = self._cursor
+        cursor.position += start
+        while (next_length := find_length(cursor.buffer, cursor.position)) is None:
+            cursor.position = max(len(cursor.buffer) - 11, cursor.position)
+            left = len(cursor.buffer) - cursor.position
+            if cursor.fill(left + 1) == left:
+                cursor.position = left
+                return False
+        cursor.position = next_length
+        return True
+
+    def _fill(self, size: int) -> bool:
+        """Have that many bytes buffered; return False at a clean end of the stream."""
+        cursor = self._cursor
+        have = cursor.fill(size)
+        if 0 < have < size:
+            raise self._cut(size - have, cursor.buffer[:12])
+        return have > 0
+
+    def _checked(self, header: bytes) -> int:
+        """The length in a header that is not known."""
+        try:
+            return record_length(header)
+        except DamagedShardError as error:
+            raise self._damage(error.kind, error.message, header) from None
+
+    def _cut(self, missing: int, header: bytes, search_from: int = 1) -> DamagedShardError:
+        message = f"the file ends {missing:,} bytes short of a record's end"
+        return self._damage("truncated", message, header, search_from)
+
+    def _wrong(self, end: int, header: bytes) -> DamagedShardError:
+        self._end = end
+        return self._damage("data_crc", "the CRC of the record's data does not match", header)
+
+    def _damage(self, kind: str, message: str, header: bytes, search_from: int = 1) -> DamagedShardError:
+        self.header, self._search_from = header, search_from
+        where = {"shard": self._name, "member": f"record {self.count}", "offset": self.offset}
+        return DamagedShardError(message, kind=kind, **where)
+
+
+def _is_whole(data: bytes | bytearray, start: int, end: int, most: int) -> bool:
+    """Whether the next record ends before `end`, or is too large for that many bytes."""
+    length = int.from_bytes(data[start : start + 8], "little")
+    return end - start >= 12 and (end - start >= length + FRAMING or length + FRAMING > most)
+
+
+# --- Lengths amid damage ---
 
 
 def find_length(data: bytes, start: int = 0) -> int | None:
@@ -50,122 +379,283 @@ def _tables() -> tuple[Any, list[Any]]:
     return np.uint32(base), [np.array([base ^ crc32c(data) for data in column], np.uint32) for column in lengths]
 
 
-FRAMING: Final = 16
-"""Bytes that framing adds to each record."""
+# --- Heads of large records ---
 
-MAX_RECORD: Final = 2**31 - 1
-"""Longest record: protobuf parses no message beyond 2 GiB."""
-
-_HEADER: Final = struct.Struct("<QI")
-_CRC: Final = struct.Struct("<I")
-_JOIN_BELOW: Final = 16 * 1024
-_SMALL: Final = 1024
-_CACHE_SIZE: Final = 8192
-_headers: Final[dict[int, bytes]] = {}
-
-known_lengths: Final[dict[bytes, int]] = {}
-"""The lengths in headers that were read and are valid."""
+_PATH: Final = (0x0A, 0x0A, 0x12, 0x0A)  # Example.features, an entry, its Feature, a BytesList
+_VALUE: Final = 0x0A
 
 
-def crc_field(data: bytes) -> bytes:
-    """Return the CRC of the bytes of a record's length or data as it stands behind them."""
-    crc = extend(0, data)
-    return _CRC.pack(((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF)
+class Shortened(bytes):
+    """A tf.train.Example with its large bytes values cut to a mebibyte, so that it is checked in little memory.
+
+    Attributes:
+        length: length of the whole record in bytes.
+        lengths: the lengths of the values that are cut, by their positions here.
+        fault: why the record is not a message; None if it may be one.
+    """
+
+    length: int
+    lengths: dict[int, int]
+    fault: str | None
 
 
-def begins_record(head: bytes) -> bool:
-    """Whether bytes begin with a length and its CRC, as a record does."""
-    return head[8:12] == crc_field(head[:8])
+class _Record:
+    """The data of one record, a piece at a time.
+
+    Attributes:
+        left: how many bytes have not been read.
+        crc: CRC-32C of those that have.
+    """
+
+    def __init__(self, cursor: Cursor, length: int) -> None:
+        self._cursor = cursor
+        self._length = length
+        self._cuts: list[tuple[int, int]] = []
+        self.left = length
+        self.crc = 0
+
+    def shortened(self) -> Shortened:
+        """The record with its large values cut; it is read to its end, or to that of the stream."""
+        try:
+            data, fault = Shortened(self._message(self.left, 0, self._cuts)), None
+        except ValueError as error:
+            data, fault = Shortened(b"\xff"), str(error)
+        except EOFError:
+            data, fault = Shortened(), None
+        self._skip(self.left)
+        data.length, data.lengths, data.fault = self._length, dict(self._cuts), fault
+        return data
+
+    def _message(self, size: int, depth: int, cuts: list[tuple[int, int]]) -> bytes:
+        """A message of so many bytes; `cuts` gets the positions in it of the values that are cut, and their lengths.
+
+        Raises:
+            ValueError: when a field does not fit in it.
+            EOFError: when the record is cut short.
+        """
+        parts: list[bytes] = []
+        written, end = 0, self.left - size
+        while self.left > end:
+            tag, head = self._varint()
+            body, inner = b"", list[tuple[int, int]]()
+            if tag & 7 == 2:
+                length, _ = self._varint()
+                if length > self.left - end:
+                    raise ValueError("a field runs past the end of its message")
+                body = self._field(tag, length, depth, inner)
+                head += varint(len(body))
+            elif tag & 7 == 0:
+                body = self._varint()[1]
+            else:  # numbers of fixed size, and groups, which are rare
+                body = self._take(self.left - end)
+            cuts += ((start + written + len(head), length) for start, length in inner)
+            parts += (head, body)
+            written += len(head) + len(body)
+        return b"".join(parts)
+
+    def _field(self, tag: int, length: int, depth: int, cuts: list[tuple[int, int]]) -> bytes:
+        """The content of a field that has a length."""
+        if length <= HEAD or tag != (*_PATH, _VALUE, None)[depth]:
+            return self._take(length)
+        if depth < len(_PATH):
+            return self._message(length, depth + 1, cuts)
+        cuts.append((0, length))
+        body = self._take(HEAD)
+        self._skip(length - HEAD)
+        return body
+
+    def _varint(self) -> tuple[int, bytes]:
+        """A number, and its bytes."""
+        cursor, most = self._cursor, min(self.left, 10)
+        have = cursor.fill(most) if len(cursor.buffer) - cursor.position < most else most
+        try:
+            number, end = read_varint(cursor.buffer, cursor.position, cursor.position + min(have, most), 10)
+        except ValueError:
+            if have < most:
+                raise EOFError from None
+            raise
+        return number, self._take(end - cursor.position)
+
+    def _take(self, size: int) -> bytes:
+        if size > self.left:
+            raise ValueError("a number runs past the end of the record")
+        data = b"".join(self._pieces(size))
+        if len(data) < size:
+            raise EOFError
+        return data
+
+    def _skip(self, size: int) -> None:
+        for _ in self._pieces(size):
+            pass
+
+    def _pieces(self, size: int) -> Iterator[bytes]:
+        for piece in self._cursor.pieces(size):
+            self.left -= len(piece)
+            self.crc = crc32c(piece, self.crc)
+            yield piece
 
 
-def frame(parts: Sequence[bytes | StoredBytes], size: int) -> Iterable[bytes]:
-    """Frame one record, given as `parts` of `size` bytes in total; large parts are not copied.
+# --- Indexes ---
+
+# An index is an int64 array of the offsets at which records begin and, last, the offset at which the file ends. Record
+# `i` takes the bytes from `index[i]` to `index[i + 1]`, framing included.
+
+Index: TypeAlias = "NDArray[np.int64]"
+Keys: TypeAlias = "NDArray[np.uint64]"
+"""The digest of the key of each record or sample."""
+
+
+class Streams(NamedTuple):
+    """Where the streams of a compressed shard are, each of which is decompressed as a whole.
+
+    Attributes:
+        method: how they are compressed.
+        stored: where each begins in the shard and, last, where the shard ends.
+        plain: the same in the decompressed bytes.
+    """
+
+    method: str
+    stored: Index
+    plain: Index
+
+
+class ShardIndex(NamedTuple):
+    """Where the records or samples of a shard are; this is what an index file holds.
+
+    Attributes:
+        of: the kind of shard.
+        offsets: its index; in the decompressed bytes if it is compressed.
+        keys: the digests of keys; None as long as they are not known.
+        streams: where the streams of a compressed shard are; None for another.
+    """
+
+    of: str
+    offsets: Index
+    keys: Keys | None = None
+    streams: Streams | None = None
+
+
+_NUMBERS: Final = b"0123456789 \n"
+_LONGEST_LINE: Final = 40
+
+
+def find_records(read: Callable[[int, int], bytes], size: int, name: str) -> Index:
+    """Find the records of an uncompressed TFRecord by hopping from length to length; the CRC of each is checked.
+
+    Args:
+        read: returns the bytes from an offset on, this many, fewer only at the end of the file.
+        size: size of the file in bytes.
+        name: name of the file in errors.
+
+    Raises:
+        DamagedShardError: at the first record whose length is damaged, or that is cut short.
+    """
+    reader = RecordReader(RangeStream(read), name, want="lengths", seeks=True, size=size)
+    index = offsets_in(reader)
+    if index[-1] != size:
+        raise DamagedShardError("is shorter than it was when it was listed", kind="truncated", shard=name)
+    return index
+
+
+def offsets_in(reader: RecordReader) -> Index:
+    """Return the offsets of the records that a reader gives and, last, its offset at the end."""
+    import numpy as np
+
+    offsets = array("q", [offset for offset, _ in reader])
+    offsets.append(reader.offset)
+    return np.frombuffer(offsets, np.int64)
+
+
+class RangeStream:
+    """A stream over a function that reads ranges, from a position on."""
+
+    def __init__(self, read: Callable[[int, int], bytes], position: int = 0) -> None:
+        self._read = read
+        self._position = position
+
+    def read(self, size: int, /) -> bytes:
+        data = self._read(self._position, size)
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int) -> None:
+        self._position = offset
+
+
+def index_of_lines(data: bytes, size: int) -> Index | None:
+    """Read an index of lines `OFFSET SIZE`, as `--index` and other tools write it.
+
+    Args:
+        data: the content of the index.
+        size: size in bytes of the shard.
 
     Returns:
-        The record in parts: a list, or a generator that reads stored parts piece by piece.
+        The index; None unless its records follow each other from the first byte of the shard to the last.
     """
-    header = _headers.get(size) or header_of(size)
-    crc = 0
+    lines = data.count(b"\n")
+    if data.translate(None, _NUMBERS) or len(data) > _LONGEST_LINE * lines:
+        return None
+    import numpy as np
+
     try:
-        if size < _JOIN_BELOW:
-            data = b"".join(parts)  # type: ignore[arg-type]
-            return [header, data, crc_field(data)]
-        joined = _joined(parts)
-        for part in joined:
-            crc = extend(crc, part)
-    except TypeError:  # one of them is stored
-        return _framed(header, parts)
-    return [header, *joined, _CRC.pack(masked(crc))]
+        numbers = np.array(data.split(), np.int64)
+    except (ValueError, OverflowError):
+        return None
+    if len(numbers) != 2 * lines:
+        return None
+    sizes = numbers[1::2]
+    if len(sizes) and (sizes.min() < FRAMING or sizes.max() > size):
+        return None
+    index = np.zeros(lines + 1, np.int64)
+    np.cumsum(sizes, out=index[1:])
+    return index if index[-1] == size and np.array_equal(index[:-1], numbers[::2]) else None
 
 
-def _joined(parts: Sequence[bytes | StoredBytes]) -> list[bytes]:
-    """The same bytes in fewer parts: neighbours that are small are one, as each part costs calls."""
-    joined: list[Any] = []
-    small: list[Any] = []
-    for part in parts:
-        if len(part) < _SMALL:
-            small.append(part)
-        else:
-            joined += (b"".join(small), part)
-            small.clear()
-    return [*joined, b"".join(small)]
+def packed_index(index: ShardIndex, shard: str, version: str) -> list[bytes]:
+    """Return the content of an index file for a version of a shard: a line of JSON, and numbers of 64 bits.
 
-
-def _framed(header: bytes, parts: Sequence[bytes | StoredBytes]) -> Iterator[bytes]:
-    yield header
-    crc = 0
-    for part in parts:
-        for piece in (part,) if isinstance(part, bytes) else part.pieces():
-            crc = extend(crc, piece)
-            yield piece
-    yield _CRC.pack(masked(crc))
-
-
-def header_of(size: int) -> bytes:
-    """Return the first 12 bytes of a record with data of this size."""
-    if len(_headers) >= _CACHE_SIZE:
-        _headers.clear()
-    length = size.to_bytes(8, "little")
-    header = length + crc_field(length)
-    _headers[size] = header
-    return header
-
-
-def record_length(header: bytes) -> int:
-    """Return the length of a record's data by the record's first 12 bytes.
-
-    Raises:
-        DamagedShardError: when it does not match its CRC, or no record can be that long; does not say where.
+    Args:
+        index: what it holds.
+        shard: the path or URL of the shard.
+        version: its version.
     """
-    known = known_lengths.get(header)
-    if known is not None:
-        return known
-    length = int.from_bytes(header[:8], "little")
-    if crc_field(header[:8]) != header[8:]:
-        raise DamagedShardError("the CRC of the record's length does not match", kind="length_crc")
-    if length > MAX_RECORD:
-        message = f"the record claims {length:,} bytes; an example has at most 2 GiB"
-        raise DamagedShardError(message, kind="too_large")
-    if len(known_lengths) >= _CACHE_SIZE:
-        known_lengths.clear()
-    known_lengths[header] = length
-    return length
+    streams = index.streams
+    body = index.offsets.astype("<i8").tobytes() + (b"" if index.keys is None else index.keys.astype("<u8").tobytes())
+    if streams:
+        body += streams.stored.astype("<i8").tobytes() + streams.plain.astype("<i8").tobytes()
+    about = {
+        "of": index.of,
+        "keys": index.keys is not None,
+        "method": streams.method if streams else "",
+        "streams": len(streams.stored) if streams else 0,
+    }
+    return [_about_index(about, body, shard, version), body]
 
 
-def unframed(framed: bytes) -> bytes:
-    """Return the data of one framed record, whose CRCs are checked.
+def read_index(data: bytes, shard: str, version: str, size: int) -> ShardIndex | None:
+    """Read the content of an index file; None unless it is whole, and for this version and size of the shard."""
+    import numpy as np
 
-    Raises:
-        DamagedShardError: when it is damaged, or is not exactly one record; does not say where.
-    """
-    length = known_lengths.get(framed[:12])
-    if length is None:
-        length = record_length(framed[:12])
-    if length + FRAMING != len(framed):
-        message = f"the record is {length + FRAMING:,} bytes long, but should be {len(framed):,}"
-        raise DamagedShardError(message, kind="truncated")
-    data = framed[12:-4]
-    crc = extend(0, data)
-    if ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF != int.from_bytes(framed[-4:], "little"):
-        raise DamagedShardError("the CRC of the record's data does not match", kind="data_crc")
-    return data
+    line, end, body = data.partition(b"\n")
+    try:
+        said = json.loads(line)
+        about = {name: said[name] for name in ("of", "keys", "method", "streams")}
+    except (ValueError, TypeError, KeyError):  # or it is of an older version
+        return None
+    if line + end != _about_index(about, body, shard, version) or len(body) % 8:
+        return None
+    streams = about["streams"]
+    left = len(body) // 8 - 2 * streams
+    count = (left + 1) // 2 if about["keys"] else left
+    offsets = np.frombuffer(body, "<i8", count).astype(np.int64, copy=False)
+    keys = np.frombuffer(body, "<u8", left - count, 8 * count).astype(np.uint64, copy=False) if about["keys"] else None
+    places = np.frombuffer(body, "<i8", 2 * streams, 8 * left).astype(np.int64, copy=False)
+    stored, plain = places[:streams], places[streams:]
+    if not count or size != (stored if streams else offsets)[-1]:
+        return None
+    return ShardIndex(about["of"], offsets, keys, Streams(about["method"], stored, plain) if streams else None)
+
+
+def _about_index(about: Mapping[str, Any], body: bytes, shard: str, version: str) -> bytes:
+    said = {"format": "tar2tf index 4", **about, "shard": shard, "version": version}
+    return json.dumps({**said, "crc32c": crc32c(body, crc32c(json.dumps(said).encode()))}).encode() + b"\n"

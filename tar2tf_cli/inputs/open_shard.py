@@ -9,9 +9,8 @@ from typing import Any, Final, Literal, TypeAlias
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.compression import HEAD, PlainStream, StreamLog, foreign, open_stream
 from tar2tf_cli.formats.cursor import ByteStream, Peeked, read_into
-from tar2tf_cli.formats.example import read_varint
+from tar2tf_cli.formats.example import begins_record, crc_field, read_varint
 from tar2tf_cli.formats.tar import BLOCK, is_header
-from tar2tf_cli.formats.tfrecord import begins_record, crc_field
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.spec.templates import is_record_name
 from tar2tf_cli.stores import ObjectInfo, Source

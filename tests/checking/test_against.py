@@ -10,8 +10,8 @@ import pytest
 
 from checked import SEVERAL, Ran, a_tar, convert, flipped, in_a_process, write
 from shards import python
-from tar2tf_cli.formats.record_reader import RecordReader
-from tar2tf_cli.formats.tfrecord import frame
+from tar2tf_cli.formats.example import frame
+from tar2tf_cli.formats.tfrecord import RecordReader
 
 
 def shards(folder: Path, change: Callable[[str, bytes], bytes | None] = lambda name, data: data) -> Path:

@@ -17,8 +17,7 @@ from tar2tf_cli.elsewhere.stream import Asked, Settings, StreamReader, from_exam
 from tar2tf_cli.elsewhere.transformers import of_cluster
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.flow.sample_flow import Reading
-from tar2tf_cli.formats.example import Encoder
-from tar2tf_cli.formats.tfrecord import frame
+from tar2tf_cli.formats.example import Encoder, frame
 from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, open_source

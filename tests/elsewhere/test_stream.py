@@ -12,8 +12,8 @@ from tar2tf_cli.elsewhere.stream import StreamReader, StreamWriter, error_of, te
 from tar2tf_cli.errors import DamagedShardError, LackingError, SampleError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.features.feature_map import MissingFeatureError
 from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.formats.example import FRAMING, frame
 from tar2tf_cli.formats.files import RecordFile
-from tar2tf_cli.formats.tfrecord import FRAMING, frame
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.samples.grouping import RecordBatch
 

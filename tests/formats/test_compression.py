@@ -16,7 +16,7 @@ from properties import example_count
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.compression import CompressedStream, PlainStream, open_stream
 from tar2tf_cli.formats.cursor import read_into
-from tar2tf_cli.formats.tfrecord import frame
+from tar2tf_cli.formats.example import frame
 
 BODY = bytes(range(256)) * 8
 MEMBERS = {"one member": (), "several members": (100, 100, 1500)}

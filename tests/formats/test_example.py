@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from properties import example_count
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.formats.example import Encoder, decode, float_list, int64_list, packed_floats, varint
-from tar2tf_cli.formats.tfrecord import MAX_RECORD
+from tar2tf_cli.formats.example import MAX_RECORD, Encoder, decode, float_list, int64_list, packed_floats, varint
 from wire import MESSAGE, comparable, encoded, features_of_any_kind, float32s, names, parsed, proto, values
 
 pytestmark = pytest.mark.spread

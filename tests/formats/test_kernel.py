@@ -20,8 +20,8 @@ from kernels import SOURCE, built, needs_compiler
 from makers import files_of, member, tar_of
 from shards import records, samples, tar2tf, write_tar
 from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.example import frame
 from tar2tf_cli.formats.kernel.build import build
-from tar2tf_cli.formats.tfrecord import frame
 
 pytestmark = pytest.mark.xdist_group("kernel")
 

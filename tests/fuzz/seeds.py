@@ -10,8 +10,7 @@ from pathlib import Path
 
 from makers import files_of, member, pax, tar_of
 from tar2tf_cli import convert
-from tar2tf_cli.formats.example import Encoder, bytes_list, float_list, int64_list
-from tar2tf_cli.formats.tfrecord import frame
+from tar2tf_cli.formats.example import Encoder, bytes_list, float_list, frame, int64_list
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 __all__ = ["FOUND", "of"]

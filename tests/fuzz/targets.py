@@ -25,11 +25,17 @@ from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.described import contradictions, expected
 from tar2tf_cli.formats.compression import open_stream
-from tar2tf_cli.formats.example import is_sequence, parse, parse_any, strict_parse
-from tar2tf_cli.formats.record_index import ShardIndex, from_lines, pack, scan, unpack
-from tar2tf_cli.formats.record_reader import RecordReader, Want
+from tar2tf_cli.formats.example import frame, is_sequence, parse, parse_any, strict_parse
 from tar2tf_cli.formats.tar import TarReader
-from tar2tf_cli.formats.tfrecord import frame
+from tar2tf_cli.formats.tfrecord import (
+    RecordReader,
+    ShardIndex,
+    Want,
+    find_records,
+    index_of_lines,
+    packed_index,
+    read_index,
+)
 from tar2tf_cli.samples.grouping import Grouper
 
 __all__ = ["TARGETS", "Target"]
@@ -57,9 +63,11 @@ def tfrecord(data: bytes) -> None:
         assert not fast.faults
         assert found.good.bytes == len(data)
         offsets = [offset for offset, _ in RecordReader(io.BytesIO(data), "x", check_data=False)]
-        index = scan(lambda start, size: data[start : start + size], len(data), "x")
+        index = find_records(lambda start, size: data[start : start + size], len(data), "x")
         assert index.tolist() == [*offsets, len(data)]
-        kept = unpack(b"".join(pack(ShardIndex("tfrecord", index, None, None), "x", "1")), "x", "1", len(data))
+        kept = read_index(
+            b"".join(packed_index(ShardIndex("tfrecord", index, None, None), "x", "1")), "x", "1", len(data)
+        )
         assert kept is not None
         assert kept.offsets.tolist() == index.tolist()
 
@@ -218,11 +226,11 @@ def manifest(data: bytes) -> None:
 def index(data: bytes) -> None:
     """Indexes of every kind: offsets that fill their shard, or none."""
     size, body = int.from_bytes(data[1:4], "little"), data[4:]
-    if (found := from_lines(body, size)) is not None:
+    if (found := index_of_lines(body, size)) is not None:
         assert found[0] == 0
         assert found[-1] == size
         assert (found[1:] > found[:-1]).all()
-    if kept := unpack(body, "x", "1", size):
+    if kept := read_index(body, "x", "1", size):
         assert (kept.streams.stored if kept.streams else kept.offsets)[-1] == size
     with tempfile.NamedTemporaryFile(dir=_MEMORY) as file:
         file.write(body)

@@ -17,7 +17,7 @@ from tar2tf_cli.checking.faults import Report
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.errors import Tar2tfError
-from tar2tf_cli.formats.tfrecord import frame
+from tar2tf_cli.formats.example import frame
 
 SEVERAL = ("--num-workers", "2")
 

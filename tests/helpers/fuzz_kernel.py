@@ -22,8 +22,11 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 from makers import header, member, pax  # noqa: E402
-from tar2tf_cli.formats.example import ParsedFeature, strict_parse_any  # noqa: E402
-from tar2tf_cli.formats.tfrecord import crc_field  # noqa: E402
+from tar2tf_cli.formats.example import (  # noqa: E402
+    ParsedFeature,
+    crc_field,
+    strict_parse_any,
+)
 
 NAMES = [
     b"a.jpg",

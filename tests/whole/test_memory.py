@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from shards import COMMAND, SECONDS
-from tar2tf_cli.formats.example import Encoder
-from tar2tf_cli.formats.tfrecord import frame
+from tar2tf_cli.formats.example import Encoder, frame
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc"),

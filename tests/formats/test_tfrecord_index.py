@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from checked import flipped, framed
 from kernels import built, needs_compiler
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats.record_index import ShardIndex, Streams, from_lines, pack, scan, unpack
-from tar2tf_cli.formats.tfrecord import unframed
+from tar2tf_cli.formats.example import unframed
+from tar2tf_cli.formats.tfrecord import ShardIndex, Streams, find_records, index_of_lines, packed_index, read_index
 
 RECORDS = [b"", b"a", b"\xff" * 300, b"bc" * 5000, b"d"]
 DATA = framed(*RECORDS)
@@ -35,7 +35,7 @@ class Reads:
 
 
 def scanned(data: bytes) -> list[int]:
-    return scan(Reads(data), len(data), "a.record").tolist()
+    return find_records(Reads(data), len(data), "a.record").tolist()
 
 
 @given(st.lists(st.binary(max_size=400), max_size=60))
@@ -47,9 +47,9 @@ def test_records_are_found_by_their_lengths(records: list[bytes]) -> None:
 
 def test_small_records_are_scanned_in_few_reads_and_large_ones_are_not_read() -> None:
     small, large = Reads(framed(*[b"x" * 84] * 20_000)), Reads(framed(*[b"y" * 500_000] * 40))
-    assert len(scan(small, len(small.data), "a")) == 20_001
+    assert len(find_records(small, len(small.data), "a")) == 20_001
     assert len(small.calls) < 80
-    assert len(scan(large, len(large.data), "a")) == 41
+    assert len(find_records(large, len(large.data), "a")) == 41
     assert sum(size for _, size in large.calls) < len(large.data) / 5
 
 
@@ -73,14 +73,14 @@ def test_damage_is_named_with_its_place(data: bytes, kind: str, record: int, off
 
 def test_a_file_that_shrank_is_not_scanned_forever() -> None:
     with pytest.raises(DamagedShardError, match="shorter than it was"):
-        scan(Reads(DATA[: OFFSETS[2]]), len(DATA), "a.record")
+        find_records(Reads(DATA[: OFFSETS[2]]), len(DATA), "a.record")
 
 
 def test_lines_of_text_are_an_index_if_they_are_of_this_file() -> None:
-    found = from_lines(LINES, len(DATA))
+    found = index_of_lines(LINES, len(DATA))
     assert found is not None
     assert found.tolist() == scanned(DATA)
-    assert from_lines(b"", 0).tolist() == [0]  # type: ignore[union-attr]
+    assert index_of_lines(b"", 0).tolist() == [0]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -101,34 +101,36 @@ def test_lines_of_text_are_an_index_if_they_are_of_this_file() -> None:
     ],
 )
 def test_other_lines_are_no_index(lines: bytes) -> None:
-    assert from_lines(lines, len(DATA)) is None
+    assert index_of_lines(lines, len(DATA)) is None
 
 
 @pytest.mark.parametrize("keys", [None, np.array([5, 2**64 - 1, 0, 1, 2], np.uint64)])
 @pytest.mark.parametrize("compressed", [False, True])
 def test_an_index_is_kept_for_one_version_of_one_shard(keys: Any, compressed: bool) -> None:
-    index = scan(Reads(DATA), len(DATA), "a")
+    index = find_records(Reads(DATA), len(DATA), "a")
     size = 60 if compressed else len(DATA)
     streams = Streams("zstd", np.array([0, 17, size]), np.array([0, 40, len(DATA)])) if compressed else None
-    kept = b"".join(pack(ShardIndex("tar", index, keys, streams), "a", "v1"))
-    found = unpack(kept, "a", "v1", size)
+    kept = b"".join(packed_index(ShardIndex("tar", index, keys, streams), "a", "v1"))
+    found = read_index(kept, "a", "v1", size)
     assert found is not None
     assert found.of == "tar"
     np.testing.assert_array_equal(found.offsets, index)
     np.testing.assert_array_equal(found.keys, keys)
     assert str(found.streams) == str(streams)
-    assert unpack(kept, "b", "v1", size) is None
-    assert unpack(kept, "a", "v2", size) is None
-    assert unpack(kept, "a", "v1", size + 1) is None
+    assert read_index(kept, "b", "v1", size) is None
+    assert read_index(kept, "a", "v2", size) is None
+    assert read_index(kept, "a", "v1", size + 1) is None
 
 
 @given(st.data())
 def test_a_damaged_index_is_none(data: st.DataObject) -> None:
     keys = data.draw(st.sampled_from([None, np.arange(len(RECORDS), dtype=np.uint64)]))
-    kept = b"".join(pack(ShardIndex("tfrecord", scan(Reads(DATA), len(DATA), "a"), keys, None), "a", "v1"))
+    kept = b"".join(
+        packed_index(ShardIndex("tfrecord", find_records(Reads(DATA), len(DATA), "a"), keys, None), "a", "v1")
+    )
     place = data.draw(st.integers(0, len(kept) - 1))
     for damaged in (flipped(kept, place, data.draw(st.integers(0, 7))), kept[:place], kept + b"\0" * (place + 1)):
-        found = unpack(damaged, "a", "v1", len(DATA))
+        found = read_index(damaged, "a", "v1", len(DATA))
         assert found is None or (found.of, found.offsets.tolist(), found.keys is None, found.streams) == (
             *("tfrecord", OFFSETS),
             *(keys is None, None),
@@ -137,7 +139,9 @@ def test_a_damaged_index_is_none(data: st.DataObject) -> None:
 
 def test_records_beyond_four_gigabytes_have_an_index() -> None:
     index = np.array([0, 16, 16 + (1 << 33)])
-    found = unpack(b"".join(pack(ShardIndex("tfrecord", index, None, None), "a", "v")), "a", "v", int(index[-1]))
+    found = read_index(
+        b"".join(packed_index(ShardIndex("tfrecord", index, None, None), "a", "v")), "a", "v", int(index[-1])
+    )
     assert found is not None
     assert found.offsets.tolist() == index.tolist()
 

@@ -12,19 +12,18 @@ from checked import an_example, framed
 from makers import Dribble
 from tar2tf_cli.checking.verify_file import Checker, Claims
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats import record_reader
+from tar2tf_cli.formats import tfrecord
 from tar2tf_cli.formats.census import Expected
 from tar2tf_cli.formats.cursor import Cursor
-from tar2tf_cli.formats.example import parse
-from tar2tf_cli.formats.record_reader import RecordReader, Shortened, Want
-from tar2tf_cli.formats.tfrecord import FRAMING
+from tar2tf_cli.formats.example import FRAMING, parse
+from tar2tf_cli.formats.tfrecord import RecordReader, Shortened, Want
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of 40 kB are large, of which a kilobyte of each value is kept."""
-    monkeypatch.setattr(record_reader, "HEADS_FROM", 40_000)
-    monkeypatch.setattr(record_reader, "HEAD", 1000)
+    monkeypatch.setattr(tfrecord, "HEADS_FROM", 40_000)
+    monkeypatch.setattr(tfrecord, "HEAD", 1000)
     monkeypatch.setattr(Cursor, "CHUNK", 700)
 
 
