@@ -561,6 +561,10 @@ def _as_dtype(value: Any, dtype: tf.DType, key: str) -> Any:
     return typed
 
 
+_KEPT: Final = 32 << 20
+_TOP_PAD: Final = -2  # as in malloc.h
+_MMAP_THRESHOLD: Final = -3
+
 _CHUNK: Final = 4  # samples passed to a thread at once; few, as the results are large and wait in memory
 _CHUNK_BYTES: Final = 8 << 20
 _SHUFFLED: Final = 1000  # size of the shuffle buffer in samples
@@ -687,12 +691,13 @@ class _Stream:
 def _keep_memory() -> None:
     """Have glibc keep 32 MiB of what images leave behind in each of its arenas; TensorFlow calls from its own threads.
 
-    To ask the system for it again takes as much time as decoding and resizing (mallopt(3), M_TOP_PAD).
+    To ask the system for it again takes as much time as decoding and resizing (mallopt(3)).
     """
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(-2, 32 << 20)
+        for option in (_MMAP_THRESHOLD, _TOP_PAD):
+            ctypes.CDLL(None).mallopt(option, _KEPT)
 
 
 def _form(structure: Any) -> str:
