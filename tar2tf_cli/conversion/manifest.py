@@ -19,7 +19,7 @@ from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.spec.templates import PathTemplate
 from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores import Folder, ObjectInfo, read_with_folder
+from tar2tf_cli.stores import ObjectInfo, Source, read_with_folder
 from tar2tf_cli.stores.directory import DirectorySource
 
 if TYPE_CHECKING:
@@ -439,7 +439,7 @@ class Document:
 
     path: str
     manifest: Manifest
-    folder: Folder
+    folder: Source
     named: Sequence[ShardEntry] | None = None
 
     @property

@@ -16,7 +16,7 @@ from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.inputs.named import resolve_path
 from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores import Folder, ObjectInfo, Source, open_source
+from tar2tf_cli.stores import ObjectInfo, Source, open_source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,7 +39,7 @@ class Shard:
         records: how many records it has; None if no manifest says so.
     """
 
-    source: Folder
+    source: Source
     item: ObjectInfo
     decode: Decoder
     records: int | None = None

@@ -36,9 +36,8 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import IN_FLIGHT, Abilities, Ahead, OnBytes, Samples
-from tar2tf_cli.stores.objects import ObjectSource
 from tar2tf_cli.stores.retries import Transient, in_thread
-from tar2tf_cli.stores.store import Store
+from tar2tf_cli.stores.store import ObjectSource, Store
 from tar2tf_cli.stores.transfer import Body, ResumingStream
 
 if TYPE_CHECKING:

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from tar2tf_cli.errors import UsageError
 from tar2tf_cli.sinks.directory import DirectorySink, Flusher, Sink
+from tar2tf_cli.spec.urls import check_url, is_remote
+from tar2tf_cli.stores import open_store
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tar2tf_cli.spec.urls import Reach
 
 __all__ = ["DirectorySink", "Flusher", "Sink", "open_sink"]
 
 
-def open_sink(path: str, *, endpoint: str | None = None, retry_for: float | None = None) -> Sink:
+def open_sink(path: str, **reach: Unpack[Reach]) -> Sink:
     """Return the sink of an output path: a folder, or the bucket of an `ais://`, `s3://`, `gs://` or `az://` URL.
 
     Args:
         path: the output path.
-        endpoint: as in `Reach`.
-        retry_for: as in `Reach`.
+        reach: how its server is reached.
 
     Raises:
         UsageError: for a URL that cannot be written to, or that contains credentials.
     """
-    if "://" not in path:
+    if not is_remote(path):
         return DirectorySink()
-    from tar2tf_cli.errors import UsageError
-    from tar2tf_cli.spec.urls import check_url
-    from tar2tf_cli.stores import open_store
-
     check_url(path)
     if path.startswith(("http://", "https://")):
         raise UsageError(
@@ -38,7 +43,7 @@ def open_sink(path: str, *, endpoint: str | None = None, retry_for: float | None
         raise UsageError(f"the output path {path!r} has a field in its bucket name", hint="put fields after the bucket")
     from tar2tf_cli.sinks.objects import ObjectSink
 
-    return ObjectSink(open_store(url, endpoint=endpoint, retry_for=retry_for), url)
+    return ObjectSink(open_store(url, **reach), url)
 
 
 def bucket_url(path: str) -> str:

@@ -18,9 +18,8 @@ from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.cursor import ByteStream, read_to_end
 from tar2tf_cli.sinks.directory import Sink, other_size
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.objects import ObjectSource
 from tar2tf_cli.stores.retries import NoSuchObject, ObjectExists
-from tar2tf_cli.stores.store import Store, read_object
+from tar2tf_cli.stores.store import ObjectSource, Store
 from tar2tf_cli.stores.transfer import hasher
 
 _UPLOADS: Final = 4
@@ -149,7 +148,7 @@ class ObjectSink(Sink):
     def read(self, path: str) -> bytes | None:
         """Read the whole object."""
         with _sink_errors():
-            return read_object(self.store, path)
+            return self.store.read(path)
 
     def publish(self, part: str, path: str, *, replaces: bool = True) -> None:
         """Upload a part, or copy a staged one, in a thread; wait while too many uploads are running."""

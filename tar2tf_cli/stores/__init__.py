@@ -9,12 +9,12 @@ sends one request per call.
 | `http(s)://` | `web`, over `curl` (requests under way) |
 | `ais://` | `ais`, over the same; `control`: calls that are not about bytes |
 | `s3://`, `gs://`, `az://` | `cloud`, over obstore |
-| all URLs | `store`: what a `Store` is; `objects`: their `Source`; `retries`: failures; `transfer`: downloads |
+| all URLs | `store`: what a `Store` is, and their `Source`; `retries`: failures; `transfer`: downloads |
 | all of them | `base`: what a `Source` is |
 
 What is fetched before it is read: the next blocks of a stream (`transfer.ResumingStream`; parts at once where a
 connection is slow), inputs that will be opened soon (`Source.expecting`), and blocks behind a range that was read
-(`objects.ObjectRanges`).
+(`store.ObjectRanges`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.registry import files_in
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import check_url, is_remote, wanted_retry_for
-from tar2tf_cli.stores.base import Folder, ObjectInfo, Source
+from tar2tf_cli.stores.base import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.stores.store import Store
 
 __all__ = [
-    "Folder",
     "ObjectInfo",
     "Source",
     "endpoint_for",
@@ -60,7 +59,7 @@ def open_source(bucket: str, **reach: Unpack[Reach]) -> Source:
     folder, template = split_template(bucket)
     source: Source
     if is_remote(folder):
-        from tar2tf_cli.stores.objects import ObjectSource
+        from tar2tf_cli.stores.store import ObjectSource
 
         source = ObjectSource(open_store(folder, **reach))
     elif folder == "-":
@@ -76,21 +75,20 @@ def open_source(bucket: str, **reach: Unpack[Reach]) -> Source:
     return source
 
 
-def read_with_folder(url: str, **reach: Unpack[Reach]) -> tuple[bytes, Folder] | None:
+def read_with_folder(url: str, **reach: Unpack[Reach]) -> tuple[bytes, Source] | None:
     """Read a small object at a URL, such as a manifest: its bytes and its folder; None if it does not exist.
 
     Raises:
         SourceError: when it cannot be read.
         UsageError: for a URL of an unknown kind.
     """
-    from tar2tf_cli.stores.objects import ObjectSource
-    from tar2tf_cli.stores.store import read_object
+    from tar2tf_cli.stores.store import ObjectSource
 
     parent = open_store(url, **reach).parent()
     if parent is None:
         return None
     folder, name = parent
-    data = read_object(folder, name)
+    data = folder.read(name)
     folder.bucket = folder.locate("").rstrip("/")
     return None if data is None else (data, ObjectSource(folder))
 

@@ -157,7 +157,11 @@ class Source(Protocol):
         """
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
-        """Return those of the names that exist beside the inputs; none by default."""
+        """Return those of the names that exist beside the inputs, literally; none by default.
+
+        Raises:
+            SourceError: when the store cannot be reached or refuses.
+        """
         return {}
 
     def locate(self, name: str) -> str:
@@ -274,14 +278,3 @@ def templates_of(source: Source, templates: Sequence[str]) -> Sequence[str]:
         message = f"{source.templates[0]!r} is a template already, so it cannot be followed by {templates[0]!r}"
         raise UsageError(message, shard=source.bucket, hint="give a bucket first, then its templates")
     return templates or source.templates
-
-
-class Folder(Source, Protocol):
-    """A bucket that can look up objects by exact name."""
-
-    def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
-        """Return those of the names that exist; names are literal, without wildcards.
-
-        Raises:
-            SourceError: when the store cannot be reached or refuses.
-        """

@@ -20,7 +20,7 @@ from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.cursor import ByteStream
 from tar2tf_cli.stores import ObjectInfo, open_store
-from tar2tf_cli.stores.objects import ObjectSource
+from tar2tf_cli.stores.store import ObjectSource
 
 
 def flip(out: Path) -> None:

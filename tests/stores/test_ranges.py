@@ -14,7 +14,7 @@ from servers import FaultyServer
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores import ObjectInfo, open_source
 from tar2tf_cli.stores.base import Ranges
-from tar2tf_cli.stores.objects import ObjectRanges
+from tar2tf_cli.stores.store import ObjectRanges
 
 DATA = os.urandom((3 << 20) + 12_345)
 

@@ -27,7 +27,7 @@ from tar2tf_cli.stores import cloud as cloud_credentials
 from tar2tf_cli.stores import cloud as obstore_module
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.cloud import S3Store
-from tar2tf_cli.stores.objects import ObjectSource
+from tar2tf_cli.stores.store import ObjectSource
 
 pytestmark = pytest.mark.xdist_group("s3")
 
