@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Final, NoReturn
@@ -92,23 +90,6 @@ class _Lazy(Group):
         module, _, name = _COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(import_module(f"tar2tf_cli.cli.{module}"), name)
         return command
-
-    def make_context(self, *args: Any, **options: Any) -> click.Context:
-        with _reader_gone():
-            return super().make_context(*args, **options)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with _reader_gone():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _reader_gone() -> Iterator[None]:
-    """Name what click would end with 1 for."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise ReaderGoneError("standard output was closed before everything was written") from None
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -205,7 +186,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         code = _run(args)
         sys.stdout.flush()
         sys.exit(code)
-    except (KeyboardInterrupt, click.Abort):
+    except KeyboardInterrupt:
         exec("")  # or CPython remembers one that came while it ran a string, and ends by the signal instead
         failure = Interrupted("interrupted", hint="run it again; a conversion to files continues where it stopped")
     except (BrokenPipeError, ReaderGoneError):
@@ -222,8 +203,10 @@ def main(args: list[str] | None = None) -> NoReturn:
         if ours is None:
             raise
         failure = ours
-    from tar2tf_cli.cli.output import print_error
+    from tar2tf_cli.cli.output import message, print_error
 
+    if isinstance(failure, Interrupted):
+        message("")  # a terminal shows ^C in the line
     print_error(failure)
     sys.exit(failure.exit_code)
 
@@ -250,19 +233,23 @@ def _drop_output() -> None:
 
 
 def _run(args: list[str] | None) -> int:
+    """Run the command line, without click's own `main`, which ends with 1 where the reader of the output is gone."""
     if "_TAR2TF_COMPLETE" in os.environ:
         cli.get_command(click.Context(cli), "completion")  # whose module adds the shells
+        cli.main(prog_name="tar2tf")  # which answers, and exits
     _check_variables()
     try:
-        code: Any = cli.main(args, prog_name="tar2tf", standalone_mode=False)
+        with cli.make_context("tar2tf", list(sys.argv[1:] if args is None else args)) as context:
+            return int(cli.invoke(context) or 0)
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except click.ClickException as error:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
             error.show()
             return error.exit_code
-        context = getattr(error, "ctx", None)
-        hint = f"see {context.command_path if context else 'tar2tf'} -h"
-        raise UsageError(_message(error, context), hint=hint) from None
-    return int(code or 0)
+        at = getattr(error, "ctx", None)
+        hint = f"see {at.command_path if at else 'tar2tf'} -h"
+        raise UsageError(_message(error, at), hint=hint) from None
 
 
 def label(param: click.Parameter, context: click.Context | None) -> str:

@@ -295,8 +295,6 @@ class RemoteReading:
     """
 
     key: bytes | None = None  # that of a sample in a tar; a transformer makes records
-    seekable = False
-    regroups = False
 
     def __init__(self, stream: ByteStream, reader: StreamReader, finished: Callable[[], None]) -> None:
         self._stream = stream
