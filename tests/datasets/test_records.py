@@ -27,7 +27,7 @@ from reading import assert_same, in_a_fork
 from servers import FaultyServer
 from shards import PHOTOS, tar2tf, wait_until, write_tar
 from tar2tf_cli import Records, load_dataset, open_records
-from tar2tf_cli.datasets.indexes import Indexes
+from tar2tf_cli.datasets.indexes import Indexes, RecordLayout
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.stores.directory import FileRanges
 
@@ -191,11 +191,14 @@ def test_shards_that_a_manifest_lists_are_indexed_when_they_are_read(photos: Pat
 
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of shards that are scanned from now on."""
-    import tar2tf_cli.datasets.indexes as module
-
     names: list[str] = []
-    scan = module.scan
-    monkeypatch.setattr(module, "scan", lambda read, size, name: names.append(name) or scan(read, size, name))
+    scan = RecordLayout.scan
+
+    def noted(layout: RecordLayout, shard: Any, ranges: Any) -> Any:
+        names.append(shard.name)
+        return scan(layout, shard, ranges)
+
+    monkeypatch.setattr(RecordLayout, "scan", noted)
     return names
 
 
