@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from tar2tf_cli.errors import ImageError, SampleError, SourceError
 from tar2tf_cli.features.described import notes_on_shapes
-from tar2tf_cli.formats.compression import riff_chunks, sniff
 from tar2tf_cli.formats.example import Kind, ParsedFeature, fields, read_varint
 from tar2tf_cli.formats.image import MOST_VALUES, values_described
 from tar2tf_cli.formats.npy import read_header
+from tar2tf_cli.formats.streams import riff_chunks, sniff
 from tar2tf_cli.inputs.open_shard import Format
 
 _MOST_JSON: Final = 1 << 20

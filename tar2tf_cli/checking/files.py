@@ -12,8 +12,8 @@ from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.base import Outcome, Schedule, Task, run_tasks
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, few
 from tar2tf_cli.events import Events
-from tar2tf_cli.formats.cursor import OnDamage, past_damage
 from tar2tf_cli.formats.example import ParsedFeature, parse
+from tar2tf_cli.formats.streams import OnDamage, past_damage
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
 from tar2tf_cli.inputs.named import Named, resolve

@@ -35,11 +35,11 @@ from tar2tf_cli.errors import (
     UsageError,
     write_errors,
 )
-from tar2tf_cli.formats.compression import foreign
 from tar2tf_cli.formats.example import ParsedFeature, parse, parse_lists
 from tar2tf_cli.formats.files import LARGE, StoredBytes, WholeFile
 from tar2tf_cli.formats.image import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.image.headers import is_palette, orientation
+from tar2tf_cli.formats.streams import foreign
 from tar2tf_cli.inputs.named import nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarSamples, put_together

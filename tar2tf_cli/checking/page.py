@@ -27,10 +27,10 @@ from tar2tf_cli.checking.faults import Report
 from tar2tf_cli.checking.files import AHEAD, FileContext, FileTask, ReadOptions, Run, contents_of, values_of
 from tar2tf_cli.errors import ImageError, SourceError, count, few
 from tar2tf_cli.formats import image
-from tar2tf_cli.formats.compression import sniff
 from tar2tf_cli.formats.example import ParsedFeature
 from tar2tf_cli.formats.files import StoredBytes, write_whole
 from tar2tf_cli.formats.image import codecs
+from tar2tf_cli.formats.streams import sniff
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.samples.grouping import KEY, key_of
 from tar2tf_cli.stores import ObjectInfo

@@ -23,8 +23,8 @@ from tar2tf_cli.errors import (
     read_failed,
     write_errors,
 )
-from tar2tf_cli.formats.cursor import read_to_end
 from tar2tf_cli.formats.files import WholeFile
+from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.inputs.named import list_files, names_manifest, nothing_found, resolve
 from tar2tf_cli.spec.templates import TAR_SUFFIXES, is_glob, is_numbered, is_record_name
 from tar2tf_cli.spec.urls import is_remote

@@ -20,8 +20,6 @@ from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import DamagedShardError, ImageError, SampleError, SourceError, UsageError
 from tar2tf_cli.formats.census import Census, Expected
 from tar2tf_cli.formats.checksums import crc32c
-from tar2tf_cli.formats.compression import foreign, sniff
-from tar2tf_cli.formats.cursor import ByteStream, past_damage, read_to_end
 from tar2tf_cli.formats.decoding import can_decode, decode
 from tar2tf_cli.formats.example import (
     FRAMING,
@@ -37,6 +35,7 @@ from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS, RecordFile, whole_sampl
 from tar2tf_cli.formats.image import codecs, cv2, headers, np, opencv
 from tar2tf_cli.formats.image.headers import tiff_pages
 from tar2tf_cli.formats.npy import PickledError
+from tar2tf_cli.formats.streams import ByteStream, foreign, past_damage, read_to_end, sniff
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, index_lines

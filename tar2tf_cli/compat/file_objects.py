@@ -12,9 +12,9 @@ from typing import Any, Protocol, TypeAlias
 from tar2tf_cli.conversion.targets import prepared
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
 from tar2tf_cli.features.tf_example import TFExample
-from tar2tf_cli.formats.cursor import ByteStream
 from tar2tf_cli.formats.example import FRAMING, MAX_RECORD, Encoder, Feature, Part, frame
 from tar2tf_cli.formats.files import RecordStream, WholeFile
+from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.spec.templates import PathTemplate, named_compression

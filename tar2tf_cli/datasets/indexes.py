@@ -19,10 +19,9 @@ from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, U
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
-from tar2tf_cli.formats.compression import StreamLog, compression_of, foreign
-from tar2tf_cli.formats.cursor import read_to_end
 from tar2tf_cli.formats.example import FRAMING, record_length, unframed
 from tar2tf_cli.formats.files import write_whole
+from tar2tf_cli.formats.streams import StreamLog, compression_of, foreign, read_to_end
 from tar2tf_cli.formats.tar import BLOCK, padded
 from tar2tf_cli.formats.tfrecord import (
     RangeStream,

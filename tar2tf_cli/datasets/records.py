@@ -21,8 +21,8 @@ from tar2tf_cli.datasets.shards import Paths, Shard, find_shards, paths_in
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError, count
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.formats.checksums import key_hash
-from tar2tf_cli.formats.compression import decompressed
 from tar2tf_cli.formats.example import parse
+from tar2tf_cli.formats.streams import decompressed
 from tar2tf_cli.formats.tfrecord import ShardIndex, Streams
 from tar2tf_cli.ops.base import OpContext, accepted, one_of, optional
 from tar2tf_cli.samples.grouping import KEY, KeySplit, Sample, key_of

@@ -29,8 +29,8 @@ from tar2tf_cli.errors import (
 )
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.checksums import blake2b, crc32c
-from tar2tf_cli.formats.cursor import ByteStream
 from tar2tf_cli.formats.files import write_whole
+from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion

@@ -65,8 +65,8 @@ from tar2tf_cli.errors import (
 )
 from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats.checksums import blake2b
-from tar2tf_cli.formats.cursor import ByteStream
 from tar2tf_cli.formats.files import RecordFile, write_whole
+from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.inputs.tar_samples import put_together
 from tar2tf_cli.samples.grouping import RecordBatch
 from tar2tf_cli.spec.conversion import Conversion

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import tar2tf_cli.errors as errors
 from tar2tf_cli.errors import DamagedShardError, RemoteError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.formats.checksums import blake2b, crc32c
-from tar2tf_cli.formats.cursor import Cursor, Readable
 from tar2tf_cli.formats.example import FRAMING, frame, parse, record_length, unframed
 from tar2tf_cli.formats.npy import read_array
+from tar2tf_cli.formats.streams import Cursor, Readable
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec import __version__, yaml_file

@@ -11,8 +11,8 @@ from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
-from tar2tf_cli.formats.compression import GZIP_MAGIC
 from tar2tf_cli.formats.files import whole
+from tar2tf_cli.formats.streams import GZIP_MAGIC
 
 FORMS: Final = 'write JSON, {"CLASS": {"label": N, "human_labels": "TEXT"}}, or lines of CLASS or CLASS<TAB>TEXT'
 """How a label map is written."""

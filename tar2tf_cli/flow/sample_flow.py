@@ -35,9 +35,9 @@ from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, transform, unfit
 from tar2tf_cli.flow.choosing import BatchRecords, Choice, Digester, Join
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.cursor import past_damage
 from tar2tf_cli.formats.example import FRAMING, Encoder, Feature, Features, Part, frame
 from tar2tf_cli.formats.files import IN_PLACE, whole_sample
+from tar2tf_cli.formats.streams import past_damage
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples

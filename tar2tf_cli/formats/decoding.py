@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.errors import ImageError, SampleError, UsageError
 from tar2tf_cli.formats import npy
-from tar2tf_cli.formats.compression import riff_chunks, sniff
 from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS
 from tar2tf_cli.formats.image import codecs, headers
+from tar2tf_cli.formats.streams import riff_chunks, sniff
 
 if TYPE_CHECKING:
     import numpy as np

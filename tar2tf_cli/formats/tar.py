@@ -12,10 +12,9 @@ from typing import Final, TypeAlias
 from zlib import adler32
 
 from tar2tf_cli.errors import AGAIN, DamagedShardError, EntryError, Lost
-from tar2tf_cli.formats.compression import foreign
-from tar2tf_cli.formats.cursor import Cursor, Readable
 from tar2tf_cli.formats.example import MAX_RECORD
 from tar2tf_cli.formats.files import LargeEntries, StoredBytes
+from tar2tf_cli.formats.streams import Cursor, Readable, foreign
 
 BLOCK: Final = 512
 ZEROS: Final = bytes(BLOCK)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 from tar2tf_cli.errors import DamagedShardError, Lost
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import MASK, crc32c, extend, masked
-from tar2tf_cli.formats.cursor import Cursor, OnDamage, Readable, past_damage
 from tar2tf_cli.formats.example import FRAMING, known_lengths, read_varint, record_length, varint
+from tar2tf_cli.formats.streams import Cursor, OnDamage, Readable, past_damage
 
 if TYPE_CHECKING:
     import numpy as np

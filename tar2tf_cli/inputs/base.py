@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.checksums import blake2b
-from tar2tf_cli.formats.cursor import ByteStream
+from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.base import Abilities, Known, OnBytes, OnFault, Samples, Source

@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, changed, few, meant, write_errors
 from tar2tf_cli.formats.checksums import HashTable, key_hash
-from tar2tf_cli.formats.compression import foreign, sniff
 from tar2tf_cli.formats.example import FRAMING, unframed
+from tar2tf_cli.formats.streams import foreign, sniff
 from tar2tf_cli.formats.tar import padded
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.kinds.table import Rows, as_entry, no_rows

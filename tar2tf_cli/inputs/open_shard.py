@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats.compression import HEAD, PlainStream, StreamLog, foreign, open_stream
-from tar2tf_cli.formats.cursor import ByteStream, Peeked, read_into
 from tar2tf_cli.formats.example import begins_record, crc_field, read_varint
+from tar2tf_cli.formats.streams import HEAD, ByteStream, Peeked, PlainStream, StreamLog, foreign, open_stream, read_into
 from tar2tf_cli.formats.tar import BLOCK, is_header
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.spec.templates import is_record_name

@@ -14,9 +14,8 @@ from tar2tf_cli.features.described import expected
 from tar2tf_cli.features.feature_map import MIXED
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.census import Census, Expected
-from tar2tf_cli.formats.compression import PlainStream
-from tar2tf_cli.formats.cursor import Readable
 from tar2tf_cli.formats.example import FRAMING, Kind, ParsedFeature, frame, is_sequence, parse, strict_parse
+from tar2tf_cli.formats.streams import PlainStream, Readable
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.samples.grouping import KEY, RecordBatch, Sample, key_of
 from tar2tf_cli.stores.base import ObjectInfo, OnFault

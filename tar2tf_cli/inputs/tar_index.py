@@ -14,7 +14,7 @@ from io import BytesIO
 from typing import Final, NamedTuple
 
 from tar2tf_cli.errors import DamagedShardError, EntryError, NotAdjacentError, SampleError, UsageError
-from tar2tf_cli.formats.cursor import Readable
+from tar2tf_cli.formats.streams import Readable
 from tar2tf_cli.formats.tar import Entries, Member, TarReader, padded, text
 from tar2tf_cli.samples.grouping import KEY, Grouper, KeySplit, Sample, no_samples, split_name
 

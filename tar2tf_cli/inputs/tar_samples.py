@@ -11,9 +11,8 @@ from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, EntryError, NotAdjacentError, SourceError, write_errors
-from tar2tf_cli.formats.compression import PlainStream, open_stream
-from tar2tf_cli.formats.cursor import ByteStream, Peeked, Readable
 from tar2tf_cli.formats.files import LARGE, MAX_ENTRY_SIZE, LargeEntries, StoredBytes, write_all
+from tar2tf_cli.formats.streams import ByteStream, Peeked, PlainStream, Readable, open_stream
 from tar2tf_cli.formats.tar import Entries, TarReader, padded
 from tar2tf_cli.samples.grouping import Grouper, KeySplit, PlainSamples, Runs, Sample, no_samples
 from tar2tf_cli.stores import ObjectInfo

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from tar2tf_cli.errors import OutputExistsError, SinkError, SourceError, write_errors
 from tar2tf_cli.formats.checksums import blake2b
-from tar2tf_cli.formats.cursor import ByteStream, read_to_end
+from tar2tf_cli.formats.streams import ByteStream, read_to_end
 from tar2tf_cli.sinks.directory import Sink, other_size
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.retries import NoSuchObject, ObjectExists

@@ -12,7 +12,7 @@ from tar2tf_cli.errors import Problem, ProblemsError, UsageError
 from tar2tf_cli.features.feature_map import TYPES
 from tar2tf_cli.features.labels import AUTO, IMAGENET, LabelMap
 from tar2tf_cli.features.presets import find_preset
-from tar2tf_cli.formats.compression import IMAGE_SUFFIXES
+from tar2tf_cli.formats.streams import IMAGE_SUFFIXES
 from tar2tf_cli.ops.base import JsonSchema, accepted, refusal, rule, text, whole_number
 from tar2tf_cli.ops.select import ANY, Selection, parse_select
 from tar2tf_cli.registry import preset_names

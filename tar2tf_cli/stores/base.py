@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.formats.cursor import ByteStream
+from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.samples.grouping import Sample
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 

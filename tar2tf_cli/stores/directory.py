@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, Final
 
 from tar2tf_cli.errors import SourceError, UsageError, changed, read_failed, remedy
-from tar2tf_cli.formats.cursor import ByteStream
+from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores.base import READ_ONCE, Abilities, ObjectInfo, Ranges, Source, templates_of
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import NothingFoundError, SourceError, changed
-from tar2tf_cli.formats.cursor import ByteStream, read_to_end
+from tar2tf_cli.formats.streams import ByteStream, read_to_end
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
 from tar2tf_cli.stores.base import IN_FLIGHT, Abilities, Ahead, ObjectInfo, Ranges, Source, templates_of
 from tar2tf_cli.stores.retries import NoSuchObject, ObjectExists, Transient, in_time, persist

@@ -21,7 +21,7 @@ from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.flow.sample_flow import Reading
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
-from tar2tf_cli.formats.cursor import Cursor
+from tar2tf_cli.formats.streams import Cursor
 from tar2tf_cli.samples.grouping import RecordBatch
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import open_source

@@ -21,7 +21,7 @@ from google_crc32c import value
 from makers import Dribble, files_of, tar_of
 from shards import contents, convert, samples, samples_of, tar2tf, write_tar
 from tar2tf_cli.errors import DamagedShardError
-from tar2tf_cli.formats.compression import CompressedStream, PlainStream, open_stream
+from tar2tf_cli.formats.streams import CompressedStream, PlainStream, open_stream
 
 
 def zstd(data: bytes) -> bytes:
@@ -120,7 +120,7 @@ def test_nothing_is_imported_that_a_plain_tar_does_not_need(tmp_path: Path) -> N
     (tmp_path / "x.tar").write_bytes(tar_of(files_of(3)))
     program = (
         "import sys\n"
-        "from tar2tf_cli.formats.compression import open_stream\n"
+        "from tar2tf_cli.formats.streams import open_stream\n"
         "open_stream(open(sys.argv[1], 'rb', buffering=0), 'x').read(9)\n"
         "assert not {'zstandard', 'bz2', 'lzma', 'isal'} & set(sys.modules), sys.modules.keys()\n"
     )

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from makers import Dribble, gzipped
 from properties import example_count
 from tar2tf_cli.errors import DamagedShardError, SourceError
-from tar2tf_cli.formats.compression import CompressedStream, PlainStream, open_stream
-from tar2tf_cli.formats.cursor import read_into
 from tar2tf_cli.formats.example import frame
+from tar2tf_cli.formats.streams import CompressedStream, PlainStream, open_stream, read_into
 
 BODY = bytes(range(256)) * 8
 MEMBERS = {"one member": (), "several members": (100, 100, 1500)}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from makers import Dribble
 from tar2tf_cli.errors import DamagedShardError, Lost, SourceError
-from tar2tf_cli.formats.cursor import Cursor, past_damage
+from tar2tf_cli.formats.streams import Cursor, past_damage
 
 DATA = bytes(range(256)) * 40
 ways = st.sampled_from(["fill", "read ahead", "take", "pieces", "skip", "put back", "read into"])

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from makers import END, Dribble, gzipped, header, long_name, member, pax, tar_of
 from properties import example_count
 from tar2tf_cli.errors import DamagedShardError, EntryError, SampleError, SourceError
-from tar2tf_cli.formats.compression import open_stream
-from tar2tf_cli.formats.cursor import Cursor
+from tar2tf_cli.formats.streams import Cursor, open_stream
 from tar2tf_cli.formats.tar import BLOCK, Entries, Member, TarReader
 from tars import FILES, WHOLE, SmallChunks, archive, damage, files, read
 

@@ -18,10 +18,9 @@ from makers import Dribble, gzipped
 from properties import example_count
 from tar2tf_cli.errors import DamagedShardError, Lost
 from tar2tf_cli.formats.checksums import crc32c, masked
-from tar2tf_cli.formats.compression import open_stream
-from tar2tf_cli.formats.cursor import Cursor
 from tar2tf_cli.formats.example import FRAMING, MAX_RECORD, crc_field, frame
 from tar2tf_cli.formats.files import crc32c_of_file
+from tar2tf_cli.formats.streams import Cursor, open_stream
 from tar2tf_cli.formats.tfrecord import RecordReader, find_length
 
 lengths = st.integers(0, 40_000) | st.integers(250_000, 600_000)

@@ -24,8 +24,8 @@ from tar2tf_cli.conversion.tasks import load_group
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.described import contradictions, expected
-from tar2tf_cli.formats.compression import open_stream
 from tar2tf_cli.formats.example import frame, is_sequence, parse, parse_any, strict_parse
+from tar2tf_cli.formats.streams import open_stream
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import (
     RecordReader,

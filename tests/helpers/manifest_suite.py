@@ -18,7 +18,7 @@ from reading import in_a_fork
 from shards import PHOTOS
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.formats.cursor import ByteStream
+from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.stores import ObjectInfo, open_store
 from tar2tf_cli.stores.store import ObjectSource
 

@@ -18,7 +18,7 @@ from makers import END, File, files_of, gzipped, long_name, member, pax, tar_of
 from shards import COMMAND, SECONDS, records, tar2tf
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SampleError, Tar2tfError
-from tar2tf_cli.formats.compression import open_stream
+from tar2tf_cli.formats.streams import open_stream
 from tar2tf_cli.formats.tar import BLOCK, TarReader
 from tar2tf_cli.samples.grouping import Grouper
 from tar2tf_cli.spec.conversion import Conversion, Input, Output

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tar2tf_cli.errors import ImageError
-from tar2tf_cli.formats import compression as magic
+from tar2tf_cli.formats import streams
 
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _SAMPLES = 256, 257, 258, 259, 262, 277
 _PLACES: Final = ((273, 279), (324, 325))
@@ -99,7 +99,7 @@ class ImageHeader(NamedTuple):
 
 def image_format(data: bytes) -> str | None:
     """Name the image format by its first bytes, such as jpeg, png, bmp, gif, webp or tiff; None if it is no image."""
-    kind = magic.sniff(data) or ""
+    kind = streams.sniff(data) or ""
     return kind[6:] if kind.startswith("image/") else None
 
 
@@ -404,7 +404,7 @@ def _metadata(name: str | None, data: bytes, kind: bytes) -> bytes:
         return next((body for body in bodies if body.startswith(kind)), b"")
     if name == "webp":
         wanted = b"EXIF" if kind == _EXIF else b"XMP "
-        return next((data[at : at + size] for found, at, size in magic.riff_chunks(data) if found == wanted), b"")
+        return next((data[at : at + size] for found, at, size in streams.riff_chunks(data) if found == wanted), b"")
     if name == "png":
         return _png_exif(data) if kind == _EXIF else _png_text(data, b"XML:com.adobe.xmp")
     return b""
