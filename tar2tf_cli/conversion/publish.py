@@ -113,8 +113,6 @@ class Tally:
         self._plan = plan
         self._events = events
         self._schema = Schema(allows_mixed=plan.conversion.keeps_entries)
-        self._last = Schema()  # that of the last input
-        self._times = 0  # how many inputs with it, one after the other, are not yet counted in `_schema`
         self._others = 0  # records that are no examples
         self._samples = 0  # in all inputs so far; with `--limit`, not all are written
         self._notes = Notes(plan.conversion.input, events.note)
@@ -138,14 +136,10 @@ class Tally:
             Tar2tfError: when more samples failed than `--max-errors` allows.
         """
         item = self._plan.inputs[number]
-        if report.schema is not self._last:
-            self._add_last()
-            self._last = report.schema
-            try:
-                self._schema.update(report.schema, 0)
-            except SampleError as error:
-                raise error.at(shard=self._plan.source.locate(item.name)) from None
-        self._times += 1
+        try:
+            self._schema.update(report.schema)
+        except SampleError as error:
+            raise error.at(shard=self._plan.source.locate(item.name)) from None
         self.summary.inputs += 1
         self._read += item.size or 0
         if report.skipped:
@@ -172,11 +166,6 @@ class Tally:
     def _note_ops(self, palettes: Collection[str] = ()) -> None:
         for note in (note for op in self._plan.conversion.ops for note in op.notes(palettes)):
             self._notes.once(note, note)
-
-    def _add_last(self) -> None:
-        """Count the examples of the inputs with the same schema as the last one."""
-        self._schema.update(self._last, self._times)
-        self._times = 0
 
     @property
     def described(self) -> str:
@@ -212,7 +201,6 @@ class Tally:
         Raises:
             SourceError: when no input has one of the keys of `--keys`, and `--keys-missing` does not say to skip those.
         """
-        self._add_last()
         self._look_for_keys()
         if not self.summary.records and self.summary.asked:
             reasons = ", ".join(f"{name} {number:,}" for name, number in self.summary.asked.most_common())

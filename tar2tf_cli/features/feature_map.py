@@ -64,8 +64,8 @@ class Schema:
         """Equal for schemas that are equal in all respects."""
         return (*self.signatures.items(), None, *self.looks.items())
 
-    def update(self, other: Schema, times: int = 1) -> None:
-        """Merge another schema into this one, with its examples counted that many times.
+    def update(self, other: Schema) -> None:
+        """Merge another schema into this one, with its examples.
 
         Raises:
             SampleError: when a feature is of another kind or rank there.
@@ -73,8 +73,7 @@ class Schema:
         plain = {name: _PLAIN for name in self.looks if name not in other.looks and other._has(name)}
         for name, look in {**other.looks, **plain}.items():
             self._merge(name, look, other.looks)
-        if times:
-            self.signatures.update({names: count * times for names, count in other.signatures.items()})
+        self.signatures.update(other.signatures)
 
     def _has(self, name: str) -> bool:
         """Whether any example has a feature."""
