@@ -136,11 +136,6 @@ class TarsSource(Source):
         source, named = self._tars[item.name]
         return source.open(named)
 
-    def load(self, item: ObjectInfo) -> ByteStream:
-        """Open a small tar."""
-        source, named = self._tars[item.name]
-        return source.load(named)
-
     def locate(self, name: str) -> str:
         """Return the path or URL, which is the name."""
         return name

@@ -27,7 +27,7 @@ class OpenShard:
         on_bytes: called with the number of stored bytes after each read.
         wrap: wraps the stream of stored bytes before decompression.
         streams: notes where the streams of a compressed input begin.
-        small: the input is held in memory, and need not be able to seek.
+        small: the input is small enough to be read at once.
 
     Attributes:
         name: path or URL.
@@ -53,7 +53,7 @@ class OpenShard:
         self._source = source
         self._item = item
         self._size = item.size
-        raw = wrap(source.load(item) if small else source.open(item))
+        raw = wrap(source.open(item))
         first = item.size or 1 if small else HEAD
         try:
             self._stream = open_stream(raw, self.name, on_bytes, first=first, streams=streams)

@@ -210,14 +210,6 @@ class Source(Protocol):
         """Like `list`, but inputs that exist and cannot be read are listed, too, if the source knows of them."""
         return self.list(templates)
 
-    def load(self, item: ObjectInfo) -> ByteStream:
-        """Open an input that is small enough to be held in memory; its stream need not be able to seek.
-
-        Raises:
-            SourceError: as `open` does.
-        """
-        return self.open(item)
-
     def store(self) -> Any | None:
         """Return the `Store` that has the inputs; None where they are elsewhere."""
         return None

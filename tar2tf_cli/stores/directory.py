@@ -61,25 +61,6 @@ class DirectorySource(Source):
         with _opening(path):
             return UnchangedFile(path, None if item.version is None else (item.size, item.version))
 
-    def load(self, item: ObjectInfo) -> ByteStream:
-        """Read a small file at once; it must be the file that was listed, and the same one still when it is closed."""
-        if item.size is None or item.version is None:
-            return self.open(item)
-        path, data = self.locate(item.name), b""
-        with _opening(path):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            while len(data) < item.size and (more := os.read(descriptor, item.size - len(data))):
-                data += more
-            status = os.fstat(descriptor)
-        except OSError as error:
-            raise read_failed(path, error) from None
-        finally:
-            os.close(descriptor)
-        if (status.st_size, version_of(status)) != (item.size, item.version) or len(data) < item.size:
-            raise changed(path)
-        return _Loaded(path, data, status)
-
     def abilities(self) -> Abilities:
         """Return those of files."""
         return _FILES
@@ -161,23 +142,6 @@ def _unreadable(path: str, error: OSError, what: str) -> SourceError:
     return SourceError(f"cannot be {what}: {error.strerror}{link}", shard=path, hint=remedy(error))
 
 
-class _Loaded:
-    """The bytes of a file that has been read, in the state that it had then."""
-
-    def __init__(self, path: str, data: bytes, status: os.stat_result) -> None:
-        self._path = path
-        self._data = data
-        self._status = status
-
-    def read(self, size: int, /) -> bytes:
-        data, self._data = self._data[:size], self._data[size:]
-        return data
-
-    def close(self) -> None:
-        """Check that the file is still the same."""
-        _check_unchanged(self._path, self._status)
-
-
 class UnchangedFile(FileIO):
     """A file that must not be changed or replaced while it is read.
 
@@ -205,14 +169,9 @@ class UnchangedFile(FileIO):
         super().close()
         if _state(now) != _state(self._opened):
             raise changed(self._path)
-        _check_unchanged(self._path, self._opened)
-
-
-def _check_unchanged(path: str, status: os.stat_result) -> None:
-    """Raise if there is another file at a path, or one in another state; what was read of one that is gone is whole."""
-    with suppress(FileNotFoundError):
-        if _state(os.stat(path)) != _state(status):
-            raise changed(path)
+        with suppress(FileNotFoundError):  # what was read of one that is gone is whole
+            if _state(os.stat(self._path)) != _state(now):
+                raise changed(self._path)
 
 
 def _state(status: os.stat_result) -> tuple[int, int, int, int]:

@@ -170,11 +170,11 @@ def test_what_a_group_read_before_an_error_is_not_read_again(
     assert numbers == list(range(100))
     assert left[-1]
     assert left[-1].spool_crc == crc32c_of_file(str(spools(tmp_path / "out")[-1]))
-    loaded = []
-    original = DirectorySource.load
-    monkeypatch.setattr(DirectorySource, "load", lambda self, item: loaded.append(item.name) or original(self, item))
+    read = []
+    original = DirectorySource.open
+    monkeypatch.setattr(DirectorySource, "open", lambda self, item: read.append(item.name) or original(self, item))
     assert interrupted() == expected
-    assert loaded == [f"{number:03}.tar" for number in range(100, 120)]
+    assert read == [f"{number:03}.tar" for number in range(100, 120)]
 
 
 @pytest.mark.parametrize("damage", ["spool", "cut spool", "no spool", "index", "no index", "swapped"])

@@ -44,16 +44,14 @@ def opened() -> Iterator[list[str]]:
     """Names of the inputs that are opened in this process."""
     names: list[str] = []
 
-    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(self: DirectorySource, item: Any) -> Any:
-            names.append(item.name)
-            return original(self, item)
+    original = DirectorySource.open
 
-        return noted
+    def noted(self: DirectorySource, item: Any) -> Any:
+        names.append(item.name)
+        return original(self, item)
 
     with pytest.MonkeyPatch.context() as patched:
-        for name in ("open", "load"):
-            patched.setattr(DirectorySource, name, noting(getattr(DirectorySource, name)))
+        patched.setattr(DirectorySource, "open", noted)
         yield names
 
 
