@@ -508,11 +508,8 @@ class _Transformer:
                 at_the_end()
         if not self._made_of:
             at_the_end()
-            seconds, comm = etl.object_seconds(self._inputs), "hpull" if self._odd() else "hpush"
-            how: dict[str, Any] = {"comm": comm, "init_seconds": etl.INIT_SECONDS, "seconds": seconds}
-            nodes = self._cluster.ask(self._cluster.nodes)
-            self._made_of = etl.message(self._settings, **how, nodes=nodes, for_a_run=True)
-            self._cluster.make_anew(self._made_of)
+            comm = "hpull" if self._odd() else "hpush"
+            self._made_of = self._cluster.make_for(self._settings, self._inputs, comm=comm, for_a_run=True)
         if unreachable := self._unreachable():
             hint = "rename it, or make the transformer with --comm hpull"
             raise RemoteError(f"AIStore cannot ask a transformer for the object {unreachable!r} with hpush", hint=hint)

@@ -306,7 +306,7 @@ class Transform:
         (item,) = source.list()
         how: dict[str, Any] = {"ahead": most is not None, "regroup": regroup, "first": asked.first}
         with RecordFile(answer) as file:
-            writer = self._writer(file)
+            writer = StreamWriter(file, keys=self._settings.keys, settings=self._settings.digest)
             with Reading(conversion, source, item, on_bytes=lambda _: check(), **how) as reading:
                 one_by_one = self._settings.keys or most is not None
                 for made in islice(reading.records() if one_by_one else reading.records_and_batches(), most):
@@ -314,11 +314,7 @@ class Transform:
                     writer.add_batch(made) if isinstance(made, RecordBatch) else writer.add(*made)
                 if reading.is_unusable():
                     file.cut(0)
-                    writer = self._writer(file)
             return writer.finish(reading.report, item.size)
-
-    def _writer(self, file: RecordFile) -> StreamWriter:
-        return StreamWriter(file, keys=self._settings.keys, settings=self._settings.digest)
 
 
 _AT_ONCE: Final = 4

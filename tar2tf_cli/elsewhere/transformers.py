@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -147,6 +147,26 @@ class Transformers:
         """
         with suppress(RemoteError):
             persist(lambda: self.delete(name), _END_SECONDS, shard=self.where)
+
+    def make_for(
+        self, settings: Settings, inputs: Iterable[ObjectInfo], *, seconds: float | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Make a transformer with given settings, as `make_anew` does.
+
+        Args:
+            settings: what it does.
+            inputs: objects that it will read.
+            seconds: how long it may take for one object; by default, that depends on the size of the largest input.
+            options: as for the function `message`.
+
+        Returns:
+            What it was made of.
+        """
+        nodes = self.ask(self.nodes)
+        seconds = object_seconds(inputs) if seconds is None else seconds
+        made_of = message(settings, nodes=nodes, seconds=seconds, **options)
+        self.make_anew(made_of)
+        return made_of
 
     def make_anew(self, message: Mapping[str, Any]) -> None:
         """Make a transformer, with retries; one of its name that ended is deleted first.
@@ -407,7 +427,7 @@ def message(
     name: str | None = None,
     image: str | None = None,
     comm: str = "hpush",
-    init_seconds: float,
+    init_seconds: float | None = None,
     seconds: float,
     nodes: Iterable[str] = (),
     for_a_run: bool = False,
@@ -419,7 +439,7 @@ def message(
         name: its name; by default it follows from the settings and the version.
         image: the image of its pods; by default, that of the environment.
         comm: whether targets send requests to its pods (hpush), or refer clients to them (hpull).
-        init_seconds: how long the pods may take to be ready.
+        init_seconds: how long the pods may take to be ready; INIT_SECONDS when None.
         seconds: how long it may take for one object.
         nodes: addresses of nodes of the cluster, as from `Transformers.nodes`.
         for_a_run: whether it is deleted when the run ends that uses it.
@@ -446,8 +466,8 @@ def message(
     return {
         "name": name,
         "communication": f"{comm}://",
-        "init_timeout": f"{init_seconds:g}s",
-        "obj_timeout": f"{seconds:g}s",
+        "init_timeout": f"{INIT_SECONDS if init_seconds is None else init_seconds:.10g}s",
+        "obj_timeout": f"{seconds:.10g}s",
         "support_direct_put": True,
         "runtime": pod,
     }
@@ -481,13 +501,7 @@ def of_cluster(endpoint: str | None, retry_for: float | None = None) -> Transfor
 
 
 def init_for_spec(
-    spec: str,
-    endpoint: str | None = None,
-    *,
-    retry_for: float | None = None,
-    init_seconds: float | None,
-    seconds: float | None,
-    **options: Any,
+    spec: str, endpoint: str | None = None, *, retry_for: float | None = None, **options: Any
 ) -> dict[str, Any]:
     """Make a transformer for a spec file.
 
@@ -495,9 +509,7 @@ def init_for_spec(
         spec: the file; `-` is standard input.
         endpoint: the address of the cluster's proxy; AIS_ENDPOINT when None.
         retry_for: as for `of_cluster`.
-        init_seconds: how long its pods may take to be ready.
-        seconds: how long it may take for one object; by default, that depends on the size of the largest input.
-        options: as for `message`.
+        options: as for `Transformers.make_for`.
 
     Returns:
         Its name, image, and time limits in seconds.
@@ -508,21 +520,20 @@ def init_for_spec(
         SourceError: when the cluster does not answer.
     """
     transformers, file = of_cluster(endpoint, retry_for), SpecFile(spec)
-    settings = Settings.of_file(file)
-    nodes = transformers.ask(transformers.nodes)
-    init_seconds = INIT_SECONDS if init_seconds is None else init_seconds
-    if seconds is None:
-        seconds = object_seconds(_inputs(file.data.get("input") or {}, endpoint))
-    wanted = message(settings, init_seconds=init_seconds, seconds=seconds, nodes=nodes, **options)
-    transformers.make_anew(wanted)
-    image = wanted["runtime"]["image"]
-    return {"name": wanted["name"], "image": image, "init_seconds": init_seconds, "object_seconds": seconds}
+    inputs = _inputs(file.data.get("input") or {}, endpoint)
+    made_of = transformers.make_for(Settings.of_file(file), inputs, **options)
+    return {
+        "name": made_of["name"],
+        "image": made_of["runtime"]["image"],
+        "init_seconds": seconds_of(made_of["init_timeout"]),
+        "object_seconds": seconds_of(made_of["obj_timeout"]),
+    }
 
 
-def _inputs(given: Mapping[str, Any], endpoint: str | None) -> list[ObjectInfo]:
-    """The inputs that a spec names, if they are in a cluster and can be listed."""
+def _inputs(given: Mapping[str, Any], endpoint: str | None) -> Iterator[ObjectInfo]:
+    """The inputs that a spec names, if they are in a cluster and can be listed, once they are asked for."""
     bucket, template = str(given.get("bucket", "")), given.get("template") or ()
     if bucket.startswith("ais"):
         with suppress(SourceError, UsageError):
-            return open_source(bucket, endpoint=endpoint).list((template,) if isinstance(template, str) else template)
-    return []
+            source = open_source(bucket, endpoint=endpoint)
+            yield from source.list((template,) if isinstance(template, str) else template)

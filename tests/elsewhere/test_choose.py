@@ -343,9 +343,7 @@ def test_a_proxy_that_does_not_answer_is_waited_for_once(tmp_path: Path, monkeyp
     monkeypatch.setattr(deploy, "open_source", pytest.fail)
     monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
     with pytest.raises(SourceError, match="--retry-for SECONDS waits longer"):
-        deploy.init_for_spec(
-            str(tmp_path / "spec.yaml"), "http://127.0.0.1:9", retry_for=0.1, init_seconds=None, seconds=None
-        )
+        deploy.init_for_spec(str(tmp_path / "spec.yaml"), "http://127.0.0.1:9", retry_for=0.1)
     done = tar2tf("etl", "list", "--endpoint", "http://127.0.0.1:9", "--retry-for", "0.1")
     assert (done.returncode, "--retry-for SECONDS waits longer" in done.stderr) == (3, True)
 
@@ -392,6 +390,12 @@ def test_kubernetes_does_not_replace_what_looks_like_a_variable() -> None:
     assert "$(" not in json.dumps(made_of["runtime"])
     assert deploy.settings_of(made_of) == settings.text
     assert Settings.load(deploy.variables_of(made_of)["TAR2TF_ETL_SETTINGS"]) == settings
+
+
+def test_durations_are_written_as_go_reads_them() -> None:
+    two_terabytes = OBJECT._replace(size=2 << 40)
+    made_of = deploy.message(Settings.of(spec()), init_seconds=0.5, seconds=deploy.object_seconds([two_terabytes]))
+    assert (made_of["init_timeout"], made_of["obj_timeout"]) == ("0.5s", "1099631s")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("45s", 45), ("1m30s", 90), ("2h0m0.5s", 7200.5), ("500ms", 0.5)])
