@@ -205,9 +205,15 @@ class Dataset:
             placeholder = "<00000>" if max_shard_size else "0"  # for these names
             output = Output(placeholder, max_shard_size or None, to="tfrecord")
         conversion = self._conversion(template, remotely, output, shuffle=shuffle_tar, max_entry_size=max_entry_size)
-        how: dict[str, Any] = {"endpoint": self._endpoint, "target": target, "update": update, "apart": True}
-        how.update(workers=num_workers or None, overwrite=overwrite)
-        done = convert(self._to_records(conversion, record_to_example), **how)
+        done = convert(
+            self._to_records(conversion, record_to_example),
+            workers=num_workers or None,
+            overwrite=overwrite,
+            update=update,
+            apart=True,
+            endpoint=self._endpoint,
+            target=target,
+        )
         folder = "" if target else os.path.dirname(done.manifest or "")
         return [os.path.join(folder, shard.path) for shard in done.shards]
 
@@ -327,7 +333,10 @@ def _in_lower_case(selection: Selection) -> Selection:
 
 
 def _pair(record_to_pair: Callable[[Sample], Any], sample: Sample) -> Any:
-    return called(record_to_pair, {name: _as_number(name, value) for name, value in sample.items()})
+    """What a function makes of a sample in which `cls` and other entries that hold an integer are one."""
+    texts = {name: value for name, value in sample.items() if name in INTEGER_ENTRIES and isinstance(value, bytes)}
+    numbers = {name: number for name, text in texts.items() if (number := _Number(text).value()) is not None}
+    return called(record_to_pair, {**sample, **numbers})
 
 
 def _features(selections: Sequence[Selection]) -> dict[str, Selection]:
@@ -421,25 +430,15 @@ def _fixed_leaves(selection: Selection, value: Any, sized: set[str]) -> list[boo
     return [flag for key, part in parts for flag in _fixed_leaves(part, value[key], sized)]
 
 
-def _as_number(name: str, value: Any) -> Any:
-    """The number that an entry such as `cls` holds as text; text that is not a number stays as it is."""
-    if name not in INTEGER_ENTRIES or not isinstance(value, bytes):
-        return value
-    try:
-        return int(value)
-    except ValueError:
-        return value
-
-
 class _Number(bytes):
     """The text of an entry that holds an integer, such as `cls`."""
 
-    def fits_int32(self) -> bool:
-        """Whether the text is an integer that fits into 32 bits."""
+    def value(self) -> int | None:
+        """The integer; None for other text."""
         try:
-            return -(2**31) <= int(self) < 2**31
+            return int(self)
         except ValueError:
-            return False
+            return None
 
 
 def _picked(selection: Selection, sample: Sample) -> Any:
@@ -503,7 +502,8 @@ def _tensor_spec(value: Any, size_is_fixed: bool, key: str) -> tf.TensorSpec:
     import tensorflow as tf
 
     if isinstance(value, (bytes, str)):
-        return tf.TensorSpec([], tf.int32 if isinstance(value, _Number) and value.fits_int32() else tf.string)
+        number = value.value() if isinstance(value, _Number) else None
+        return tf.TensorSpec([], tf.int32 if number is not None and -(2**31) <= number < 2**31 else tf.string)
     shape: list[int | None] = list(np.shape(value))
     if len(shape) == 3 and not size_is_fixed:
         shape[:2] = [None, None]

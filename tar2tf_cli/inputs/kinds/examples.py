@@ -240,10 +240,10 @@ def find_class(where: type[Example] | str) -> type[Example]:
         cls = load_object(where) if isinstance(where, str) else where
     except ValueError as error:
         raise UsageError(
-            f"example_class: {error}", hint="name a subclass of tar2tf_cli.compat.recorder.Example as FILE.py:CLASS"
+            f"example_class: {error}", hint="name a subclass of tar2tf_cli.recorder.Example as FILE.py:CLASS"
         ) from None
     if not (inspect.isclass(cls) and issubclass(cls, Example)):
-        raise UsageError(f"example_class: {where!r} is not a subclass of tar2tf_cli.compat.recorder.Example")
+        raise UsageError(f"example_class: {where!r} is not a subclass of tar2tf_cli.recorder.Example")
     if not cls.fields():
         raise UsageError(
             f"example_class: {where!r} has no attributes to store",
