@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -54,12 +54,16 @@ class Run:
         self.report = report
         self.shard: str | None = None
         self._on_fault = on_fault
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
 
-    def fail(self, error: Exception) -> Exception:
-        """Remember an error that is about to be raised, in case a later stage swallows it."""
-        self.failure = self.failure or error
-        return error
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Remember the first error that is raised in a `with` block, in case a later stage swallows it."""
+        try:
+            yield
+        except RAISED as error:
+            self.failure = self.failure or error
+            raise
 
     def check(self) -> None:
         """Raise the first error, in case a stage has swallowed it."""
@@ -68,10 +72,8 @@ class Run:
 
     def fault(self, error: Tar2tfError) -> None:
         """Skip a faulty sample or raise its error, depending on the policy."""
-        try:
+        with self.remembering():
             self._on_fault(error)
-        except Tar2tfError as raised:
-            raise self.fail(raised)  # noqa: B904  # it is the same one
 
 
 @dataclass(frozen=True)
@@ -112,15 +114,13 @@ class FromTars:
     def run(self, items: Iterable[Tar], run: Run) -> Iterator[Sample]:
         """The samples of the tars."""
         notes = Notes(self.input, Events().note)
-        try:
+        with run.remembering():
             for source, item in items:
                 with Reading(self.conversion, source, item, on_fault=run.fault, ahead=True) as reading:
                     run.shard = reading.name
                     yield from reading.whole_samples()
                 run.report.skipped += reading.report.skipped
                 notes.add(reading.name, reading.report)
-        except Tar2tfError as error:
-            raise run.fail(error)  # noqa: B904  # it is the same one
 
 
 @dataclass(frozen=True)
@@ -185,26 +185,29 @@ class Own:
     def run(self, items: Iterable[Any], run: Run) -> Iterator[Any]:
         """The items that the stage yields; a TFRecordStage need not return an iterator."""
         where = f"the {self.kind} {label(self.function)}"
-        check = _CHECKS.get(self.kind)
         made: Any = None
-        try:
-            made = self.function() if self.kind == "TarStage" else self.function(items)
-            if not isinstance(made, Iterable):
-                if check is None:
-                    return
-                raise StageError(f"{where} returned {type(made).__name__} instead of an iterator")
-            for item in made:
-                if check and (what := check(item)):
-                    raise StageError(f"{where} yielded {what}")
-                yield item
-        except RAISED as error:
-            if error is run.failure:  # a stage before this one has raised it
-                raise
-            if not isinstance(error, StageError):
-                raise run.fail(StageError(f"{where} raised {type(error).__name__}: {error}")) from error
-            raise run.fail(error)  # noqa: B904  # it is the same one
-        finally:
-            _close(made)
+        with run.remembering():
+            try:
+                made = self.function() if self.kind == "TarStage" else self.function(items)
+                yield from self._checked(made, where)
+            except RAISED as error:
+                if error is run.failure or isinstance(error, StageError):  # a stage before this one may have raised it
+                    raise
+                raise StageError(f"{where} raised {type(error).__name__}: {error}") from error
+            finally:
+                _close(made)
+
+    def _checked(self, made: Any, where: str) -> Iterator[Any]:
+        """The items that a stage has returned."""
+        check = _CHECKS.get(self.kind)
+        if not isinstance(made, Iterable):
+            if check is None:
+                return
+            raise StageError(f"{where} returned {type(made).__name__} instead of an iterator")
+        for item in made:
+            if check and (what := check(item)):
+                raise StageError(f"{where} yielded {what}")
+            yield item
 
 
 def _check_sample(item: Any) -> str | None:
