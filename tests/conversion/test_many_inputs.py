@@ -17,9 +17,11 @@ from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.tasks import load_group
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.events import Events
+from tar2tf_cli.formats.cursor import ByteStream
 from tar2tf_cli.formats.files import crc32c_of_file
 from tar2tf_cli.ops import Func
 from tar2tf_cli.spec.conversion import Conversion, Output
+from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.directory import DirectorySource
 
 
@@ -106,13 +108,18 @@ def test_a_small_input_is_opened_once_and_has_no_file_of_its_own(
 ) -> None:
     names = {str(path) for path in tars(tmp_path / "in", 100)}
     opened: Counter[str] = Counter()
-    original = os.open
+    original, open_input = os.open, DirectorySource.open
 
     def counted(path: Any, *rest: Any, **options: Any) -> int:
         opened[str(path)] += 1
         return original(path, *rest, **options)
 
+    def counted_input(source: DirectorySource, item: ObjectInfo) -> ByteStream:
+        opened[source.locate(item.name)] += 1
+        return open_input(source, item)
+
     monkeypatch.setattr(os, "open", counted)
+    monkeypatch.setattr(DirectorySource, "open", counted_input)
     run(tmp_path / "in", tmp_path / "out")
     assert {opened[name] for name in names} == {1}
     assert len(opened.keys() - names) < 40
