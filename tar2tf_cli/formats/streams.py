@@ -657,7 +657,9 @@ class Cursor:
                 chunks.append(chunk)
                 have += len(chunk)
         finally:  # what precedes an error is kept
-            self._hold(chunks)
+            self.start += self.position
+            self.buffer = b"".join(chunks if chunks[0] else chunks[1:])
+            self.position = 0
         return have
 
     def read_into(self, window: memoryview) -> int:
@@ -676,15 +678,12 @@ class Cursor:
 
     def read_ahead(self) -> bool:
         """Buffer another chunk; return False at the end. An error is raised once the bytes before it were used."""
-        chunks, missing = [self.buffer[self.position :]], self.chunk
+        before = len(self.buffer) - self.position
         try:
-            while missing > 0 and (chunk := self._read(missing)):
-                chunks.append(chunk)
-                missing -= len(chunk)
+            self.fill(before + self.chunk)
         except Tar2tfError as error:
             self._error = error
-        self._hold(chunks)
-        return len(chunks) > 1
+        return len(self.buffer) > before
 
     def take(self, size: int) -> bytes:
         """Return the next bytes, which are fewer only at the end."""
@@ -767,8 +766,3 @@ class Cursor:
         error, self._error = self._error, None
         if error:
             raise error
-
-    def _hold(self, chunks: list[bytes]) -> None:
-        self.start += self.position
-        self.buffer = b"".join(chunks if chunks[0] else chunks[1:])
-        self.position = 0

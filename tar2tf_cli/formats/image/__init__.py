@@ -544,17 +544,8 @@ def _framed(image: Image, height: int, width: int, top: int, left: int, fill: fl
 
 
 PLACES: Final = (
-    "center",
-    "top",
-    "bottom",
-    "left",
-    "right",
-    "top-left",
-    "top-right",
-    "bottom-left",
-    "bottom-right",
-    "random",
-)
+    "center", "top", "bottom", "left", "right", "top-left", "top-right", "bottom-left", "bottom-right", "random",
+)  # fmt: skip
 """What part of an image `crop` keeps."""
 
 
@@ -601,9 +592,7 @@ def center_crop(image: Image) -> Image:
         ImageError: not a numeric array of three dimensions.
     """
     height, width, _ = shape_of(image)
-    side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    return np.ascontiguousarray(image[top : top + side, left : left + side])
+    return crop(image, min(height, width), min(height, width))
 
 
 def oriented(image: Image, orientation: int) -> Image:

@@ -283,6 +283,18 @@ def _with_channels(image: NDArray[Any], channels: int) -> NDArray[Any]:
     return np.ascontiguousarray(image[..., :channels])
 
 
+def _by_opencv(data: bytes, name: str, flags: int | None = None) -> Any:
+    """What OpenCV decodes, as it is in the file unless flags say otherwise; None where it cannot."""
+    with opencv(f"decode a {name}"):
+        return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED if flags is None else flags)
+
+
+def _swapped(image: Any) -> Any:
+    """Colours from OpenCV's order, blue first, to red first, or back; gray as it is."""
+    codes = {3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGBA}
+    return cv2.cvtColor(image, codes[image.shape[2]]) if image.ndim == 3 and image.shape[2] in codes else image
+
+
 _JPEG_COLORSPACES: Final = {1: "GRAY", 3: "RGB", 4: "CMYK"}
 
 
@@ -366,17 +378,15 @@ def _rgb_of_cmyk(image: NDArray[np.uint8], *, inverted: bool) -> NDArray[np.uint
 
 
 def _decode_png(data: bytes, channels: int, dtype: str = "uint8") -> NDArray[Any]:
-    essentials = np.frombuffer(plain_png(data), np.uint8)
-    with opencv("decode a PNG"):
-        image: Any = cv2.imdecode(essentials, cv2.IMREAD_UNCHANGED)
+    image = _by_opencv(plain_png(data), "PNG")
     if image is None:
         raise ImageError("damaged PNG: its image data do not inflate to the size in its header")
     if data[25] == PNG_GRAY_ALPHA:
         image = image[..., ::3]
     elif image.ndim == 3 and channels == 1:
         image = _png_gray(image, data)
-    elif image.ndim == 3:
-        image = cv2.cvtColor(image, cv2.COLOR_BGRA2RGBA if image.shape[2] == 4 else cv2.COLOR_BGR2RGB)
+    else:
+        image = _swapped(image)
     if image.dtype == np.uint16 and dtype == "uint8":
         image = (image >> 8).astype(np.uint8)
     elif image.dtype == np.uint8 and dtype == "uint16":
@@ -475,11 +485,10 @@ def _decode_webp(data: bytes, channels: int) -> NDArray[np.uint8]:
         raise ImageError("unsupported WebP: its colours cannot be decoded to 1 channel, only to 3")
     if int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise ImageError("truncated WebP: its header says that it is longer")
-    with opencv("decode a WebP"):
-        image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    image = _by_opencv(data, "WebP")
     if image is None:
         raise ImageError("damaged WebP")
-    return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGRA2RGBA if image.shape[2] == 4 else cv2.COLOR_BGR2RGB))
+    return np.asarray(_swapped(image))
 
 
 _DECODERS: Final = {"jpeg": _decode_jpeg, "png": _decode_png, "bmp": _decode_bmp, "webp": _decode_webp}
@@ -509,11 +518,9 @@ _ENCODED_CHANNELS: Final = {"jpeg": (1, 3), "png": (1, 2, 3, 4)}
 
 
 def _encode_with_opencv(image: Image, format: str, quality: int) -> bytes:
-    swap = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}.get(image.shape[2])
-    pixels: Any = np.ascontiguousarray(image)
     options = [cv2.IMWRITE_JPEG_QUALITY, quality] if format == "jpeg" else []
     with opencv(f"encode {image.shape} as {format.upper()}"):
-        done, encoded = cv2.imencode(f".{format}", pixels if swap is None else cv2.cvtColor(pixels, swap), options)
+        done, encoded = cv2.imencode(f".{format}", _swapped(np.ascontiguousarray(image)), options)
     if not done:
         raise ImageError(f"cannot encode {image.shape} as {format.upper()}")
     return encoded.tobytes()
@@ -524,10 +531,8 @@ def _encode_gray_alpha(image: Image) -> bytes:
     height, width, _ = image.shape
     rows = b"".join(b"\0" + row.tobytes() for row in image)
     head = struct.pack(">IIBBBBB", width, height, 8, PNG_GRAY_ALPHA, 0, 0, 0)
-    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
-    )
+    chunks = _chunk(b"IHDR", head), _chunk(b"IDAT", zlib.compress(rows)), _chunk(b"IEND")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 def to_rgb_jpeg(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> bytes:
@@ -575,8 +580,7 @@ def _decode_webp_frames(data: bytes, max_pixels: int) -> NDArray[np.uint8]:
         done, animation = cv2.imdecodeanimation(np.frombuffer(data, np.uint8))
     if not done or not animation.frames:
         raise ImageError("damaged or truncated WebP animation")
-    swap = cv2.COLOR_BGRA2RGBA if animation.frames[0].shape[2] == 4 else cv2.COLOR_BGR2RGB
-    return np.stack([cv2.cvtColor(frame, swap) for frame in animation.frames])
+    return np.stack([_swapped(frame) for frame in animation.frames])
 
 
 class _Frame(NamedTuple):
@@ -679,8 +683,7 @@ def _indices(frame: _Frame, number: int) -> NDArray[np.uint8]:
     place = struct.pack("<BHHHHB", _FRAME, 0, 0, *size, 0x40 * frame.interlaced)
     alone = b"".join((screen, _GRAY, place, frame.codes, bytes([_END])))
     _require_gif()
-    with opencv("decode a GIF"):
-        indices: Any = cv2.imdecode(np.frombuffer(alone, np.uint8), cv2.IMREAD_COLOR)
+    indices = _by_opencv(alone, "GIF", cv2.IMREAD_COLOR)
     if indices is None:
         raise ImageError(f"damaged GIF: frame {number} does not have all of its pixels")
     return np.asarray(indices)
@@ -691,7 +694,7 @@ _DOT: Final = b"GIF89a\1\0\1\0\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\1\0\1\0\0\2\2L
 
 @cache
 def _require_gif() -> None:
-    _require("GIF", cv2.imdecode(np.frombuffer(_DOT, np.uint8), cv2.IMREAD_COLOR) is not None)
+    _require("GIF", _by_opencv(_DOT, "GIF", cv2.IMREAD_COLOR) is not None)
 
 
 def _require(what: str, has_it: bool) -> None:

@@ -148,17 +148,8 @@ _JPEG_FRAMES: Final = frozenset((0xC0, 0xC1, 0xC2, 0xC9, 0xCA))
 _JPEG_OTHER_FRAMES: Final = frozenset((0xC3, 0xC5, 0xC6, 0xC7, 0xCB, 0xCD, 0xCE, 0xCF))
 _JPEG_BARE_MARKERS: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD9)))
 _JPEG_TABLES, _JPEG_RESTARTS, _JPEG_LEAST = (0xC4, 0xCC, 0xDB, 0xDC), 0xDD, 0xC0
-_JPEG_END, _JPEG_SCAN, _JPEG_APP0, _JPEG_APP1, _JPEG_APP14, _JPEG_APP15, _JPEG_COMMENT = (
-    0xD9,
-    0xDA,
-    0xE0,
-    0xE1,
-    0xEE,
-    0xEF,
-    0xFE,
-)
-
-
+_JPEG_END, _JPEG_SCAN, _JPEG_COMMENT = 0xD9, 0xDA, 0xFE
+_JPEG_APP0, _JPEG_APP1, _JPEG_APP14, _JPEG_APP15 = 0xE0, 0xE1, 0xEE, 0xEF
 _JPEG_SEGMENTS: Final = frozenset(
     (*_JPEG_TABLES, _JPEG_RESTARTS, _JPEG_SCAN, *range(_JPEG_APP0, _JPEG_APP15 + 1), _JPEG_COMMENT)
 )
