@@ -17,8 +17,8 @@ from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.tasks import load_group
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.events import Events
-from tar2tf_cli.formats.cursor import ByteStream
 from tar2tf_cli.formats.files import crc32c_of_file
+from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.ops import Func
 from tar2tf_cli.spec.conversion import Conversion, Output
 from tar2tf_cli.stores import ObjectInfo
