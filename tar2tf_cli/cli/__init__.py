@@ -25,18 +25,18 @@ from tar2tf_cli.errors import (
 from tar2tf_cli.spec import __version__
 
 _COMMANDS: Final = {
-    "convert": "convert:command",
-    "inspect": "checking:inspect",
-    "verify": "checking:verify",
-    "diff": "checking:diff",
-    "index": "export:index",
-    "export": "export:export",
-    "ops": "grammar:ops",
-    "schema": "grammar:schema",
-    "etl": "etl:command",
-    "completion": "grammar:completion",
+    "convert": "convert",
+    "inspect": "checking",
+    "verify": "checking",
+    "diff": "checking",
+    "index": "export",
+    "export": "export",
+    "ops": "grammar",
+    "schema": "grammar",
+    "etl": "etl",
+    "completion": "grammar",
 }
-"""Where each command is defined: its module and its name there."""
+"""The module that defines each command, under the command's name."""
 
 
 def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -87,8 +87,7 @@ class _Lazy(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module, _, name = _COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(f"tar2tf_cli.cli.{module}"), name)
+        command: click.Command = getattr(import_module(f"tar2tf_cli.cli.{_COMMANDS[cmd_name]}"), cmd_name)
         return command
 
 

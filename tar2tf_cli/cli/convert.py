@@ -443,7 +443,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 @option("--dry-run", is_flag=True, help="Show the plan and a sample; write nothing.")
 @report_options
 @click.pass_context
-def command(ctx: click.Context, /, **options: Any) -> int:
+def convert(ctx: click.Context, /, **options: Any) -> int:
     """\b
     Convert shards, image folders or tables to TFRecords or tars.
     tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record'

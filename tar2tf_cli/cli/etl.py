@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.group("etl", cls=Group)
-def command() -> None:
+def etl() -> None:
     """Convert inside an AIStore cluster, where the shards are.
 
     \b
@@ -64,7 +64,7 @@ def _print(document: Any, lines: Iterable[str], options: Mapping[str, Any]) -> i
     return 0
 
 
-@command.command("init", cls=Command)
+@etl.command("init", cls=Command)
 @input_option("--spec FILE", required=True, help="YAML spec; - for stdin.")
 @option(
     "--name NAME",
@@ -108,7 +108,7 @@ def init(as_json: bool, **options: Any) -> int:
     return _print(made, [made["name"]], {"as_json": as_json})
 
 
-@command.command("list", cls=Command)
+@etl.command("list", cls=Command)
 @_cluster_options
 def list_all(**options: Any) -> int:
     """List the cluster's transformers.
@@ -123,7 +123,7 @@ def list_all(**options: Any) -> int:
     return _print(document, table(stages, width=terminal_width()), options)
 
 
-@command.command("logs", cls=Command)
+@etl.command("logs", cls=Command)
 @_name
 @_cluster_options
 def logs(name: str, **options: Any) -> int:
@@ -137,7 +137,7 @@ def logs(name: str, **options: Any) -> int:
     return _print(document, (f"{target}: {line}" for target, text in pods for line in text.splitlines()), options)
 
 
-@command.command("stop", cls=Command)
+@etl.command("stop", cls=Command)
 @_name
 @_cluster_options
 def stop(name: str, **options: Any) -> int:
@@ -152,7 +152,7 @@ def stop(name: str, **options: Any) -> int:
     return _print({"name": name, "stage": "Aborted"}, (), options)
 
 
-@command.command("delete", cls=Command)
+@etl.command("delete", cls=Command)
 @_name
 @_cluster_options
 def delete(name: str, **options: Any) -> int:
@@ -165,7 +165,7 @@ def delete(name: str, **options: Any) -> int:
     return _print({"name": name, "stage": None}, (), options)
 
 
-@command.command("serve", cls=Command)
+@etl.command("serve", cls=Command)
 @input_option(
     "--spec FILE",
     help="YAML spec of the conversion; - for stdin.",

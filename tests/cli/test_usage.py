@@ -164,9 +164,7 @@ def test_options_can_be_given_in_the_environment_and_flags_win(bucket: Path, tmp
 
 
 def test_every_environment_variable_is_named_like_its_flag() -> None:
-    from tar2tf_cli.cli.convert import command
-
-    for option in command.params:
+    for option in all_commands()["convert"].params:
         flag = next((name for name in option.opts if name.startswith("--")), None)
         if flag:
             expected = "TAR2TF_" + flag.removeprefix("--").replace("-", "_").upper()

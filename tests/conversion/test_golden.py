@@ -26,7 +26,8 @@ from etl import EtlCluster
 from makers import tar_of
 from shards import samples, tar2tf, tree, write_tar
 from tar2tf_cli.cli import main
-from tar2tf_cli.cli.convert import command, conversion_of
+from tar2tf_cli.cli.convert import conversion_of
+from tar2tf_cli.cli.convert import convert as command
 from tar2tf_cli.elsewhere import transformers as deploy
 from tar2tf_cli.elsewhere.stream import Settings
 from tar2tf_cli.elsewhere.transformers import of_cluster
