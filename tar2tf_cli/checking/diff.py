@@ -481,7 +481,7 @@ def _rows(source: Source, item: ObjectInfo, context: RowsContext, regroup: bool)
         write_errors(context.folder),
         _Files(context.folder) as files,
     ):
-        digester = _Digester(context.numbers if shard.format == "tar" else {})
+        digester = Digester(context.numbers if shard.format == "tar" else {})
         try:
             for _, content in contents_of(shard, rules, _raise, TarSamples.check_end, fault=_raise):
                 entries = content if isinstance(content, dict) else features_of(content)
@@ -498,7 +498,12 @@ def _raise(error: Tar2tfError, more: bool = False) -> None:
     raise error
 
 
-class _Digester:
+def content_of(entries: Entries) -> int:
+    """The digest of a sample without its key, whatever the order of its entries."""
+    return sum(entries.values()) & _64_BITS
+
+
+class Digester:
     """Makes the digests of entries.
 
     Args:
@@ -614,7 +619,7 @@ class _Files:
 
     def add(self, key: str | None, key_digest: int, entries: Entries) -> None:
         """Add a sample."""
-        content = sum(entries.values()) & _64_BITS
+        content = content_of(entries)
         self._buffer.extend(((content + key_digest) & _64_BITS, content, key_digest, self._offset))
         details = pickle.dumps((key, entries), pickle.HIGHEST_PROTOCOL)
         self._details.write(details)

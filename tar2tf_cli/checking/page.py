@@ -15,20 +15,20 @@ from functools import partial
 from html import escape
 from math import log2, prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import cv2
 import numpy as np
 from humanfriendly import format_size
 
 from tar2tf_cli.checking.contents import Contents, shortened
-from tar2tf_cli.checking.diff import digest_of
+from tar2tf_cli.checking.diff import Digester, content_of
 from tar2tf_cli.checking.faults import Report
 from tar2tf_cli.checking.files import AHEAD, FileContext, FileTask, ReadOptions, Run, contents_of, values_of
 from tar2tf_cli.errors import ImageError, SourceError, count, few
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.example import ParsedFeature
-from tar2tf_cli.formats.files import StoredBytes, write_whole
+from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.image import codecs
 from tar2tf_cli.formats.streams import sniff
 from tar2tf_cli.inputs.open_shard import OpenShard
@@ -59,22 +59,14 @@ class Picture(NamedTuple):
     Attributes:
         key: its sample's key.
         label: its sample's label, if there is one.
-        data: a small JPEG; None if it cannot be decoded.
+        data: a small JPEG, None if it cannot be decoded; before it is made small, the image, encoded or as pixels.
         variety: how many of the pixels that were looked at differ.
     """
 
     key: str
     label: str | None
-    data: bytes | None
-    variety: int = 0
-
-
-class _Drawn(NamedTuple):
-    """An image that was drawn: key and label of its sample, and the image, encoded or as pixels."""
-
-    key: str
-    label: str | None
     data: Any
+    variety: int = 0
 
 
 @dataclass(slots=True)
@@ -128,9 +120,12 @@ def read_pages(
 def _read_page(pictures: int, item: ObjectInfo, context: FileContext) -> ShardPage:
     """Read all samples of a shard that can be read, and draw so many images; damage is listed among the faults."""
     page, sheet = ShardPage(item.name), _Sheet(pictures, random.Random(os.fsencode(item.name)))
+    digester = Digester({})
     with suppress(SourceError), OpenShard(context.source, item, context.on_bytes) as shard:
         for number, content in contents_of(shard, context.rules, lambda error, more: None, ahead=AHEAD):
-            _add(page, number, values_of(content), sheet)
+            values = values_of(content)
+            page.digests.append(content_of(digester.digests("", values)[1]))
+            _add(page, number, values, sheet)
     page.pictures = {name: [_picture(image) for image in images] for name, images in sheet.drawn.items()}
     return page
 
@@ -144,7 +139,7 @@ class _Sheet:
     """
 
     def __init__(self, most: int, chance: random.Random) -> None:
-        self.drawn: dict[str, list[_Drawn]] = {}
+        self.drawn: dict[str, list[Picture]] = {}
         self._seen: Counter[str] = Counter()
         self._most = most
         self._chance = chance
@@ -157,19 +152,18 @@ class _Sheet:
         if place < self._most:
             value = values[name]
             data = value if type(value) is bytes and _is_image(value) else _small(_pixels(name, values))
-            drawn[place : place + 1] = [_Drawn(key, label, data)]
+            drawn[place : place + 1] = [Picture(key, label, data)]
 
 
 def _add(page: ShardPage, number: int, values: dict[str, Any], sheet: _Sheet) -> None:
     size = sum(_value_size(value) for name, value in values.items() if name != KEY)
     page.sizes[int(log2(max(size, 1)) * STEPS_PER_DOUBLING)] += 1
-    label = _label(values)
+    key, label = key_of(values), _label(values)
     if label is not None:
         page.labels[label if label in page.labels or len(page.labels) < _MOST_LABELS else ""] += 1
-    page.digests.append(digest_of(_parts(values)))
     for name, value in values.items():
         if (type(value) is bytes and _is_image(value)) or _shape_of(name, values):
-            sheet.add(name, values, _key(values, number), label)
+            sheet.add(name, values, str(number) if key is None else key, label)
 
 
 def _shape_of(name: str, values: dict[str, Any]) -> list[int] | None:
@@ -210,11 +204,6 @@ def _is_image(data: bytes) -> bool:
     return kind.startswith("image/") and len(data) > 26
 
 
-def _key(values: dict[str, Any], number: int) -> str:
-    key = key_of(values)
-    return str(number) if key is None else key
-
-
 def _label(values: dict[str, Any]) -> str | None:
     """The value of the entry or feature that is named like a label, if it is short."""
     for name in _LABELS:
@@ -226,17 +215,6 @@ def _label(values: dict[str, Any]) -> str | None:
             if text.isprintable():
                 return shortened(text, _MOST_LABEL)
     return None
-
-
-def _parts(values: dict[str, Any]) -> Iterator[bytes]:
-    for name in sorted(values):
-        if name != KEY:
-            value = values[name]
-            yield name.encode("utf-8", "replace")
-            if isinstance(value, StoredBytes):
-                yield from value.pieces()
-            else:
-                yield from value.parts() if isinstance(value, ParsedFeature) else (value,)
 
 
 class Duplicates(NamedTuple):
@@ -271,8 +249,6 @@ def _is_leaked(group: list[tuple[str, int]]) -> bool:
     return len({split_of(name) for name in {name for name, _ in group}} - {None}) > 1
 
 
-T = TypeVar("T")
-
 _NOT_SHOWN: Final = ("image/", "audio/", "video/", "npy")  # their first bytes say nothing that their kind does not
 _MOST_ROWS: Final = 100
 _MOST_CLASSES: Final = 20
@@ -301,7 +277,8 @@ def not_whole(report: Report) -> str:
 def _page(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Iterator[str]:
     title, style = escape(_cut(contents.bucket)), Path(__file__).with_name("page.css").read_text()
     copies = find_duplicates(pages)
-    sizes, labels = _summed(page.sizes for page in pages), _summed(page.labels for page in pages)
+    sizes = sum((page.sizes for page in pages), Counter[int]())
+    labels = sum((page.labels for page in pages), Counter[str]())
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{title}</title><style>{style}</style></head><body><main><h1>{title}</h1>"
@@ -484,8 +461,8 @@ def _figure(name: str, picture: Picture) -> str:
     return f'<figure><div>{shown}</div><figcaption title="{title}">{caption}</figcaption></figure>'
 
 
-def _picture(drawn: _Drawn) -> Picture:
-    """A small JPEG of an image, and how many of its pixels differ."""
+def _picture(drawn: Picture) -> Picture:
+    """The same with a small JPEG of the image, and how many of its pixels differ."""
     try:
         small = drawn.data
         if isinstance(small, bytes):
@@ -509,10 +486,3 @@ def _size(value: float) -> str:
 
 def _cut(text: str, most: int = _MOST_TEXT) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 2 + 1 :]}"
-
-
-def _summed(counters: Iterable[Counter[T]]) -> Counter[T]:
-    total: Counter[T] = Counter()
-    for counter in counters:
-        total.update(counter)
-    return total

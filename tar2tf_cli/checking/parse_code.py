@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.checking.contents import STEPS, Contents, Stats
 from tar2tf_cli.errors import SourceError, UsageError
@@ -20,6 +20,8 @@ _DTYPES: Final = {"bytes": "tf.string", "int64": "tf.int64", "float": "tf.float3
 _DEFAULTS: Final = {"bytes": '""', "int64": "0", "float": "0.0"}
 _DECODABLE: Final = ("image/jpeg", "image/png", "image/bmp", "image/gif")
 MOST_FILES: Final = 20
+
+_Where: TypeAlias = Literal["example", "context", "steps"]
 
 
 def parse_code(contents: Contents) -> str:
@@ -68,27 +70,21 @@ class _Feature:
         name: its name.
         stats: what is known of it.
         lacking: how many examples lack it.
-        vector: whether it is a vector even if it always has one value, as the shape of an array is.
-        in_context: whether it is in the context of SequenceExamples, where TensorFlow takes lists only as sparse ones.
         described: what a manifest says of it.
+        where: whether it is in examples; or in the context of SequenceExamples, where TensorFlow takes lists only as
+            sparse ones; or one of their feature lists.
+        vector: whether it is a vector even if it always has one value, as the shape of an array is.
     """
 
     def __init__(
-        self,
-        name: str,
-        stats: Stats,
-        lacking: int,
-        *,
-        vector: bool = False,
-        in_context: bool = False,
-        described: Mapping[str, Any] | None = None,
+        self, name: str, stats: Stats, lacking: int, described: Mapping[str, Any] | None, where: _Where, vector: bool
     ) -> None:
         self.name = name
         self.shape: Sequence[int | None] | None = described["shape"] if described else None
         self.dtype: str | None = described["dtype"] if described else stats.shaped or None
         self.is_raw = described["encoding"] == "raw" if described else stats.shaped == "uint8"
         self.vector = vector or bool(self.shape and not self.is_raw)
-        self.in_context = in_context
+        self.where = where
         self.stats = stats
         self.kinds = sorted(kind for kind in stats.lists if kind)
         self.optional = lacking > 0 or None in stats.lists
@@ -114,29 +110,22 @@ class _Feature:
 
     @property
     def described(self) -> str:
-        """The right side of its line in the feature description."""
-        dtype = _DTYPES[self.kinds[0]]
+        """The right side of its line in the description of features."""
+        dtype, shape = _DTYPES[self.kinds[0]], f"[{'' if self.is_scalar else self.length}]"
+        if self.length and self.where == "steps":
+            return f"tf.io.FixedLenSequenceFeature({shape}, {dtype}{', allow_missing=True' if self.optional else ''})"
         if self.length and not self.optional:
-            return f"tf.io.FixedLenFeature([{'' if self.is_scalar else self.length}], {dtype})"
+            return f"tf.io.FixedLenFeature({shape}, {dtype})"
         if self.is_scalar:
             return f"tf.io.FixedLenFeature([], {dtype}, default_value={_DEFAULTS[self.kinds[0]]})"
-        if self.in_context:
-            return f"tf.io.VarLenFeature({dtype})"
-        return f"tf.io.FixedLenSequenceFeature([], {dtype}, allow_missing=True)"
+        if self.where == "example":
+            return f"tf.io.FixedLenSequenceFeature([], {dtype}, allow_missing=True)"
+        return f"tf.io.VarLenFeature({dtype})"
 
     @property
     def is_sparse(self) -> bool:
-        """Whether parsing it gives a sparse tensor."""
-        return self.in_context and "VarLen" in self.described
-
-    @property
-    def listed(self) -> str:
-        """The same for a feature list of a SequenceExample."""
-        dtype = _DTYPES[self.kinds[0]]
-        if not self.length:
-            return f"tf.io.VarLenFeature({dtype})"
-        missing = ", allow_missing=True" if self.optional else ""
-        return f"tf.io.FixedLenSequenceFeature([{'' if self.is_scalar else self.length}], {dtype}{missing})"
+        """Whether parsing it gives a sparse tensor, and not a ragged one as for a feature list."""
+        return self.where == "context" and "VarLen" in self.described
 
     @property
     def comment(self) -> str:
@@ -173,37 +162,23 @@ def _beside(paths: Sequence[str]) -> list[Manifest]:
     return manifests
 
 
-def _features(
-    contents: Contents,
-    described: Mapping[str, Mapping[str, Any]],
-    *,
-    steps: bool = False,
-    in_context: bool = False,
-) -> list[_Feature]:
+def _features(contents: Contents, described: Mapping[str, Mapping[str, Any]], where: _Where) -> list[_Feature]:
+    steps = where == "steps"
     entries = {name: stats for name, stats in contents.entries.items() if name.endswith(STEPS) == steps}
-    cut = len(STEPS) if steps else 0
     shapes = {f"{name}/shape" for name, stats in entries.items() if stats.shaped}
     return [
-        _Feature(
-            name[: len(name) - cut],
-            stats,
-            contents.lacking(stats),
-            vector=name in shapes,
-            in_context=in_context,
-            described=described.get(name),
-        )
+        _Feature(name.removesuffix(STEPS), stats, contents.lacking(stats), described.get(name), where, name in shapes)
         for name, stats in entries.items()
     ]
 
 
-def _description(title: str, features: Sequence[_Feature], *, listed: bool = False) -> Iterator[str]:
+def _description(title: str, features: Sequence[_Feature]) -> Iterator[str]:
     yield f"{title} = {{"
     for feature in features:
         if feature.trouble:
             yield f"    # {_quoted(feature.name)} {feature.trouble}"
         else:
-            described = feature.listed if listed else feature.described
-            yield f"    {_quoted(feature.name)}: {described},{feature.comment}"
+            yield f"    {_quoted(feature.name)}: {feature.described},{feature.comment}"
     yield "}"
 
 
@@ -212,13 +187,13 @@ def _description(title: str, features: Sequence[_Feature], *, listed: bool = Fal
 
 def _function(contents: Contents, described: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     sequences = sum(shard.sequences for shard in contents.shards)
-    steps = _features(contents, described, steps=True) if sequences else []
-    features = _features(contents, described, in_context=bool(steps))
+    steps = _features(contents, described, "steps") if sequences else []
+    features = _features(contents, described, "context" if steps else "example")
     call: tuple[str, ...]
     if steps:
         yield from _description("context_features", features)
         yield ""
-        yield from _description("sequence_features", steps, listed=True)
+        yield from _description("sequence_features", steps)
         call = (
             "    context, steps = tf.io.parse_single_sequence_example(record, context_features, sequence_features)",
             "    features = {**context, **steps}",
