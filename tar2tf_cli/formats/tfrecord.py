@@ -5,7 +5,6 @@ Where `accept` is given, the kernel checks the records of the usual form, and on
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -634,6 +633,8 @@ def packed_index(index: ShardIndex, shard: str, version: str) -> list[bytes]:
 
 def read_index(data: bytes, shard: str, version: str, size: int) -> ShardIndex | None:
     """Read the content of an index file; None unless it is whole, and for this version and size of the shard."""
+    import json
+
     import numpy as np
 
     line, end, body = data.partition(b"\n")
@@ -657,5 +658,7 @@ def read_index(data: bytes, shard: str, version: str, size: int) -> ShardIndex |
 
 
 def _about_index(about: Mapping[str, Any], body: bytes, shard: str, version: str) -> bytes:
+    import json  # which few commands need
+
     said = {"format": "tar2tf index 4", **about, "shard": shard, "version": version}
     return json.dumps({**said, "crc32c": crc32c(body, crc32c(json.dumps(said).encode()))}).encode() + b"\n"
