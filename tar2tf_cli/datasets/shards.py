@@ -192,12 +192,8 @@ def together(read: Sequence[Document]) -> tuple[dict[str, dict[str, Any]], int]:
         described = one.manifest.features
         looks = {name: (item["encoding"], item["dtype"], tuple(item["shape"])) for name, item in described.items()}
         try:
-            schema.update(Schema(Counter({tuple(looks): 1}), looks))
+            schema.update(Schema(Counter({(name,): item.get("count", 0) for name, item in described.items()}), looks))
         except SampleError as error:
             hint = "convert them with the same ops and types, or read them one by one"
             raise UsageError(error.message, shard=one.path, hint=hint) from None
-    features = schema.describe()
-    for name, feature in features.items():
-        counts = [one.manifest.features[name].get("count") for one in whole if name in one.manifest.features]
-        feature["count"] = 0 if None in counts else sum(counts)
-    return features, sum(one.manifest.records for one in whole)
+    return schema.describe(), sum(one.manifest.records for one in whole)
