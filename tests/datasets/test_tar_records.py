@@ -214,6 +214,24 @@ def test_the_index_beside_a_tar_is_that_of_wds2idx(tars: Path, monkeypatch: pyte
     assert before == [path.stat().st_mtime_ns for path in sorted(tars.glob("*.idx"))]
 
 
+def test_what_is_in_the_place_of_an_index_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    tar = write(tmp_path / "x.tar", a_tar([("a.b", b"1")]))
+    beside = tmp_path / "x.tar.idx"
+    beside.mkdir()
+    assert "x.tar.idx: cannot be read: Is a directory" in in_a_process("index", tar).err
+    beside.rmdir()
+    write(beside, b"mine")
+    refused = in_a_process("index", tar)
+    assert (refused.code, beside.read_bytes()) == (2, b"mine")
+    assert "is not the index of this shard\n  add --overwrite to replace it" in refused.err
+    assert in_a_process("index", tar, "--overwrite").code == 0
+    right = beside.read_bytes()
+    beside.unlink()
+    beside.symlink_to(tmp_path / "gone")
+    assert in_a_process("index", tar).code == 0
+    assert beside.read_bytes() == right
+
+
 def test_an_index_has_extensions_as_the_names_have_them_which_dali_tells_apart(tmp_path: Path) -> None:
     tar = write(tmp_path / "x.tar", a_tar([("a.JPG", b"1"), ("a.Seg.PNG", b"2")]))
     assert in_a_process("index", tar, "-q").code == 0
