@@ -277,8 +277,10 @@ def not_whole(report: Report) -> str:
 def _page(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Iterator[str]:
     title, style = escape(_cut(contents.bucket)), Path(__file__).with_name("page.css").read_text()
     copies = find_duplicates(pages)
-    sizes = sum((page.sizes for page in pages), Counter[int]())
-    labels = sum((page.labels for page in pages), Counter[str]())
+    sizes, labels = Counter[int](), Counter[str]()
+    for page in pages:
+        sizes.update(page.sizes)
+        labels.update(page.labels)
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{title}</title><style>{style}</style></head><body><main><h1>{title}</h1>"
