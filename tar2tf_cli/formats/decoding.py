@@ -81,29 +81,10 @@ def _npy(data: bytes) -> Parts:
     return {"": npy.read_array(data)}
 
 
-def _wav(data: bytes) -> Parts:
-    return _of_sound(decode_wav(data))
-
-
-def _sound(data: bytes) -> Parts:
-    return _of_sound(decode_with_libsndfile(data))
-
-
-def _of_sound(sound: Sound) -> Parts:
-    return {"": sound.samples, "sample_rate": sound.rate}
-
-
-_IMAGES: Final = ("image/jpeg", "image/png", "image/bmp", "image/webp", "image/gif")
-_OTHERS: Final[Mapping[str, Callable[[bytes], Parts]]] = {
-    "npy": _npy,
-    "npz": npy.read_arrays,
-    "audio/wav": _wav,
-    "audio/flac": _sound,
-    "audio/ogg": _sound,
-}
-
-
 # --- Sound: WAV by numpy, FLAC and Ogg by libsndfile ---
+
+# It is float32 (samples, channels), where whole numbers are scaled to -1 up to 1, and `sample_rate`, samples for each
+# second.
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _LAST_PAGE: Final = 4
@@ -111,19 +92,7 @@ _BLOCK: Final = 1 << 20
 _UNKNOWN: Final = 0xFFFFFFFF  # the size that writers of pipes leave
 
 
-class Sound(NamedTuple):
-    """Decoded sound.
-
-    Attributes:
-        samples: float32 (samples, channels); whole numbers are scaled to -1 up to 1.
-        rate: samples for each second.
-    """
-
-    samples: NDArray[np.float32]
-    rate: int
-
-
-def decode_wav(data: bytes) -> Sound:
+def decode_wav(data: bytes) -> Parts:
     """Decode a WAV of 8, 16, 24 or 32 bits, or of floats: `tf.audio.decode_wav`, which knows 16 bits only.
 
     A number of n bits is divided by 2^(n-1); 8 bits are without a sign, and 128 is silence
@@ -153,7 +122,7 @@ def decode_wav(data: bytes) -> Sound:
     if code == _PCM:
         samples -= np.float32(128 if bits == 8 else 0)
         samples /= np.float32(2 ** (8 * raw.itemsize - 1))
-    return Sound(samples.reshape(-1, channels), rate)
+    return {"": samples.reshape(-1, channels), "sample_rate": rate}
 
 
 _WAV_DTYPES: Final = {
@@ -185,7 +154,7 @@ def _of_three_bytes(sound: memoryview) -> NDArray[Any]:
     return wide.view("<i4")[:, 0]
 
 
-def decode_with_libsndfile(data: bytes) -> Sound:
+def decode_with_libsndfile(data: bytes) -> Parts:
     """Decode a FLAC or an Ogg (Vorbis, Opus).
 
     FLAC is lossless: a number of n bits is divided by 2^(n-1). What a lossy codec gives depends on its version, and may
@@ -209,7 +178,7 @@ def decode_with_libsndfile(data: bytes) -> Sound:
         raise SampleError(f"damaged or unsupported sound: {error}") from None
     if len(samples) != frames:
         raise SampleError(f"truncated sound: {len(samples):,} of {frames:,} samples")
-    return Sound(samples, rate)
+    return {"": samples, "sample_rate": rate}
 
 
 def _blocks(file: Any) -> NDArray[np.float32]:
@@ -246,3 +215,13 @@ def _check_ogg(data: bytes) -> None:
 
 
 _REVERSED: Final = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+
+
+_IMAGES: Final = ("image/jpeg", "image/png", "image/bmp", "image/webp", "image/gif")
+_OTHERS: Final[Mapping[str, Callable[[bytes], Parts]]] = {
+    "npy": _npy,
+    "npz": npy.read_arrays,
+    "audio/wav": decode_wav,
+    "audio/flac": decode_with_libsndfile,
+    "audio/ogg": decode_with_libsndfile,
+}

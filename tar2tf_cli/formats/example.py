@@ -627,10 +627,6 @@ def read_varint(data: bytes, position: int, end: int, most: int) -> tuple[int, i
     raise ValueError(f"a number at byte {position} does not end")
 
 
-_FIRST: Final = 0x0A
-_SECOND: Final = 0x12
-
-
 def parse_lists(message: bytes) -> dict[str, list[ParsedFeature]]:
     """Return the feature lists of a serialised tf.train.SequenceExample by name.
 
@@ -639,9 +635,9 @@ def parse_lists(message: bytes) -> dict[str, list[ParsedFeature]]:
     """
     lists: dict[str, list[ParsedFeature]] = {}
     for tag, start, end in fields(message, 0, len(message), 0):
-        if tag == _SECOND:
+        if tag == _FEATURE_LISTS:
             for inner, first, last in fields(message, start, end, 1):
-                if inner == _FIRST:
+                if inner == _DELIMITED:
                     name, features = _entry(message, first, last)
                     lists[name] = features
     return lists
@@ -658,10 +654,10 @@ def is_sequence(message: bytes) -> bool:
 def _entry(message: bytes, start: int, end: int) -> tuple[str, list[ParsedFeature]]:
     name, features = "", []
     for tag, first, last in fields(message, start, end, 2):
-        if tag == _FIRST:
+        if tag == _DELIMITED:
             name = message[first:last].decode("utf-8")
-        elif tag == _SECOND:
-            places = (place for inner, *place in fields(message, first, last, 3) if inner == _FIRST)
+        elif tag == _VALUE:
+            places = (place for inner, *place in fields(message, first, last, 3) if inner == _DELIMITED)
             features += [feature_in(message, *place) for place in places]
     return name, features
 

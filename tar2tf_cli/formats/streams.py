@@ -96,9 +96,6 @@ class Peeked:
         return self._stream.read(size)
 
 
-_COPIED: Final = 1 << 20, 6 << 20  # sizes at which `take` gets its memory at once
-
-
 # --- What a file is by its first bytes ---
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -691,15 +688,7 @@ class Cursor:
         if end <= len(self.buffer):
             data, self.position = self.buffer[self.position : end], end
             return data
-        if not _COPIED[0] <= size < _COPIED[1]:
-            return b"".join(self.pieces(size))
-        whole = BytesIO()  # which needs no memory for a copy
-        whole.seek(size - 1)
-        whole.write(b"\0")  # gets all memory at once
-        whole.seek(0)
-        whole.writelines(self.pieces(size))
-        whole.truncate()
-        return whole.getvalue()
+        return b"".join(self.pieces(size))
 
     def pieces(self, size: int) -> Iterator[bytes]:
         """The next bytes, in pieces as they come; fewer only at the end."""

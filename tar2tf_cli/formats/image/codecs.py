@@ -545,8 +545,10 @@ def to_rgb_jpeg(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> bytes:
     Raises:
         ImageError: as `decode` and `encode`.
     """
-    if header(data).format == "jpeg" and jpeg_frame(data).components == 3:
-        return data
+    if header(data).format == "jpeg":
+        *_, components = jpeg_frame(data)
+        if components == 3:
+            return data
     return encode(decode(data, 3, max_pixels=max_pixels), "jpeg", 100)
 
 

@@ -137,12 +137,6 @@ def describe(data: bytes, name: str | None) -> str:
     return f"starts with {start}" if data else "it is empty"
 
 
-class _JpegFrame(NamedTuple):
-    height: int
-    width: int
-    components: int
-
-
 # ITU-T T.81, table B.1: sequential and progressive frames; lossless and hierarchical ones; bare markers.
 _JPEG_FRAMES: Final = frozenset((0xC0, 0xC1, 0xC2, 0xC9, 0xCA))
 _JPEG_OTHER_FRAMES: Final = frozenset((0xC3, 0xC5, 0xC6, 0xC7, 0xCB, 0xCD, 0xCE, 0xCF))
@@ -233,14 +227,14 @@ def is_adobe_segment(marker: int, body: bytes) -> bool:
     return marker == _JPEG_APP14 and len(body) >= 12 and body.startswith(b"Adobe")
 
 
-def jpeg_frame(data: bytes) -> _JpegFrame:
-    """Return the frame header of a JPEG: precision, size, components."""
+def jpeg_frame(data: bytes) -> tuple[int, int, int]:
+    """Return height, width and the number of components by the frame header of a JPEG."""
     for marker, start, _ in jpeg_segments(data):
         if marker in _JPEG_FRAMES:
             precision, height, width, components = struct.unpack_from(">BHHB", data, start)
             if precision != 8 or components not in (1, 3, 4):
                 raise ImageError(f"unsupported JPEG: {components} components of {precision} bits")
-            return _JpegFrame(height, width, components)
+            return height, width, components
         if marker in _JPEG_OTHER_FRAMES:
             raise ImageError(f"unsupported JPEG: lossless or hierarchical (frame marker 0x{marker:02x})")
     raise ImageError("damaged JPEG: the image data begin before any frame header")
@@ -292,25 +286,18 @@ def _palette_has_alpha(data: bytes, most_entries: int) -> bool:
     return False
 
 
-class _BmpLayout(NamedTuple):
-    pixels: int
-    width: int
-    height: int
-    channels: int
-
-
-def bmp_layout(data: bytes) -> _BmpLayout:
-    """Position and layout of a BMP's pixels."""
+def bmp_layout(data: bytes) -> tuple[int, int, int, int]:
+    """Return the position of a BMP's pixels, width, height, which is negative if the top row is first, and channels."""
     (pixels,) = struct.unpack_from("<i", data, 10)
     width, height, _, bits = struct.unpack_from("<iihh", data, 18)
     if bits // 8 not in (1, 3, 4):
         raise ImageError(f"unsupported BMP: {bits} bits per pixel; only 8, 24 and 32 can be decoded")
-    return _BmpLayout(pixels, width, height, bits // 8)
+    return pixels, width, height, bits // 8
 
 
 def _bmp_header(data: bytes) -> tuple[int, int, int]:
-    layout = bmp_layout(data)
-    return abs(layout.height), layout.width, layout.channels
+    _, width, height, channels = bmp_layout(data)
+    return abs(height), width, channels
 
 
 def _gif_header(data: bytes) -> tuple[int, int, int]:
