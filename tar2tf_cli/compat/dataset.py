@@ -21,6 +21,8 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
+import numpy as np
+
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget
@@ -391,8 +393,6 @@ def default_record_parser(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
 
 def _converted(record: Any) -> tuple[Any, Any]:
     """Image and label of a record that conversions made."""
-    import numpy as np
-
     from tar2tf_cli.formats.image import codecs
 
     values = Decoder()(record.numpy())
@@ -455,8 +455,6 @@ def _picked(selection: Selection, sample: Sample) -> Any:
 
 def _as_structure(value: Any) -> Any:
     """Nested values as a tf.nest structure: lists of selections become tuples, lists of numbers or texts arrays."""
-    import numpy as np
-
     if isinstance(value, dict):
         return {name: _as_structure(item) for name, item in value.items()}
     if isinstance(value, tuple):
@@ -498,7 +496,6 @@ def _tensor_spec(value: Any, size_is_fixed: bool, key: str) -> tf.TensorSpec:
     Raises:
         SampleError: when it cannot be converted to a tensor.
     """
-    import numpy as np
     import tensorflow as tf
 
     if isinstance(value, (bytes, str)):
@@ -523,8 +520,6 @@ def _as_leaf(value: Any, leaf: tf.TensorSpec, key: str) -> Any:
     Raises:
         SampleError: when it has another shape, or cannot be converted to the dtype.
     """
-    import numpy as np
-
     typed = _as_dtype(value, leaf.dtype, key)
     shape = np.shape(typed)
     if not leaf.shape.is_compatible_with(shape):
@@ -540,8 +535,6 @@ def _as_dtype(value: Any, dtype: tf.DType, key: str) -> Any:
     Raises:
         SampleError: when it cannot be converted, or an integer would change.
     """
-    import numpy as np
-
     if dtype.name == "string":
         if isinstance(value, _Number):
             return bytes(value)  # NumPy would read its text as a number
@@ -722,8 +715,6 @@ def _chunk_length(leaves: Sequence[tf.TensorSpec]) -> int:
 
 def _chunks(elements: Iterator[list[Any]], length: int) -> Iterator[list[Any]]:
     """Chunks of elements, stacked leaf by leaf; elements read before an error are yielded before it is raised."""
-    import numpy as np
-
     more = True
     while more:
         waiting: list[list[Any]] = []
