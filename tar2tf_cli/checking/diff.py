@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import struct
 import tempfile
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -143,7 +143,7 @@ class Differences:
     6
     """
 
-    def __init__(self, a: _Rows, b: _Rows, *, ignore_order: bool) -> None:
+    def __init__(self, a: _Side, b: _Side, *, ignore_order: bool) -> None:
         self._a, self._b = a, b
         self.a: Dataset = a.dataset
         self.b: Dataset = b.dataset
@@ -279,7 +279,9 @@ def diff(
             tasks = [FileTask(side.items[number], partial(rows_of, sides.index(side))) for side, number in of]
             run.read(tasks, context, partial(_add, of))
             context.numbers = {name: kind for side in together for name, kind in side.numbers.items()}
-        return Differences(*[side.rows() for side in sides], ignore_order=ignore_order)
+        for side in sides:
+            side.finish()
+        return Differences(*sides, ignore_order=ignore_order)
 
 
 def _add(of: Sequence[tuple[_Side, int]], task: int, file_rows: FileRows) -> None:
@@ -295,19 +297,23 @@ def _open(run: Run, path: PathText) -> Named:
 
 
 class _Side:
-    """One of the two datasets while it is read.
+    """One of the two datasets: its files and, once all are read, the rows of its shards and their details.
 
     Attributes:
         named: what was named.
         items: its files.
         numbers: the features of its records that hold numbers, and their kinds.
+        dataset: the dataset.
+        places: where each row is.
+        keyless: how many samples have no key.
     """
 
     def __init__(self, named: Named) -> None:
         self.named = named
         self.items = named.files()
         self.numbers: dict[str, Kind | None] = {}
-        self._rows, self._details = Spill(), Spill()
+        self.dataset = Dataset(without_secrets(named.bucket))
+        self._spilled_rows, self._spilled_details = Spill(), Spill()
         self._file_rows: dict[int, FileRows] = {}
 
     def holds_tars(self) -> bool:
@@ -326,62 +332,31 @@ class _Side:
         self._file_rows[number] = file_rows
         self.numbers |= file_rows.numbers
         if file_rows.is_shard:
-            self._rows.take(number, file_rows.rows)
-            self._details.take(number, file_rows.details)
+            self._spilled_rows.take(number, file_rows.rows)
+            self._spilled_details.take(number, file_rows.details)
 
-    def rows(self) -> _Rows:
-        """The rows of all shards.
+    def finish(self) -> None:
+        """Put the rows of all shards in order.
 
         Raises:
             SourceError: when there is none, or a file is no shard although it was named.
         """
-        source, templates = self.named.source, self.named.templates
-        dataset, shards = Dataset(without_secrets(self.named.bucket)), list[int]()
+        source, templates, dataset = self.named.source, self.named.templates, self.dataset
         for number, item in enumerate(self.items):
             file_rows, path = self._file_rows[number], source.locate(item.name)
             if file_rows.is_shard:
                 dataset.shards.append(path)
                 dataset.samples += file_rows.samples
                 dataset.bytes += file_rows.size
-                shards.append(number)
             elif source.asked_for(item.name, templates):
                 raise not_a_shard(path, item.size, file_rows.instead)
             else:
                 dataset.skipped.append(item.name)
-        if not shards:
+        if not dataset.shards:
             raise nothing_found(source.bucket)
-        rows = [self._rows.of(number).view(ROW) for number in shards]
-        return _Rows(dataset, rows, [self._details.of(number) for number in shards])
-
-    def __enter__(self) -> _Side:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._rows.close()
-        self._details.close()
-
-
-def _in_turn(sides: Sequence[_Side]) -> list[list[_Side]]:
-    """The datasets as they are read: both at once, or TFRecords before the tars that they are compared with."""
-    tars = [side for side in sides if side.holds_tars()]
-    records = [side for side in sides if side not in tars]
-    return [records, tars] if tars and records else [list(sides)]
-
-
-class _Rows:
-    """The rows of one dataset, and their details.
-
-    Attributes:
-        dataset: the dataset.
-        places: where each row is.
-        keyless: how many samples have no key.
-    """
-
-    def __init__(self, dataset: Dataset, rows: list[Numbers], details: list[Numbers]) -> None:
-        self.dataset = dataset
-        self.places = Places.of(rows)
-        self._rows, self._details = rows, details
-        self.keyless = sum(int(np.count_nonzero(each["key"] == 0)) for each in rows)
+        self._rows, self._details = self._spilled_rows.by_file(ROW), self._spilled_details.by_file(np.uint8)
+        self.places = Places.of(self._rows)
+        self.keyless = sum(int(np.count_nonzero(rows["key"] == 0)) for rows in self._rows)
 
     def __len__(self) -> int:
         return len(self.places)
@@ -408,12 +383,28 @@ class _Rows:
         file, number = self.places.file_of(position)
         return Place(self.dataset.shards[file], number)
 
+    def __enter__(self) -> _Side:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._spilled_rows.close()
+        self._spilled_details.close()
+
+
+def _in_turn(sides: Sequence[_Side]) -> list[list[_Side]]:
+    """The datasets as they are read: both at once, or TFRecords before the tars that they are compared with."""
+    tars = [side for side in sides if side.holds_tars()]
+    records = [side for side in sides if side not in tars]
+    return [records, tars] if tars and records else [list(sides)]
+
 
 # --- The rows of a file, which tasks make: digests of each sample and, as its details, its key and entries ---
 
 
 ROW: Final = np.dtype([(name, "<u8") for name in ("whole", "content", "key", "details")])
 """A sample: digests of all of it, of its entries and of its key (0 if it has none), and the offset of its details."""
+
+_PACKED: Final = struct.Struct("<4Q")
 
 Entries: TypeAlias = dict[str, int]
 """The digest of each entry of a sample."""
@@ -422,7 +413,6 @@ Details: TypeAlias = tuple["str | None", Entries]
 """The key of a sample, if it has one, and its entries."""
 
 _64_BITS: Final = (1 << 64) - 1
-_BUFFERED: Final = 1 << 16  # numbers
 _COPIED: Final = 1 << 12  # bytes that are copied faster than a view of them is made
 _LONG_VARINT: Final = re.compile(rb"[\x80-\xff]\x00|[\x80-\xff]{9}[\x02-\x7f]")
 
@@ -612,7 +602,6 @@ class _Files:
     """
 
     def __init__(self, folder: str) -> None:
-        self._buffer = array("Q")
         self._offset = self.samples = 0
         (rows, self.rows), (details, self.details) = tempfile.mkstemp(dir=folder), tempfile.mkstemp(dir=folder)
         self._rows, self._details = os.fdopen(rows, "wb"), os.fdopen(details, "wb")
@@ -620,23 +609,16 @@ class _Files:
     def add(self, key: str | None, key_digest: int, entries: Entries) -> None:
         """Add a sample."""
         content = content_of(entries)
-        self._buffer.extend(((content + key_digest) & _64_BITS, content, key_digest, self._offset))
+        self._rows.write(_PACKED.pack((content + key_digest) & _64_BITS, content, key_digest, self._offset))
         details = pickle.dumps((key, entries), pickle.HIGHEST_PROTOCOL)
         self._details.write(details)
         self._offset += len(details)
         self.samples += 1
-        if len(self._buffer) >= _BUFFERED:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._rows.write(self._buffer)
-        del self._buffer[:]
 
     def __enter__(self) -> _Files:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._flush()
         self._rows.close()
         self._details.close()
 
