@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -306,3 +307,11 @@ def test_two_datasets_differ_as_dicts_do(tmp_path: Path, first: Samples, second:
     places = [[key for key, _ in second].index(key) for key in both]
     assert differences.out_of_order == sum(a > b for a, b in pairwise(places))
     assert differences.equal == (first == second)
+
+
+def test_a_flag_overrides_a_variable_that_asks_for_another_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = shards(tmp_path / "in", SOME)
+    monkeypatch.setenv("TAR2TF_JSON_LINES", "1")
+    assert in_a_process("diff", source, source, "--json").json["equal"]
