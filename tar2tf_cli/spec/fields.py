@@ -152,16 +152,16 @@ def select(value: Any, label: str) -> dict[str, Selection]:
     return parse_select(value)
 
 
+def _named(mapping: JsonSchema, pattern: str) -> list[JsonSchema]:
+    """Schemas of a mapping, of a text that is written in its place, and of several such texts."""
+    written = {"type": "string", "pattern": pattern}
+    return [{"type": "object", **mapping}, written, {"type": "array", "items": written}]
+
+
 _PAIR: Final = f"[^=,]+=({'|'.join(TYPES)})"
 
 
-@rule(
-    anyOf=[
-        {"type": "object", "additionalProperties": {"enum": list(TYPES)}},
-        {"type": "string", "pattern": f"^{_PAIR}(,{_PAIR})*$"},
-        {"type": "array", "items": {"type": "string", "pattern": f"^{_PAIR}(,{_PAIR})*$"}},
-    ]
-)
+@rule(anyOf=_named({"additionalProperties": {"enum": list(TYPES)}}, f"^{_PAIR}(,{_PAIR})*$"))
 def types(value: Any, label: str) -> dict[str, Any]:
     """Parse the types of features by name, or texts such as `NAME=TYPE,NAME=TYPE`."""
 
@@ -175,16 +175,9 @@ def types(value: Any, label: str) -> dict[str, Any]:
 
 
 _MAP: Final = {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1}
-_NAMED: Final = {"type": "string", "pattern": "^[^=]+=.+"}
 
 
-@rule(
-    anyOf=[
-        {"type": "object", "additionalProperties": {"anyOf": [text.schema, _MAP]}},
-        _NAMED,
-        {"type": "array", "items": _NAMED},
-    ]
-)
+@rule(anyOf=_named({"additionalProperties": {"anyOf": [text.schema, _MAP]}}, "^[^=]+=.+"))
 def labels(value: Any, label: str) -> dict[str, LabelMap | str]:
     """Parse the label maps of features by name, or texts such as `NAME=FILE`; files are read."""
 
@@ -266,13 +259,7 @@ class Column(NamedTuple):
         return cls(name, kind)
 
 
-@rule(
-    anyOf=[
-        {"type": "object", "additionalProperties": text.schema, "minProperties": 1},
-        {"type": "string", "pattern": "^[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*$"},
-        {"type": "array", "items": {"type": "string", "pattern": "^[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*$"}},
-    ]
-)
+@rule(anyOf=_named({"additionalProperties": text.schema, "minProperties": 1}, "^[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*$"))
 def columns(value: Any, label: str) -> dict[str, str]:
     """Parse the columns of a table by entry, or texts such as `image=path:jpg,label=label:int64`."""
 
@@ -285,10 +272,7 @@ def columns(value: Any, label: str) -> dict[str, str]:
     return {str(name): column for name, column in _each(_pairs(value, form).items(), known).items()}
 
 
-_ARGUMENT: Final = {"type": "string", "pattern": "^[^=]+="}
-
-
-@rule(anyOf=[{"type": "object"}, _ARGUMENT, {"type": "array", "items": _ARGUMENT}])
+@rule(anyOf=_named({}, "^[^=]+="))
 def arguments(value: Any, label: str) -> dict[str, Any]:
     """Parse keyword arguments, or texts such as `NAME=VALUE`, where VALUE may be JSON."""
     if isinstance(value, Mapping):
