@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tar2tf_cli.formats.cursor import ByteStream
 
 from shards import contents, records, samples, samples_of, shards_in, tar2tf, tree, write_members, write_tar
 from tar2tf_cli import convert
