@@ -104,11 +104,11 @@ class Transformers:
 
     def start(self, name: str) -> None:
         """Start a transformer that was stopped, or whose pod ended."""
-        self._ask("POST", f"/{name}/start", wait=_SLOW)
+        self._ask("POST", f"/{name}/start")
 
     def stop(self, name: str) -> None:
         """End the pods of a transformer; it can be started again."""
-        self._ask("POST", f"/{name}/stop", wait=_SLOW)
+        self._ask("POST", f"/{name}/stop")
 
     def delete(self, name: str) -> None:
         """Delete a transformer, and end its pods.
@@ -131,7 +131,7 @@ class Transformers:
             self._delete(name)
 
     def _delete(self, name: str) -> None:
-        request = partial(self._ask, "DELETE", f"/{name}", wait=_SLOW)
+        request = partial(self._ask, "DELETE", f"/{name}")
         try:
             request()
         except KeyboardInterrupt:  # which leaves it without pods, and its name taken
@@ -309,7 +309,7 @@ class Transformers:
         except ValueError as error:
             raise SourceError(f"the endpoint is not an AIStore cluster: {error}", shard=self.where) from None
 
-    def _ask(self, method: str, path: str, message: Mapping[str, Any] | None = None, wait: float = 0) -> None:
+    def _ask(self, method: str, path: str, message: Mapping[str, Any] | None = None, wait: float = _SLOW) -> None:
         """Begin or end a transformer."""
         answer = self.store.control(method, f"etl{path}", message, wait=wait)
         self._check(answer, answer.text, path)
