@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError, few, read_failed
@@ -223,7 +222,6 @@ def without_collection() -> Iterator[None]:
 
 
 VERSION: Final = 1
-_AT_ONCE: Final = 1000
 _DESCRIBING: Final = ("features", "undescribed", "totals", "skipped", "labels", "documents", "sizes")
 """The keys of a manifest behind its inputs and shards, in their order; those that it may lack are left out if empty."""
 
@@ -278,9 +276,8 @@ class Manifest:
     def identity(self) -> dict[str, Any]:
         """Version, spec and a digest of the inputs; two conversions are the same if these are equal."""
         hashed = blake2b(digest_size=16)
-        items = iter(self.inputs)
-        while some := [f"{name}\0{size}\0{version}\0" for name, size, version, _ in islice(items, _AT_ONCE)]:
-            hashed.update("".join(some).encode("utf-8", "surrogateescape"))
+        for name, size, version, _ in self.inputs:
+            hashed.update(f"{name}\0{size}\0{version}\0".encode("utf-8", "surrogateescape"))
         return {"version": VERSION, "spec": self.spec, "inputs": hashed.hexdigest()}
 
     @property
