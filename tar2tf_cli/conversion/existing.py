@@ -61,9 +61,6 @@ class Destination:
         with_index: whether each shard has an `--index`.
         by_total: whether the shards' paths are known only once all shards are written.
         resumable: whether the inputs are known to be the same as in an interrupted run.
-
-    Raises:
-        UsageError: when `update` is given with `overwrite`, or `remove_many` without `update`.
     """
 
     def __init__(
@@ -76,12 +73,6 @@ class Destination:
         remove_many: bool = False,
         own: str | None = None,
     ) -> None:
-        if remove_many and not update:
-            raise UsageError("--remove-many is only for --update")
-        if update and overwrite:
-            raise UsageError(
-                "--update keeps the shards that have not changed, and --overwrite replaces all: use one of them"
-            )
         output = plan.conversion.output
         self.plan = plan
         self.sink = sink
@@ -221,8 +212,14 @@ def destination(plan: Plan, *, endpoint: str | None, apart: bool = False, **how:
         **how: `overwrite`, `update` and `remove_many`, as for a `Destination`.
 
     Raises:
-        UsageError: when the options contradict each other, or the store cannot be written to.
+        UsageError: when both `overwrite` and `update` are given, or the store cannot be written to.
     """
+    if how.get("remove_many") and not how.get("update"):
+        raise UsageError("--remove-many is only for --update")
+    if how.get("update") and how.get("overwrite"):
+        raise UsageError(
+            "--update keeps the shards that have not changed, and --overwrite replaces all: use one of them"
+        )
     conversion, path = plan.conversion, plan.conversion.output.path
     endpoint = endpoint_for(path, conversion.input.bucket, endpoint)
     sink = open_sink(path, endpoint=endpoint, retry_for=conversion.retry_for)

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -154,21 +155,21 @@ class StreamTarget(_WithoutManifest):
         super().seal(shard, report)
         while self._next in self._reports:
             path = Shard("", self._next).part(self.folder)
-            stream = RecordStream(self._out, self._name)
             with open(path, "rb", buffering=0) as file:
-                while data := file.read(RecordStream.BUFFER):
-                    stream.write([data], len(data))
-            stream.flush()
+                self._write(iter(partial(file.read, RecordStream.BUFFER), b""))
             os.unlink(path)
             self._next += 1
 
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
         """Write what is behind the shards, which have all been written."""
         if self._end:
-            stream = RecordStream(self._out, self._name)
-            stream.write([self._end], len(self._end))
-            stream.flush()
+            self._write(iter([self._end]))
         return []
+
+    def _write(self, parts: Iterator[bytes]) -> None:
+        stream = RecordStream(self._out, self._name)
+        stream.write(parts, 0)
+        stream.flush()
 
 
 class DeviceTarget(StreamTarget):
