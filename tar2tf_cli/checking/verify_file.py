@@ -657,14 +657,13 @@ def _misfit(feature: ParsedFeature, schema: Mapping[str, Expected] | None) -> st
     return schema[feature.name].misfit(feature)
 
 
-CheckRecord: TypeAlias = "Callable[[bytes], Faults]"
-"""Returns the faults of one record, each as its kind and a message."""
-
-Keep: TypeAlias = Callable[[bytes], None]
-
-
 def check_tfrecord(
-    reader: RecordReader, check: CheckRecord, report: FileReport, *, decoders: int = 0, keep: Keep | None = None
+    reader: RecordReader,
+    check: Callable[[bytes], Faults],
+    report: FileReport,
+    *,
+    decoders: int = 0,
+    keep: Callable[[bytes], None] | None = None,
 ) -> None:
     """Read all records; fill in the report's faults and numbers.
 
