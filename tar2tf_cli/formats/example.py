@@ -217,7 +217,6 @@ FRAMING: Final = 16
 
 _CRC: Final = struct.Struct("<I")
 _JOIN_BELOW: Final = 16 * 1024
-_SMALL: Final = 1024
 _CACHE_SIZE: Final = 8192
 _headers: Final[dict[int, bytes]] = {}
 
@@ -248,25 +247,11 @@ def frame(parts: Sequence[Part], size: int) -> Iterable[bytes]:
         if size < _JOIN_BELOW:
             data = b"".join(parts)  # type: ignore[arg-type]
             return [header, data, crc_field(data)]
-        joined = _joined(parts)
-        for part in joined:
-            crc = extend(crc, part)
+        for part in parts:
+            crc = extend(crc, part)  # type: ignore[arg-type]
     except TypeError:  # one of them is stored
         return _framed(header, parts)
-    return [header, *joined, _CRC.pack(masked(crc))]
-
-
-def _joined(parts: Sequence[Part]) -> list[bytes]:
-    """The same bytes in fewer parts: neighbours that are small are one, as each part costs calls."""
-    joined: list[Any] = []
-    small: list[Any] = []
-    for part in parts:
-        if len(part) < _SMALL:
-            small.append(part)
-        else:
-            joined += (b"".join(small), part)
-            small.clear()
-    return [*joined, b"".join(small)]
+    return [header, *parts, _CRC.pack(masked(crc))]  # type: ignore[list-item]
 
 
 def _framed(header: bytes, parts: Sequence[Part]) -> Iterator[bytes]:
