@@ -263,38 +263,42 @@ def find_gaps(names: Iterable[str]) -> list[Gap]:
     `train-00003-of-00010` belongs to a series of ten. Without a total, numbers form a series if they start at 0 or 1,
     are padded with zeros, or most of them exist: nothing is missing between `cifar10` and `cifar100`.
     """
-    totals: dict[tuple[str, str], _Series] = defaultdict(list)
+    of_totals: dict[int, list[_Numbered]] = defaultdict(list)
     shapes: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        match = _OF_TOTAL.search(name)
-        if match:
-            numbered = _Numbered(name[: match.start()], int(match[1]), match[1], name[match.end(1) :])
-            totals[numbered.head, numbered.tail].append(numbered)
+        if match := _OF_TOTAL.search(name):
+            of_totals[int(match[3])].append(_numbered(name, match, 1))
         else:
-            shapes[_DIGITS.sub("0", name)].append(name)
+            shapes[_shape(name)].append(name)
     gaps = []
-    for (_, tail), series in totals.items():
-        total = _OF_TOTAL.match("0" + tail)
-        gaps += _gaps(series, int(total[3]) if total else 0)
+    for total, numbered in of_totals.items():
+        for series in _series(numbered):
+            gaps += _gaps(series, total)
     for alike in shapes.values():
-        for series in _series(alike):
+        for series in _series(_at_last_number(alike)):
             if _is_numbering(series):
                 gaps += _gaps(series)
     return gaps
 
 
-def _series(names: list[str]) -> Iterable[_Series]:
-    """Names of one shape, divided into series by everything except the last number in which they differ."""
-    numbers = [_DIGITS.findall(name) for name in names]
-    differing = [index for index, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
-    if not differing:
-        return []
+def _numbered(name: str, match: re.Match[str], group: int = 0) -> _Numbered:
+    start, end = match.span(group)
+    return _Numbered(name[:start], int(match[group]), match[group], name[end:])
+
+
+def _series(names: Iterable[_Numbered]) -> Iterable[_Series]:
+    """Names divided into series by everything except their number."""
     series: dict[tuple[str, str], _Series] = defaultdict(list)
     for name in names:
-        match = list(_DIGITS.finditer(name))[differing[-1]]
-        numbered = _Numbered(name[: match.start()], int(match[0]), match[0], name[match.end() :])
-        series[numbered.head, numbered.tail].append(numbered)
+        series[name.head, name.tail].append(name)
     return series.values()
+
+
+def _at_last_number(names: list[str]) -> list[_Numbered]:
+    """Names of one shape, each split at the last number in which they differ; none if they do not."""
+    numbers = [_DIGITS.findall(name) for name in names]
+    differing = [index for index, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
+    return [_numbered(name, list(_DIGITS.finditer(name))[differing[-1]]) for name in names if differing]
 
 
 def _is_numbering(series: _Series) -> bool:

@@ -173,6 +173,12 @@ def test_what_is_not_decoded_is_counted_and_text_and_numbers_are_not(tmp_path: P
     assert found.not_decoded == {"unknown bytes": 1, "audio/mpeg": 1, "zip": 1}
 
 
+def test_what_is_not_decoded_in_front_of_damage_is_counted_too(tmp_path: Path) -> None:
+    record = framed(an_example(x=b"ID3" + bytes(90)))
+    found = check(write(tmp_path / "x", record + record[:-1] + b"\xff" + record), decode=True)
+    assert ([fault.kind for fault in found.faults], found.not_decoded) == (["data_crc"], {"audio/mpeg": 2})
+
+
 def test_without_soundfile_flac_is_counted_as_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "x.tar", a_tar([("0.flac", sound("FLAC")), ("1.wav", sound("WAV"))]))
     monkeypatch.setitem(sys.modules, "soundfile", None)
