@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from tar2tf_cli.errors import SourceError, UsageError, changed
@@ -17,13 +17,10 @@ from tar2tf_cli.spec.urls import seconds_in, server_of, without_secrets
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.control import Answer, ask
+from tar2tf_cli.stores.curl import Response, WebClient
 from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, NoSuchObject, Transient, check_status, wrong_scheme
 from tar2tf_cli.stores.transfer import Body
-from tar2tf_cli.stores.web import WebClient, WebStore, body_of, byte_range, text_of
-
-if TYPE_CHECKING:
-    from tar2tf_cli.stores.curl import Response
-
+from tar2tf_cli.stores.web import WebStore, body_of, byte_range, text_of
 
 LOGIN: Final = "log in with `ais auth login`, or set AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE"
 TLS_HINT: Final = "set AIS_CLIENT_CA to the cluster's CA certificate"

@@ -478,7 +478,7 @@ class CloudStore(Store):
         """Whether the bucket answers with a listing, rather than with what obstore takes for one without objects."""
         if not self.lists_blindly:
             return True
-        from tar2tf_cli.stores.web import WebClient
+        from tar2tf_cli.stores.curl import WebClient
 
         with contextlib.suppress(Exception):  # not all credentials can sign a URL
             answer = WebClient().send("GET", self._signed(""))
@@ -537,7 +537,7 @@ class CloudStore(Store):
 
     def _checksum(self, name: str) -> str | None:
         """Ask for the checksum of an object; None if the store has none, or the credentials cannot sign a URL."""
-        from tar2tf_cli.stores.web import WebClient
+        from tar2tf_cli.stores.curl import WebClient
 
         try:
             url = self._signed(self.root + name)

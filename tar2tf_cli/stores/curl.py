@@ -1,4 +1,4 @@
-"""Requests over libcurl, which keeps connections open, and their responses.
+"""Requests over libcurl, one or many at once; connections stay open.
 
 https://curl.se/libcurl/c describes its options and errors. A request for a small object takes less than half of
 the CPU time that urllib3 needs.
@@ -12,13 +12,16 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from math import inf
 from typing import Any, BinaryIO, Final, NoReturn
 
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.spec.urls import server_of
+from tar2tf_cli.spec.urls import min_rate, server_of
 from tar2tf_cli.stores import retries as network
-from tar2tf_cli.stores.retries import NOT_TLS, Transient, wrong_scheme
+from tar2tf_cli.stores.retries import NOT_TLS, TRANSIENT, Transient, wrong_scheme
 
 
 def _imported() -> Any:
@@ -88,6 +91,13 @@ def raise_as_ours(code: int, text: str, number: int, server: str, tls_hint: str,
 
 
 _TLS_ALERT: Final = b"\x15\x03"
+_AT_ONCE: Final = 32
+_MOST_AT_ONCE: Final = 128
+SLOW: Final = 0.01  # seconds for as many answers from which on more requests at once may save time
+_LONGER: Final = 1.5  # times as long for twice as many: the server is busy, not far away
+_REDIRECTS: Final = 20
+_SUPPRESS_CONNECT_HEADERS: Final = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, for which pycurl has no name
+_BUFFER: Final = 1 << 18  # bytes that libcurl receives or sends at once
 
 
 class _Headers(dict[str, str]):
@@ -373,3 +383,163 @@ class Response:
         assert self._failure
         slow = f"fewer than {self._least:,} bytes came in {self._waited:.0f} s"
         raise_as_ours(*self._failure, self.server, self._tls_hint, stalled=slow if self._came else "no answer in time")
+
+
+class WebClient:
+    """Connections to servers, shared by the threads of one process.
+
+    libcurl follows redirects, and finds proxies in the environment and logins in .netrc by itself.
+
+    Args:
+        headers: sent with each request; where its server redirects to another one, without `Authorization`.
+        verify: whether certificates are checked, or the path of the CA certificates.
+        cert: paths of the client's certificate and key.
+        timeout: seconds for connecting, and seconds without data.
+        tls_hint: what to do when a certificate is rejected.
+    """
+
+    def __init__(
+        self,
+        headers: Mapping[str, str] | None = None,
+        *,
+        verify: bool | str = True,
+        cert: tuple[str, str] | None = None,
+        timeout: tuple[float, float] | None = None,
+        tls_hint: str = "set REQUESTS_CA_BUNDLE to the server's CA",
+    ) -> None:
+        self._headers = dict(headers or {})
+        connect, self._read = timeout or (network.CONNECT_SECONDS, network.READ_SECONDS)
+        self._limits: dict[str, Any] = {"least": max(1, int(min_rate() * self._read)), "tls_hint": tls_hint}
+        self._idle: list[Wire] = []
+        self._window = Window()
+        logged_in = "Authorization" in self._headers
+        self._options: dict[int, Any] = {
+            pycurl.NOSIGNAL: 1,
+            pycurl.TCP_NODELAY: 1,
+            pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
+            pycurl.HTTP09_ALLOWED: 1,  # so that an answer that is not HTTP can be looked at
+            _SUPPRESS_CONNECT_HEADERS: 1,
+            pycurl.BUFFERSIZE: _BUFFER,
+            pycurl.UPLOAD_BUFFERSIZE: _BUFFER,
+            pycurl.CONNECTTIMEOUT_MS: int(connect * 1000),
+            pycurl.MAXREDIRS: _REDIRECTS,
+            pycurl.REDIR_PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
+            pycurl.UNRESTRICTED_AUTH: 0,
+            pycurl.NETRC: pycurl.NETRC_IGNORED if logged_in else pycurl.NETRC_OPTIONAL,
+            pycurl.NETRC_FILE: os.path.expanduser(os.environ.get("NETRC") or "~/.netrc"),
+            **dict(zip((pycurl.SSLCERT, pycurl.SSLKEY), cert or (), strict=False)),
+        }
+        if verify:
+            bundle = verify if isinstance(verify, str) else network.authorities()
+            self._options[pycurl.CAPATH if os.path.isdir(bundle) else pycurl.CAINFO] = bundle
+        else:
+            self._options |= {pycurl.SSL_VERIFYPEER: 0, pycurl.SSL_VERIFYHOST: 0}
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        body: BinaryIO | bytes | None = None,
+        *,
+        wait: float = 0,
+        follow: bool = True,
+    ) -> Response:
+        """Send one request, and return the response with its body unread.
+
+        Args:
+            method: the HTTP method.
+            url: where it goes.
+            headers: those of the request alone.
+            body: what is sent; a file needs a Content-Length.
+            wait: seconds without data that the server may take, if they are more than usual.
+            follow: whether to go where the server redirects to.
+
+        Raises:
+            Transient: when the server is not reached or does not answer.
+            SourceError: when its certificate is rejected, it speaks HTTP instead of HTTPS or the reverse, or it
+                redirects in a loop.
+            UsageError: when the URL or a header is not valid.
+        """
+        wire = self._wire()
+        on_end = partial(self._idle.append, wire)
+        return self._begin(wire, method, url, headers, body, wait=wait, follow=follow, on_end=on_end).begin()
+
+    def each(self, method: str, urls: Iterable[str], most: int) -> Generator[Response | None, None, None]:
+        """Send a request for each URL, many at once.
+
+        Yields:
+            The responses in order, each received whole; None for one that failed or has more than `most` bytes.
+        """
+        wire, window = self._wire(), self._window
+        begun = (self._begin(wire, method, url, most=most) for url in urls)
+        coming = deque(islice(begun, window.size))
+        try:
+            while coming:
+                response, asked = coming.popleft(), time.monotonic()
+                whole = response.received()
+                window.answered(response.status if whole else None, time.monotonic() - asked)
+                coming.extend(islice(begun, max(0, window.size - len(coming))))
+                yield response if whole else None
+        finally:
+            for response in coming:
+                response.close()
+            self._idle.append(wire)
+
+    def _wire(self) -> Wire:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Wire()
+
+    def _begin(
+        self,
+        wire: Wire,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        body: BinaryIO | bytes | None = None,
+        *,
+        wait: float = 0,
+        most: int = sys.maxsize,
+        follow: bool = True,
+        on_end: Callable[[], object] = lambda: None,
+    ) -> Response:
+        server_of(url)  # raises for what is not a web address
+        proxy = os.environ.get("HTTP_PROXY")
+        easy = wire.handle(method, url, {**self._headers, **(headers or {})}, body)
+        for option, value in self._options.items():
+            easy.setopt(option, value)
+        easy.setopt(pycurl.FOLLOWLOCATION, int(follow))
+        if proxy and "http_proxy" not in os.environ and url[:5].lower() == "http:":
+            easy.setopt(pycurl.PROXY, proxy)  # libcurl reads this one in lower case only
+        file = None if isinstance(body, bytes) else body
+        limits = {**self._limits, "wait": max(self._read, wait), "most": most}
+        return Response(wire, easy, url, file, follows=follow, on_end=on_end, **limits)
+
+
+class Window:
+    """How many requests are under way at once: twice as many each time, as long as that takes no longer.
+
+    Attributes:
+        size: how many.
+    """
+
+    def __init__(self) -> None:
+        self.size = self._left = _AT_ONCE
+        self._most = _MOST_AT_ONCE
+        self._waited, self._before = 0.0, inf
+
+    def answered(self, status: int | None, seconds: float) -> None:
+        """Note the status of an answer, None if it did not come, and how long it was waited for."""
+        if status is None or status in TRANSIENT:
+            self.size = self._most = _AT_ONCE
+        self._waited += seconds
+        self._left -= 1
+        if self._left > 0:
+            return
+        if self._waited > _LONGER * self._before:
+            self._most = self.size
+        elif self._waited > SLOW:
+            self.size = min(2 * self.size, self._most)
+        self._waited, self._before, self._left = 0.0, self._waited, self.size

@@ -226,7 +226,7 @@ class TestAFaultyServer:
     def test_a_server_that_answers_late_gets_more_requests_at_once(
         self, web: FaultyServer, source: Source, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tar2tf_cli.stores.web.SLOW", 0.0)
+        monkeypatch.setattr("tar2tf_cli.stores.curl.SLOW", -1.0)  # as no time passes here
         web.objects |= {f"b/y-{number}.tar": b"y" for number in range(97)}
         first, second, take = threading.Barrier(32), threading.Barrier(64), web.take
         others = itertools.count()
@@ -251,7 +251,7 @@ class TestAFaultyServer:
     def test_connections_are_used_again(
         self, web: FaultyServer, source: Source, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tar2tf_cli.stores.web.SLOW", inf)
+        monkeypatch.setattr("tar2tf_cli.stores.curl.SLOW", inf)
         for number in range(200):
             web.objects[f"b/y-{number}.tar"] = b"y"
         before = web.connections

@@ -17,8 +17,8 @@ import pytest
 from scripted import OK, SIZED, moved, scripted
 from servers import faulty_server, nobody_listens, self_signed
 from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.stores.curl import WebClient, Window
 from tar2tf_cli.stores.retries import Transient
-from tar2tf_cli.stores.web import WebClient, Window
 
 
 def body(client: WebClient, url: str) -> bytes:
