@@ -54,46 +54,11 @@ def read_to_end(stream: ByteStream) -> bytes:
         return b"".join(iter(partial(stream.read, _AT_ONCE), b""))
 
 
-class Peeked:
-    """A stream whose first bytes have been looked at, and can still be read.
+class Peekable(ByteStream, Protocol):
+    """A stream that can be looked into."""
 
-    Args:
-        stream: the stream at its beginning.
-        size: how many bytes to look at.
-
-    Attributes:
-        head: these bytes, fewer if the stream ends before; empty once they have been read again.
-        damage: why the stream could not be read further.
-    """
-
-    def __init__(self, stream: ByteStream, size: int) -> None:
-        self._stream = stream
-        self.damage: DamagedShardError | None = None
-        pieces: list[bytes] = []
-        try:
-            while size > 0 and (data := stream.read(min(size, 1 << 20))):
-                pieces.append(data)
-                size -= len(data)
-        except DamagedShardError as error:
-            self.damage = error
-        self.head = b"".join(pieces)
-        self._position = 0
-        self.close = stream.close
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; b"" only at the end.
-
-        Raises:
-            DamagedShardError: when the bytes before the damage have been read.
-        """
-        if self._position < len(self.head):
-            data = self.head[self._position : self._position + size]
-            self._position += len(data)
-            return data
-        self.head, self._position = b"", 0
-        if self.damage:
-            raise self.damage
-        return self._stream.read(size)
+    def peek(self, size: int, /) -> bytes:
+        """The next bytes, which can still be read; fewer only at the end, or before damage."""
 
 
 # --- What a file is by its first bytes ---
@@ -250,7 +215,38 @@ HEAD: Final = 4096
 _SHORTER: Final = "compress it again with --long=27 at most"
 
 
-class PlainStream:
+class _Ahead:
+    """What was read of a stream before it is asked for.
+
+    Attributes:
+        damage: why the stream cannot be read further; None as long as it can.
+    """
+
+    damage: DamagedShardError | None = None
+    _pending: bytes | memoryview = b""
+
+    def read(self, size: int, /) -> bytes:
+        raise NotImplementedError
+
+    def peek(self, size: int, /) -> bytes:
+        """The next bytes, which can still be read; fewer only at the end, or before damage."""
+        pieces: list[bytes] = []
+        with suppress(DamagedShardError):
+            while size > 0 and (data := self.read(min(size, _AT_ONCE))):
+                pieces.append(data)
+                size -= len(data)
+        head = b"".join(pieces)
+        self._pending = b"".join((head, self._pending))
+        return head
+
+    def _take(self, size: int) -> bytes:
+        """At most so many of the bytes that were read before."""
+        data = self._pending
+        self._pending = memoryview(data)[size:] if len(data) > size else b""
+        return data if type(data) is bytes and len(data) <= size else bytes(data[:size])
+
+
+class PlainStream(_Ahead):
     """An open input as it is stored, with its first bytes to be looked at before they are read.
 
     Attributes:
@@ -282,10 +278,7 @@ class PlainStream:
         Raises:
             SourceError: when reading fails.
         """
-        if self._pending:
-            data, self._pending = self._pending[:size], self._pending[size:]
-            return data
-        return self._read(size)
+        return self._take(size) if self._pending else self._read(size)
 
     def readinto(self, buffer: bytearray | memoryview) -> int:
         """Read into a buffer; returns how many bytes, 0 only at the end."""
@@ -352,7 +345,7 @@ class StreamLog:
         return self.size - self.plain[-1] <= self.most
 
 
-class CompressedStream:
+class CompressedStream(_Ahead):
     """The decompressed bytes of an input: one or more streams, with zeros as padding.
 
     Args:
@@ -378,8 +371,6 @@ class CompressedStream:
         self._given = 0  # bytes of this stream
         self.wrong: DamagedShardError | None = None
         self.unusual = ""
-        self._damaged: DamagedShardError | None = None
-        self._pending: bytes | memoryview = b""
 
     @property
     def consumed(self) -> int:
@@ -393,16 +384,14 @@ class CompressedStream:
             DamagedShardError: when the stream is cut short, or is not of its method all through; from then on, always.
         """
         while not self._pending:
-            if self._damaged:
-                raise self._damaged
+            if self.damage:
+                raise self.damage
             if self._decoder is None:
                 if not self._next_stream():
                     return b""
                 self._decoder = self._begin()
             self._pending = self._decoded()
-        data = self._pending
-        self._pending = memoryview(data)[size:] if len(data) > size else b""
-        return data if type(data) is bytes and len(data) <= size else bytes(data[:size])
+        return self._take(size)
 
     def close(self) -> None:
         """Close the input."""
@@ -464,8 +453,8 @@ class CompressedStream:
         return UsageError(message, shard=self._name)
 
     def _damage(self, message: str, kind: str, hint: str = AGAIN) -> DamagedShardError:
-        self._damaged = DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed, hint=hint)
-        return self._damaged
+        self.damage = DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed, hint=hint)
+        return self.damage
 
 
 class _Method(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.example import begins_record, crc_field, read_varint
-from tar2tf_cli.formats.streams import HEAD, ByteStream, Peeked, PlainStream, StreamLog, foreign, open_stream, read_into
+from tar2tf_cli.formats.streams import HEAD, ByteStream, PlainStream, StreamLog, foreign, open_stream, read_into
 from tar2tf_cli.formats.tar import BLOCK, is_header
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.spec.templates import is_record_name
@@ -61,10 +61,9 @@ class OpenShard:
             raw.close()
             raise
         self.plain = self._stream if isinstance(self._stream, PlainStream) else None
-        self.content = content = self.plain or Peeked(self._stream, HEAD)
-        self.damage: DamagedShardError | None = getattr(content, "damage", None)
-        self.head = content.head
-        self.read = content.read
+        self.head = self.plain.head if self.plain else self._stream.peek(HEAD)
+        self.damage = self._stream.damage
+        self.content, self.read, self.peek = self._stream, self._stream.read, self._stream.peek
         self.format = shard_format(self.head)
         self.by_name = not self.damage and is_by_name(self.head, item.name)
         if self.by_name:

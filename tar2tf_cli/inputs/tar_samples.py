@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, EntryError, NotAdjacentError, SourceError, write_errors
 from tar2tf_cli.formats.files import LARGE, MAX_ENTRY_SIZE, LargeEntries, StoredBytes, write_all
-from tar2tf_cli.formats.streams import ByteStream, Peeked, PlainStream, Readable, open_stream
+from tar2tf_cli.formats.streams import ByteStream, Peekable, PlainStream, Readable, open_stream
 from tar2tf_cli.formats.tar import Entries, TarReader, padded
 from tar2tf_cli.samples.grouping import Grouper, KeySplit, PlainSamples, Runs, Sample, no_samples
 from tar2tf_cli.stores import ObjectInfo
@@ -311,7 +311,7 @@ class TarSamples:
         self,
         source: Source,
         item: ObjectInfo,
-        stream: ByteStream,
+        stream: Peekable,
         rules: TarRules,
         fault: OnFault,
         *,
@@ -334,7 +334,7 @@ class TarSamples:
         if regroup is None and not able.repeatable:
             regroup = False
         elif regroup is None and ahead:
-            stream, regroup = self._looked_ahead(stream, rules, ahead)
+            regroup = self._not_adjacent(stream, rules, ahead)
         strict = regroup is not None
         self.grouper = grouper = Grouper(
             name, fault, key_split=rules.key_split, strict=strict, sizes_only=sizes_only, trusted=trusted
@@ -443,14 +443,13 @@ class TarSamples:
         reader.entries = self._links
         return reader
 
-    def _looked_ahead(self, stream: ByteStream, rules: TarRules, size: int) -> tuple[ByteStream, bool]:
-        """A stream that is still at its first byte, and whether members of its samples are not adjacent."""
+    def _not_adjacent(self, stream: Peekable, rules: TarRules, size: int) -> bool:
+        """Whether members of samples are not adjacent in a stream, which is then still at its first byte."""
         if self.seekable and isinstance(stream, PlainStream):
             adjacent = _are_adjacent(stream, rules)
             stream.seek(0)
-            return stream, not adjacent
-        peeked = Peeked(stream, size)
-        return peeked, not _are_adjacent(BytesIO(peeked.head), rules)
+            return not adjacent
+        return not _are_adjacent(BytesIO(stream.peek(size)), rules)
 
 
 class _Regrouped:

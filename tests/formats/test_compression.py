@@ -187,3 +187,23 @@ def test_a_plain_stream_can_be_sought_in():
     buffer = bytearray(5)
     assert stream.readinto(buffer) == 5
     assert bytes(buffer) == BODY[:5]
+
+
+@given(st.integers(0, 5000), st.integers(0, 900), sizes, dribbles)
+def test_bytes_that_were_looked_at_are_read_all_the_same(look, before, size, most):
+    for stored in (BODY, gzipped(BODY, 500)):
+        stream = open_stream(Dribble(stored, most), "x.tgz")
+        first = stream.read(before) if before else b""
+        head = stream.peek(look)
+        assert head == BODY[len(first) : len(first) + look]
+        assert first + b"".join(iter(lambda stream=stream: stream.read(size), b"")) == BODY
+
+
+def test_damage_behind_bytes_that_are_looked_at_is_met_when_these_have_been_read():
+    stream = open_stream(io.BytesIO(gzipped(BODY, 1000)[:-30]), "x.tgz")
+    head = stream.peek(5000)
+    assert BODY.startswith(head)
+    assert stream.damage is not None
+    assert stream.read(len(head)) == head
+    with pytest.raises(DamagedShardError, match="cut short"):
+        stream.read(1)
