@@ -26,8 +26,6 @@ from tar2tf_cli.spec.urls import Reach
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from tar2tf_cli.conversion.manifest import Manifest
     from tar2tf_cli.spec.conversion import PathText
 
@@ -65,12 +63,14 @@ class Run:
         rules: TarRules | None = None,
         workers: int | None = None,
         events: Events | None = None,
-        **reach: Unpack[Reach],
+        endpoint: str | None = None,
+        retry_for: float | None = None,
+        no_sign_request: bool = False,
     ) -> None:
         self.rules = rules or TarRules()
         self.workers = number_of(workers)
         self.events = events or Events()
-        self.reach = reach
+        self.reach = Reach(endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
 
     def named(self, bucket: PathText, templates: PathText | Sequence[PathText] = (), *, paths: bool = False) -> Named:
         """What was named, with the shards that manifests list as its source; otherwise as `resolve` returns it.

@@ -362,3 +362,9 @@ def test_numbers_of_workers_are_those_that_the_flag_takes(workers: Any, tmp_path
         with pytest.raises(UsageError, match="workers must be "):
             call(workers=workers)
     assert not (tmp_path / "x.record").exists()
+
+
+@pytest.mark.parametrize("function", [verify, inspect, partial(tar2tf_cli.diff, b="t")])
+def test_an_unknown_option_is_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'retryfor'"):
+        function("t", retryfor=3)
