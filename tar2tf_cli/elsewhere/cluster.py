@@ -92,8 +92,8 @@ class RemoteSource(ObjectSource):
 
     def read(self, item: ObjectInfo, on_bytes: OnBytes = None) -> RemoteReading:
         """Request the records of an input."""
-        reader = StreamReader(stream := self.open(item), self.locate(item.name), self.settings.digest)
-        return RemoteReading(stream, reader, lambda: self.check_input(item, reader.size, on_bytes))
+        stream, where = self.open(item), self.locate(item.name)
+        return RemoteReading(stream, where, self.settings.digest, lambda size: self.check_input(item, size, on_bytes))
 
     def makes_shards_in(self, store: Store) -> bool:
         """Whether a bucket is in the same cluster."""
@@ -285,31 +285,25 @@ class MakeShard(NamedTuple):
         return os.path.join(context.folder, f"made-{digest}.end")
 
 
-class RemoteReading:
+class RemoteReading(StreamReader):
     """One input whose records are made elsewhere; used like a `Reading`.
 
     Args:
-        stream: what the transformer sends.
-        reader: reads the stream.
-        finished: called when all was read.
+        stream: as for `StreamReader`, like `name` and `settings`.
+        finished: called with the size of the input when all was read.
     """
 
     key: bytes | None = None  # that of a sample in a tar; a transformer makes records
 
-    def __init__(self, stream: ByteStream, reader: StreamReader, finished: Callable[[], None]) -> None:
+    def __init__(self, stream: ByteStream, name: str, settings: str, finished: Callable[[int | None], None]) -> None:
+        super().__init__(stream, name, settings)
         self._stream = stream
-        self._reader = reader
         self._finished = finished
         self._records: Iterator[tuple[str, Iterable[bytes], int]] = iter(())
 
-    @property
-    def report(self) -> InputReport:
-        """What the transformer read; complete once the reading is closed."""
-        return self._reader.report
-
     def records(self) -> Iterator[tuple[str, Iterable[bytes], int]]:
         """The framed record of each example."""
-        self._records = self._reader.records()
+        self._records = super().records()
         return self._records
 
     records_and_batches = records
@@ -326,7 +320,7 @@ class RemoteReading:
         try:
             if kind is None:
                 deque(self._records, maxlen=0)
-                self._finished()
+                self._finished(self.size)
         finally:
             self._stream.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -222,15 +222,8 @@ def test_a_run_that_continues_another_knows_the_shards_that_were_stored(
         task.run(context)
 
 
-def test_an_answer_is_read_to_its_end_even_if_not_all_records_are_wanted() -> None:
-    given: list[int] = []
-
-    def records() -> Iterator[tuple[str, list[bytes], int]]:
-        for number in range(5):
-            given.append(number)
-            yield "a", [b"record"], 6
-
-    reader: Any = SimpleNamespace(records=records)
-    with RemoteReading(BytesIO(), reader, lambda: given.append(-1)) as reading:
+def test_an_answer_is_read_to_its_end_even_if_not_all_records_are_wanted(answered: Any, tmp_path: Path) -> None:
+    stream, finished = BytesIO(answered()), list[int | None]()
+    with RemoteReading(stream, "ais://b/a.tar", SETTINGS.digest, finished.append) as reading:
         next(iter(reading.records()))
-    assert given == [0, 1, 2, 3, 4, -1]
+    assert (reading.report.samples, finished, stream.closed) == (30, [(tmp_path / "a.tar").stat().st_size], True)
