@@ -29,6 +29,9 @@ IDENTITY: Final = ("digest", "fields", "keys_digest", "described", "joined")
 """Additional keys in a manifest's input, which show whether labels, listed keys, joined inputs and the like changed."""
 _PATHS: Final = ("bucket", "path", "labels", "keys")
 """Keys whose ~ is expanded: no shell sees those in a file, and on the command line a path with <> must be quoted."""
+_MOST_DEPTH: Final = 64
+_MOST_VALUES: Final = 100_000
+_TOO_DEEP: Final = f"nested more than {_MOST_DEPTH} deep"
 
 
 class SpecError(UsageError):
@@ -50,12 +53,10 @@ class SpecFile:
     """
 
     def __init__(self, path: str) -> None:
-        from tar2tf_cli.spec.yaml_text import parse, plain
-
         self._name = "<stdin>" if path == "-" else path
         try:
-            self._document = parse(sys.stdin.read() if path == "-" else _read_text(path))
-            self.data: dict[str, Any] = plain(self._document)
+            self._document = _parsed(sys.stdin.read() if path == "-" else _read_text(path))
+            self.data: dict[str, Any] = _plain(self._document)
         except ValueError as error:
             raise SpecError(f"{self._name}:{error}") from None
         if not isinstance(self._document, dict):
@@ -78,6 +79,80 @@ def _read_text(path: str) -> str:
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"cannot be read: {getattr(error, 'strerror', None) or error}", shard=path) from None
+
+
+def _parsed(text: str) -> Any:
+    """Parse YAML; mappings and lists have the position of each item in `lc`.
+
+    Raises:
+        ValueError: when it is not YAML, has a duplicate key or is nested too deep: `LINE:COLUMN: ` and what is wrong.
+    """
+    from ruamel.yaml import YAML  # which takes longer to import than most commands take to begin
+    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.reader import ReaderError
+    from ruamel.yaml.scanner import RoundTripScanner, ScannerError
+
+    class _Scanner(RoundTripScanner):
+        """Refuses brackets that are nested too deep, which it would need quadratic time for."""
+
+        def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:
+            super().fetch_flow_collection_start(TokenClass, to_push)
+            if self.flow_level > _MOST_DEPTH:
+                raise ScannerError(None, None, _TOO_DEEP, self.reader.get_mark())
+
+    yaml = YAML(typ="rt", pure=True)
+    yaml.Scanner = _Scanner
+    try:
+        return yaml.load(text)
+    except ReaderError as error:
+        raise ValueError(f" not a text file: {error.reason} (character {error.position + 1})") from None
+    except MarkedYAMLError as error:
+        raise ValueError(_complaint(error)) from None
+    except RecursionError:
+        raise ValueError(f" {_TOO_DEEP}") from None
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # ruamel.yaml was not prepared for it
+        raise ValueError(f" not valid YAML: {error}") from None
+
+
+def _complaint(error: Any) -> str:
+    """Return line and column of a syntax error, and what is wrong."""
+    mark = error.problem_mark
+    place = f"{mark.line + 1}:{mark.column + 1}:" if mark else ""
+    problem = str(error.problem or error).partition("\n")[0]
+    if problem.startswith("found duplicate key"):
+        problem = problem.partition(" with value")[0].removeprefix("found ")
+    return f"{place} {problem}"
+
+
+def _plain(document: Any) -> Any:
+    """Convert a document to plain dicts, lists and scalars; what an alias stands for is repeated.
+
+    Raises:
+        ValueError: when that makes too many values, or never ends.
+    """
+    from ruamel.yaml.comments import TaggedScalar
+
+    left = _MOST_VALUES
+
+    def convert(node: Any, depth: int = 0) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise ValueError(f" more than {_MOST_VALUES:,} values, counting those that aliases repeat")
+        if depth > _MOST_DEPTH:
+            raise ValueError(f" {_TOO_DEEP}, or an alias contains itself")
+        if isinstance(node, dict):
+            return {convert(key, depth + 1): convert(value, depth + 1) for key, value in node.items()}
+        if isinstance(node, list):
+            return [convert(item, depth + 1) for item in node]
+        if isinstance(node, TaggedScalar):
+            raise ValueError(f" there is no type {node.tag.value!r}; write {node.value!r} without it")
+        for kind in (bool, int, float, str):
+            if isinstance(node, kind):
+                return kind(node)
+        return node
+
+    return convert(document)
 
 
 def _position(document: Any, path: tuple[str | int, ...]) -> tuple[int, int]:
