@@ -27,7 +27,7 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import PathTemplate, check_replaceable
-from tar2tf_cli.stores import ObjectInfo, endpoint_for
+from tar2tf_cli.stores import ObjectInfo, reach_of
 
 JournalEntry: TypeAlias = list[Any]
 """A whole shard: lane, number, size, records, CRC-32C, and its path as far as that is known."""
@@ -221,8 +221,7 @@ def destination(plan: Plan, *, endpoint: str | None, apart: bool = False, **how:
             "--update keeps the shards that have not changed, and --overwrite replaces all: use one of them"
         )
     conversion, path = plan.conversion, plan.conversion.output.path
-    endpoint = endpoint_for(path, conversion.input.bucket, endpoint)
-    sink = open_sink(path, endpoint=endpoint, retry_for=conversion.retry_for)
+    sink = open_sink(path, **reach_of(path, conversion, endpoint))
     usual = Destination(plan, sink, own=None, **how)
     if apart and _is_taken(usual):
         return Destination(plan, sink, own=usual.template.own_manifest(), **how)

@@ -23,7 +23,7 @@ from tar2tf_cli.ops.select import natural
 from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input
 from tar2tf_cli.spec.templates import TAR_SUFFIXES
 from tar2tf_cli.spec.urls import is_remote
-from tar2tf_cli.stores import ObjectInfo, Source, endpoint_for, open_source
+from tar2tf_cli.stores import ObjectInfo, Source, open_source, reach_of
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.joined import Joined
@@ -53,11 +53,7 @@ def find_inputs(
         UsageError: when a template or a URL is not valid.
     """
     spec = conversion.input
-    reach: Reach = {
-        "endpoint": endpoint_for(spec.bucket, conversion.output.path, endpoint),
-        "retry_for": conversion.retry_for,
-        "no_sign_request": spec.no_sign_request,
-    }
+    reach = reach_of(spec.bucket, conversion, endpoint)
     documents: Sequence[Document] = ()
     listed = source is None and not spec.template and spec.kind in SHARDS
     if spec.kind in SHARDS and source is None:

@@ -31,15 +31,16 @@ from tar2tf_cli.stores.base import ObjectInfo, Source
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from tar2tf_cli.spec.conversion import Conversion
     from tar2tf_cli.spec.urls import Reach
     from tar2tf_cli.stores.store import Store
 
 __all__ = [
     "ObjectInfo",
     "Source",
-    "endpoint_for",
     "open_source",
     "open_store",
+    "reach_of",
     "read_with_folder",
 ]
 
@@ -93,15 +94,19 @@ def read_with_folder(url: str, **reach: Unpack[Reach]) -> tuple[bytes, Source] |
     return None if data is None else (data, ObjectSource(folder))
 
 
-def endpoint_for(url: str, other: str, endpoint: str | None) -> str | None:
-    """Return the endpoint for one end of a conversion, when one is given for both.
+def reach_of(url: str, conversion: Conversion, endpoint: str | None) -> Reach:
+    """Return how the server of one end of a conversion is reached, by the URL or path of that end.
 
-    It applies to AIStore when one end is AIStore, else to every cloud bucket; a path has none.
+    The endpoint is that of AIStore when one end is AIStore, else that of every cloud bucket; a path has none.
     """
-    kind = _kind(url)
-    if "ais" in (kind, _kind(other)):
-        return endpoint if kind == "ais" else None
-    return endpoint if kind in ("s3", "gs", "az") else None
+    bucket, kind = conversion.input.bucket, _kind(url)
+    is_for_ais = "ais" in (_kind(bucket), _kind(conversion.output.path))
+    is_meant = kind in (("ais",) if is_for_ais else ("s3", "gs", "az"))
+    return {
+        "endpoint": endpoint if is_meant else None,
+        "retry_for": conversion.retry_for,
+        "no_sign_request": conversion.input.no_sign_request and url == bucket,
+    }
 
 
 def _kind(url: str) -> str:

@@ -41,7 +41,7 @@ from tar2tf_cli.stores.retries import (
     Transient,
     check_status,
     in_time,
-    tls_hint,
+    tls_failed,
     wrong_scheme,
 )
 from tar2tf_cli.stores.store import Store
@@ -204,8 +204,8 @@ def raise_as_ours(error: Exception, where: str, server: str, login: str, offset:
     if "InvalidMessage" in text:
         raise wrong_scheme(server, "http") from None
     if "InvalidCertificate" in text:
-        hint = tls_hint(_reason(error), "set AWS_CA_BUNDLE or SSL_CERT_FILE to the server's CA")
-        raise SourceError(f"TLS failed: {_reason(error)}", shard=where, hint=hint) from None
+        hint = "set AWS_CA_BUNDLE or SSL_CERT_FILE to the server's CA"
+        raise tls_failed(where, _reason(error), hint) from None
     if "TimedOut" in text or "kind: Timeout" in text:
         raise Transient("no answer in time", server) from None
     raise Transient(_proxy(text) + _reason(error), server) from None

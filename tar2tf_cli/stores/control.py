@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.urls import server_of
-from tar2tf_cli.stores import retries as network
-from tar2tf_cli.stores.retries import NOT_TLS, Transient, authorities, wrong_scheme
+from tar2tf_cli.stores.retries import NOT_TLS, Transient, authorities, tls_failed, wrong_scheme
 
 if TYPE_CHECKING:
     import requests
@@ -109,8 +108,7 @@ def _raise_as_ours(error: Exception, server: str, tls_hint: str) -> NoReturn:
     if isinstance(error, exceptions.SSLError):
         if NOT_TLS.search(str(error).lower()):
             raise wrong_scheme(server, "http") from None
-        reason = _reason(error)
-        raise SourceError(f"TLS failed: {reason}", shard=server, hint=network.tls_hint(reason, tls_hint)) from None
+        raise tls_failed(server, _reason(error), tls_hint) from None
     if isinstance(error, exceptions.Timeout):
         raise Transient("no answer in time", server) from None
     if _TLS_ALERT in str(error):

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final, NoReturn
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.urls import min_rate, server_of
 from tar2tf_cli.stores import retries as network
-from tar2tf_cli.stores.retries import NOT_TLS, TRANSIENT, Transient, wrong_scheme
+from tar2tf_cli.stores.retries import NOT_TLS, TRANSIENT, Transient, tls_failed, wrong_scheme
 
 
 def _imported() -> Any:
@@ -77,7 +77,7 @@ def raise_as_ours(code: int, text: str, number: int, server: str, tls_hint: str,
     if code in _TLS and NOT_TLS.search(text.lower()):
         raise wrong_scheme(server, "http")
     if code in _TLS and not number:
-        raise SourceError(f"TLS failed: {text}", shard=server, hint=network.tls_hint(text, tls_hint))
+        raise tls_failed(server, text, tls_hint)
     if code in _BAD_URL:  # whose text may hold secrets
         raise UsageError("the address, or where it redirects to, is not a valid URL", hint=_ESCAPE)
     if code == pycurl.E_TOO_MANY_REDIRECTS:

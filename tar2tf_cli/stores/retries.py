@@ -35,11 +35,11 @@ def wrong_scheme(server: str, speaks: str) -> SourceError:
     )
 
 
-def tls_hint(reason: str, otherwise: str) -> str:
-    """Return what to do when a certificate is not accepted, which no other CA mends if its time is over."""
-    if not re.search("(?i)expired|not yet valid|NotValidYet", reason):
-        return otherwise
-    return "the server's certificate has to be renewed, unless this machine's clock is wrong"
+def tls_failed(server: str, reason: str, hint: str) -> SourceError:
+    """Make the error for a certificate that is not accepted, which no other CA mends if its time is over."""
+    if re.search("(?i)expired|not yet valid|NotValidYet", reason):
+        hint = "the server's certificate has to be renewed, unless this machine's clock is wrong"
+    return SourceError(f"TLS failed: {reason}", shard=server, hint=hint)
 
 
 def file_of(variable: str) -> str | None:

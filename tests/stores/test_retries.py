@@ -169,5 +169,5 @@ def test_the_timeouts_of_aistore_are_checked(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("reason", ["SSL certificate problem: certificate has expired", "Expired", "NotValidYet"])
 def test_no_other_authority_mends_a_certificate_whose_time_is_over(reason: str) -> None:
-    assert "renewed" in retries.tls_hint(reason, "set REQUESTS_CA_BUNDLE")
-    assert retries.tls_hint("self-signed certificate", "set REQUESTS_CA_BUNDLE") == "set REQUESTS_CA_BUNDLE"
+    assert "renewed" in str(retries.tls_failed("https://x", reason, "set REQUESTS_CA_BUNDLE").hint)
+    assert retries.tls_failed("https://x", "self-signed certificate", "set a CA").hint == "set a CA"
