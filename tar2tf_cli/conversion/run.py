@@ -19,8 +19,7 @@ from tar2tf_cli.conversion.spool import Part, SpoolIndex
 from tar2tf_cli.conversion.tasks import FindTexts, Texts, Worker
 from tar2tf_cli.conversion.working_folder import entry_of, line_of
 from tar2tf_cli.elsewhere import beside, place_of
-from tar2tf_cli.engines import Place
-from tar2tf_cli.engines.base import Engine, InOrder, MadeShard, RecordMaker, run_tasks
+from tar2tf_cli.engines.base import Engine, InOrder, MadeShard, Place, RecordMaker, run_tasks
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.described import notes_on_shapes

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Final
 
-from tar2tf_cli.engines import Here, Place
+from tar2tf_cli.engines import Here
+from tar2tf_cli.engines.base import Place
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.labels import AUTO

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from tar2tf_cli.engines.base import Engine, InlineEngine, Place
 
-__all__ = ["Here", "Place", "cpu_count", "make_engine"]
-
 
 def cpu_count() -> int:
     """Return the number of CPUs that this process may run on."""
