@@ -144,7 +144,8 @@ class Tally:
         self._read += item.size or 0
         if report.skipped:
             self.summary.skipped.update(report.skipped)
-        self.summary.asked.update(report.asked)
+        if report.asked:
+            self.summary.asked.update(report.asked)
         if self._keys:
             self._keys.add(report.keys)
         if report.described:
@@ -156,7 +157,8 @@ class Tally:
         for fault in report.errors:
             self._events.fault(fault)
         self._notes.add(self._plan.source.locate(item.name), report)
-        self._note_ops(report.palettes)
+        if report.palettes:
+            self._note_ops(report.palettes)
         self.summary.lost += ({"input": item.name, **lost.to_json()} for lost in report.lost)
         if (most := self._plan.conversion.max_errors) is not None:
             check_most(self.summary.skipped_samples, most, self.summary.errors)
