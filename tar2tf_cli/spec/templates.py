@@ -14,8 +14,7 @@ from tar2tf_cli.formats.files import is_stream
 from tar2tf_cli.spec.urls import is_remote
 
 TAR_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
-SHARD_TEMPLATES: Final = tuple(f"*{suffix}" for suffix in TAR_SUFFIXES)
-"""The default templates."""
+"""The names of what is listed without a template."""
 
 _RECORDS: Final = r"(?i)(?s:.+)(\.(tf)?records?(-\d+-of-\d+)?(\.(gz|zlib|zst|bz2|xz))?|-\d{3,}-of-\d{3,})\Z"
 """Names of TFRecords, also `train.tfrecord-00000-of-00010` and `train-00000-of-01024`, as TensorFlow's tools write."""
@@ -225,7 +224,7 @@ def _shards(names: Iterable[str]) -> list[str]:
         else:
             hint = next((text for suffixes, text in _ELSE if name.lower().endswith(suffixes)), hint)
     if not (tars or records):
-        raise NoShardsError(f"holds no {', '.join(SHARD_TEMPLATES)}, and no TFRecords", hint=hint)
+        raise NoShardsError(f"holds no *{', *'.join(TAR_SUFFIXES)}, and no TFRecords", hint=hint)
     return sorted(tars or records)
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-from functools import partial
 from typing import Final, TypedDict
 
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.ops.base import accepted, seconds
 
 _USER: Final = r"(?<=://)(?:[^/@:]+:[^@]*|[^/@]+)@"  # an S3 key may contain slashes
 _WEB_USER: Final = r"(?<=://)[^/?#]*@"
@@ -68,12 +65,6 @@ def server_of(url: str) -> str:
     return match[1] + match[2]
 
 
-_RETRY_FOR: Final = 60.0
-_VARIABLE: Final = "TAR2TF_RETRY_FOR"
-_MIN_RATE: Final = 1000.0
-_RATE_VARIABLE: Final = "TAR2TF_MIN_RATE"
-
-
 class Reach(TypedDict, total=False):
     """Keyword arguments of everything that opens buckets.
 
@@ -86,23 +77,3 @@ class Reach(TypedDict, total=False):
     endpoint: str | None
     retry_for: float | None
     no_sign_request: bool
-
-
-def seconds_in(variable: str, otherwise: float) -> float:
-    """Return the seconds in an environment variable, or others where it is not set.
-
-    Raises:
-        UsageError: when it is not a number of seconds.
-    """
-    return accepted(seconds, os.environ.get(variable) or otherwise, variable)
-
-
-def min_rate() -> float:
-    """Return how many bytes a second a transfer must make, or it counts as one that makes no progress."""
-    rule = partial(seconds, unit="bytes a second")
-    return accepted(rule, os.environ.get(_RATE_VARIABLE) or _MIN_RATE, _RATE_VARIABLE)
-
-
-def wanted_retry_for(given: float | None) -> float:
-    """Return the seconds given, else those in the environment, else 60."""
-    return seconds_in(_VARIABLE, _RETRY_FOR) if given is None else given

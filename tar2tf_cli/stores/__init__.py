@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.registry import files_in
 from tar2tf_cli.spec.templates import split_template
-from tar2tf_cli.spec.urls import check_url, is_remote, wanted_retry_for
+from tar2tf_cli.spec.urls import check_url, is_remote
 from tar2tf_cli.stores.base import ObjectInfo, Source
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ def open_store(bucket: str, **reach: Unpack[Reach]) -> Store:
     Raises:
         UsageError: for an unknown scheme, and for a URL with credentials where they do not belong.
     """
+    from tar2tf_cli.stores.retries import wanted_retry_for
+
     check_url(bucket)
     store = _store(bucket, reach.get("endpoint"))
     store.retry_for = wanted_retry_for(reach.get("retry_for"))

@@ -13,12 +13,12 @@ from urllib.parse import quote, urlencode
 
 from tar2tf_cli.errors import SourceError, UsageError, changed
 from tar2tf_cli.spec.templates import from_aistore
-from tar2tf_cli.spec.urls import seconds_in, server_of, without_secrets
+from tar2tf_cli.spec.urls import server_of, without_secrets
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.control import Answer, ask
 from tar2tf_cli.stores.curl import Response, WebClient
-from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, NoSuchObject, Transient, check_status, wrong_scheme
+from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, NoSuchObject, Transient, check_status, seconds_in, wrong_scheme
 from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import WebStore, body_of, byte_range, text_of
 

@@ -117,9 +117,6 @@ class Known(NamedTuple):
     listed_by: Sequence[str] = ("input.template", "input.tars")
 
 
-_TARS: Final = Abilities()
-_NOTHING: Final = Known()
-
 READ_ONCE: Final = Abilities(repeatable=False, resumable=False)
 """The abilities of a stream that somebody else has opened."""
 
@@ -169,11 +166,11 @@ class Source(Protocol):
 
     def abilities(self) -> Abilities:
         """Return what the source can do besides."""
-        return _TARS
+        return Abilities()
 
     def known(self) -> Known:
         """Return what is known of the inputs that were listed."""
-        return _NOTHING
+        return Known()
 
     def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
         """Locations of the inputs, which must not be overwritten."""

@@ -17,8 +17,6 @@ from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores.base import READ_ONCE, Abilities, ObjectInfo, Ranges, Source, templates_of
 
-_FILES: Final = Abilities(seekable=True)
-
 
 class DirectorySource(Source):
     """A directory whose files are shards; a path to a file is that one shard.
@@ -29,14 +27,11 @@ class DirectorySource(Source):
 
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
-        self._only: str | None = None
-        self._root = bucket
-        self._prefix = os.path.join(bucket, "")
-        if not os.path.isdir(bucket):
-            if not os.path.lexists(bucket):
-                raise SourceError("no such directory or file", shard=bucket)
-            self._root, self._only = os.path.split(bucket)
-            self._prefix = os.path.join(self._root, "")
+        if not os.path.lexists(bucket):
+            raise SourceError("no such directory or file", shard=bucket)
+        self._only = None if os.path.isdir(bucket) else os.path.basename(bucket)
+        self._root = bucket if self._only is None else os.path.dirname(bucket)
+        self._prefix = os.path.join(self._root, "")
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List the files that match the templates; versions are times of modification."""
@@ -63,7 +58,7 @@ class DirectorySource(Source):
 
     def abilities(self) -> Abilities:
         """Return those of files."""
-        return _FILES
+        return Abilities(seekable=True)
 
     def ranges(self) -> FileRanges:
         """Return a reader of ranges of the files."""

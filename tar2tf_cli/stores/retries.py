@@ -13,18 +13,39 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.events import waiting
-from tar2tf_cli.spec.urls import min_rate
+from tar2tf_cli.ops.base import accepted, seconds
 
 CONNECT_SECONDS: Final = 5.0
 """Seconds that connecting may take."""
 
 READ_SECONDS: Final = 10.0
 """Seconds without data after which a server counts as stalled."""
+
+
+def seconds_in(variable: str, otherwise: float) -> float:
+    """Return the seconds in an environment variable, or others where it is not set.
+
+    Raises:
+        UsageError: when it is not a number of seconds.
+    """
+    return accepted(seconds, os.environ.get(variable) or otherwise, variable)
+
+
+def min_rate() -> float:
+    """Return how many bytes a second a transfer must make, or it counts as one that makes no progress: 1000."""
+    rule = partial(seconds, unit="bytes a second")
+    return accepted(rule, os.environ.get("TAR2TF_MIN_RATE") or 1000.0, "TAR2TF_MIN_RATE")
+
+
+def wanted_retry_for(given: float | None) -> float:
+    """Return the seconds given, else those in the environment, else 60."""
+    return seconds_in("TAR2TF_RETRY_FOR", 60.0) if given is None else given
 
 
 def wrong_scheme(server: str, speaks: str) -> SourceError:

@@ -36,8 +36,6 @@ T = TypeVar("T")
 
 Inputs: TypeAlias = list[ObjectInfo]
 
-_ABILITIES: Final = Abilities(remote=True)
-
 _LIST_FROM: Final = 16
 """Number of names from which one listing is cheaper than a request for each."""
 
@@ -304,7 +302,7 @@ class ObjectSource(Source):
 
     def abilities(self) -> Abilities:
         """Return those of any store."""
-        return _ABILITIES
+        return Abilities(remote=True)
 
     def store(self) -> Store:
         """Return the store."""

@@ -16,9 +16,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed, machine_error
 from tar2tf_cli.formats.checksums import crc32c
-from tar2tf_cli.spec.urls import min_rate
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.retries import CONNECT_SECONDS, READ_SECONDS, Patience, Transient, in_thread
+from tar2tf_cli.stores.retries import CONNECT_SECONDS, READ_SECONDS, Patience, Transient, in_thread, min_rate
 
 
 @dataclass(slots=True)

@@ -16,7 +16,6 @@ from sources import BIG, read_all, tar_of
 from tar2tf_cli import events
 from tar2tf_cli.cli.output import Terminal
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.spec.urls import wanted_retry_for
 from tar2tf_cli.spec.yaml_file import build
 from tar2tf_cli.stores import ObjectInfo, open_source, retries
 from tar2tf_cli.stores.ais import timeouts
@@ -154,9 +153,9 @@ def test_a_spec_says_how_long_and_refuses_what_is_no_time() -> None:
 
 def test_the_environment_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAR2TF_RETRY_FOR", "soon")
-    assert wanted_retry_for(3) == 3
+    assert retries.wanted_retry_for(3) == 3
     with pytest.raises(UsageError, match="TAR2TF_RETRY_FOR must be a number of seconds"):
-        wanted_retry_for(None)
+        retries.wanted_retry_for(None)
 
 
 def test_the_timeouts_of_aistore_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
