@@ -21,7 +21,8 @@ from tar2tf_cli.errors import RemoteError, SourceError, UsageError, meant
 from tar2tf_cli.spec import __version__
 from tar2tf_cli.spec.yaml_file import SpecFile
 from tar2tf_cli.stores import ObjectInfo, open_source, open_store
-from tar2tf_cli.stores.ais import LOGIN, message_of, parsed
+from tar2tf_cli.stores.ais import LOGIN, message_of
+from tar2tf_cli.stores.control import parsed
 from tar2tf_cli.stores.retries import Transient, persist
 from tar2tf_cli.stores.transfer import Body
 from tar2tf_cli.stores.web import text_of

@@ -18,6 +18,7 @@ from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.streams import ByteStream, read_to_end
 from tar2tf_cli.sinks.directory import Sink, other_size
 from tar2tf_cli.stores import ObjectInfo
+from tar2tf_cli.stores.control import parsed
 from tar2tf_cli.stores.retries import NoSuchObject, ObjectExists
 from tar2tf_cli.stores.store import ObjectSource, Store
 from tar2tf_cli.stores.transfer import hasher
@@ -88,7 +89,7 @@ class ObjectSink(Sink):
         try:
             self._ask(lambda: self.store.put(name, part, absent=True), name)
         except _ExistsError:
-            other = _parsed(self._claim_there())
+            other = parsed(self._claim_there())
             same = other.get("run") == run or other.get("conversion") == conversion
             if not (same or replaces):
                 raise self._taken(other) from None
@@ -102,13 +103,13 @@ class ObjectSink(Sink):
 
     def reserved_by(self) -> str:
         """Return the conversion of the claim."""
-        return str(_parsed(self._claim_there()).get("conversion", ""))
+        return str(parsed(self._claim_there()).get("conversion", ""))
 
     def check_reserved(self) -> None:
         """Read the claim again."""
         if self._claim and (claim := self._claim_there()) != self._claim:
-            other = _parsed(claim)
-            if other.get("conversion") != _parsed(self._claim)["conversion"]:
+            other = parsed(claim)
+            if other.get("conversion") != parsed(self._claim)["conversion"]:
                 raise self._taken(other)
 
     def release(self) -> None:
@@ -310,15 +311,6 @@ class ObjectSink(Sink):
 
 class _ExistsError(SinkError):
     """There is an object where none may be."""
-
-
-def _parsed(claim: bytes) -> dict[str, str]:
-    """What a claim says; nothing for one that a killed run left in pieces."""
-    try:
-        parsed = json.loads(claim)
-    except ValueError:
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import server_of, without_secrets
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.control import Answer, ask
+from tar2tf_cli.stores.control import Answer, ask, parsed
 from tar2tf_cli.stores.curl import Response, WebClient
 from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, NoSuchObject, Transient, check_status, seconds_in, wrong_scheme
 from tar2tf_cli.stores.transfer import Body
@@ -355,15 +355,6 @@ def _is_of_object(document: Mapping[str, Any]) -> bool:
 def _checksum(headers: Mapping[str, str]) -> tuple[str, str] | None:
     value = headers.get("Ais-Checksum-Value")
     return (headers.get("Ais-Checksum-Type", ""), value) if value else None
-
-
-def parsed(text: str) -> Mapping[str, Any]:
-    """Return a JSON object; an empty one for anything else."""
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def message_of(document: Mapping[str, Any]) -> str:

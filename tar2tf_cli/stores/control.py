@@ -6,6 +6,7 @@ small bucket does, so it is imported with the first call.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -88,6 +89,15 @@ def ask(
     after = response.headers.get("Retry-After", "")
     seconds = int(after) if after.isdecimal() else 0
     return Answer(response.status_code, response.headers, response.text, server_of(response.url), seconds)
+
+
+def parsed(text: str | bytes) -> dict[str, Any]:
+    """Return a JSON object; an empty one for anything else, such as what was written in part."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _raise_as_ours(error: Exception, server: str, tls_hint: str) -> NoReturn:

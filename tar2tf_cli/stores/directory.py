@@ -62,7 +62,7 @@ class DirectorySource(Source):
 
     def ranges(self) -> FileRanges:
         """Return a reader of ranges of the files."""
-        return FileRanges(self.open, self.locate)
+        return FileRanges(self)
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
         """Return the regular files among the names."""
@@ -184,8 +184,7 @@ class FileRanges(Ranges):
     """Ranges of files. A bounded number of files stays open, so that several such readers fit into a process.
 
     Args:
-        open_file: opens a file.
-        locate: returns a file's path.
+        source: the files.
     """
 
     MOST_OPEN: Final = 128
@@ -194,9 +193,8 @@ class FileRanges(Ranges):
     gap = 1 << 12
     parallel = 1
 
-    def __init__(self, open_file: Callable[[ObjectInfo], Any], locate: Callable[[str], str]) -> None:
-        self._open = open_file
-        self._locate = locate
+    def __init__(self, source: DirectorySource) -> None:
+        self._source = source
         self._files: dict[str, _File] = {}
         self._opening = threading.Lock()
 
@@ -208,9 +206,9 @@ class FileRanges(Ranges):
             while len(data) < size and (more := os.pread(file.descriptor, size - len(data), start + len(data))):
                 data += more
             if monotonic() > file.unchanged_until and not file.is_unchanged():
-                raise changed(self._locate(item.name))
+                raise changed(self._source.locate(item.name))
         except OSError as error:
-            raise read_failed(self._locate(item.name), error) from None
+            raise read_failed(self._source.locate(item.name), error) from None
         return data
 
     def _opened(self, item: ObjectInfo) -> _File:
@@ -218,8 +216,8 @@ class FileRanges(Ranges):
             if item.name not in self._files:
                 if len(self._files) >= min(self.MOST_OPEN, os.sysconf("SC_OPEN_MAX") // self.SHARE):
                     del self._files[next(iter(self._files))]
-                with _opening(self._locate(item.name)):
-                    self._files[item.name] = _File(self._open(item))
+                with _opening(self._source.locate(item.name)):
+                    self._files[item.name] = _File(self._source.open(item))
             return self._files[item.name]
 
 
