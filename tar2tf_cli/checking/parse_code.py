@@ -41,6 +41,17 @@ def parse_code(contents: Contents) -> str:
     return "\n".join([*programs[contents.format](contents), ""])
 
 
+_LOAD_NPY: Final = (
+    "",
+    "one_at_a_time = threading.Lock()  # before Python 3.13, np.load in several threads can raise SystemError",
+    "",
+    "def load_npy(data):",
+    "    with one_at_a_time:",
+    "        return np.load(io.BytesIO(data))",
+    "",
+)
+
+
 def _program(contents: Contents) -> Iterator[str]:
     foreign = sum(shard.foreign for shard in contents.shards)
     examples = contents.samples - foreign
@@ -49,13 +60,13 @@ def _program(contents: Contents) -> Iterator[str]:
     else:
         body = list(_payload_function(contents.payload))
     if any("load_npy" in line for line in body):
-        yield from ("import io", "", "import numpy as np")
+        yield from ("import io", "import threading", "", "import numpy as np")
     yield from ("import tensorflow as tf", "")
     if foreign and examples:
         yield f"# {foreign:,} of {contents.samples:,} records are not tf.train.Examples, so parsing them fails:"
         yield "# tar2tf verify lists them, and verify --salvage writes the others to a new file."
     if any("load_npy" in line for line in body):
-        yield from ("", "def load_npy(data):", "    return np.load(io.BytesIO(data))", "")
+        yield from _LOAD_NPY
     yield from body
     yield from ("", "", *_dataset(contents))
 

@@ -9,6 +9,7 @@ import ast
 import io
 import math
 import re
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ _MOST_HEADER: Final = 10_000  # NumPy's own limit: parsing a longer literal is n
 _LENGTH_BYTES: Final = {1: 2, 2: 4, 3: 4}
 _KEYS: Final = {"descr", "fortran_order", "shape"}
 _PYTHON_2: Final = re.compile(r"(?<=\d)L\b")  # it wrote shapes such as (3L, 4L)
+_ONE_AT_A_TIME: Final = threading.Lock()  # before Python 3.13, the parser can raise SystemError in several threads
 
 
 def to_npy(array: NDArray[Any]) -> bytes:
@@ -80,7 +82,8 @@ def read_header(data: bytes) -> tuple[tuple[Any, bool, tuple[int, ...]], int]:
         raise ValueError("the npy header is cut short or too long")
     text = data[start:end].decode("utf-8" if data[6] == 3 else "latin1", "replace")
     try:
-        header = ast.literal_eval(_PYTHON_2.sub("", text).strip())
+        with _ONE_AT_A_TIME:
+            header = ast.literal_eval(_PYTHON_2.sub("", text).strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError):  # the parser raises it for what is nested too deep
         header = None
     if not isinstance(header, dict) or set(header) != _KEYS:
