@@ -9,18 +9,15 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise, zip_longest
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.checking.checks import own_checks
-from tar2tf_cli.checking.contents import is_text
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage, unreadable
 from tar2tf_cli.checking.files import FileContext, FileTask, Run
 from tar2tf_cli.engines import cpu_count
-from tar2tf_cli.errors import DamagedShardError, ImageError, SampleError, SourceError, UsageError
+from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
 from tar2tf_cli.formats.census import Census, Expected
 from tar2tf_cli.formats.checksums import crc32c
-from tar2tf_cli.formats.decoding import can_decode, decode
 from tar2tf_cli.formats.example import (
     FRAMING,
     ParsedFeature,
@@ -31,11 +28,8 @@ from tar2tf_cli.formats.example import (
     parse,
     strict_parse,
 )
-from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS, RecordFile, whole_sample
-from tar2tf_cli.formats.image import codecs, cv2, headers, np, opencv
-from tar2tf_cli.formats.image.headers import tiff_pages
-from tar2tf_cli.formats.npy import PickledError
-from tar2tf_cli.formats.streams import ByteStream, foreign, past_damage, read_to_end, sniff
+from tar2tf_cli.formats.files import RecordFile, whole_sample
+from tar2tf_cli.formats.streams import ByteStream, foreign, past_damage, read_to_end
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, index_lines
@@ -45,6 +39,7 @@ from tar2tf_cli.spec.templates import TAR_SUFFIXES
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
+    from tar2tf_cli.checking.decode import Values
     from tar2tf_cli.conversion.manifest import ShardEntry
     from tar2tf_cli.flow.sample_flow import Located
     from tar2tf_cli.spec.conversion import Format
@@ -388,7 +383,7 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, claims: Cla
                     faults = faults or [fault for check in own for fault in check(sample)]
                     yield sample, faults, (stored[KEY], tar.grouper.offset)
 
-        for faults, (key, offset) in _decoded(samples(), _entries, Values(report.not_decoded), decoders):
+        for faults, (key, offset) in _decoded(samples(), _entries, _seen(report, decoders), decoders):
             for kind, message in faults:
                 report.add(Fault(kind, f"sample {key}: {message}", None, offset))
         report.features.update(names.counts())
@@ -413,7 +408,7 @@ def _whole(stored: Sample) -> tuple[Sample, Faults]:
         return {}, [("undecodable", f"{error.member} {error.message}")]
 
 
-def _entries(sample: Sample) -> list[_Value]:
+def _entries(sample: Sample) -> list[Value]:
     return [(name, data) for name, data in sample.items() if name != KEY]
 
 
@@ -461,35 +456,32 @@ class _EntryNames:
                 yield "name", f": {error.message}"
 
 
-# --- Values ---
+# --- Values, with `--decode` ---
 
-
-_SOUND = ("audio", "sound")
-_NAMED: Final = {
-    **dict.fromkeys(("jpg", "jpeg", "png", "bmp", "gif", "webp", "tif", "tiff"), ("image", "an image")),
-    **dict.fromkeys(("wav", "flac", "ogg"), _SOUND),
-    "npy": ("npy", "an npy array"),
-    "npz": ("npz", "an npz file"),
-}
-"""What kind of value a name promises, and what it is called."""
-
-_PROMISES: Final = dict(_NAMED.values())
-_HEAD: Final = 1024
 
 Faults: TypeAlias = Sequence[tuple[str, str]]
 """The faults of one record or sample, each as its kind and a message."""
 
-_Value: TypeAlias = tuple[str, bytes]
+Value: TypeAlias = tuple[str, bytes]
 
 _Checked: TypeAlias = tuple[Mapping[str, Any], Faults, Any]
 """What was checked, its faults, and where it is."""
 
 
-def _decoded(
-    items: Iterator[_Checked], values: Callable[[Any], Iterable[_Value]], seen: Values, threads: int
-) -> Iterator[tuple[Faults, Any]]:
-    """The faults of each item, and where it is; with threads, the values of those without a fault are decoded."""
+def _seen(report: FileReport, threads: int) -> Values | None:
+    """What remembers the values of a shard, if threads are to decode them."""
     if not threads:
+        return None
+    from tar2tf_cli.checking.decode import Values  # only here, as it needs all that reads images
+
+    return Values(report.not_decoded)
+
+
+def _decoded(
+    items: Iterator[_Checked], values: Callable[[Any], Iterable[Value]], seen: Values | None, threads: int
+) -> Iterator[tuple[Faults, Any]]:
+    """The faults of each item, and where it is; the values of those without a fault are decoded if they are `seen`."""
+    if seen is None:
         yield from ((faults, place) for _, faults, place in items)
         return
     from tar2tf_cli.flow.sample_flow import work_in_threads
@@ -503,102 +495,11 @@ def _decoded(
         yield where["faults"] or faults, where["place"]
 
 
-class Values:
-    """Remembers what the values of each name are, to find one that differs, such as an image without its beginning.
-
-    Args:
-        unknown: counts the values of each kind that cannot be decoded here, so that nothing is known of them.
-    """
-
-    def __init__(self, unknown: Counter[str]) -> None:
-        self._unknown = unknown
-        self._kinds: dict[str, str] = {}
-        self._lock = Lock()
-
-    def odd(self, values: Iterable[_Value]) -> list[tuple[str, str]]:
-        """The faults of values that are not images, sounds or arrays, although their name or those before say so."""
-        faults = []
-        for name, data in values:
-            kind = _kind(data).partition("/")[0]
-            wanted = self._kinds.get(name) or _NAMED.get(name.rpartition(".")[2], ("", ""))[0]
-            if kind in _PROMISES:
-                self._kinds[name] = kind
-            elif wanted:
-                what = _PROMISES[wanted]
-                state = "empty" if not data else f"not {what}"
-                faults.append(("undecodable", f"{name!r} is {state}, where {what} is expected"))
-        return faults
-
-    def undecodable(self, values: Iterable[_Value]) -> list[tuple[str, str]]:
-        """The faults of images, sounds and arrays that are damaged; may be called in several threads."""
-        faults = []
-        for name, data in values:
-            kind = _kind(data)
-            try:
-                _try(kind, data)
-            except _UnknownError as error:
-                with self._lock:
-                    self._unknown[f"{kind or 'unknown bytes'} {error}".rstrip()] += 1
-            except (SampleError, ValueError) as error:
-                faults.append(("undecodable", f"{name!r} cannot be decoded: {error}"))
-        return faults
-
-
-def _record_values(item: Mapping[str, bytes]) -> list[_Value]:
+def _record_values(item: Mapping[str, bytes]) -> list[Value]:
     """The bytes values of a tf.train.Example with the names of their features; not those that are plain numbers."""
     features = parse(item.get("record", b""), sequence=True)
     single = (feature for feature in features.values() if feature.kind == "bytes")
     return [(item.name, part) for item in single if f"{item.name}/shape" not in features for part in item.parts()]
-
-
-def _kind(data: bytes) -> str:
-    kind = sniff(data[:_HEAD]) or ""
-    if kind == "image/bmp" and (len(data) < 26 or any(data[6:10])):
-        return ""  # a text may begin with BM, too
-    return kind
-
-
-class _UnknownError(Exception):
-    """Nobody here can tell whether a value is whole; says why, or nothing."""
-
-
-def _try(kind: str, data: bytes) -> None:
-    """Decode a value.
-
-    Raises:
-        _UnknownError: when it cannot be decoded here, and is no text.
-        SampleError, ValueError: when it is damaged.
-    """
-    if kind == "image/tiff":
-        _decode_tiff(data)
-    elif kind == "image/png":
-        codecs.check_png(data)
-    elif can_decode(kind):
-        try:
-            decode(data)
-        except PickledError:
-            raise _UnknownError("of Python objects") from None
-        except UsageError as error:
-            raise _UnknownError(f"({error.message})") from None
-    elif kind or not is_text(data):
-        raise _UnknownError
-
-
-def _decode_tiff(data: bytes) -> None:
-    """Decode all pages of a TIFF with OpenCV."""
-    shape = headers.header(data)
-    if shape.height * shape.width > DEFAULT_MAX_PIXELS:
-        raise ImageError(f"{shape.height}x{shape.width} pixels are more than the limit of {DEFAULT_MAX_PIXELS}")
-    pages = list(tiff_pages(data))
-    try:
-        with opencv("decode a TIFF"):
-            whole, images = cv2.imdecodemulti(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    except ImageError:
-        whole, images = False, ()
-    if not (whole and images):
-        if all(page.common for page in pages):
-            raise ValueError("it is damaged")
-        raise _UnknownError("of an uncommon kind")
 
 
 # --- A TFRecord ---
@@ -677,7 +578,7 @@ def check_tfrecord(
     Raises:
         SourceError: when the file cannot be read for reasons other than damage.
     """
-    tally, seen = _Tally(reader, report), Values(report.not_decoded)
+    tally, seen = _Tally(reader, report), _seen(report, decoders)
 
     def records() -> Iterator[_Checked]:
         for offset, data in reader:

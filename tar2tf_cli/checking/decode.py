@@ -1,0 +1,120 @@
+"""What `verify --decode` does with each value: it must be what its name and those before it promise, and whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from threading import Lock
+from typing import Final
+
+from tar2tf_cli.checking.contents import is_text
+from tar2tf_cli.errors import ImageError, SampleError, UsageError
+from tar2tf_cli.formats.decoding import can_decode, decode
+from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS
+from tar2tf_cli.formats.image import codecs, cv2, headers, np, opencv
+from tar2tf_cli.formats.image.headers import tiff_pages
+from tar2tf_cli.formats.npy import PickledError
+from tar2tf_cli.formats.streams import sniff
+
+_SOUND = ("audio", "sound")
+_NAMED: Final = {
+    **dict.fromkeys(("jpg", "jpeg", "png", "bmp", "gif", "webp", "tif", "tiff"), ("image", "an image")),
+    **dict.fromkeys(("wav", "flac", "ogg"), _SOUND),
+    "npy": ("npy", "an npy array"),
+    "npz": ("npz", "an npz file"),
+}
+"""What kind of value a name promises, and what it is called."""
+
+_PROMISES: Final = dict(_NAMED.values())
+_HEAD: Final = 1024
+
+
+class Values:
+    """Remembers what the values of each name are, to find one that differs, such as an image without its beginning.
+
+    Args:
+        unknown: counts the values of each kind that cannot be decoded here, so that nothing is known of them.
+    """
+
+    def __init__(self, unknown: Counter[str]) -> None:
+        self._unknown = unknown
+        self._kinds: dict[str, str] = {}
+        self._lock = Lock()
+
+    def odd(self, values: Iterable[tuple[str, bytes]]) -> list[tuple[str, str]]:
+        """The faults of values that are not images, sounds or arrays, although their name or those before say so."""
+        faults = []
+        for name, data in values:
+            kind = _kind(data).partition("/")[0]
+            wanted = self._kinds.get(name) or _NAMED.get(name.rpartition(".")[2], ("", ""))[0]
+            if kind in _PROMISES:
+                self._kinds[name] = kind
+            elif wanted:
+                what = _PROMISES[wanted]
+                state = "empty" if not data else f"not {what}"
+                faults.append(("undecodable", f"{name!r} is {state}, where {what} is expected"))
+        return faults
+
+    def undecodable(self, values: Iterable[tuple[str, bytes]]) -> list[tuple[str, str]]:
+        """The faults of images, sounds and arrays that are damaged; may be called in several threads."""
+        faults = []
+        for name, data in values:
+            kind = _kind(data)
+            try:
+                _try(kind, data)
+            except _UnknownError as error:
+                with self._lock:
+                    self._unknown[f"{kind or 'unknown bytes'} {error}".rstrip()] += 1
+            except (SampleError, ValueError) as error:
+                faults.append(("undecodable", f"{name!r} cannot be decoded: {error}"))
+        return faults
+
+
+def _kind(data: bytes) -> str:
+    kind = sniff(data[:_HEAD]) or ""
+    if kind == "image/bmp" and (len(data) < 26 or any(data[6:10])):
+        return ""  # a text may begin with BM, too
+    return kind
+
+
+class _UnknownError(Exception):
+    """Nobody here can tell whether a value is whole; says why, or nothing."""
+
+
+def _try(kind: str, data: bytes) -> None:
+    """Decode a value.
+
+    Raises:
+        _UnknownError: when it cannot be decoded here, and is no text.
+        SampleError, ValueError: when it is damaged.
+    """
+    if kind == "image/tiff":
+        _decode_tiff(data)
+    elif kind == "image/png":
+        codecs.check_png(data)
+    elif can_decode(kind):
+        try:
+            decode(data)
+        except PickledError:
+            raise _UnknownError("of Python objects") from None
+        except UsageError as error:
+            raise _UnknownError(f"({error.message})") from None
+    elif kind or not is_text(data):
+        raise _UnknownError
+
+
+def _decode_tiff(data: bytes) -> None:
+    """Decode all pages of a TIFF with OpenCV."""
+    shape = headers.header(data)
+    if shape.height * shape.width > DEFAULT_MAX_PIXELS:
+        raise ImageError(f"{shape.height}x{shape.width} pixels are more than the limit of {DEFAULT_MAX_PIXELS}")
+    pages = list(tiff_pages(data))
+    try:
+        with opencv("decode a TIFF"):
+            whole, images = cv2.imdecodemulti(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    except ImageError:
+        whole, images = False, ()
+    if not (whole and images):
+        if all(page.common for page in pages):
+            raise ValueError("it is damaged")
+        raise _UnknownError("of an uncommon kind")
