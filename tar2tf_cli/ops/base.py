@@ -115,10 +115,11 @@ def optional(rule: Rule[Kept]) -> Rule[Kept | None]:
 
 @rule(type="boolean")
 def yes_or_no(value: Any, label: str) -> bool:
-    """Accept true or false, as values or as text."""
-    words = {"true": True, "false": False}
-    if isinstance(value, bool) or str(value).lower() in words:
-        return words[str(value).lower()]
+    """Accept true or false, as values, as text, or as 1 or 0."""
+    known = {"true": True, "false": False, 1: True, 0: False}
+    given = value.lower() if isinstance(value, str) else value
+    if isinstance(given, (str, int)) and given in known:
+        return known[given]
     raise ValueError(f"{label} must be true or false, not {value!r}")
 
 

@@ -71,8 +71,8 @@ class Input:
     bucket: Checked[PathText, str] = Checked(rules.text)
     template: Checked[Texts, tuple[str, ...]] = Checked(check.texts, ())
     key_split: Exact[KeySplit] = Checked(rules.one_of("first", "last"), "first")
-    regroup: Exact[bool | None] = Checked(check.flag, None)
-    ignore_missing_end: Exact[bool] = Checked(check.flag, False)
+    regroup: Exact[bool | None] = Checked(rules.yes_or_no, None)
+    ignore_missing_end: Exact[bool] = Checked(rules.yes_or_no, False)
     kind: Exact[str] = Checked(rules.one_of(*input_kinds()), "tar")
     keys: Checked[PathText | None, str | None] = Checked(rules.text, None)
     keys_missing: Exact[KeysMissing] = Checked(rules.one_of("error", "skip"), "error", recorded=False)
@@ -84,7 +84,7 @@ class Input:
     example_args: Checked[Mapping[str, Any] | Texts, Mapping[str, Any]] = Checked(check.arguments, ())
     columns: Checked[Mapping[str, str] | Texts, Mapping[str, str]] = Checked(check.columns, ())
     rows: Checked[Sequence[int] | None, tuple[int, int] | None] = Checked(check.rows, None)
-    no_sign_request: Exact[bool] = Checked(check.flag, False, recorded=False)
+    no_sign_request: Exact[bool] = Checked(rules.yes_or_no, False, recorded=False)
 
     def __post_init__(self) -> None:
         """Refuse fields that belong to another kind of input."""
@@ -142,7 +142,7 @@ class Output:
     num_shards: Exact[int | None] = Checked(rules.whole_number(1, 1_000_000), None)
     records_per_shard: Exact[int | None] = Checked(rules.whole_number(1), None)
     compression: Exact[Compression] = Checked(rules.one_of("none", "gzip", "zstd"), "none")
-    index: Exact[bool] = Checked(check.flag, False)
+    index: Exact[bool] = Checked(rules.yes_or_no, False)
     to: Exact[Format | None] = Checked(rules.one_of("tfrecord", "tar"), None)
 
     def __post_init__(self) -> None:
@@ -286,7 +286,7 @@ class Conversion:
     types: Checked[Mapping[str, TypeName] | Texts, Mapping[str, TypeName]] = Checked(check.types, ())
     labels: Checked[Mapping[str, Any] | Texts, Mapping[str, LabelMap | str]] = Checked(check.labels, ())
     record_to_example: Exact[Callable[[Sample], Any] | None] = Checked(check.function, None)
-    shuffle: Exact[bool] = Checked(check.flag, False)
+    shuffle: Exact[bool] = Checked(rules.yes_or_no, False)
     seed: Exact[int] = Checked(rules.whole_number(), 0)
     sample: Exact[float | None] = Checked(check.part, None)
     drop_duplicates: Checked[str | bool | None, str | None] = Checked(check.entry_or_all, None)
@@ -296,7 +296,7 @@ class Conversion:
     max_errors: Exact[int | None] = Checked(rules.whole_number(0), None)
     max_lost: Checked[int | str | None, int | None] = Checked(check.size, None)
     retry_for: Exact[float | None] = Checked(rules.seconds, None, recorded=False)
-    remote_exec: Exact[bool | None] = Checked(check.flag, None, recorded=False)
+    remote_exec: Exact[bool | None] = Checked(rules.yes_or_no, None, recorded=False)
     etl: Exact[str | None] = Checked(rules.text, None, recorded=False)
     example_ops: Checked[Ops, tuple[Op, ...]] = Checked(check.ops, ())
 

@@ -99,14 +99,6 @@ def places(value: Any, label: str) -> tuple[str, ...]:
     return tuple(text(item, label) for item in (value if isinstance(value, (list, tuple)) else [value]))
 
 
-@rule(type="boolean")
-def flag(value: Any, label: str) -> bool:
-    """Accept true or false."""
-    if not isinstance(value, int) or value not in (0, 1):
-        raise ValueError(f"{label} must be true or false, not {value!r}")
-    return bool(value)
-
-
 @rule(anyOf=[whole_number(1).schema, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? *([kKMGTPE]i?)?[bB]?$"}])
 def size(value: Any, label: str) -> int:
     """Accept a size in bytes: `100MB` (10^8), `100MiB` (binary) or a number."""
