@@ -220,7 +220,7 @@ class ObjectSink(Sink):
     def _upload(self, part: str, path: str, *, replaces: bool = True) -> None:
         size = os.stat(part).st_size
         try:
-            self._ask(lambda: self.store.put(path, part, **({} if replaces else {"absent": True})), path)
+            self._ask(lambda: self.store.put(path, part, absent=not replaces), path)
         except _ExistsError:
             self._check_equal(part, path)
         uploaded = self._check_size(path, size, "uploaded")

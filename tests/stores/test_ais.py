@@ -557,10 +557,10 @@ class TestAistoreSink(RemoteSinkSuite):
     ) -> None:
         put = sink.store.put
 
-        def damaged(name: str, path: str) -> None:
+        def damaged(name: str, path: str, *, absent: bool = False) -> None:
             whole = Path(path).read_bytes()
             Path(path).write_bytes(whole[:-1] + b"?")
-            put(name, path)
+            put(name, path, absent=absent)
             Path(path).write_bytes(whole)
 
         monkeypatch.setattr(sink.store, "put", damaged)
