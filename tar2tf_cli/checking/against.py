@@ -23,7 +23,7 @@ from tar2tf_cli.conversion.sharding import FirstSeen
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.flow.choosing import digest_in
-from tar2tf_cli.flow.sample_flow import Reading
+from tar2tf_cli.flow.sample_flow import Making, Reading
 from tar2tf_cli.formats.example import decode
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
@@ -209,7 +209,8 @@ class _Side(FileContext):
     def records(self, item: ObjectInfo, *, regroup: bool) -> Iterator[_Record]:
         """The records of an input; those of a shard whose CRCs are right, as the others are faults found elsewhere."""
         if self.conversion:
-            with Reading(self.conversion, self.source, item, on_bytes=self.on_bytes, regroup=regroup) as reading:
+            making = Making(self.conversion, self.source)
+            with Reading(making, item, on_bytes=self.on_bytes, regroup=regroup) as reading:
                 members = self.conversion.output.is_tar
                 for number, (key, parts, _) in enumerate(islice(reading.records(), self.conversion.limit_of_each)):
                     if members:

@@ -473,7 +473,7 @@ def _rows(source: Source, item: ObjectInfo, context: RowsContext, regroup: bool)
     ):
         digester = Digester(context.numbers if shard.format == "tar" else {})
         try:
-            for _, content in contents_of(shard, rules, _raise, TarSamples.check_end, fault=_raise):
+            for _, content in contents_of(shard, rules, _raise, TarSamples.check_end, _raise):
                 entries = content if isinstance(content, dict) else features_of(content)
                 key = key_of(entries)
                 files.add(key, *digester.digests(key, entries))

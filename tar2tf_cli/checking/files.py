@@ -24,6 +24,7 @@ from tar2tf_cli.ops.base import workers as number_of
 from tar2tf_cli.samples.grouping import Sample
 from tar2tf_cli.spec.urls import Reach
 from tar2tf_cli.stores import ObjectInfo, Source
+from tar2tf_cli.stores.base import OnFault
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.manifest import Manifest
@@ -223,17 +224,16 @@ def contents_of(
     rules: TarRules,
     damaged: OnDamage,
     end: Callable[[TarSamples], object] = id,
-    **options: Any,
+    fault: OnFault = lambda error: None,
 ) -> Iterator[tuple[int, Sample | bytes]]:
     """The samples of an open tar, or the records of an open TFRecord, with their numbers; none of another file.
 
     Args:
         shard: the file; its format is None afterwards if only its name says that it is a TFRecord.
-        rules: how a tar is read.
+        rules: how a tar is read; `heads_only` is also for large records.
         damaged: called with each damage, behind which reading goes on.
         end: called with a tar whose samples were read.
-        options: those of TarSamples; `fault` is called with the error of each faulty sample, and `heads_only` is also
-            for large records.
+        fault: called with the error of each faulty sample.
 
     Raises:
         SourceError: when it cannot be read.
@@ -242,11 +242,11 @@ def contents_of(
     if shard.damage and not shard.format:
         damaged(shard.damage, False)
     elif shard.format == "tar":
-        with closing(shard.samples(rules, options.pop("fault", lambda error: None), **options)) as tar:
+        with closing(TarSamples(shard, rules, fault)) as tar:
             yield from enumerate(past_damage(tar.samples, tar.resume, damaged))
             end(tar)
     elif shard.format == "tfrecord":
-        reader = RecordReader(shard, shard.name, want="heads" if options.get("heads_only") else "records")
+        reader = RecordReader(shard, shard.name, want="heads" if rules.heads_only else "records")
         first, is_one = list[tuple[DamagedShardError, bool]](), not shard.by_name
 
         def note(error: DamagedShardError, more: bool) -> None:

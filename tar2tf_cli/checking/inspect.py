@@ -136,12 +136,12 @@ def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContex
         if contents.samples:  # the counts say it of a tar that has none
             tar.check_end()
 
-    rules = context.rules._replace(regroup=regroup or context.rules.regroup)
+    rules = context.rules._replace(regroup=regroup or context.rules.regroup, heads_only=True, least=_SMALL)
     with OpenShard(context.source, item, context.on_bytes) as shard:
         contents = ShardContents(shard.name, item.name)
         contents.instead = None if shard.format else foreign(shard.head)
         beginning = _whole_or_head if shard.seekable else StoredBytes.head
-        read = contents_of(shard, rules, on_damage, end, fault=contents.count_fault, heads_only=True, least=_SMALL)
+        read = contents_of(shard, rules, on_damage, end, contents.count_fault)
         try:
             for _, content in read:
                 contents.samples += 1
@@ -376,7 +376,7 @@ def read_samples(
     for item in named.files():
         try:
             with OpenShard(source, item) as shard:
-                read = contents_of(shard, run.rules, on_damage, ahead=AHEAD, heads_only=heads_only)
+                read = contents_of(shard, run.rules._replace(ahead=AHEAD, heads_only=heads_only), on_damage)
                 yield from (RawSample(shard.name, number, content) for number, content in read)
                 if shard.format in ("tar", "tfrecord"):
                     any_read = True

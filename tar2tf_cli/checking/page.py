@@ -122,7 +122,7 @@ def _read_page(pictures: int, item: ObjectInfo, context: FileContext) -> ShardPa
     page, sheet = ShardPage(item.name), _Sheet(pictures, random.Random(os.fsencode(item.name)))
     digester = Digester({})
     with suppress(SourceError), OpenShard(context.source, item, context.on_bytes) as shard:
-        for number, content in contents_of(shard, context.rules, lambda error, more: None, ahead=AHEAD):
+        for number, content in contents_of(shard, context.rules._replace(ahead=AHEAD), lambda error, more: None):
             values = values_of(content)
             page.digests.append(content_of(digester.digests("", values)[1]))
             _add(page, number, values, sheet)

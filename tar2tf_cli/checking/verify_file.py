@@ -33,7 +33,7 @@ from tar2tf_cli.formats.streams import ByteStream, foreign, past_damage, read_to
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, index_lines
-from tar2tf_cli.inputs.tar_samples import TarRules, put_together
+from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples, put_together
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.templates import TAR_SUFFIXES
 from tar2tf_cli.stores import ObjectInfo, Source
@@ -372,7 +372,8 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, claims: Cla
 
     own = own_checks("check_sample")
     names = _EntryNames(report, claims)
-    with closing(shard.samples(rules, note, sizes_only=not (decoders or own), every_byte=True)) as tar:
+    rules = rules._replace(sizes_only=not (decoders or own), every_byte=True)
+    with closing(TarSamples(shard, rules, note)) as tar:
 
         def samples() -> Iterator[_Checked]:
             for stored in past_damage(tar.samples, tar.resume, damaged):

@@ -33,7 +33,7 @@ from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import unnested
 from tar2tf_cli.features.presets import IMAGE_ENTRIES, label_of
 from tar2tf_cli.features.presets.webdataset import INTEGER_ENTRIES
-from tar2tf_cli.flow.sample_flow import Faults, Reading, Steps, context_of, flow
+from tar2tf_cli.flow.sample_flow import Faults, Making, Reading, Steps, context_of, flow
 from tar2tf_cli.formats.files import MAX_ENTRY_SIZE, whole_sample
 from tar2tf_cli.inputs.report import Notes
 from tar2tf_cli.ops import Convert, Decode, Func, Op, Rename, Resize, Select, SelectDict, Selection, SelectList
@@ -659,9 +659,10 @@ class _Stream:
 
         def samples() -> Iterator[Sample]:
             source = copy(self._source)  # what is fetched ahead belongs to this iteration alone
+            making = Making(self._plan.conversion, source)
             with source.expecting(self._plan.inputs, threads):
                 for item in self._plan.inputs:
-                    with Reading(self._plan.conversion, source, item, ahead=True) as reading:
+                    with Reading(making, item, ahead=True) as reading:
                         shard["shard"] = reading.name
                         yield from _shuffled(reading.samples()) if self._shuffle else reading.samples()
                     self._notes.add(reading.name, reading.report)

@@ -24,7 +24,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import check_names
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.tf_example import TFExample, unfit
-from tar2tf_cli.flow.sample_flow import Faults, Reading, Steps, context_of, feature_map_of, flow
+from tar2tf_cli.flow.sample_flow import Faults, Making, Reading, Steps, context_of, feature_map_of, flow
 from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE, whole_sample, write_whole
 from tar2tf_cli.inputs.base import StagesSource, Tar, TarsSource
 from tar2tf_cli.inputs.report import InputReport, Notes
@@ -116,7 +116,7 @@ class FromTars:
         notes = Notes(self.input, Events().note)
         with run.remembering():
             for source, item in items:
-                with Reading(self.conversion, source, item, on_fault=run.fault, ahead=True) as reading:
+                with Reading(Making(self.conversion, source), item, on_fault=run.fault, ahead=True) as reading:
                     run.shard = reading.name
                     yield from reading.whole_samples()
                 run.report.skipped += reading.report.skipped

@@ -175,7 +175,7 @@ class Worker:
             made: Reading = self.maker.read(item, self.on_bytes)
             return made
         self._making = making = self._making or Making(self.conversion, self.source)
-        return Reading(self.conversion, self.source, item, first=number == 0, making=making, **options)
+        return Reading(making, item, first=number == 0, **options)
 
 
 class ReadInputs(NamedTuple):

@@ -63,7 +63,7 @@ from tar2tf_cli.errors import (
     Tar2tfError,
     UsageError,
 )
-from tar2tf_cli.flow.sample_flow import Reading
+from tar2tf_cli.flow.sample_flow import Making, Reading
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.files import RecordFile, write_whole
 from tar2tf_cli.formats.streams import ByteStream
@@ -307,7 +307,7 @@ class Transform:
         how: dict[str, Any] = {"ahead": most is not None, "regroup": regroup, "first": asked.first}
         with RecordFile(answer) as file:
             writer = StreamWriter(file, keys=self._settings.keys, settings=self._settings.digest)
-            with Reading(conversion, source, item, on_bytes=lambda _: check(), **how) as reading:
+            with Reading(Making(conversion, source), item, on_bytes=lambda _: check(), **how) as reading:
                 one_by_one = self._settings.keys or most is not None
                 for made in islice(reading.records() if one_by_one else reading.records_and_batches(), most):
                     check()

@@ -103,11 +103,9 @@ class MemberEncoder:
 
     Attributes:
         framing: how many bytes `frame` adds.
-        form: what the kernel makes in its place.
     """
 
     framing: Final = 0
-    form: Final = "members"
 
     def encode(self, entries: Features) -> tuple[list[Part], int]:
         """Return the members of a sample in parts, without copying or reading large entries, and their length in bytes.

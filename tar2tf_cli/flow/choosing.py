@@ -19,7 +19,7 @@ from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import HashTable, blake2b, hash64, key_hash
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.ops.base import Op, OpContext, missing_entry
+from tar2tf_cli.ops.base import OpContext, missing_entry
 from tar2tf_cli.ops.select import ANY
 from tar2tf_cli.samples.grouping import KEY, Batch, Form, RecordBatch, Sample
 from tar2tf_cli.spec.conversion import Conversion, JoinMissing
@@ -300,40 +300,63 @@ def _samples_with(batch: Batch, name: str, added: Added) -> list[Sample]:
     return samples
 
 
-class BatchRecords:
-    """Makes the records of batches, without those samples that are skipped, and with what is joined to them.
+class Choosing:
+    """All that happens to samples by their keys before any op: one sample at a time, or many that the kernel found.
 
-    What may be an error is left to the functions for single samples, which have all rules.
+    What may be an error in a batch is left to the functions for single samples, which have all rules.
 
     Args:
-        native: the kernel.
-        choice: decides which samples are converted; None if all are.
-        join: adds entries of other datasets; None if there are none.
-        digester: gives digests by which duplicates are known; None if they stay.
-        ops: skip samples by one of their entries (`Op.judges`).
+        conversion: says which samples are converted, and whether duplicates are skipped later.
+        joined: datasets whose entries are added.
+        native: the kernel, if it makes the records; ops then only skip samples by one of their entries (`Op.judges`).
         context: what the ops may depend on.
         check_name: if members of a tar are made, raises SampleError for a key and name that no member can have; None
             for records.
+
+    Attributes:
+        is_idle: whether all samples stay as they are.
     """
 
     def __init__(
         self,
-        native: ModuleType,
-        choice: Choice | None,
-        join: Join | None,
-        digester: Digester | None,
-        ops: Sequence[Op],
+        conversion: Conversion,
+        joined: Sequence[Joined],
+        native: ModuleType | None,
         context: OpContext,
         check_name: Callable[[str, str], None] | None,
     ) -> None:
+        self._choice = Choice(conversion) if conversion.chooses else None
+        self._join = Join(joined, conversion.input.join_missing) if joined else None
+        self._digester = Digester(conversion.drop_duplicates) if conversion.drop_duplicates is not None else None
+        self.is_idle = not (self._choice or self._join or self._digester)
         self._native = native
-        self._choice, self._join, self._digester = choice, join, digester
-        self._ops, self._context = ops, context
+        self._ops, self._context = conversion.ops, context
+        self._keeps_batches = self.is_idle and not (conversion.ops or conversion.split)
         self._check_name = check_name
         self._form: Form = "members" if check_name else "record"
 
+    def takes(self, sample: Sample, report: InputReport) -> bool:
+        """Give a sample what is joined to it, and a digest; False if it is skipped, which the report counts.
+
+        Raises:
+            SampleError: when a dataset or the sample lacks what it should have.
+            UsageError: when entries of a dataset have the names of entries that it has already.
+        """
+        if self._choice and not self._choice.takes(sample[KEY], report):
+            return False
+        if self._join and not self._join.add_to(sample, report):
+            return False
+        if self._digester:
+            self._digester(sample)
+        return True
+
     def records(self, batch: Batch, report: InputReport) -> RecordBatch | None:
         """The records of a batch, which the report then counts; None if its samples must come one by one."""
+        assert self._native
+        if self._keeps_batches:
+            report.samples += len(batch)
+            report.schema.signatures.update(batch.names())
+            return batch.records(self._native, self._form)
         counted = InputReport()
         try:
             chosen = self._chosen(batch, counted)
@@ -369,6 +392,7 @@ class BatchRecords:
                     check(batch.first, name)
         digests: list[tuple[int, int]] = []
         if self._digester:
+            assert self._native
             made = self._digester.of_batch(self._native, batch, added)
             if made is None:
                 return None

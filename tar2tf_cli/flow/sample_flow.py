@@ -33,7 +33,7 @@ from tar2tf_cli.errors import (
 from tar2tf_cli.features.feature_map import FeatureMap, MissingFeatureError, no_such_feature
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, transform, unfit
-from tar2tf_cli.flow.choosing import BatchRecords, Choice, Digester, Join
+from tar2tf_cli.flow.choosing import Choosing
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import FRAMING, Encoder, Feature, Features, Part, frame
 from tar2tf_cli.formats.files import IN_PLACE, whole_sample
@@ -367,11 +367,9 @@ class RecordEncoder(Encoder):
 
     Attributes:
         framing: how many bytes `frame` adds.
-        form: what the kernel makes in its place.
     """
 
     framing: Final = FRAMING
-    form: Final = "record"
     frame = staticmethod(frame)
 
     def measure(self, sample: Sample, key: bytes) -> int:
@@ -391,9 +389,16 @@ Record: TypeAlias = tuple[str, Iterable[bytes], int]
 
 
 class Making:
-    """How samples become records: the same for all inputs of a conversion in one process.
+    """How inputs are read, and samples become records: the same for all inputs of a conversion in one process.
+
+    Args:
+        conversion: the conversion.
+        source: where the inputs are.
 
     Attributes:
+        conversion: the same.
+        source: the same.
+        rules: how tars are read.
         steps: what is done to each sample.
         make: the same, or what remains of it: a source may give examples already, and there may be no ops.
         plain: whether the features are the entries, byte for byte.
@@ -401,14 +406,14 @@ class Making:
         is_tar: whether they are members of a tar.
         passes: whether the records of a TFRecord are written as they are.
         encoder: encodes examples, or the members of samples.
-        choice: decides which samples are converted; None if all are.
-        join: adds entries of other datasets; None if there are none.
-        digester: gives samples keys by which duplicates are known; None if they stay.
         native: the kernel, if it makes records of many plain samples at once, as features are their entries.
-        batches: makes the records in its place where samples are skipped or change; None if they do not.
+        choosing: decides before any op which samples are converted, and what is added to them.
     """
 
     def __init__(self, conversion: Conversion, source: Source) -> None:
+        self.conversion, self.source, spec = conversion, source, conversion.input
+        missing_end, most = spec.ignore_missing_end, conversion.max_entry_size
+        self.rules = TarRules(spec.key_split, spec.regroup, missing_end, most=most, least=IN_PLACE)
         features = feature_map_of(conversion).features
         gives = source.abilities().gives
         self.plain = gives == "bytes" and conversion.keeps_entries
@@ -421,8 +426,8 @@ class Making:
             from tar2tf_cli.features.entries import MemberEncoder, check_name
 
             self.encoder = MemberEncoder()
-            check = partial(check_name, rule=conversion.input.key_split)
-            entries = partial(_entries, features, conversion.input.key_split)
+            check = partial(check_name, rule=spec.key_split)
+            entries = partial(_entries, features, spec.key_split)
             if self.plain:
                 self.make_of_examples = lambda sample: (entries(sample),)
             else:
@@ -433,14 +438,8 @@ class Making:
             self.make = lambda example: (example,)
         elif not (conversion.ops or conversion.example_ops):
             self.make = lambda sample: (features(sample),)
-        self.choice = choice = Choice(conversion) if conversion.chooses else None
-        self.join = join = Join(source.joined, conversion.input.join_missing) if source.joined else None
-        self.digester = Digester(conversion.drop_duplicates) if conversion.drop_duplicates is not None else None
         self.native = native = kernel.native() if gives == "bytes" and conversion.only_chooses else None
-        self.batches = None
-        if native and (choice or join or self.digester or conversion.ops or conversion.split):
-            chosen = choice, join, self.digester
-            self.batches = BatchRecords(native, *chosen, conversion.ops, self.steps.context, check)
+        self.choosing = Choosing(conversion, source.joined, native, self.steps.context, check)
 
 
 def _entries(features: Callable[[Sample], Features], rule: KeySplit, sample: Sample) -> Features:
@@ -466,8 +465,7 @@ class Reading:
     """Reads all or part of one input of a conversion, from front to back: a tar or a TFRecord, by its content.
 
     Args:
-        conversion: gives the key rule, the types and the policy for faulty samples.
-        source: where the input is.
+        making: how inputs are read, and what becomes of the samples.
         item: the input.
         on_bytes: called with the number of stored bytes after each read.
         sizes_only: the value of each entry is its size in bytes; the data is skipped if the stream is seekable.
@@ -477,7 +475,6 @@ class Reading:
         threads: how many threads turn samples into examples; the results do not depend on it.
         first: whether it is the conversion's first input: a typed feature that none of its samples has is wrong usage.
         small: the input is read at once, so that samples cannot be read by their offset.
-        making: that of the same conversion and source, if several inputs are read.
         on_fault: called with the error of each faulty sample; by default the error is raised or added to the report,
             depending on the conversion's policy.
 
@@ -497,8 +494,7 @@ class Reading:
 
     def __init__(
         self,
-        conversion: Conversion,
-        source: Source,
+        making: Making,
         item: ObjectInfo,
         *,
         on_bytes: OnBytes = None,
@@ -509,77 +505,59 @@ class Reading:
         threads: int = 1,
         first: bool = False,
         small: bool = False,
-        making: Making | None = None,
         on_fault: OnFault | None = None,
     ) -> None:
+        self._making, conversion, source = making, making.conversion, making.source
         self.name = source.locate(item.name)
         self.report = InputReport()
         self._skip = conversion.on_error == "skip"
-        self._split = bool(conversion.split)
         self._on_fault = on_fault or Faults(skip=self._skip, noted=self.report.errors, option="--on-error skip")
         self._sizes_only = sizes_only
         self._threads = threads
         self._missing = MissingFeatures(self._judge, self.name, skip=self._skip) if first else None
         self._halves = False  # whether a sample that lacks something may be half of one
         self._left: Iterator[Any] = iter(())  # the samples that are not used yet
-        making = making or Making(conversion, source)
         self._palettes: set[str] = set()
         self.steps, self._make = making.steps, making.make
         if making.make is making.steps:
             context = making.steps.context._replace(palettes=self._palettes)
             self.steps = self._make = replace(making.steps, context=context, skipped=_counting(self.report.asked))
-        self._plain, self._encoder = making.plain, making.encoder
-        self._choice, self._join, self._digester = making.choice, making.join, making.digester
-        self._native, self._batches = making.native if threads == 1 else None, making.batches
-        self._frame, self._framing = self._encoder.frame, self._encoder.framing
+        self._native = making.native if threads == 1 else None
+        self._encoder = making.encoder
+        self._note = self.report.schema.add_plain if making.plain else self.report.schema.add
         self.key: bytes | None = None
-        self._keyed = making.is_tar
-        self._note = self.report.schema.add_plain if self._plain else self.report.schema.add
         self._location: Mapping[str, Any] = {}  # where the current sample of a list came from
         self._shard: TarSamples | RecordSamples | None = None
         self._records: RecordSamples | None = None  # those that pass as they are
         self._listed = source.samples(item, self.report, self._fault, on_bytes)
         if self._listed is None:
-            spec = conversion.input
-            rules = TarRules(spec.key_split, regroup or spec.regroup, spec.ignore_missing_end)
-            loaded = small and not rules.regroup
-            self._open = opened = OpenShard(source, item, on_bytes, small=loaded)
-            named = spec.kind == "tfrecord"
-            if named or opened.format == "tfrecord":
-                from tar2tf_cli.inputs.record_samples import RecordSamples  # only here, as most inputs are tars
-
-                self._shard = shard = RecordSamples(
-                    opened.content,
-                    item,
-                    self.name,
-                    self._fault,
-                    source.described.get(item.name, {}),
-                    seekable=source.abilities().seekable and not (loaded or making.choice),
-                    may_be_empty=named,
-                )
-                self._records = shard if making.passes else None
-                self._plain, self._note = False, self.report.schema.add
-                self._sizes_only = False  # the headers of a tar's members give them, but not those of records
-                self._make = making.make_of_examples or self._make
+            rules = making.rules._replace(
+                regroup=regroup or making.rules.regroup,
+                sizes_only=sizes_only,
+                trusted=trusted,
+                ahead=_LOOK_AHEAD if ahead else 0,
+            )
+            self._open = OpenShard(source, item, on_bytes, small=small and not rules.regroup)
+            if conversion.input.kind == "tfrecord" or self._open.format == "tfrecord":
+                self._begin_records(self._open)
             else:
                 self._halves = not (ahead or self._skip) and rules.regroup is None
-                self._shard = TarSamples(
-                    source,
-                    item,
-                    opened.content,
-                    rules,
-                    self._fault,
-                    sizes_only=sizes_only,
-                    trusted=trusted,
-                    ahead=_LOOK_AHEAD if ahead else 0,
-                    most=conversion.max_entry_size,
-                    on_bytes=on_bytes,
-                    loaded=loaded,
-                    least=IN_PLACE,
-                )
+                self._shard = TarSamples(self._open, rules, self._fault)
         self.seekable = bool(self._shard and self._shard.seekable)
         self.regroups = bool(self._shard and self._shard.regroups)
         self.passes = self._records is not None
+
+    def _begin_records(self, shard: OpenShard) -> None:
+        from tar2tf_cli.inputs.record_samples import RecordSamples  # only here, as most inputs are tars
+
+        making = self._making
+        may_be_empty = making.conversion.input.kind == "tfrecord"
+        self._shard = records = RecordSamples(shard, self._fault, may_be_empty=may_be_empty)
+        records.seekable = records.seekable and not making.conversion.chooses
+        self._records = records if making.passes else None
+        self._note = self.report.schema.add
+        self._sizes_only = False  # the headers of a tar's members give them, but not those of records
+        self._make = making.make_of_examples or self._make
 
     @property
     def count(self) -> int | None:
@@ -608,7 +586,7 @@ class Reading:
         """
         read = partial(self._shard.samples, self._native if batches else None) if self._shard else self._of_list
         samples = self._read(read)
-        yield from self._chosen(samples) if batches or self._choice or self._join or self._digester else samples
+        yield from self._chosen(samples) if batches or not self._making.choosing.is_idle else samples
 
     def _read(self, read: Callable[[], Iterator[T]]) -> Iterator[T]:
         """What is read of the input, also behind damage if faults are skipped."""
@@ -621,35 +599,24 @@ class Reading:
 
     def _chosen(self, samples: Iterable[Any]) -> Iterator[Any]:
         """The samples that are not skipped by their keys, joined, and with digests if duplicates are skipped later."""
-        choice, join, digester = self._choice, self._join, self._digester
+        takes, report = self._making.choosing.takes, self.report
         for sample in samples:
             if type(sample) is Batch:
                 yield from self._records_of(sample)
                 continue
-            if choice and not choice.takes(sample[KEY], self.report):
-                continue
             try:
-                if join and not join.add_to(sample, self.report):
-                    continue
-                if digester:
-                    digester(sample)
+                taken = takes(sample, report)
             except SampleError as error:
                 self._fault(error.at(key=sample[KEY]))
             except UsageError as error:
                 raise error.at(shard=self.name, key=sample[KEY]) from None
             else:
-                yield sample
+                if taken:
+                    yield sample
 
     def _records_of(self, batch: Batch) -> Iterator[Any]:
         """The records of a batch, or its samples one by one if Python has to look at them."""
-        assert self._native
-        made: RecordBatch | None
-        if self._batches:
-            made = self._batches.records(batch, self.report)
-        else:
-            made = batch.records(self._native, self._encoder.form)
-            self.report.samples += len(batch)
-            self.report.schema.signatures.update(batch.names())
+        made = self._making.choosing.records(batch, self.report)
         if made is None:
             assert isinstance(self._shard, TarSamples)
             yield from self._chosen(self._shard.grouper.one_by_one(batch))
@@ -698,16 +665,19 @@ class Reading:
 
     def records_and_batches(self) -> Iterator[Record | RecordBatch]:
         """The same, but many at a time where they pass as they are, or where the kernel finds samples plain."""
-        if self._records and not (self._choice or self._digester or self._split):
+        making = self._making
+        if self._records and making.choosing.is_idle and not making.conversion.split:
             return self.batches()
         return self.records() if self._records else self._flow(self._framed, batches=self._native is not None)
 
     def _framed(self, key: str, parts: list[Part], size: int) -> Record:
-        return key, self._frame(parts, size), size + self._framing
+        encoder = self._encoder
+        return key, encoder.frame(parts, size), size + encoder.framing
 
     def sizes(self) -> Iterator[int]:
         """The size of each record in bytes, if they do not pass; with `sizes_only`, computed from the tar's headers."""
-        return self._sizes() if self._sizes_only else self._flow(lambda key, parts, size: size + self._framing)
+        framing = self._encoder.framing
+        return self._sizes() if self._sizes_only else self._flow(lambda key, parts, size: size + framing)
 
     def stored(self, size: int) -> Iterator[tuple[list[bytes], int]]:
         """So many bytes of records that pass as they are, from the place that was sought, with the size of each part.
@@ -727,7 +697,7 @@ class Reading:
 
     def _passing(self, records: RecordSamples) -> Iterator[Record]:
         for key, parts, size in self._read(records.framed):
-            if self._choice or self._digester:
+            if not self._making.choosing.is_idle:
                 chosen = next(self._chosen([records.sample(key)]), None)
                 if chosen is None:
                     continue
@@ -737,7 +707,7 @@ class Reading:
             yield key, parts, size
 
     def _sizes(self) -> Iterator[int]:
-        measure, keyed = self._encoder.measure, self._keyed
+        measure, keyed = self._encoder.measure, self._making.is_tar
         signatures, report = self.report.schema.signatures, self.report
         for sample in self.samples():
             key = sample[KEY].encode("utf-8", "surrogateescape")
@@ -755,7 +725,7 @@ class Reading:
     def _flow(self, give: Callable[[str, list[Part], int], T], *, batches: bool = False) -> Iterator[Any]:
         """The result of `give` for each example; it is called with the key, the encoded parts and their total size."""
         encode, note, report = self._encoder.encode, self._note, self.report
-        missing, keyed = self._missing, self._keyed
+        missing, keyed = self._missing, self._making.is_tar
 
         def encoded(key: str, features: Features | RecordBatch) -> T | RecordBatch:
             if isinstance(features, RecordBatch):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.example import begins_record, crc_field, read_varint
 from tar2tf_cli.formats.streams import HEAD, ByteStream, PlainStream, StreamLog, foreign, open_stream, read_into
 from tar2tf_cli.formats.tar import BLOCK, is_header
-from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.spec.templates import is_record_name
 from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import OnBytes, OnFault
+from tar2tf_cli.stores.base import OnBytes
 
 Format: TypeAlias = Literal["tar", "tfrecord", "manifest"]
 
@@ -30,6 +29,9 @@ class OpenShard:
         small: the input is small enough to be read at once.
 
     Attributes:
+        source: the same.
+        item: the same.
+        on_bytes: the same.
         name: path or URL.
         head: the first bytes, decompressed.
         format: the detected format; None when it is unknown. A file whose name alone is that of a TFRecord is one if a
@@ -50,9 +52,10 @@ class OpenShard:
         small: bool = False,
     ) -> None:
         self.name = source.locate(item.name)
-        self._source = source
-        self._item = item
-        self._size = item.size
+        self.source = source
+        self.item = item
+        self.on_bytes = on_bytes
+        self._small = small
         raw = wrap(source.open(item))
         first = item.size or 1 if small else HEAD
         try:
@@ -72,7 +75,7 @@ class OpenShard:
     @property
     def size(self) -> int:
         """Size in bytes as stored; if it is unknown, the number of bytes read so far."""
-        return self._stream.consumed if self._size is None else self._size
+        return self._stream.consumed if self.item.size is None else self.item.size
 
     @property
     def compression(self) -> str:
@@ -91,12 +94,8 @@ class OpenShard:
 
     @property
     def seekable(self) -> PlainStream | None:
-        """The stream, when it can be read by offset."""
-        return self.plain if self._source.abilities().seekable else None
-
-    def samples(self, rules: TarRules, fault: OnFault, **options: Any) -> TarSamples:
-        """The samples of a tar; `options` are those of TarSamples."""
-        return TarSamples(self._source, self._item, self.seekable or self, rules, fault, **options)
+        """The stream, when it can be read by offset and is not read at once."""
+        return self.plain if self.source.abilities().seekable and not self._small else None
 
     def readinto(self, buffer: memoryview) -> int:
         """Read into a buffer; returns how many bytes, 0 only at the end."""

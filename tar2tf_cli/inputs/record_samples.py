@@ -15,8 +15,8 @@ from tar2tf_cli.features.feature_map import MIXED
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.census import Census, Expected
 from tar2tf_cli.formats.example import FRAMING, Kind, ParsedFeature, frame, is_sequence, parse, strict_parse
-from tar2tf_cli.formats.streams import PlainStream, Readable
 from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.samples.grouping import KEY, RecordBatch, Sample, key_of
 from tar2tf_cli.stores.base import ObjectInfo, OnFault
 
@@ -41,11 +41,8 @@ class RecordSamples:
     `__key__`, a text or whole number, or else it is made of the shard's name and the record's number.
 
     Args:
-        stream: the TFRecord at its beginning, decompressed.
-        item: the input.
-        name: what to call it in errors.
+        shard: the open TFRecord.
         fault: called with the error of each faulty sample; when it returns, the sample is skipped.
-        described: what a manifest says of the features; empty without one.
         may_be_empty: whether it may hold no records.
 
     Attributes:
@@ -56,28 +53,17 @@ class RecordSamples:
     regroups = False
     count = None
 
-    def __init__(
-        self,
-        stream: Readable,
-        item: ObjectInfo,
-        name: str,
-        fault: OnFault,
-        described: Described,
-        *,
-        seekable: bool,
-        may_be_empty: bool,
-    ) -> None:
-        self.seekable = seekable and isinstance(stream, PlainStream)
-        self._stream: Any = stream
-        self._name = name
+    def __init__(self, shard: OpenShard, fault: OnFault, *, may_be_empty: bool) -> None:
+        self.seekable = shard.seekable is not None
+        self._stream: Any = shard.content
         self._fault = fault
-        self._described = described
+        self._described = described = shard.source.described.get(shard.item.name, {})
         self._may_be_empty = may_be_empty
-        self._item = item
+        self._item = shard.item
         self._looks = Looks(described)
         self._data = b""  # of the last record that was framed
         self._features: dict[str, ParsedFeature] | None = None
-        self._reader = RecordReader(stream, name)
+        self._reader = RecordReader(shard.content, shard.name)
 
     @property
     def offset(self) -> int:

@@ -14,9 +14,9 @@ from tar2tf_cli.errors import DamagedShardError, EntryError, NotAdjacentError, S
 from tar2tf_cli.formats.files import LARGE, MAX_ENTRY_SIZE, LargeEntries, StoredBytes, write_all
 from tar2tf_cli.formats.streams import ByteStream, Peekable, PlainStream, Readable, open_stream
 from tar2tf_cli.formats.tar import Entries, TarReader, padded
+from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.samples.grouping import Grouper, KeySplit, PlainSamples, Runs, Sample, no_samples
-from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import OnBytes, OnFault, Source
+from tar2tf_cli.stores.base import OnFault
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -142,31 +142,20 @@ class EntryLinks(Entries):
     other members that cannot be read, make their samples faulty.
 
     Args:
-        source: the source of the shard.
-        item: the shard.
+        shard: the shard.
+        rules: how it is read.
         grouper: decides which names are entries, and receives the errors of those that cannot be read.
-        sizes_only: whether to return sizes without data.
         tar: the shard, if it has been opened by offset already.
-        most: the size above which an entry may not be held in memory as a whole.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        item: ObjectInfo,
-        grouper: Grouper,
-        *,
-        sizes_only: bool = False,
-        tar: SeekableTar | None = None,
-        most: int = MAX_ENTRY_SIZE,
-    ) -> None:
-        self._name = name = source.locate(item.name)
-        able = source.abilities()
+    def __init__(self, shard: OpenShard, rules: TarRules, grouper: Grouper, tar: SeekableTar | None) -> None:
+        self._name = name = shard.name
+        source, item, able = shard.source, shard.item, shard.source.abilities()
         self._can_open = tar is not None or able.repeatable
         self._tar = tar or SeekableTar(lambda: open_stream(source.open(item), name), name, seekable=able.seekable)
-        self._large = LargeEntries(name, self._tar.descriptor, most)
+        self._large = LargeEntries(name, self._tar.descriptor, rules.most)
         self._grouper = grouper
-        self._sizes_only = sizes_only
+        self._sizes_only = rules.sizes_only
         self._members: dict[str, _Extent] = {}
         self._scanned = 0
 
@@ -257,11 +246,32 @@ T = TypeVar("T")
 
 
 class TarRules(NamedTuple):
-    """How tars are read; each field means the same as the option of `convert`."""
+    """How tars are read: for whom, and for what.
+
+    Attributes:
+        key_split: means the same as the option of `convert`.
+        regroup: likewise.
+        ignore_missing_end: likewise.
+        sizes_only: entries are sizes in bytes; the data of a plain local tar is not even read.
+        every_byte: read the data, too, as any of it may be unreadable.
+        trusted: the tar was read before, so its samples are not compared again.
+        ahead: decide about `regroup` before the first sample, as the caller cannot begin again: by the headers of a
+            plain local tar, or by that many bytes of any other. A key that appears again after them is a fault.
+        most: the size above which an entry may not be held in memory as a whole.
+        heads_only: whether only the first mebibyte of large entries will be used.
+        least: the size from which an entry of a plain local tar stays there until it is used.
+    """
 
     key_split: KeySplit = "first"
     regroup: bool | None = None
     ignore_missing_end: bool = False
+    sizes_only: bool = False
+    every_byte: bool = False
+    trusted: bool = False
+    ahead: int = 0
+    most: int = MAX_ENTRY_SIZE
+    heads_only: bool = False
+    least: int = LARGE
 
 
 def put_together(read: Callable[[bool], T]) -> T:
@@ -285,21 +295,9 @@ class TarSamples:
     a fault.
 
     Args:
-        source: the source of the tar.
-        item: the tar.
-        stream: the open tar, decompressed.
+        shard: the open tar.
         rules: how it is read.
         fault: called with the error of each faulty sample; when it returns, the sample is skipped.
-        sizes_only: entries are sizes in bytes; the data of a plain local tar is not even read.
-        every_byte: read the data, too, as any of it may be unreadable.
-        trusted: the tar was read before, so its samples are not compared again.
-        ahead: decide about `regroup` before the first sample, as the caller cannot begin again: by the headers of a
-            plain local tar, or by that many bytes of any other. A key that appears again after them is a fault.
-        most: the size above which an entry may not be held in memory as a whole.
-        heads_only: whether only the first mebibyte of large entries will be used.
-        least: the size from which an entry of a plain local tar stays there until it is used.
-        on_bytes: called with the number of bytes after each read of a tar that is regrouped.
-        loaded: the stream is that of `Source.load`.
 
     Attributes:
         grouper: groups the members; knows the offset of the current sample.
@@ -307,57 +305,47 @@ class TarSamples:
         regroups: whether samples are put together whose members are not adjacent.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        item: ObjectInfo,
-        stream: Peekable,
-        rules: TarRules,
-        fault: OnFault,
-        *,
-        sizes_only: bool = False,
-        every_byte: bool = False,
-        trusted: bool = False,
-        ahead: int = 0,
-        most: int = MAX_ENTRY_SIZE,
-        heads_only: bool = False,
-        least: int = LARGE,
-        on_bytes: OnBytes = None,
-        loaded: bool = False,
-    ) -> None:
-        self._name = name = source.locate(item.name)
-        self._sizes_only = sizes_only
-        able = source.abilities()
-        self.seekable = able.seekable and not loaded and isinstance(stream, PlainStream)
-        self._on_bytes = on_bytes if self.seekable else None
-        regroup = rules.regroup
+    def __init__(self, shard: OpenShard, rules: TarRules, fault: OnFault) -> None:
+        self._name = name = shard.name
+        self._rules = rules
+        able, stream, in_place = shard.source.abilities(), shard.content, shard.seekable
+        self.seekable = in_place is not None
+        self._on_bytes = shard.on_bytes if in_place else None
+        regroup, sizes_only = rules.regroup, rules.sizes_only
         if regroup is None and not able.repeatable:
             regroup = False
-        elif regroup is None and ahead:
-            regroup = self._not_adjacent(stream, rules, ahead)
-        strict = regroup is not None
+        elif regroup is None and rules.ahead:
+            regroup = self._not_adjacent(stream, rules)
         self.grouper = grouper = Grouper(
-            name, fault, key_split=rules.key_split, strict=strict, sizes_only=sizes_only, trusted=trusted
+            name,
+            fault,
+            key_split=rules.key_split,
+            strict=regroup is not None,
+            sizes_only=sizes_only,
+            trusted=rules.trusted,
         )
         grouper.may_lack = not rules.ignore_missing_end
         self.regroups = bool(regroup)
-        self._by_offset = SeekableTar(lambda: stream, name, seekable=able.seekable) if regroup else None
-        descriptor = stream.fileno if self.seekable and isinstance(stream, PlainStream) else None
-        if self._by_offset:
-            descriptor = self._by_offset.descriptor
-        self._large = LargeEntries(name, descriptor, most, heads_only=heads_only, least=least, on_bytes=self._on_bytes)
-        self._large.begin = lambda: grouper.begin
+        self._by_offset = tar = SeekableTar(lambda: stream, name, seekable=able.seekable) if regroup else None
+        self._large = large = LargeEntries(
+            name,
+            tar.descriptor if tar else in_place.fileno if in_place else None,
+            rules.most,
+            heads_only=rules.heads_only,
+            least=rules.least,
+            on_bytes=self._on_bytes,
+        )
+        large.begin = lambda: grouper.begin
         self._tar = TarReader(
-            self._by_offset.view() if self._by_offset else stream,
+            tar.view() if tar else stream,
             name,
             headers_only=sizes_only or self.regroups,
-            every_byte=every_byte,
+            every_byte=rules.every_byte,
             need_end=not rules.ignore_missing_end,
-            large=None if sizes_only or regroup else self._large,
+            large=None if sizes_only or regroup else large,
         )
-        self._links = EntryLinks(source, item, grouper, sizes_only=sizes_only, tar=self._by_offset, most=most)
-        self._tar.entries = self._links
-        self._regrouped = _Regrouped(grouper, self._tar, self._by_offset) if self._by_offset else None
+        self._links = self._tar.entries = EntryLinks(shard, rules, grouper, tar)
+        self._regrouped = _Regrouped(grouper, self._tar, tar) if tar else None
         self._tar.on_zeros = self._regrouped.runs.zeros if self._regrouped else grouper.zeros
 
     @property
@@ -438,18 +426,19 @@ class TarSamples:
 
     def _members(self, tar: SeekableTar) -> TarReader:
         """A reader of members by offset, after their headers were read."""
-        large, view = None if self._sizes_only else self._large, tar.view(self._on_bytes)
-        reader = TarReader(view, self._name, headers_only=self._sizes_only, need_end=False, large=large)
+        sizes_only, view = self._rules.sizes_only, tar.view(self._on_bytes)
+        large = None if sizes_only else self._large
+        reader = TarReader(view, self._name, headers_only=sizes_only, need_end=False, large=large)
         reader.entries = self._links
         return reader
 
-    def _not_adjacent(self, stream: Peekable, rules: TarRules, size: int) -> bool:
+    def _not_adjacent(self, stream: Peekable, rules: TarRules) -> bool:
         """Whether members of samples are not adjacent in a stream, which is then still at its first byte."""
         if self.seekable and isinstance(stream, PlainStream):
             adjacent = _are_adjacent(stream, rules)
             stream.seek(0)
             return not adjacent
-        return not _are_adjacent(BytesIO(stream.peek(size)), rules)
+        return not _are_adjacent(BytesIO(stream.peek(rules.ahead)), rules)
 
 
 class _Regrouped:

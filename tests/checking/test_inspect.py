@@ -20,7 +20,7 @@ from checked import Ran, a_tar, in_a_process, write
 from inspected import a_jpeg, a_png, look_into
 from shards import PHOTOS, convert
 from tar2tf_cli.checking.inspect import read_samples
-from tar2tf_cli.inputs.open_shard import TarRules
+from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.stores.directory import DirectorySource
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

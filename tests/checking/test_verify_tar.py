@@ -20,7 +20,7 @@ from checked import (
 )
 from makers import END, member
 from shards import tar2tf
-from tar2tf_cli.inputs.open_shard import TarRules
+from tar2tf_cli.inputs.tar_samples import TarRules
 
 # --- Damaged tars ---
 

@@ -16,7 +16,7 @@ from tar2tf_cli.elsewhere.server import Transform
 from tar2tf_cli.elsewhere.stream import Asked, Settings, StreamReader, from_example, to_features
 from tar2tf_cli.elsewhere.transformers import of_cluster
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.flow.sample_flow import Reading
+from tar2tf_cli.flow.sample_flow import Making, Reading
 from tar2tf_cli.formats.example import Encoder, frame
 from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion
@@ -58,7 +58,7 @@ def test_a_transformer_sends_the_entries_that_were_selected_after_the_ops(tmp_pa
     with answer.open("rb") as file:
         framed = [b"".join(parts) for _, parts, _ in StreamReader(file, "x", settings.digest).records()]
     source = open_source(str(tmp_path))
-    with Reading(conversion, source, source.list(["a.tar"])[0]) as reading:
+    with Reading(Making(conversion, source), source.list(["a.tar"])[0]) as reading:
         expected = [{KEY: sample[KEY], "label": sample["cls"]} for sample in reading.samples()]
     assert [from_example(record[12:-4]) for record in framed] == expected
 

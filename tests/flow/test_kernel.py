@@ -18,7 +18,7 @@ from kernels import built, needs_compiler
 from makers import END, File, files_of, long_name, member, padded, pax, tar_of
 from properties import example_count
 from tar2tf_cli.errors import Tar2tfError
-from tar2tf_cli.flow.sample_flow import Reading
+from tar2tf_cli.flow.sample_flow import Making, Reading
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.streams import Cursor
@@ -40,7 +40,7 @@ def outcome(
     records, sizes, keys, batched = bytearray(), array("Q"), array("Q"), 0
     with patch.object(kernel, "native", lambda: native), patch.object(Cursor, "CHUNK", chunk):
         try:
-            with Reading(conversion, source, item) as reading:
+            with Reading(Making(conversion, source), item) as reading:
                 for made in reading.records_and_batches():
                     if isinstance(made, RecordBatch):
                         records.extend(made.data)

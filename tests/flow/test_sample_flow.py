@@ -12,7 +12,7 @@ import pytest
 from shards import PHOTOS
 from tar2tf_cli import Conversion
 from tar2tf_cli.errors import SampleError, Tar2tfError
-from tar2tf_cli.flow.sample_flow import Faults, Reading, Steps, flow
+from tar2tf_cli.flow.sample_flow import Faults, Making, Reading, Steps, flow
 from tar2tf_cli.ops import Func
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.stores import open_source
@@ -102,7 +102,7 @@ def test_nothing_of_an_input_stays_in_memory_once_it_is_read(
 
     def read() -> None:
         for item in items:
-            with Reading(conversion, source, item, **how) as reading:
+            with Reading(Making(conversion, source), item, **how) as reading:
                 assert list(reading.records_and_batches())
 
     read()  # imports leave circles

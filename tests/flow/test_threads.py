@@ -15,7 +15,7 @@ from shards import PHOTOS, SECONDS, samples_of, tar2tf, tree, write_tar
 from tar2tf_cli import convert
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.flow.sample_flow import Located, Reading, work_in_threads
+from tar2tf_cli.flow.sample_flow import Located, Making, Reading, work_in_threads
 from tar2tf_cli.ops import Cast, Decode, Func, Resize, Rotate
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import open_source
@@ -100,7 +100,7 @@ def test_the_work_is_done_in_threads(whole: Path, monkeypatch: pytest.MonkeyPatc
     examples = []
     for threads in (1, 3):
         seen.clear()
-        with Reading(spec, source, source.list(())[0], threads=threads) as reading:
+        with Reading(Making(spec, source), source.list(())[0], threads=threads) as reading:
             examples.append([(key, b"".join(parts)) for key, parts, _ in reading.records()])
         assert (threading.main_thread() in seen) == (threads == 1)
     assert examples[0] == examples[1]
@@ -125,7 +125,7 @@ def test_a_fault_has_the_place_of_its_own_sample(one: Path) -> None:
     places = []
     for threads in (1, 3):
         with (
-            Reading(spec, source, source.list(())[0], threads=threads) as reading,
+            Reading(Making(spec, source), source.list(())[0], threads=threads) as reading,
             pytest.raises(SampleError) as caught,
         ):
             list(reading.records())

@@ -6,15 +6,15 @@ import gzip
 import io
 import json
 import tarfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from makers import END, member, tar_of
 from shards import contents, convert, keys, records, samples, tar2tf
-from tar2tf_cli.formats.tar import TarReader
-from tar2tf_cli.inputs.tar_samples import EntryLinks
-from tar2tf_cli.samples.grouping import Grouper
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.stores import open_source
 
 SAMPLES = samples(40, 400)
@@ -147,12 +147,9 @@ def test_each_link_is_found_without_reading_the_shard_again(tmp_path: Path, monk
         (tmp_path / "in.tar").write_bytes(linked(samples(count, 100), chained=True))
         source = open_source(str(tmp_path / "in.tar"))
         (item,) = source.list(())
-        with (tmp_path / "in.tar").open("rb") as file:
-            reader, grouper = TarReader(file, "in.tar"), Grouper("in.tar", pytest.fail)
-            reader.links = links = EntryLinks(source, item, grouper)
+        with OpenShard(source, item) as shard, closing(TarSamples(shard, TarRules(), pytest.fail)) as tar:
             counted[0] = 0
-            assert sum(1 for _ in grouper.samples(reader)) == count
-            links.close()
+            assert sum(1 for _ in tar.samples()) == count
         steps.append(counted[0])
     assert steps[1] < 15 * steps[0]
 
