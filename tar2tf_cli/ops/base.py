@@ -376,50 +376,34 @@ class Op:
         return [text for text in paragraphs if not text.startswith(">>>")]
 
     @classmethod
-    def parse(cls, text: str) -> Op:
-        """Parse `--op NAME:TEXT`: comma-separated fields in order, or `field=value` in any order.
-
-        Raises:
-            ValueError: when the text is invalid; says why.
-        """
-        names = list(cls._fields())
-        values: dict[str, Any] = {}
-        for position, part in enumerate(filter(None, text.split(","))):
-            name, equals, value = part.partition("=")
-            if not equals:
-                if position >= len(names):
-                    raise ValueError(f"takes at most {len(names)} values")
-                name, value = names[position], part
-            if name in values:
-                raise ValueError(f"has {name!r} twice")
-            values[name] = value
-        return cls.from_fields(values)
-
-    @classmethod
     def from_value(cls, value: Any) -> Op:
         """Parse `NAME: VALUE` of a spec file: a mapping of fields, a list of them, or text as for `--op`.
 
-        Raises:
-            ValueError: when the value is invalid; says why.
-        """
-        if isinstance(value, dict):
-            return cls.from_fields(dict(value))
-        if isinstance(value, str):
-            return cls.parse(value)
-        values = list(value) if isinstance(value, list) else [] if value is None else [value]
-        names = list(cls._fields())
-        if len(values) > len(names):
-            raise ValueError(f"takes at most {len(names)} values")
-        return cls.from_fields(dict(zip(names, values, strict=False)))
-
-    @classmethod
-    def from_fields(cls, values: dict[str, Any]) -> Op:
-        """Make the op with these fields.
+        Text has comma-separated fields in order, or `field=value` in any order.
 
         Raises:
             ProblemsError: for fields that do not exist.
-            ValueError: for a field that is missing or has an invalid value.
+            ValueError: when the value is invalid; says why.
         """
+        if isinstance(value, dict):
+            return cls._of_fields(value)
+        if isinstance(value, str):
+            parts = [part.partition("=") for part in value.split(",") if part]
+        else:
+            parts = [(item, "", "") for item in (value if isinstance(value, list) else [value]) if value is not None]
+        names = list(cls._fields())
+        values: dict[str, Any] = {}
+        for position, (given, equals, text) in enumerate(parts):
+            if not equals and position >= len(names):
+                raise ValueError(f"takes at most {len(names)} values")
+            name, item = (given, text) if equals else (names[position], given)
+            if name in values:
+                raise ValueError(f"has {name!r} twice")
+            values[name] = item
+        return cls._of_fields(values)
+
+    @classmethod
+    def _of_fields(cls, values: Mapping[str, Any]) -> Op:
         fields = cls._fields()
         if unknown := [name for name in values if name not in fields]:
             raise ProblemsError(problems=[((name,), f"has no field {name!r}{meant(name, fields)}") for name in unknown])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
@@ -70,8 +70,20 @@ ONE_OR_SEVERAL: Final[JsonSchema] = {
 }
 
 
+class _NamesOp(Op):
+    """An op on any number of names; two that are written alike are equal."""
+
+    by_name = True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and other.canonical() == self.canonical()
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
 @register
-class Rename(Op):
+class Rename(_NamesOp):
     """Rename the first source that is present.
 
     The entry is then called NAME. A sample without any of the sources is faulty.
@@ -85,8 +97,7 @@ class Rename(Op):
 
     name = "rename"
     usage = "rename:NAME=SOURCE[,SOURCE...]"
-    examples: ClassVar[tuple[str, ...]] = ("rename:image=jpg,jpeg", "rename:image=png,label=cls")
-    by_name = True
+    examples = ("rename:image=jpg,jpeg", "rename:image=png,label=cls")
     gives_names = True
 
     def __init__(self, renames: Mapping[str, Any] | None = None, **more: Any) -> None:
@@ -99,10 +110,14 @@ class Rename(Op):
         }
 
     @classmethod
-    def parse(cls, text: str) -> Op:
+    def from_value(cls, value: Any) -> Op:
+        if isinstance(value, dict):
+            return cls(value)
+        if not isinstance(value, str):
+            raise ValueError("takes a mapping of names to sources")
         renames: dict[str, list[str]] = {}
         last = ""
-        for part in text.split(","):
+        for part in value.split(","):
             name, equals, source = part.partition("=")
             if equals:
                 last, part = name, source
@@ -110,14 +125,6 @@ class Rename(Op):
                 raise ValueError("needs a name before the first source")
             renames.setdefault(last, []).append(part)
         return cls(renames)
-
-    @classmethod
-    def from_value(cls, value: Any) -> Op:
-        if isinstance(value, str):
-            return cls.parse(value)
-        if not isinstance(value, dict):
-            raise ValueError("takes a mapping of names to sources")
-        return cls(value)
 
     @classmethod
     def schema(cls) -> JsonSchema:
@@ -132,12 +139,6 @@ class Rename(Op):
                 raise LackingError(f"rename: has none of {', '.join(sources)} to become {name!r}")
         return sample
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Rename) and other.renames == self.renames
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.renames.items()))
-
 
 def _sources(value: Any) -> list[Any]:
     if not isinstance(value, (str, list, tuple)) or not value:
@@ -146,7 +147,7 @@ def _sources(value: Any) -> list[Any]:
 
 
 @register
-class Keep(Op):
+class Keep(_NamesOp):
     """Keep the entries that match any of the rules.
 
     A rule is the name of an entry, part of a name after `prefix:`, `suffix:` or `contains:`, or KEY=VALUE for an entry
@@ -158,8 +159,7 @@ class Keep(Op):
 
     name = "keep"
     usage = "keep:KEY[,prefix:P][,suffix:S][,contains:C][,KEY=VALUE]"
-    examples: ClassVar[tuple[str, ...]] = ("keep:jpg,cls", "keep:prefix:seg,suffix:png,contains:mask,cls=3")
-    by_name = True
+    examples = ("keep:jpg,cls", "keep:prefix:seg,suffix:png,contains:mask,cls=3")
 
     def __init__(self, *rules: str) -> None:
         self.rules: tuple[str, ...] = tuple(text(rule, "a rule") for rule in rules)
@@ -168,12 +168,10 @@ class Keep(Op):
             raise ValueError(f"needs a rule; write {self.usage}")
 
     @classmethod
-    def parse(cls, text: str) -> Op:
-        return cls(*(part for part in text.split(",") if part))
-
-    @classmethod
     def from_value(cls, value: Any) -> Op:
-        return cls.parse(value) if isinstance(value, str) else cls(*(value if isinstance(value, list) else [value]))
+        if isinstance(value, str):
+            value = [part for part in value.split(",") if part]
+        return cls(*(value if isinstance(value, list) else [value]))
 
     @classmethod
     def schema(cls) -> JsonSchema:
@@ -184,12 +182,6 @@ class Keep(Op):
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         return keep(sample, self._rules)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Keep) and other.rules == self.rules
-
-    def __hash__(self) -> int:
-        return hash(self.rules)
 
 
 def _named_by(rule: str) -> Callable[[Any], Iterable[str]]:
@@ -226,8 +218,8 @@ class DropEmpty(Op):
 
     name = "drop_empty"
     usage = "drop_empty"
-    examples: ClassVar[tuple[str, ...]] = ("drop_empty",)
-    only: ClassVar[Kind | None] = None
+    examples = ("drop_empty",)
+    only = None
     by_name = True
 
     def apply(self, sample: Sample, context: OpContext) -> Sample | None:
@@ -244,7 +236,7 @@ _ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 
-_ABSENT: Final[Any] = object()
+_ABSENT: Final[Any] = ...  # stays itself when it is pickled
 
 
 @register
@@ -268,23 +260,19 @@ class Filter(Op):
 
     name = "filter"
     usage = "filter:ENTRY, filter:!ENTRY, filter:ENTRY=A,B or filter:ENTRY>=N"
-    examples: ClassVar[tuple[str, ...]] = ("filter:cls=3,5", "filter:json:score>=0.5", "filter:jpg", "filter:!txt")
+    examples = ("filter:cls=3,5", "filter:json:score>=0.5", "filter:jpg", "filter:!txt")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"condition": text}
     by_name = True
 
     def __post_init__(self) -> None:
         """Check the condition, so that a wrong one is an error before anything is read."""
-        entry, holds = _parsed(text(self.condition, "condition"))
-        object.__setattr__(self, "_entry", entry)
+        selection, holds = _parsed(text(self.condition, "condition"))
+        object.__setattr__(self, "_selection", selection)
         object.__setattr__(self, "_holds", holds)
 
     @property
     def judges(self) -> str | None:
-        return self._entry  # type: ignore[attr-defined,no-any-return]
-
-    @classmethod
-    def parse(cls, text: str) -> Op:
-        return cls(text)
+        return self._selection.ext_name  # type: ignore[attr-defined,no-any-return]
 
     @classmethod
     def from_value(cls, value: Any) -> Op:
@@ -303,11 +291,11 @@ class Filter(Op):
         Raises:
             SampleError: when the entry is not JSON but has a path, or is no number but is compared with one.
         """
-        return sample if self._holds(sample) else None  # type: ignore[attr-defined,no-any-return]
+        return sample if self._holds(_found(self._selection, sample)) else None  # type: ignore[attr-defined]
 
 
-def _parsed(condition: str) -> tuple[str, Callable[[Sample], bool]]:
-    """The entry that a condition is about, and the function for it.
+def _parsed(condition: str) -> tuple[Select, Callable[[Any], bool]]:
+    """What a condition is about, and whether that, which may be `_ABSENT`, meets it.
 
     Raises:
         ValueError: when it is not one.
@@ -319,21 +307,18 @@ def _parsed(condition: str) -> tuple[str, Callable[[Sample], bool]]:
     named = named.strip()
     selection = to_selection(named)
     assert isinstance(selection, Select)
-    entry = selection.ext_name
-    if absent:
-        if compared:
-            raise ValueError(f"takes either !{named} or {named}!={written}, not {condition!r}")
-        return entry, lambda sample: _found(selection, sample) is _ABSENT
+    if absent and compared:
+        raise ValueError(f"takes either !{named} or {named}!={written}, not {condition!r}")
     if not compared:
-        return entry, lambda sample: _found(selection, sample) is not _ABSENT
-    values = _values(written)
+        return selection, partial(operator.is_ if absent else operator.is_not, _ABSENT)
+    values, name = _values(written), repr(selection.canonical())
     if compared not in _ORDERS:
-        wanted = compared != "!="
-        return entry, _Equal(selection, frozenset(values), frozenset(map(_number, values)), wanted=wanted)
+        allowed = frozenset(values), frozenset(map(_number, values))
+        return selection, partial(_is_one_of, name, *allowed, compared != "!=")
     limit = _number(values[0]) if len(values) == 1 else None
     if limit is None:
         raise ValueError(f"compares {named!r} with one number, not with {written!r}")
-    return entry, _Ordered(selection, _ORDERS[compared], limit)
+    return selection, partial(_is_in_order, name, _ORDERS[compared], limit)
 
 
 def _values(written: str) -> list[str]:
@@ -366,43 +351,26 @@ def _found(selection: Select, sample: Sample) -> Any:
         return _ABSENT
 
 
-@dataclass(frozen=True)
-class _Equal:
+def _is_one_of(name: str, texts: Collection[str], numbers: Collection[float | None], wanted: bool, value: Any) -> bool:
     """Whether a value is one of some, or is there and is none of them."""
-
-    selection: Select
-    texts: frozenset[str]
-    numbers: frozenset[float | None]
-    wanted: bool
-
-    def __call__(self, sample: Sample) -> bool:
-        value = _found(self.selection, sample)
-        if value is _ABSENT:
-            return False
-        single = _single(self.selection, value)
-        return (single in (self.texts if isinstance(single, str) else self.numbers)) == self.wanted
+    if value is _ABSENT:
+        return False
+    single = _single(name, value)
+    return (single in (texts if isinstance(single, str) else numbers)) == wanted
 
 
-@dataclass(frozen=True)
-class _Ordered:
-    """Whether a number is in order with a limit."""
-
-    selection: Select
-    order: Callable[[Any, Any], bool]
-    limit: float
-
-    def __call__(self, sample: Sample) -> bool:
-        value = _found(self.selection, sample)
-        if value is _ABSENT:
-            return False
-        single = _single(self.selection, value)
-        number = _number(single) if isinstance(single, str) else single
-        if number is None:
-            raise SampleError(f"filter: {_name(self.selection)} is not a number: {str(single)[:40]!r}")
-        return self.order(number, self.limit)
+def _is_in_order(name: str, order: Callable[[Any, Any], bool], limit: float, value: Any) -> bool:
+    """Whether a value is a number in order with a limit."""
+    if value is _ABSENT:
+        return False
+    single = _single(name, value)
+    number = _number(single) if isinstance(single, str) else single
+    if number is None:
+        raise SampleError(f"filter: {name} is not a number: {str(single)[:40]!r}")
+    return order(number, limit)
 
 
-def _single(selection: Select, value: Any) -> str | float:
+def _single(name: str, value: Any) -> str | float:
     """A value as a number if it is one, or else as text without white space at its ends.
 
     Raises:
@@ -419,11 +387,7 @@ def _single(selection: Select, value: Any) -> str | float:
         return value.strip()
     if isinstance(value, (int, float)):
         return value
-    raise SampleError(f"filter: {_name(selection)} is not a single value")
-
-
-def _name(selection: Select) -> str:
-    return repr(selection.canonical())
+    raise SampleError(f"filter: {name} is not a single value")
 
 
 def _number(written: str) -> float | None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from tar2tf_cli.errors import SampleError, Tar2tfError, UsageError, failure
 from tar2tf_cli.formats.checksums import blake2b
@@ -34,7 +34,7 @@ class Func(Op):
 
     name = "func"
     usage = "func:MODULE:NAME or func:FILE.py:NAME"
-    examples: ClassVar[tuple[str, ...]] = ("func:crop.py:crop", "func:package.module:function")
+    examples = ("func:crop.py:crop", "func:package.module:function")
     own_code = True
     gives_names = True
 

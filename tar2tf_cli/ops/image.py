@@ -153,7 +153,7 @@ class Orient(Decode):
 
     name = "orient"
     usage = "orient:EXT[,CHANNELS][,dtype=uint16]"
-    examples: ClassVar[tuple[str, ...]] = ("orient:jpg", "orient:jpg,3")
+    examples = ("orient:jpg", "orient:jpg,3")
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         if not isinstance(sample.get(self.ext, b""), (bytes, StoredBytes)):
@@ -196,7 +196,7 @@ class Convert(_DtypeOp):
 
     name = "convert"
     usage = "convert:EXT,DTYPE"
-    examples: ClassVar[tuple[str, ...]] = ("convert:jpg,float32",)
+    examples = ("convert:jpg,float32",)
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.convert_dtype(pixels, self.dtype)
@@ -214,7 +214,7 @@ class Cast(_DtypeOp):
 
     name = "cast"
     usage = "cast:EXT,DTYPE"
-    examples: ClassVar[tuple[str, ...]] = ("cast:jpg,uint8",)
+    examples = ("cast:jpg,uint8",)
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.cast(pixels, self.dtype)
@@ -287,7 +287,7 @@ class Resize(_ResamplingOp):
 
     name = "resize"
     usage = "resize:EXT,HEIGHTxWIDTH[,METHOD] or resize:EXT,short=N"
-    examples: ClassVar[tuple[str, ...]] = (
+    examples = (
         "resize:jpg,224x224",
         "resize:png,224,nearest",
         "resize:jpg,short=256,antialias=true",
@@ -344,7 +344,7 @@ class Pad(_ResamplingOp):
 
     name = "pad"
     usage = "pad:EXT,HEIGHTxWIDTH[,FILL][,METHOD]"
-    examples: ClassVar[tuple[str, ...]] = ("pad:jpg,224x224", "pad:jpg,224,fill=128", "pad:png,224x224,255,nearest")
+    examples = ("pad:jpg,224x224", "pad:jpg,224,fill=128", "pad:png,224x224,255,nearest")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {
         "ext": text,
         "size": _size,
@@ -378,7 +378,7 @@ class Crop(_ImageOp):
 
     name = "crop"
     usage = "crop:EXT,HEIGHTxWIDTH[,AT]"
-    examples: ClassVar[tuple[str, ...]] = ("crop:jpg,224x224", "crop:jpg,224,top-left", "crop:jpg,224x224,at=random")
+    examples = ("crop:jpg,224x224", "crop:jpg,224,top-left", "crop:jpg,224x224,at=random")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "size": _size, "at": one_of(*image.PLACES)}
 
     size: Any
@@ -432,7 +432,7 @@ class CenterCrop(_ImageOp):
 
     name = "center_crop"
     usage = "center_crop:EXT"
-    examples: ClassVar[tuple[str, ...]] = ("center_crop:jpg",)
+    examples = ("center_crop:jpg",)
 
     def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
         return image.center_crop(pixels)
@@ -451,7 +451,7 @@ class Encode(_ImageOp):
 
     name = "encode"
     usage = "encode:EXT,jpeg|png[,quality=Q]"
-    examples: ClassVar[tuple[str, ...]] = ("encode:jpg,jpeg", "encode:jpg,jpeg,quality=90", "encode:png,png")
+    examples = ("encode:jpg,jpeg", "encode:jpg,jpeg,quality=90", "encode:png,png")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {
         "ext": text,
         "format": one_of("jpeg", "png"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -76,8 +78,10 @@ SAMPLE: dict[str, Any] = {
     ],
 )
 def test_a_condition_holds_or_not(condition: str, holds: bool) -> None:
-    found = [*apply_ops(dict(SAMPLE), [Filter(condition)], OpContext())]
-    assert found == ([SAMPLE] if holds else [])
+    op = Filter(condition)
+    for same in (op, pickle.loads(cloudpickle.dumps(op))):  # as on another machine
+        found = [*apply_ops(dict(SAMPLE), [same], OpContext())]
+        assert found == ([SAMPLE] if holds else [])
 
 
 @pytest.mark.parametrize(
