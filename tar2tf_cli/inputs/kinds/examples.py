@@ -6,9 +6,7 @@ import csv
 import inspect
 import io
 import struct
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
@@ -16,8 +14,7 @@ import numpy as np
 
 from tar2tf_cli.errors import SampleError, UsageError, changed, failure
 from tar2tf_cli.formats.example import raw
-from tar2tf_cli.inputs.base import ListSource, divided, shuffled
-from tar2tf_cli.inputs.kinds.table import Rows, Span, no_rows
+from tar2tf_cli.inputs.kinds.table import Rows, RowsSource, no_rows
 from tar2tf_cli.ops.base import RAISED, source_digest
 from tar2tf_cli.ops.func import load_object
 from tar2tf_cli.samples.grouping import KEY, Sample
@@ -270,7 +267,7 @@ def open_input(conversion: Conversion, endpoint: str | None) -> ExamplesSource:
     )
 
 
-class ExamplesSource(ListSource):
+class ExamplesSource(RowsSource):
     """The examples described by the rows of a CSV file without a header; blank rows are skipped.
 
     Args:
@@ -295,14 +292,9 @@ class ExamplesSource(ListSource):
         rows: tuple[int, int] | None = None,
         limit: int | None = None,
     ) -> None:
-        super().__init__(bucket)
+        super().__init__(bucket, "file of examples", seed=seed, rows=rows, limit=limit)
         self._where = example_class
         self._arguments = _arguments(find_class(example_class), example_args)
-        self._seed = seed
-        self._rows = slice(*rows) if rows else slice(None)
-        self._limit = limit
-        self._chunks: dict[str, array[int]] = {}  # the positions of each input's rows, end to end
-        self._version = (0, 0)
 
     def known(self) -> Known:
         """Return the attributes and source of the class; a file `examples.csv` is in the reports of the inputs."""
@@ -310,28 +302,8 @@ class ExamplesSource(ListSource):
         identity = {"fields": cls.fields(), "digest": source_digest(cls)}
         return Known(skipped=self.skipped, documents={"examples.csv": None}, identity=identity)
 
-    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """List chunks of the rows, with sizes in bytes and versions that are hashes of their text.
-
-        Raises:
-            SourceError: when the file cannot be read as CSV.
-            UsageError: for a template.
-        """
-        if templates:
-            raise UsageError("is a single file of examples, so it takes no template", shard=self.bucket)
-        with _rows(self.bucket) as rows:
-            self._version = rows.version
-            spans = shuffled(list(rows.spans()), self._seed, lambda span: str(span[0]))
-            if not spans:
-                raise no_rows(self.bucket)
-
-            def described(span: Span) -> tuple[int, bytes]:
-                number, _, size = span
-                return size, b"%d\0%d\0" % (number, size) + rows.data(span)
-
-            inputs = list(divided("rows", spans[self._rows][: self._limit], described))
-        self._chunks = {item.name: array("Q", chain.from_iterable(chunk)) for item, chunk in inputs}
-        return [item for item, _ in inputs]
+    def _opened(self) -> Rows:
+        return _rows(self.bucket)
 
     def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield the samples of each row, if any: the row number from 1, and the attributes in declared order.
@@ -360,13 +332,11 @@ class ExamplesSource(ListSource):
 
     def _read(self, item: ObjectInfo) -> Iterator[_Row]:
         """Yield the number, cells and size in bytes of each row of an input."""
-        spans = self._chunks[item.name]
         with _rows(self.bucket) as rows:
             if rows.version != self._version:
                 raise changed(self.bucket)
-            for position in range(0, len(spans), 3):
-                number, offset, size = spans[position : position + 3]
-                yield number, rows.cells(rows.data((number, offset, size))), size
+            for span in self._spans(item):
+                yield span[0], rows.cells(rows.data(span)), span[2]
 
 
 def count_rows(path: str) -> int:

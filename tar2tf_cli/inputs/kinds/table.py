@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import os
+from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -263,7 +264,68 @@ def open_input(conversion: Conversion, endpoint: str | None) -> TableSource:
     )
 
 
-class TableSource(ListSource):
+class RowsSource(ListSource):
+    """The rows of a file; inputs are chunks of them.
+
+    Args:
+        bucket: the file.
+        what: what kind of file it is, for errors.
+        seed: shuffle the rows with this random seed.
+        rows: first row in that order, from 0, and exclusive end; None for all.
+        limit: the most rows to take of these.
+    """
+
+    def __init__(
+        self, bucket: str, what: str, *, seed: int | None, rows: tuple[int, int] | None = None, limit: int | None
+    ) -> None:
+        super().__init__(bucket)
+        self._what = what
+        self._seed = seed
+        self._rows = slice(*rows) if rows else slice(None)
+        self._limit = limit
+        self._chunks: dict[str, array[int]] = {}  # the positions of each input's rows, end to end
+        self._count: int | None = None
+        self._version = (0, 0)
+
+    @abstractmethod
+    def _opened(self) -> Rows:
+        """Open the file."""
+
+    def _check(self, rows: Rows) -> None:
+        """See that the file has what is asked for; by default, nothing is."""
+
+    def _listed(self, rows: Rows, span: Span) -> tuple[int, bytes]:
+        """The size in bytes of a row, and what changes when it does."""
+        return span[2], b"%d\0%d\0" % (span[0], span[2]) + rows.data(span)
+
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
+        """List chunks of the rows, with their sizes in bytes and versions that are hashes of what is in them.
+
+        Raises:
+            SourceError: when the file cannot be read.
+            UsageError: for a template, and for what the file lacks.
+        """
+        if templates:
+            raise UsageError(f"is a single {self._what}, so it takes no template", shard=self.bucket)
+        with self._opened() as rows:
+            self._check(rows)
+            self._version = rows.version
+            spans = shuffled(list(rows.spans()), self._seed, lambda span: str(span[0]))
+            if not spans:
+                raise no_rows(self.bucket)
+            spans = spans[self._rows][: self._limit]
+            inputs = list(divided("rows", spans, lambda span: self._listed(rows, span)))
+        self._count = len(spans)
+        self._chunks = {item.name: array("Q", chain.from_iterable(chunk)) for item, chunk in inputs}
+        return [item for item, _ in inputs]
+
+    def _spans(self, item: ObjectInfo) -> Iterator[Span]:
+        """The positions of an input's rows."""
+        positions = iter(self._chunks[item.name])
+        return zip(positions, positions, positions, strict=True)
+
+
+class TableSource(RowsSource):
     """The rows of a CSV or JSON Lines file; each of them is a sample.
 
     Args:
@@ -277,39 +339,18 @@ class TableSource(ListSource):
     def __init__(
         self, bucket: str, columns: Mapping[str, Column], *, seed: int | None = None, limit: int | None = None
     ) -> None:
-        super().__init__(bucket)
+        super().__init__(bucket, "table", seed=seed, limit=limit)
         self._columns = columns
         self._header = not (columns and all(column.name.isdecimal() for column in columns.values()))
         self._files = [column.name for column in columns.values() if column.is_file]
         self._folder = os.path.dirname(bucket)
-        self._seed = seed
-        self._limit = limit
-        self._chunks: dict[str, array[int]] = {}  # the positions of each input's rows, end to end
-        self._count: int | None = None
 
     def known(self) -> Known:
         """Return the number of rows."""
         return Known(self._count, self.skipped)
 
-    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """List chunks of the rows; sizes and versions are those of the rows and of the files that they name.
-
-        Raises:
-            SourceError: when the file cannot be read as CSV.
-            UsageError: for a template, and for a column that the header does not name.
-        """
-        if templates:
-            raise UsageError("is a single table, so it takes no template", shard=self.bucket)
-        with Rows(self.bucket, header=self._header) as rows:
-            self._check_header(rows)
-            spans = shuffled(list(rows.spans()), self._seed, lambda span: str(span[0]))
-            if not spans:
-                raise no_rows(self.bucket)
-            spans = spans[: self._limit]
-            inputs = list(divided("rows", spans, lambda span: self._listed(rows, span)))
-        self._count = len(spans)
-        self._chunks = {item.name: array("Q", chain.from_iterable(chunk)) for item, chunk in inputs}
-        return [item for item, _ in inputs]
+    def _opened(self) -> Rows:
+        return Rows(self.bucket, header=self._header)
 
     def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield a sample for each row, with its columns as entries.
@@ -317,11 +358,10 @@ class TableSource(ListSource):
         Raises:
             SourceError: when the table or a file that it names changed since it was listed, or cannot be read.
         """
-        positions, version = self._chunks[item.name], blake2b(digest_size=16)
-        with Rows(self.bucket, header=self._header) as rows:
-            for place in range(0, len(positions), 3):
-                number, offset, size = positions[place : place + 3]
-                data, sample = rows.data((number, offset, size)), None
+        version = blake2b(digest_size=16)
+        with self._opened() as rows:
+            for span in self._spans(item):
+                number, data, sample = span[0], rows.data(span), None
                 values: Mapping[str, Any] = {}
                 try:
                     values = rows.parsed(data)
@@ -338,7 +378,7 @@ class TableSource(ListSource):
         if version.hexdigest() != item.version:
             raise changed(self.bucket)
 
-    def _check_header(self, rows: Rows) -> None:
+    def _check(self, rows: Rows) -> None:
         """Check that a CSV file has the columns that are asked for."""
         known = rows.columns
         if not known:
