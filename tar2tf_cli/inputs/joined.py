@@ -7,13 +7,12 @@ An index takes 32 bytes of memory for each sample, which forked processes share.
 from __future__ import annotations
 
 import os
-import tempfile
 from abc import abstractmethod
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, changed, few, meant, write_errors
+from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, changed, few, meant
 from tar2tf_cli.formats.checksums import HashTable, key_hash
 from tar2tf_cli.formats.example import FRAMING, unframed
 from tar2tf_cli.formats.streams import foreign, sniff
@@ -22,6 +21,7 @@ from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.kinds.table import Rows, as_entry, no_rows
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, sample_in
+from tar2tf_cli.inputs.tar_samples import SeekableShard
 from tar2tf_cli.samples.grouping import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.directory import DirectorySource
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.features.decoder import ExampleEntries
     from tar2tf_cli.stores.base import Ranges
 
-_PIECE: Final = 1 << 20
 _KEY_COLUMNS: Final = (KEY, "key")
 
 
@@ -201,7 +200,8 @@ class JoinedShards(Joined):
                     raise SourceError(f"cannot be joined: it is {what}", shard=shard.name, hint=hint)
                 stream: Any = shard.seekable or shard
                 if not shard.plain:
-                    stream = self._open.unpacked[number] = _unpack(shard)
+                    self._open.unpacked[number] = copy = _copy_of(shard)
+                    stream = copy.view()
                 scan = self._tar(stream, number, shard) if shard.format == "tar" else self._records(stream, number)
                 self._open.formats[number] = shard.format
                 yield from scan
@@ -231,7 +231,7 @@ class JoinedShards(Joined):
         item = self.inputs[place.file]
         name = self.locate(item)
         if file := self._open.unpacked.get(place.file):
-            data = os.pread(file.fileno(), place.size, place.start)
+            data = os.pread(file.descriptor(), place.size, place.start)
         else:
             data = self._open.ranges(self._source).read(item, place.start, place.size)
         if len(data) < place.size:
@@ -250,7 +250,7 @@ class _Open:
 
     def __init__(self) -> None:
         self.formats: dict[int, str] = {}
-        self.unpacked: dict[int, IO[bytes]] = {}
+        self.unpacked: dict[int, SeekableShard] = {}
         self.entries: dict[str, ExampleEntries] = {}
         self._ranges: tuple[int, Ranges] | None = None
 
@@ -261,14 +261,9 @@ class _Open:
         return self._ranges[1]
 
 
-def _unpack(shard: OpenShard) -> IO[bytes]:
-    """Decompress a shard into a temporary file without a name."""
-    with write_errors(tempfile.gettempdir()):
-        file = tempfile.TemporaryFile(prefix="tar2tf-")  # noqa: SIM115 - open as long as the index
-        while data := shard.read(_PIECE):
-            file.write(data)
-        file.seek(0)
-    return file
+def _copy_of(shard: OpenShard) -> SeekableShard:
+    """A compressed shard as one that can be read by offset."""
+    return SeekableShard(lambda: shard.content, shard.name, seekable=False)
 
 
 class JoinedTable(Joined):

@@ -70,27 +70,27 @@ class FileView:
         return data
 
 
-class SeekableTar:
-    """The decompressed bytes of a tar by offset; nothing is opened or copied before the first view.
+class SeekableShard:
+    """The decompressed bytes of a shard by offset; nothing is opened or copied before the first view.
 
     Args:
-        open_tar: returns the tar at its first byte.
+        open_shard: returns the shard at its first byte.
         name: what to call it in errors.
         seekable: whether it can be read by offset if it is not compressed.
     """
 
-    def __init__(self, open_tar: Callable[[], ByteStream], name: str, *, seekable: bool) -> None:
-        self._open = open_tar
+    def __init__(self, open_shard: Callable[[], ByteStream], name: str, *, seekable: bool) -> None:
+        self._open = open_shard
         self._name = name
         self._seekable = seekable
         self._file: PlainStream | IO[bytes] | None = None
         self._damage: DamagedShardError | None = None  # why the copy is not whole
 
     def view(self, on_read: Callable[[int], None] | None = None) -> FileView:
-        """The tar as a stream that can seek; each view has its own position.
+        """The shard as a stream that can seek; each view has its own position.
 
         Raises:
-            SourceError: when the tar cannot be read.
+            SourceError: when the shard cannot be read.
             SinkError: when there is no room for a copy.
         """
         if self._file is None:
@@ -103,13 +103,13 @@ class SeekableTar:
         return FileView(self._file.fileno(), self._name, on_read, self._damage)
 
     def descriptor(self) -> int:
-        """The file descriptor of the tar, or of its copy."""
+        """The file descriptor of the shard, or of its copy."""
         self.view()
         assert self._file
         return self._file.fileno()
 
     def close(self) -> None:
-        """Close the tar, and remove the copy."""
+        """Close the shard, and remove the copy."""
         if self._file:
             self._file.close()
             self._file = None
@@ -148,11 +148,11 @@ class EntryLinks(Entries):
         tar: the shard, if it has been opened by offset already.
     """
 
-    def __init__(self, shard: OpenShard, rules: TarRules, grouper: Grouper, tar: SeekableTar | None) -> None:
+    def __init__(self, shard: OpenShard, rules: TarRules, grouper: Grouper, tar: SeekableShard | None) -> None:
         self._name = name = shard.name
         source, item, able = shard.source, shard.item, shard.source.abilities()
         self._can_open = tar is not None or able.repeatable
-        self._tar = tar or SeekableTar(lambda: open_stream(source.open(item), name), name, seekable=able.seekable)
+        self._tar = tar or SeekableShard(lambda: open_stream(source.open(item), name), name, seekable=able.seekable)
         self._large = LargeEntries(name, self._tar.descriptor, rules.most)
         self._grouper = grouper
         self._sizes_only = rules.sizes_only
@@ -326,7 +326,7 @@ class TarSamples:
         )
         grouper.may_lack = not rules.ignore_missing_end
         self.regroups = bool(regroup)
-        self._by_offset = tar = SeekableTar(lambda: stream, name, seekable=able.seekable) if regroup else None
+        self._by_offset = tar = SeekableShard(lambda: stream, name, seekable=able.seekable) if regroup else None
         self._large = large = LargeEntries(
             name,
             tar.descriptor if tar else in_place.fileno if in_place else None,
@@ -424,7 +424,7 @@ class TarSamples:
         if self._by_offset:
             self._by_offset.close()
 
-    def _members(self, tar: SeekableTar) -> TarReader:
+    def _members(self, tar: SeekableShard) -> TarReader:
         """A reader of members by offset, after their headers were read."""
         sizes_only, view = self._rules.sizes_only, tar.view(self._on_bytes)
         large = None if sizes_only else self._large
@@ -453,7 +453,7 @@ class _Regrouped:
         runs: where the members of each sample are.
     """
 
-    def __init__(self, grouper: Grouper, headers: TarReader, tar: SeekableTar) -> None:
+    def __init__(self, grouper: Grouper, headers: TarReader, tar: SeekableShard) -> None:
         self._grouper = grouper
         self._headers = headers
         self._by_offset = tar
@@ -461,7 +461,7 @@ class _Regrouped:
         self._lost = False  # whether damage may have hidden members of any sample
         self.runs = Runs(grouper)
 
-    def samples(self, reader: Callable[[SeekableTar], TarReader]) -> Iterator[Sample]:
+    def samples(self, reader: Callable[[SeekableShard], TarReader]) -> Iterator[Sample]:
         """The samples; `reader` makes a reader of the members."""
         runs, grouper = self.runs, self._grouper
         if not self._scanned:
