@@ -54,8 +54,12 @@ def encoded_image(sample: Sample, preset: str) -> bytes:
     return value
 
 
-def image_for_reader(sample: Sample, preset: str) -> tuple[bytes, ImageHeader]:
-    """Return the image as it is stored, and its header, for readers that know JPEG and PNG."""
+IMAGE_FEATURES: Final = tuple(f"image/{name}" for name in ("encoded", "format", "height", "width", "filename"))
+"""The features that `image_for_reader` makes."""
+
+
+def image_for_reader(sample: Sample, preset: str) -> tuple[dict[str, Any], ImageHeader]:
+    """Return the features of an image as it is stored, and its header, for readers that know JPEG and PNG."""
     from tar2tf_cli.formats.image import headers
 
     data = encoded_image(sample, preset)
@@ -63,7 +67,8 @@ def image_for_reader(sample: Sample, preset: str) -> tuple[bytes, ImageHeader]:
     if header.format not in ("jpeg", "png"):
         message = f"the readers of the preset {preset} know JPEG and PNG, but the image is {header.format.upper()}"
         raise SampleError(message, hint="make it one with the ops decode and encode")
-    return data, header
+    values = data, header.format.encode(), header.height, header.width, filename_of(sample)
+    return dict(zip(IMAGE_FEATURES, values, strict=True)), header
 
 
 def label_of(sample: Sample) -> int:
@@ -84,7 +89,9 @@ def text_of(sample: Sample, name: str) -> bytes:
 
 
 def filename_of(sample: Sample) -> bytes:
-    """Return the image's file name without folders, as in the member's name."""
+    """Return the image's file name: as selected, or without folders, as in the member's name."""
+    if given := text_of(sample, "filename"):
+        return given
     base = sample[KEY].rpartition("/")[2]
     extension = image_entry(sample)
     return encoded(f"{base}.{extension}" if extension not in ("", "image", "img") else base)

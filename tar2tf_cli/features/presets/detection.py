@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tar2tf_cli.errors import LackingError, SampleError
-from tar2tf_cli.features.presets import LABEL_ENTRIES, Preset, encoded, filename_of, first_of, image_for_reader, text_of
+from tar2tf_cli.features.presets import IMAGE_FEATURES, LABEL_ENTRIES, Preset, encoded, first_of, image_for_reader
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.ops.base import OpContext
@@ -35,7 +35,7 @@ def detection(sample: Sample, context: OpContext) -> dict[str, Any]:
     Source of the names: tensorflow/models, research/object_detection/data_decoders/tf_example_decoder.py; of
     annotations: https://cocodataset.org/#format-data.
     """
-    data, header = image_for_reader(sample, "detection")
+    features, header = image_for_reader(sample, "detection")
     selected = "boxes" in sample
     about = {} if selected else _about(sample)
     objects = _selected(sample) if selected else _annotated(about)
@@ -44,13 +44,9 @@ def detection(sample: Sample, context: OpContext) -> dict[str, Any]:
         if len(objects[name]) != len(corners):
             raise SampleError(f"has {len(corners)} boxes, but {len(objects[name])} values of {name!r}", hint=_HINT)
     return {
-        "image/encoded": data,
-        "image/format": header.format.encode(),
-        "image/height": header.height,
-        "image/width": header.width,
-        "image/filename": text_of(sample, "filename") or filename_of(sample),
+        **features,
         "image/source_id": encoded(str(about.get("image_id", sample[KEY]))),
-        "image/key/sha256": hashlib.sha256(data).hexdigest().encode(),
+        "image/key/sha256": hashlib.sha256(features["image/encoded"]).hexdigest().encode(),
         **{
             f"image/object/bbox/{side}": float_list(corner[place] for corner in corners)
             for place, side in enumerate(_SIDES)
@@ -165,8 +161,8 @@ def _whole(value: Any) -> int:
 PRESET: Final = Preset(
     detection,
     (
-        *("image/encoded", "image/format", "image/height", "image/width"),
-        *("image/filename", "image/source_id", "image/key/sha256"),
+        *IMAGE_FEATURES,
+        *("image/source_id", "image/key/sha256"),
         *(f"image/object/bbox/{side}" for side in _SIDES),
         *("image/object/class/label", "image/object/class/text", "image/object/is_crowd", "image/object/area"),
     ),

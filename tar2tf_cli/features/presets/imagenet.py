@@ -43,7 +43,7 @@ def imagenet_features(sample: Sample, height: int, width: int, image_format: str
         "image/class/synset": text_of(sample, "synset"),
         "image/class/text": text_of(sample, "text"),
         "image/format": image_format.encode(),
-        "image/filename": text_of(sample, "filename") or filename_of(sample),
+        "image/filename": filename_of(sample),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.features.presets import Preset, filename_of, first_of, image_entry, image_for_reader, text_of
+from tar2tf_cli.features.presets import IMAGE_FEATURES, Preset, first_of, image_entry, image_for_reader
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.samples.grouping import Sample
 
@@ -22,7 +22,7 @@ def segmentation(sample: Sample, context: OpContext) -> dict[str, Any]:
     """
     from tar2tf_cli.formats.image import headers
 
-    data, header = image_for_reader(sample, "segmentation")
+    features, header = image_for_reader(sample, "segmentation")
     masks = [name for name in MASK_ENTRIES if name in sample and name != image_entry(sample)]
     mask = first_of(sample, masks or MASK_ENTRIES[:-1], "mask", "--select image=ENTRY,mask=ENTRY")
     form = headers.header(mask) if isinstance(mask, bytes) else None
@@ -34,12 +34,8 @@ def segmentation(sample: Sample, context: OpContext) -> dict[str, Any]:
         sizes = f"{form.height}x{form.width}, but the image {header.height}x{header.width}"
         raise SampleError(f"the mask has {sizes} pixels (height x width)")
     return {
-        "image/encoded": data,
-        "image/format": header.format.encode(),
-        "image/height": header.height,
-        "image/width": header.width,
+        **features,
         "image/channels": header.channels,
-        "image/filename": text_of(sample, "filename") or filename_of(sample),
         f"{_MASK}/encoded": mask,
         f"{_MASK}/format": b"png",
     }
@@ -47,9 +43,6 @@ def segmentation(sample: Sample, context: OpContext) -> dict[str, Any]:
 
 PRESET: Final = Preset(
     segmentation,
-    (
-        *("image/encoded", "image/format", "image/height", "image/width", "image/channels", "image/filename"),
-        *(f"{_MASK}/encoded", f"{_MASK}/format"),
-    ),
+    (*IMAGE_FEATURES, "image/channels", f"{_MASK}/encoded", f"{_MASK}/format"),
     light=True,
 )
