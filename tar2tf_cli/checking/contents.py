@@ -11,7 +11,7 @@ from math import inf, isfinite, prod
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from tar2tf_cli.errors import ImageError, SampleError, SourceError
-from tar2tf_cli.features.described import notes_on_shapes
+from tar2tf_cli.features.described import SIZES, notes_on_shapes
 from tar2tf_cli.formats.example import Kind, ParsedFeature, fields, read_varint
 from tar2tf_cli.formats.image import MOST_VALUES, values_described
 from tar2tf_cli.formats.npy import read_header
@@ -204,13 +204,11 @@ _READERS: Final = {
 
 # --- Serialized tensors ---
 
-_DTYPES: Final = {
+TENSOR_DTYPES: Final = {
     1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 9: "int64", 10: "bool",
     14: "bfloat16", 17: "uint16", 19: "float16", 22: "uint32", 23: "uint64",
 }  # fmt: skip
 """DataType in tensorflow/core/framework/types.proto."""
-
-_WIDTHS: Final = {"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4, "uint8": 1, "int8": 1}
 
 
 def _tensor(data: bytes) -> Look | None:
@@ -218,16 +216,16 @@ def _tensor(data: bytes) -> Look | None:
 
     The message is TensorProto in tensorflow/core/framework/tensor.proto: 1 is the dtype, 2 the shape, 4 the content.
     """
-    if data[:1] != b"\x08" or data[1:2] == b"" or data[1] not in _DTYPES or data[2:3] != b"\x12":
+    if data[:1] != b"\x08" or data[1:2] == b"" or data[1] not in TENSOR_DTYPES or data[2:3] != b"\x12":
         return None
     try:
         ranges = {tag: (start, end) for tag, start, end in fields(data, 0, len(data), 0)}
         shape = tuple(_dimension(data, *place) for _, *place in fields(data, *ranges.get(0x12, (0, 0)), 1))
     except (ValueError, IndexError):
         return None
-    dtype = _DTYPES[data[1]]
+    dtype = TENSOR_DTYPES[data[1]]
     start, end = ranges.get(0x22, (0, 0))
-    size = prod(shape) * _WIDTHS.get(dtype, 0)
+    size = prod(shape) * SIZES.get(dtype, 0)
     if any(tag >> 3 > 17 for tag in ranges) or (start < end and size and size != end - start):
         return None
     return Look(f"tensor {dtype}", shape)

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.checking.contents import STEPS, Contents, Stats
+from tar2tf_cli.checking.contents import STEPS, TENSOR_DTYPES, Contents, Stats
 from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.features.described import DTYPES
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.manifest import Manifest
@@ -248,7 +249,7 @@ def _array(feature: _Feature, features: dict[str, _Feature], value: str) -> str 
         stored = "int64" if feature.dtype == "uint64" else feature.dtype  # which decode_raw does not know
         array = f"tf.io.decode_raw({array}, tf.{stored})"
         array = f"tf.bitcast({array}, tf.uint64)" if stored != feature.dtype else array
-    elif feature.dtype in _CAST:
+    elif feature.dtype in (*DTYPES["int64"][1:], *DTYPES["float"][1:]):
         array = f"tf.cast({array}, tf.{feature.dtype})"
     shape = _shape(feature, features, array)
     if shape is None:
@@ -307,16 +308,7 @@ def _channels(stats: Stats) -> int:
 def _same(kinds: Sequence[str], prefix: str) -> str | None:
     """The dtype that all kinds have in common, if they begin with a prefix."""
     dtypes = {kind.removeprefix(prefix) if kind.startswith(prefix) else "" for kind in kinds}
-    return dtypes.pop() if len(dtypes) == 1 and dtypes & _TENSOR_DTYPES else None
-
-
-_CAST: Final = ("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64", "float16", "float64")
-"""Dtypes of arrays that are stored as int64 or float32."""
-
-_TENSOR_DTYPES: Final = {
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-    *("float16", "float32", "float64", "bfloat16", "bool", "string"),
-}
+    return dtypes.pop() if len(dtypes) == 1 and dtypes <= {*TENSOR_DTYPES.values()} else None
 
 
 def _is_raw_image(feature: _Feature, features: dict[str, _Feature]) -> bool:

@@ -9,15 +9,18 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from tar2tf_cli.features.described import check_features, expected, is_optional, is_shape_of_array
+from tar2tf_cli.features.described import DTYPES, check_features, expected, is_optional, is_shape_of_array
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.census import MOST_KNOWN, Expected, described
 from tar2tf_cli.formats.example import ParsedFeature, parse
 
 Parsed: TypeAlias = "Mapping[str, ParsedFeature]"
 
-_DTYPES: Final = {"bytes": "object", "raw": "object", "int64": "int64", "float": "float32"}
-_NUMBERS: Final[dict[str | None, Callable[[Any], Any]]] = {"int64": np.int64, "float": np.float32}
+_LISTS: Final[dict[str | None, np.dtype[Any]]] = {
+    kind: np.dtype("object" if kind == "bytes" else DTYPES[kind][0]) for kind in ("bytes", "int64", "float")
+}
+"""The dtype of what each kind of list holds."""
+
 _FEW: Final = 32
 _MANY: Final = 3
 
@@ -140,7 +143,7 @@ class _StoredStep:
     def __init__(self, name: str, form: str, kind: str | None) -> None:
         self.name = name
         self._form = form
-        self._dtype = np.dtype(_DTYPES[str(kind)])
+        self._dtype = _LISTS[kind]
 
     def values(self, columns: Mapping[str, Any], count: int) -> Sequence[Any]:
         column = columns[self.name]
@@ -237,8 +240,8 @@ class _Step:
         self._misfit = misfit
         self._optional = optional
         self._raw = feature["encoding"] == "raw"
-        self._stored = np.dtype(_DTYPES[feature["encoding"]])
         self._dtype = np.dtype("object" if feature["dtype"] == "bytes" else feature["dtype"])
+        self._stored = self._dtype if self._raw else _LISTS[feature["encoding"]]
         self._shape: list[int | None] = feature["shape"]
         self._own = f"{name}/shape" if f"{name}/shape" in features else None
         self._axes: list[str] = []
@@ -273,8 +276,7 @@ class _Step:
             return column  # type: ignore[no-any-return]
         if self.form == "n":
             return list(np.frombuffer(column, self._stored).astype(self._dtype))
-        stored = self._dtype if self._raw else self._stored
-        arrays = [None if data is None else _of_column(data, stored) for data in column]
+        arrays = [None if data is None else _of_column(data, self._stored) for data in column]
         return [
             self._nothing() if array is None else self._shaped(array, partial(_lengths_in, columns, number))
             for number, array in enumerate(arrays)
@@ -311,13 +313,13 @@ def _stored(feature: ParsedFeature) -> Any:
     """Return one value, or an array of several; texts in lists are objects."""
     if feature.count != 1:
         return _array(feature)
-    return feature.value() if feature.kind == "bytes" else _NUMBERS[feature.kind](feature.value())
+    return feature.value() if feature.kind == "bytes" else _LISTS[feature.kind].type(feature.value())
 
 
 def _array(feature: ParsedFeature) -> Any:
     """Return the values of a feature as an array of one dimension."""
     if feature.kind == "bytes":
-        return _of_column(feature.parts(), np.dtype(object))
+        return _of_column(feature.parts(), _LISTS["bytes"])
     if feature.kind == "int64" and feature.count < _FEW:
         return np.array(feature.values(), np.int64)
     return numbers_in(str(feature.kind), bytearray(b"".join(feature.parts())))

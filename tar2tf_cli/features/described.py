@@ -10,16 +10,22 @@ from typing import Any, Final
 from tar2tf_cli.errors import SourceError, few
 from tar2tf_cli.formats.census import Expected
 
-DTYPES: Final = {
+SIZES: Final = {
+    **dict.fromkeys(("bool", "int8", "uint8"), 1),
+    **dict.fromkeys(("float16", "int16", "uint16"), 2),
+    **dict.fromkeys(("float32", "int32", "uint32"), 4),
+    **dict.fromkeys(("complex64", "float64", "int64", "uint64"), 8),
+    "complex128": 16,
+}
+"""The dtypes of arrays, and how many bytes each value takes."""
+
+DTYPES: Final[dict[str, tuple[str, ...]]] = {
     "bytes": ("bytes",),
     "int64": ("int64", "bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64"),
     "float": ("float32", "float16", "float64"),
-    "raw": (
-        *("uint8", "float64", "uint64", "complex64", "complex128"),
-        *("bool", "int8", "int16", "int32", "int64", "uint16", "float16", "float32"),
-    ),
+    "raw": tuple(dtype for dtype in SIZES if dtype != "uint32"),  # which TensorFlow cannot decode
 }
-"""The dtypes that each encoding can hold."""
+"""The dtypes that each encoding can hold; those of lists begin with the dtype of the list."""
 
 
 def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -81,23 +87,6 @@ def is_shape_of_array(name: str, features: Mapping[str, Mapping[str, Any]]) -> b
     return bool(slash) and last == "shape" and base in features and features[base]["shape"] != []
 
 
-_SIZES: Final = {
-    "uint8": 1,
-    "int8": 1,
-    "bool": 1,
-    "uint16": 2,
-    "int16": 2,
-    "float16": 2,
-    "float32": 4,
-    "int32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-}
-
-
 def expected(features: Mapping[str, Mapping[str, Any]]) -> dict[str, Expected]:
     """What a manifest's features (`Schema.describe`) require of each."""
     wanted = {name: _expected(described) for name, described in features.items()}
@@ -115,7 +104,7 @@ def _expected(described: Mapping[str, Any]) -> Expected:
     encoding, shape = described["encoding"], described["shape"]
     count = None if None in shape else prod(shape)
     if encoding == "raw":
-        width = _SIZES.get(described["dtype"])
+        width = SIZES.get(described["dtype"])
         return Expected("bytes", 1, count * width if count is not None and width else None)
     return Expected(encoding, count)
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from tar2tf_cli.errors import LackingError, SampleError, UsageError, meant, reason
+from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.features.labels import AUTO, LabelMap, texts_of
 from tar2tf_cli.features.presets import Make, Preset
 from tar2tf_cli.formats.example import Feature, Features, bytes_list, float_list, int64_list, packed_floats, raw, scalar
@@ -448,7 +449,6 @@ def _shaped(feature: Feature, shape: tuple[int, ...]) -> Feature:
     return feature if len(shape) == 1 else feature._replace(shape=shape)
 
 
-_LISTED: Final = frozenset(("bool", "int8", "int16", "uint16", "int32", "uint32", "int64"))
 _RAW: Final = frozenset(("uint8", "uint64", "float64", "complex64", "complex128"))
 """Arrays that no list of an example holds exactly, and those of bytes: one bytes value in C order, little-endian."""
 
@@ -459,15 +459,15 @@ def _array(value: Any) -> bytes | Feature:
 
     array = np.asarray(value)
     shape, dtype = array.shape, array.dtype.name
-    if dtype in _LISTED or (dtype == "uint8" and not shape):
+    if dtype in _RAW and (shape or dtype != "uint8"):
+        return raw(_bytes_of(array, array.dtype.newbyteorder("<")), shape, dtype)
+    if dtype in DTYPES["int64"]:
         return int64_list(array.ravel().tolist(), shape, dtype)
+    if dtype in DTYPES["float"]:
+        return packed_floats(_bytes_of(array, "<f4"), shape, dtype)
     if dtype == "object" and all(isinstance(item, bytes) for item in array.flat):
         return _shaped(bytes_list(array.ravel().tolist()), shape)
-    if dtype in ("float16", "float32"):
-        return packed_floats(_bytes_of(array, "<f4"), shape, dtype)
-    if dtype not in _RAW:
-        raise TypeError(f"no feature can hold an array of {array.dtype.type.__name__.rstrip('_')}")
-    return raw(_bytes_of(array, array.dtype.newbyteorder("<")), shape, dtype)
+    raise TypeError(f"no feature can hold an array of {array.dtype.type.__name__.rstrip('_')}")
 
 
 def _bytes_of(array: NDArray[Any], dtype: Any) -> memoryview:

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.errors import DamagedShardError, SampleError
-from tar2tf_cli.features.described import expected
+from tar2tf_cli.features.described import DTYPES, expected
 from tar2tf_cli.features.feature_map import MIXED
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.census import Census, Expected
@@ -284,7 +284,7 @@ class Looks:
         if self._agrees(name, seen):
             described = self._described[name]
             return described["encoding"], described["dtype"], tuple(described["shape"])
-        count, dtype = seen.count, _DTYPES[kind]
+        count, dtype = seen.count, DTYPES[kind][0]
         shape = self._expected.get(f"{name}/shape")
         if kind != "bytes" and shape and shape.kind == "int64" and shape.count:
             return kind, dtype, (count if shape.count == 1 else None,) * shape.count
@@ -294,6 +294,3 @@ class Looks:
         """Whether what a manifest says of a feature is true of the records."""
         wanted = self._wanted.get(name)
         return wanted is not None and wanted.kind == seen.kind and wanted.count in (None, seen.count)
-
-
-_DTYPES: Final[dict[Kind, str]] = {"bytes": "bytes", "int64": "int64", "float": "float32"}
