@@ -249,8 +249,9 @@ class TarReader:
                     position = cursor.position
                     header = cursor.buffer[position : position + BLOCK]
                 if not header[0] and header == ZEROS:
-                    self._end_of_archive()
-                    continue
+                    if self._end_of_archive():
+                        continue
+                    break
                 try:
                     size = size_in(header)
                 except ValueError:
@@ -452,17 +453,21 @@ class TarReader:
         elif _VOLUME in records:  # only of the first member behind it
             self._extension[_VOLUME], self._extended = records[_VOLUME], True
 
-    def _end_of_archive(self) -> None:
-        """At a zero block: it must be followed by another, and zeros up to the end or a further archive."""
-        cursor, start, blocks = self.cursor, self.offset, 0
+    def _end_of_archive(self) -> bool:
+        """At a zero block: it must be followed by another, and zeros up to the end or a further archive.
+
+        Whether there is a further archive.
+        """
+        cursor, start, blocks, block = self.cursor, self.offset, 0, ZEROS
         self._check_nothing_pends()
-        while size := self._zeros():
+        while block and block == ZEROS[: len(block)]:
+            size = self._zeros() or len(block)
             cursor.position += size
             blocks += size // BLOCK  # a shorter rest at the very end is padding
             if blocks * BLOCK > _MOST_ZEROS and self._need_end:
                 message = "more than 1 MiB of zeros follow: the shard is cut short here, or not completely written"
                 raise self._damage(message, "truncated", start, hint=_ASK_FOR_END)
-        block = self._block()
+            block = self._block()
         if block and not self._is_further_archive(blocks):
             zeros = f"{blocks * BLOCK:,} zero bytes" if blocks > 1 else "a single zero block"
             message = f"{zeros} up to offset {self.offset} in the middle of the archive: what was here is lost"
@@ -476,14 +481,13 @@ class TarReader:
         self.archives += 1
         self.ended = True
         self._archive = self.offset
+        return bool(block)
 
     def _zeros(self) -> int:
-        """The size of blocks of zeros that come next: those of a record that are buffered, or one; 0 if none comes."""
-        block, cursor = self._block(), self.cursor
-        buffered = min(len(cursor.buffer) - cursor.position, _RECORD) // BLOCK * BLOCK
-        if buffered and cursor.buffer[cursor.position : cursor.position + buffered] == bytes(buffered):
-            return buffered
-        return len(block) if block == ZEROS[: len(block)] else 0
+        """The size of the blocks that are buffered, or of a record of them, if they are zeros; otherwise 0."""
+        buffer, position = self.cursor.buffer, self.cursor.position
+        size = min(len(buffer) - position, _RECORD) // BLOCK * BLOCK
+        return size if buffer[position : position + size] == bytes(size) else 0
 
     def _is_further_archive(self, blocks: int) -> bool:
         """Whether a further archive may begin here, behind so many blocks of zeros.
