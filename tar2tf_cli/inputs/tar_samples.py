@@ -15,7 +15,7 @@ from tar2tf_cli.formats.files import LARGE, MAX_ENTRY_SIZE, LargeEntries, Stored
 from tar2tf_cli.formats.streams import ByteStream, Peekable, PlainStream, Readable, open_stream
 from tar2tf_cli.formats.tar import Entries, TarReader, padded
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.samples.grouping import Grouper, KeySplit, PlainSamples, Runs, Sample, no_samples
+from tar2tf_cli.samples.grouping import Grouper, KeySplit, PlainSamples, Runs, no_samples
 from tar2tf_cli.stores.base import OnFault
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class EntryLinks(Entries):
         return value if size >= self._large.least else value.whole()
 
     def close(self) -> None:
-        """Close the second stream."""
+        """Close the second stream, or the shard by offset."""
         self._tar.close()
 
 
@@ -345,18 +345,18 @@ class TarSamples:
             large=None if sizes_only or regroup else large,
         )
         self._links = self._tar.entries = EntryLinks(shard, rules, grouper, tar)
-        self._regrouped = _Regrouped(grouper, self._tar, tar) if tar else None
-        self._tar.on_zeros = self._regrouped.runs.zeros if self._regrouped else grouper.zeros
+        self._runs = Runs(grouper) if tar else None
+        self._tar.on_zeros = (self._runs or grouper).zeros
 
     @property
     def not_adjacent(self) -> int:
         """The number of samples whose members are not adjacent, if they are put together."""
-        return self._regrouped.runs.not_adjacent if self._regrouped else 0
+        return self._runs.not_adjacent if self._runs else 0
 
     @property
     def count(self) -> int | None:
         """The number of samples, if they are put together; known once the first one is read."""
-        return self._regrouped.runs.samples if self._regrouped else None
+        return self._runs.count if self._runs else None
 
     @property
     def skipped(self) -> Counter[str]:
@@ -396,8 +396,8 @@ class TarSamples:
             NotAdjacentError: at a key that appears again, if the caller can begin again.
             DamagedShardError: when the tar is not whole; after `resume`, call this again.
         """
-        if self._regrouped:
-            return self._regrouped.samples(self._members)
+        if self._runs:
+            return self._runs.samples(self._tar, self._members)
         plain = PlainSamples(native, self._tar, self.grouper.key_split) if native else None
         return self.grouper.samples(self._tar, plain)
 
@@ -413,22 +413,23 @@ class TarSamples:
         if error.lost and error.lost.bytes:
             what = "the part up to the next member" if resumed else "the rest of the shard"
             error.message += f"; {what} was not read ({error.lost.bytes:,} bytes)"
-        if self._regrouped:
-            return self._regrouped.resume(error, resumed=resumed)
+        if self._runs:
+            return self._runs.resume(error, resumed=resumed)
         self.grouper.resume(error.member, extends=self._tar.extends)
         return resumed
 
     def close(self) -> None:
         """Close what was opened beside the stream."""
         self._links.close()
-        if self._by_offset:
-            self._by_offset.close()
 
-    def _members(self, tar: SeekableShard) -> TarReader:
+    def _members(self) -> TarReader:
         """A reader of members by offset, after their headers were read."""
-        sizes_only, view = self._rules.sizes_only, tar.view(self._on_bytes)
+        assert self._by_offset
+        sizes_only = self._rules.sizes_only
         large = None if sizes_only else self._large
-        reader = TarReader(view, self._name, headers_only=sizes_only, need_end=False, large=large)
+        reader = TarReader(
+            self._by_offset.view(self._on_bytes), self._name, headers_only=sizes_only, need_end=False, large=large
+        )
         reader.entries = self._links
         return reader
 
@@ -439,55 +440,6 @@ class TarSamples:
             stream.seek(0)
             return not adjacent
         return not _are_adjacent(BytesIO(stream.peek(rules.ahead)), rules)
-
-
-class _Regrouped:
-    """The samples of a tar whose members are not adjacent: all headers are read first, then members by offset.
-
-    Args:
-        grouper: puts the members of a sample together.
-        headers: reads the headers.
-        tar: the tar by offset.
-
-    Attributes:
-        runs: where the members of each sample are.
-    """
-
-    def __init__(self, grouper: Grouper, headers: TarReader, tar: SeekableShard) -> None:
-        self._grouper = grouper
-        self._headers = headers
-        self._by_offset = tar
-        self._scanned = False
-        self._lost = False  # whether damage may have hidden members of any sample
-        self.runs = Runs(grouper)
-
-    def samples(self, reader: Callable[[SeekableShard], TarReader]) -> Iterator[Sample]:
-        """The samples; `reader` makes a reader of the members."""
-        runs, grouper = self.runs, self._grouper
-        if not self._scanned:
-            self.runs.scan(self._headers)
-            self._scanned = True
-        if self._lost:
-            runs.doubt()
-            grouper.required = frozenset(name for name, count in runs.entries.items() if 4 * count > runs.samples)
-        grouper.ends_last = runs.ends_last
-        yield from grouper.samples(runs.members(reader(self._by_offset)))
-
-    def resume(self, error: DamagedShardError, *, resumed: bool) -> bool:
-        """Continue after damage to a header; after damage to a member by offset, nothing is left to continue with.
-
-        Args:
-            error: the damage; it names the damaged member, whose sample is skipped, if that is known.
-            resumed: whether more headers can be read; otherwise those read so far are all.
-        """
-        key = self._grouper.key_of(error.member)
-        if key:
-            self._grouper.skip(key)
-        else:
-            self.runs.damaged()
-        self._lost = self._lost or not (key and resumed)
-        first, self._scanned = not self._scanned, self._scanned or not resumed
-        return first
 
 
 class _HardLinks(Entries):

@@ -695,19 +695,19 @@ class _SeenKeys:
 
 
 class Runs:
-    """The offsets of each sample's members, as runs of adjacent members, sorted by the first appearance of their keys.
+    """Puts samples together whose members are not adjacent: all headers are read first, then members by offset.
 
-    It takes about 150 bytes per sample while the headers are read, and 60 afterwards.
+    In between it has the offsets of each sample's members, as runs of adjacent members, by the first appearance of
+    their keys. It takes about 150 bytes per sample while the headers are read, and 60 afterwards.
 
     Args:
-        grouper: splits names into keys and extensions, and counts the members that belong to no sample.
-
-    Attributes:
-        entries: how many members have each extension.
+        grouper: splits names into keys and extensions, counts the members that belong to no sample, and makes samples.
     """
 
     def __init__(self, grouper: Grouper) -> None:
         self._grouper = grouper
+        self._scanned = False
+        self._lost = False  # whether damage may have hidden members of any sample
         self._key = ""  # of the last member that is one of a sample
         self._in_order = True  # whether members were adjacent up to the damage, which may make them look scattered
         self._damaged = False
@@ -719,22 +719,51 @@ class Runs:
         self._starts = array("Q")
         self._ends = array("Q")
         self._scattered = bytearray()  # one byte a sample
-        self.entries: Counter[str] = Counter()
+        self._entries: Counter[str] = Counter()  # how many members have each extension
 
     @property
-    def samples(self) -> int:
+    def count(self) -> int:
         """The number of samples."""
         return len(self._scattered)
-
-    @property
-    def ends_last(self) -> bool:
-        """Whether the last member is one of the last sample."""
-        return not self._owners or self._owners[-1] == self.samples - 1
 
     @property
     def not_adjacent(self) -> int:
         """The number of samples whose members are not adjacent."""
         return sum(self._scattered)
+
+    def samples(self, headers: TarReader, by_offset: Callable[[], TarReader]) -> Iterator[Sample]:
+        """The samples; after damage, call it again with the same reader of headers if `resume` says so.
+
+        Args:
+            headers: reads the headers.
+            by_offset: makes a reader of the members, whose stream can seek.
+        """
+        grouper = self._grouper
+        if not self._scanned:
+            self.scan(headers)
+            self._scanned = True
+        if self._lost:
+            self._doubt()
+            grouper.required = frozenset(name for name, count in self._entries.items() if 4 * count > self.count)
+        grouper.ends_last = not self._owners or self._owners[-1] == self.count - 1
+        yield from grouper.samples(self.members(by_offset()))
+
+    def resume(self, error: DamagedShardError, *, resumed: bool) -> bool:
+        """Continue after damage to a header; after damage to a member by offset, nothing is left to continue with.
+
+        Args:
+            error: the damage; it names the damaged member, whose sample is skipped, if that is known.
+            resumed: whether more headers can be read; otherwise those read so far are all.
+        """
+        key = self._grouper.key_of(error.member)
+        if key:
+            self._grouper.skip(key)
+        else:  # it may have hidden members behind the last one
+            self._in_order = self._in_order and not self.not_adjacent
+            self._damaged = True
+        self._lost = self._lost or not (key and resumed)
+        first, self._scanned = not self._scanned, self._scanned or not resumed
+        return first
 
     def scan(self, tar: TarReader) -> None:
         """Add the members of a tar; after damage, call it again with the same reader."""
@@ -745,7 +774,7 @@ class Runs:
             if not key:
                 current = -1  # ends the run, as it is not a member of a sample
                 continue
-            self.entries[extension] += 1
+            self._entries[extension] += 1
             number = numbers.setdefault(hash(key), len(numbers))
             if number == len(scattered):
                 scattered.append(False)
@@ -766,7 +795,7 @@ class Runs:
 
     def _behind_damage(self, key: str, name: str, offset: int, tar: TarReader) -> None:
         """Note which sample a member behind damage is of, and the next one, if that one may have lost its name."""
-        members = sum(self.entries.values())
+        members = sum(self._entries.values())
         if self._damaged or self._misnamed == members - 1:
             self._beside.append((self._key, key, offset))
         first = self._damaged and key != self._key and may_be_misnamed(name, tar.extends)
@@ -778,12 +807,7 @@ class Runs:
         self._grouper.compare(self._key)
         self._behind_zeros = True
 
-    def damaged(self) -> None:
-        """Record that there is damage behind the last member, which may have hidden others."""
-        self._in_order = self._in_order and not self.not_adjacent
-        self._damaged = True
-
-    def doubt(self) -> None:
+    def _doubt(self) -> None:
         """At the end, have the samples beside damage be faulty; where members are scattered, any sample may be."""
         if not self._in_order:
             return
