@@ -49,14 +49,9 @@ class Decoder:
         self._steps: list[_Step] | None = None
         self._columns = _Columns({}, [])
         if features:
-            check_features(features)
-            wanted = expected(features)
-            steps = [
-                _Step(name, feature, features, optional=is_optional(feature, records), misfit=wanted[name].misfit)
-                for name, feature in features.items()
-            ]
+            steps = _steps(features, records)
             self._steps = [step for step in steps if not is_shape_of_array(step.name, features)]
-            self._columns = _Columns({step.name: (step.form, wanted[step.name]) for step in steps}, self._steps)
+            self._columns = _Columns({step.name: (step.form, step.wanted) for step in steps}, self._steps)
 
     def __call__(self, message: bytes) -> dict[str, Any]:
         """Return the values of one example.
@@ -185,12 +180,7 @@ class ExampleEntries:
     """
 
     def __init__(self, features: Mapping[str, Mapping[str, Any]]) -> None:
-        check_features(features)
-        wanted = expected(features)
-        self._steps = {
-            name: _Step(name, feature, features, optional=False, misfit=wanted[name].misfit)
-            for name, feature in features.items()
-        }
+        self._known = {step.name: step for step in _steps(features)}
 
     def __call__(self, message: bytes) -> dict[str, Any]:
         """Return the entries of one example.
@@ -208,13 +198,13 @@ class ExampleEntries:
         shape = parsed.get(f"{feature.name}/shape")
         if shape is None or shape.kind != "int64":
             return False
-        if step := self._steps.get(feature.name):
+        if step := self._known.get(feature.name):
             return step.has_shape
         return feature.kind != "bytes" and shape.count > 0 and prod(shape.values()) == feature.count
 
     def _value(self, feature: ParsedFeature, parsed: Parsed, shaped: Collection[str]) -> Any:
         own = f"{feature.name}/shape"
-        if step := self._steps.get(feature.name):
+        if step := self._known.get(feature.name):
             value = step.value(parsed)
         elif own in shaped:
             value = _array(feature).reshape(parsed[own].values())
@@ -224,21 +214,24 @@ class ExampleEntries:
         return value.view(Listed) if is_list else value
 
 
+def _steps(features: Mapping[str, Mapping[str, Any]], records: int = 0) -> list[_Step]:
+    """Make what decodes each feature of a manifest.
+
+    Raises:
+        SourceError: when the manifest contradicts itself about a feature.
+    """
+    check_features(features)
+    return [_Step(name, features, records, wanted) for name, wanted in expected(features).items()]
+
+
 class _Step:
     """Decodes one feature of each example."""
 
-    def __init__(
-        self,
-        name: str,
-        feature: Mapping[str, Any],
-        features: Mapping[str, Any],
-        *,
-        optional: bool,
-        misfit: Callable[[ParsedFeature], str | None],
-    ) -> None:
+    def __init__(self, name: str, features: Mapping[str, Mapping[str, Any]], records: int, wanted: Expected) -> None:
         self.name = name
-        self._misfit = misfit
-        self._optional = optional
+        self.wanted = wanted
+        feature = features[name]
+        self._optional = optional = is_optional(feature, records)
         self._raw = feature["encoding"] == "raw"
         self._dtype = np.dtype("object" if feature["dtype"] == "bytes" else feature["dtype"])
         self._stored = self._dtype if self._raw else _LISTS[feature["encoding"]]
@@ -261,7 +254,7 @@ class _Step:
             if not self._optional:
                 raise ValueError(f"the feature {self.name!r} is missing, but every example has it in the manifest")
             return self._nothing()
-        if fault := self._misfit(feature):
+        if fault := self.wanted.misfit(feature):
             raise ValueError(fault)
         if self._scalar:
             return feature.value() if feature.kind == "bytes" else self._dtype.type(feature.value())
