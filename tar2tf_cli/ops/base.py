@@ -352,7 +352,7 @@ class Op:
     @classmethod
     def more(cls) -> str:
         """Return the details: the second paragraph, if there is one."""
-        return next((text for text in cls._paragraphs()[1:] if not text.startswith("Args:")), "")
+        return "".join(cls._paragraphs()[1:2])
 
     @classmethod
     def schema(cls) -> JsonSchema:
@@ -373,7 +373,7 @@ class Op:
     @classmethod
     def _paragraphs(cls) -> list[str]:
         paragraphs = [" ".join(text.split()) for text in (cls.__doc__ or "").split("\n\n")]
-        return [text for text in paragraphs if not text.startswith(">>>")]
+        return [text for text in paragraphs if not text.startswith((">>>", "Args:"))]
 
     @classmethod
     def from_value(cls, value: Any) -> Op:

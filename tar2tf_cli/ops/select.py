@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -116,46 +116,33 @@ class SelectJSON(Select):
                 value = _parsed(value)
             except (ValueError, RecursionError) as error:
                 raise SampleError(f"entry {self.ext_name!r} is not JSON: {error}") from None
-        try:
-            return self._at(value, self.path)
-        except _NothingThere as error:
-            numbers = iter(error.args)
-            path = ".".join(str(next(numbers, ANY) if part == ANY else part) for part in self.path)
-            raise NothingThereError(f"entry {self.ext_name!r} has nothing at {path!r}") from None
+        return self._at(value, self.path)
 
-    def _at(self, value: Any, path: Sequence[str | int]) -> Any:
-        """The value at the rest of the path."""
+    def _at(self, value: Any, path: Sequence[str | int], items: tuple[int, ...] = ()) -> Any:
+        """The value at the rest of the path, for the item with this number at each `*` before it."""
         for place, part in enumerate(path):
             if part == ANY and isinstance(value, (list, dict)):
-                return [*self._each(value, path[place + 1 :])]
+                each, rest = value.values() if isinstance(value, dict) else value, path[place + 1 :]
+                return [self._at(item, rest, (*items, number)) for number, item in enumerate(each)]
             try:
                 value = value[int(part)] if isinstance(value, list) else value[str(part)]
             except (KeyError, IndexError, TypeError, ValueError):
-                return self._missing(path[place:])
-        return self._missing(()) if value is None and self.default is not None else value
+                return self._missing(path[place:], items)
+        return self.default if value is None and self.default is not None else value
 
-    def _each(self, value: Any, path: Sequence[str | int]) -> Iterator[Any]:
-        for number, item in enumerate(value.values() if isinstance(value, dict) else value):
-            try:
-                yield self._at(item, path)
-            except _NothingThere as error:
-                raise _NothingThere(number, *error.args) from None
-
-    def _missing(self, path: Sequence[str | int]) -> Any:
+    def _missing(self, path: Sequence[str | int], items: tuple[int, ...] = ()) -> Any:
         """What stands for a value that has nothing at the rest of the path."""
-        if self.default is None:
-            raise _NothingThere
-        return [] if ANY in path else self.default
+        if self.default is not None:
+            return [] if ANY in path else self.default
+        numbers = iter(items)
+        where = ".".join(str(next(numbers, ANY) if part == ANY else part) for part in self.path)
+        raise NothingThereError(f"entry {self.ext_name!r} has nothing at {where!r}")
 
     def canonical(self) -> Any:
         parts = [str(part) for part in self.path]
         plain = all(part and not {".", "="} & set(part) for part in parts) and not parts[0].startswith("[")
         default = "" if self.default is None else f"={json.dumps(self.default)}"
         return f"{self.ext_name}:{'.'.join(parts) if plain else json.dumps(parts)}{default}"
-
-
-class _NothingThere(Exception):
-    """A value has nothing at a path; has the number of the item for each `*` before it."""
 
 
 _parsed = lru_cache(maxsize=1)(json.loads)
