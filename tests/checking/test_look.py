@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 from pathlib import Path
 
 import hypothesis
@@ -14,14 +13,8 @@ from hypothesis import strategies as st
 
 from checked import a_tar, write
 from inspected import a_jpeg, a_png, look_into
+from makers import npy
 from tar2tf_cli.checking.contents import Look, Stats, example_of, look_at
-
-
-def an_npy() -> bytes:
-    file = io.BytesIO()
-    np.save(file, np.zeros(3))
-    return file.getvalue()
-
 
 # --- Kinds ---
 
@@ -29,7 +22,7 @@ KINDS = {
     "empty": b"",
     "text": "Größe\n".encode(),
     "json": b' {"a": [1]}\n',
-    "npy float64 3": an_npy(),
+    "npy float64 3": npy(np.zeros(3)),
     "image/png 5x3x3": a_png(),
     "image/jpeg 16x8x3": a_jpeg(),
     "image/bmp 1x1x3": b"BM" + bytes(8) + b"\x36\0\0\0\x28\0\0\0\1\0\0\0\1\0\0\0\1\0\x18\0" + bytes(28),

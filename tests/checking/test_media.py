@@ -12,6 +12,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from makers import npy
 from tar2tf_cli.checking.contents import Stats, look_at
 
 
@@ -38,12 +39,6 @@ def an_mp4(seconds: float = 2.5, width: int = 320, height: int = 240) -> bytes:
     mvhd = box(b"mvhd", bytes(12) + struct.pack(">II", 1000, int(seconds * 1000)) + bytes(80))
     tkhd = box(b"tkhd", bytes(76) + struct.pack(">II", width << 16, height << 16))
     return box(b"ftyp", b"isom" + bytes(12)) + box(b"mdat", bytes(99)) + box(b"moov", mvhd + box(b"trak", tkhd))
-
-
-def an_npy(array: object) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 def a_tensor(value: object) -> bytes:
@@ -88,9 +83,9 @@ DESCRIBED = {
     "audio/wav 16000 Hz mono 1-2.5 s": [a_wav(1, channels=1), a_wav(2.5, channels=1)],
     "audio/flac 44100 Hz mono 2 s": [a_flac()],
     "video/mp4 320x240 2.5 s": [an_mp4()],
-    "npy float32 3-5x2": [an_npy(np.zeros((n, 2), np.float32)) for n in (3, 5)],
-    "npy uint8": [an_npy(np.zeros((2, 2), np.uint8)), an_npy(np.zeros(7, np.uint8))],
-    "npy bool 4": [an_npy(np.zeros(4, bool))],
+    "npy float32 3-5x2": [npy(np.zeros((n, 2), np.float32)) for n in (3, 5)],
+    "npy uint8": [npy(np.zeros((2, 2), np.uint8)), npy(np.zeros(7, np.uint8))],
+    "npy bool 4": [npy(np.zeros(4, bool))],
     "tensor float32 2x3": [a_tensor(np.ones((2, 3), np.float32))],
     "tensor string 2": [a_tensor([b"a", b"b"])],
     "tensor int64": [a_tensor(tf.constant(5, tf.int64))],

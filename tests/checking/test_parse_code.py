@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,9 @@ import tensorflow as tf
 
 from checked import Ran, a_tar, an_example, convert, framed, some_examples, write
 from inspected import a_jpeg, a_png
+from makers import npy
 from shards import PHOTOS, write_tar
 from tar2tf_cli import load_dataset
-
-
-def an_npy(array: Any) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 def a_sequence(steps: int) -> bytes:
@@ -78,7 +72,7 @@ FILES: dict[str, list[bytes]] = {
     "vectors of one number": [an_example(**{"x": 4, "x/shape": [1]}) for n in (1, 2)],
     "vectors that are missing": [an_example(**{"x": [1.0, 2.0], "x/shape": [2]}), an_example(y=1)],
     "lists in pieces": [in_pieces(), an_example(x=[1, 2, 3], y=1)],
-    "npy": [an_example(npy=an_npy(np.ones((n, 3), np.int16))) for n in (1, 2)],
+    "npy": [an_example(npy=npy(np.ones((n, 3), np.int16))) for n in (1, 2)],
     "tensors": [an_example(t=tf.io.serialize_tensor(np.ones((n, 2), np.float64)).numpy()) for n in (1, 2)],
     "names of any kind": [an_example(**{'a"b\\': 1, "é\n": b"x", "{}": [1.0, 2.0]}) for _ in range(2)],
     "two kinds of lists": [an_example(a=1, b=2), an_example(a=0.5, b=3)],
@@ -179,8 +173,8 @@ DTYPES = [
 def test_arrays_of_every_kind_that_we_write_are_those_that_load_dataset_gives(
     tmp_path: Path, run_inspect: Callable[..., Ran], dtype: str, lacking: bool
 ) -> None:
-    arrays = {f"{name}.npy": an_npy((np.ones(shape) / 3 + 1).astype(dtype)) for name, shape in SHAPES.items()}
-    contents = [(f"{n}", {**arrays, "v.npy": an_npy(np.ones(n, dtype))}) for n in range(3)]
+    arrays = {f"{name}.npy": npy((np.ones(shape) / 3 + 1).astype(dtype)) for name, shape in SHAPES.items()}
+    contents = [(f"{n}", {**arrays, "v.npy": npy(np.ones(n, dtype))}) for n in range(3)]
     if lacking:
         contents.append(("3", {"cls": b"1"}))
         arrays.pop("number.npy")
@@ -205,7 +199,7 @@ def test_arrays_of_every_kind_that_we_write_are_those_that_load_dataset_gives(
 
 
 def test_a_raw_array_without_a_manifest_stays_bytes(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
-    tar = write_tar(tmp_path / "in.tar", [("0", {"npy": an_npy(np.ones((2, 3)))})])
+    tar = write_tar(tmp_path / "in.tar", [("0", {"npy": npy(np.ones((2, 3)))})])
     assert convert(tar, "-o", tmp_path / "out" / "x.record", "--op", "decode:npy").code == 0
     (tmp_path / "out" / "x-manifest.json").unlink()
     (parsed,) = run_code(run_inspect(tmp_path / "out", "--code").out)
@@ -214,7 +208,7 @@ def test_a_raw_array_without_a_manifest_stays_bytes(tmp_path: Path, run_inspect:
 
 @pytest.mark.parametrize("preset", ["image-label", "imagenet", "imagenet-tensor", "webdataset"])
 def test_what_presets_write_is_parsed(tmp_path: Path, run_inspect: Callable[..., Ran], preset: str) -> None:
-    sample = {"jpg": a_jpeg(), "cls": b"1", **({"npy": an_npy(np.ones(3))} if preset == "webdataset" else {})}
+    sample = {"jpg": a_jpeg(), "cls": b"1", **({"npy": npy(np.ones(3))} if preset == "webdataset" else {})}
     tar = write_tar(tmp_path / "in.tar", [("a", sample), ("b", sample)])
     assert convert(tar, "-o", tmp_path / "out" / "x.record", "--preset", preset).code == 0
     (first, _) = run_code(run_inspect(tmp_path / "out", "--code").out)

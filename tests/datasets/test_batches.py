@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from makers import npy
 from shards import convert, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.errors import UsageError
@@ -17,12 +17,6 @@ from tar2tf_cli.errors import UsageError
 RANDOM = np.random.default_rng(7)
 ARRAYS = [RANDOM.integers(0, 9, (2 + number % 3, 1 + number % 2, 3)).astype("int32") for number in range(7)]
 LISTS = [[*range(number % 4)] for number in range(7)]
-
-
-def npy(array: Any) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 @pytest.fixture(scope="module")

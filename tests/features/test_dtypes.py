@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from makers import npy
 from shards import write_tar
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.conversion.run import convert
@@ -30,12 +30,6 @@ def values(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     kind = np.dtype(dtype)
     drawn = np.random.default_rng(3).integers(0, 256, int(np.prod(shape)) * kind.itemsize, dtype=np.uint8)
     return (drawn % 2).astype(bool).reshape(shape) if dtype == "bool" else drawn.view(kind).reshape(shape)
-
-
-def npy(array: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 def converted(tmp_path: Path, *arrays: np.ndarray) -> str:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from images import by_pillow, jpeg, photo
+from makers import npy
 from shards import convert, tar2tf, write_tar
 from tar2tf_cli import load_dataset
 
 RAGGED = "batch them with load_dataset(..., batch=N, ragged=True) or pad=True"
-
-
-def npy(array: Any) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 def gray_and_rgb(folder: Path, *, sizes: bool = True) -> Path:

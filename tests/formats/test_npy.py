@@ -13,13 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from makers import npy
 from tar2tf_cli.formats.npy import PickledError, read_array, read_arrays
-
-
-def npy(array: Any, version: tuple[int, int] | None = None) -> bytes:
-    file = io.BytesIO()
-    np.lib.format.write_array(file, np.asanyarray(array), version)
-    return file.getvalue()
 
 
 def described(header: str, data: bytes = b"") -> bytes:

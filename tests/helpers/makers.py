@@ -1,4 +1,4 @@
-"""Makers of bytes for the tests of single rooms: tars whole or header by header, gzip members, dribbling streams."""
+"""Makers of bytes for the tests of single rooms: tars whole or header by header, gzip members, npy files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import io
 import itertools
 import tarfile
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
 
 from tar2tf_cli.formats.tar import BLOCK
 
@@ -120,3 +123,13 @@ class Dribble(io.BytesIO):
     def read(self, size: int | None = -1, /) -> bytes:
         most = next(self._most)
         return super().read(most if size is None or size < 0 else min(size, most))
+
+
+# --- Arrays ---
+
+
+def npy(array: Any, version: tuple[int, int] | None = None) -> bytes:
+    """An array as NumPy saves it."""
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.asanyarray(array), version)
+    return file.getvalue()

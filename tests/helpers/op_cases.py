@@ -13,10 +13,7 @@ from images import astronaut
 from reading import load_both
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.ops import (
-    Decode,
-    Op,
-)
+from tar2tf_cli.ops import Decode, Op
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 SIZES = [(24, 32), (31, 17), (40, 40), (9, 50), (24, 33), (64, 48)]
@@ -31,6 +28,18 @@ def encoded(size: tuple[int, int], format: str = "JPEG", mode: str = "RGB", **op
 
 
 IMAGES = {f"{number:04d}": encoded(size, mode="L" if number == 1 else "RGB") for number, size in enumerate(SIZES)}
+
+
+def decoded(data: bytes) -> tf.Tensor:
+    """What TensorFlow makes of an image."""
+    return tf.io.decode_image(data, expand_animations=False)
+
+
+def cropped(image: tf.Tensor) -> tf.Tensor:
+    """The largest centred square."""
+    height, width = image.shape[:2]
+    side = min(height, width)
+    return tf.image.crop_to_bounding_box(image, (height - side) // 2, (width - side) // 2, side, side)
 
 
 def run(bucket: Path, out: Path, *ops: Op, workers: int = 1, **options: Any) -> Summary:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from op_cases import IMAGES, D, encoded, loaded, run
+from op_cases import IMAGES, D, cropped, decoded, encoded, loaded, run
 from shards import tree, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.conversion.run import convert
@@ -39,16 +39,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 # --- Each op and chains of them, against TensorFlow ---
-
-
-def decoded(data: bytes) -> tf.Tensor:
-    return tf.io.decode_image(data, expand_animations=False)
-
-
-def cropped(image: tf.Tensor) -> tf.Tensor:
-    height, width = image.shape[:2]
-    side = min(height, width)
-    return tf.image.crop_to_bounding_box(image, (height - side) // 2, (width - side) // 2, side, side)
 
 
 def turned(image: tf.Tensor) -> tf.Tensor:

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from images import bmp, by_pillow, photo, png
+from op_cases import cropped, decoded
 from tar2tf_cli.ops import OPS, OpContext, parse_op
 from tar2tf_cli.ops.base import apply_ops
 
@@ -36,16 +37,6 @@ def odd_images() -> list[bytes]:
         images += [by_pillow(photo(*size, 4), "WEBP", mode) for mode in ("RGB", "RGBA")]
         images.append(bmp(photo(*size), 24))
     return images
-
-
-def decoded(data: bytes) -> tf.Tensor:
-    return tf.io.decode_image(data, expand_animations=False)
-
-
-def square(image: tf.Tensor) -> tf.Tensor:
-    height, width = image.shape[:2]
-    side = min(height, width)
-    return tf.image.crop_to_bounding_box(image, (height - side) // 2, (width - side) // 2, side, side)
 
 
 def upright(data: bytes) -> np.ndarray:
@@ -89,7 +80,7 @@ ORACLES: dict[str, tuple[list[str], Callable[[bytes], Any], float]] = {
     "pad": (["decode:x", "pad:x,20x30,method=nearest"], padded, 0),
     "crop": (["decode:x", "crop:x,20x30"], lambda b: tf.image.resize_with_crop_or_pad(decoded(b), 20, 30), 0),
     "rotate": (["decode:x", "rotate:x,90"], lambda b: tf.image.rot90(decoded(b), 3), 0),
-    "center_crop": (["decode:x", "center_crop:x"], lambda b: square(decoded(b)), 0),
+    "center_crop": (["decode:x", "center_crop:x"], lambda b: cropped(decoded(b)), 0),
     "encode": (["decode:x", "encode:x,png", "decode:x"], again, 0),
 }
 
