@@ -39,6 +39,7 @@ class OpenShard:
         by_name: whether that is so.
         damage: why the first bytes could not be read; those before the damage can.
         plain: the stream, when the input is not compressed.
+        seekable: the same, when it can be read by offset and is not read at once.
         content: the bytes from the first on, decompressed.
     """
 
@@ -55,7 +56,6 @@ class OpenShard:
         self.source = source
         self.item = item
         self.on_bytes = on_bytes
-        self._small = small
         raw = wrap(source.open(item))
         first = item.size or 1 if small else HEAD
         try:
@@ -64,6 +64,7 @@ class OpenShard:
             raw.close()
             raise
         self.plain = self._stream if isinstance(self._stream, PlainStream) else None
+        self.seekable = None if small or not source.abilities().seekable else self.plain
         self.head = self.plain.head if self.plain else self._stream.peek(HEAD)
         self.damage = self._stream.damage
         self.content, self.read, self.peek = self._stream, self._stream.read, self._stream.peek
@@ -91,11 +92,6 @@ class OpenShard:
     def wrong(self) -> DamagedShardError | None:
         """What is wrong with the checksum of a compressed input that was read to its end: any byte may be changed."""
         return None if isinstance(self._stream, PlainStream) else self._stream.wrong
-
-    @property
-    def seekable(self) -> PlainStream | None:
-        """The stream, when it can be read by offset and is not read at once."""
-        return self.plain if self.source.abilities().seekable and not self._small else None
 
     def readinto(self, buffer: memoryview) -> int:
         """Read into a buffer; returns how many bytes, 0 only at the end."""
