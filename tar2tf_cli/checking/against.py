@@ -219,7 +219,7 @@ class _Side(FileContext):
                         yield _Record(_inner(parts), key, sample=key)
             return
         with OpenShard(self.source, item, self.on_bytes) as shard:
-            reader = RecordReader(shard, shard.name)
+            reader = RecordReader(shard.content, shard.name)
             for offset, data in reader.undamaged():
                 yield _Record((data,), None, reader.count, offset)
 

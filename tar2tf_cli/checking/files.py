@@ -246,7 +246,7 @@ def contents_of(
             yield from enumerate(past_damage(tar.samples, tar.resume, damaged))
             end(tar)
     elif shard.format == "tfrecord":
-        reader = RecordReader(shard, shard.name, want="heads" if rules.heads_only else "records")
+        reader = RecordReader(shard.content, shard.name, want="heads" if rules.heads_only else "records")
         first, is_one = list[tuple[DamagedShardError, bool]](), not shard.by_name
 
         def note(error: DamagedShardError, more: bool) -> None:

@@ -168,8 +168,8 @@ class _FileCheck:
                 report.bytes = shard.size
                 if index is not None and shard.plain and not report.faults:
                     self._check_index(index, passing.starts, report)
-                if shard.unusual and report.format == "tfrecord":
-                    report.add(Fault("trailing_garbage", f"{shard.unusual}; decompress the file and compress it again"))
+                if (unusual := shard.content.unusual) and report.format == "tfrecord":
+                    report.add(Fault("trailing_garbage", f"{unusual}; decompress the file and compress it again"))
         except SourceError as error:
             report.add(unreadable(error))
             report.examined, report.cut, report.missing = False, True, error.kind == "missing"
@@ -223,8 +223,8 @@ class _FileCheck:
             report.add(_unknown(shard.head))
 
     def _check_lengths(self, shard: OpenShard, report: FileReport, starts: array[int] | None) -> None:
-        stream, seeks = shard.seekable or shard, shard.seekable is not None
-        reader = RecordReader(stream, shard.name, want="lengths", seeks=seeks, size=self.item.size)
+        seeks = shard.seekable is not None
+        reader = RecordReader(shard.content, shard.name, want="lengths", seeks=seeks, size=self.item.size)
 
         def begins(data: bytes) -> Faults:
             if starts is not None:
@@ -245,7 +245,7 @@ class _FileCheck:
             with self.part() as part:
                 every = decoders or own  # Python sees every record then, and not only those that the kernel leaves
                 reader = RecordReader(
-                    shard,
+                    shard.content,
                     shard.name,
                     want="records" if every or part else "heads",
                     accept=None if every else checker,

@@ -198,7 +198,7 @@ class TFRecordReader:
         for source in sources_of(self._inputs):
             for item in source.list(()):
                 with OpenShard(source, item) as shard:
-                    reader = RecordReader(shard, shard.name, check_data=self._check_data)
+                    reader = RecordReader(shard.content, shard.name, check_data=self._check_data)
                     for offset, data in reader:
                         yield shard.name, reader.count, offset, data
 

@@ -134,7 +134,7 @@ class RecordLayout(Layout):
             raise
 
     def read(self, opened: OpenShard, shard: Shard) -> ShardIndex:
-        return ShardIndex(self.of, offsets_in(RecordReader(opened, shard.name, want="lengths")))
+        return ShardIndex(self.of, offsets_in(RecordReader(opened.content, shard.name, want="lengths")))
 
     def from_beside(self, data: bytes, shard: Shard, ranges: Ranges) -> ShardIndex | None:
         """The same; nothing but a manifest's number of records proves that no line is missing."""
@@ -385,7 +385,7 @@ def _lines_of(source: Source, item: ObjectInfo, key_split: KeySplit, *, asked_fo
             return index_lines(find_samples(shard.seekable or shard, shard.name, key_split))
         if shard.format == "tfrecord":
             reader = RecordReader(
-                shard.seekable or shard, shard.name, want="lengths", seeks=shard.seekable is not None, size=item.size
+                shard.content, shard.name, want="lengths", seeks=shard.seekable is not None, size=item.size
             )
             return list(reader.index_lines())
         if asked_for:

@@ -236,7 +236,7 @@ def _any_reader(places: Mapping[str, tuple[Document, ShardEntry]]) -> Reader:
             with folder.expecting(items, _AT_ONCE):
                 for item in items:
                     with OpenShard(folder, item) as shard:
-                        yield from _in_pieces(record for _, record in RecordReader(shard, shard.name))
+                        yield from _in_pieces(record for _, record in RecordReader(shard.content, shard.name))
 
     signature = tf.TensorSpec([None], tf.string)
     return lambda names: tf.data.Dataset.from_generator(records, output_signature=signature, args=(names,)).unbatch()

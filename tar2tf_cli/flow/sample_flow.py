@@ -631,7 +631,7 @@ class Reading:
 
         What comes from a compressed stream whose checksum is wrong may have been changed anywhere.
         """
-        wrong = self._open.wrong if self._shard else None
+        wrong = self._open.content.wrong if self._shard else None
         if wrong is None:
             return False
         wrong.message += "; any of its samples may be changed, so none is used"

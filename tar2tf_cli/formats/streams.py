@@ -219,10 +219,17 @@ class _Ahead:
     """What was read of a stream before it is asked for.
 
     Attributes:
+        method: how it is compressed; empty if it is not.
         damage: why the stream cannot be read further; None as long as it can.
+        wrong: why what was decompressed may be wrong from the first byte on: checksums come at the end. None for one
+            that is only cut short.
+        unusual: what was found so far at which TensorFlow stops, although the bytes are whole; empty for nothing.
     """
 
+    method = ""
     damage: DamagedShardError | None = None
+    wrong: DamagedShardError | None = None
+    unusual = ""
     _pending: bytes | memoryview = b""
 
     def read(self, size: int, /) -> bytes:
@@ -253,8 +260,6 @@ class PlainStream(_Ahead):
         head: bytes from the beginning, up to as many as are read first, and at least 512 unless there are fewer.
         consumed: bytes taken from the input so far.
     """
-
-    method = ""
 
     def __init__(
         self, raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None, first: int = HEAD
@@ -353,11 +358,6 @@ class CompressedStream(_Ahead):
         name: what to call it in errors.
         method: `gzip`, `zstd`, `bzip2`, `xz` or `zlib`.
         streams: notes where the streams begin; one that is too large is then a UsageError.
-
-    Attributes:
-        wrong: why what was decompressed may be wrong from the first byte on: checksums come at the end. None for one
-            that is only cut short.
-        unusual: what was found so far at which TensorFlow stops, although the bytes are whole; empty for nothing.
     """
 
     def __init__(self, stored: PlainStream, name: str, method: str, streams: StreamLog | None = None) -> None:
@@ -369,8 +369,6 @@ class CompressedStream(_Ahead):
         self._decoder: Any = None  # between two streams
         self._compressed = self._first = b""
         self._given = 0  # bytes of this stream
-        self.wrong: DamagedShardError | None = None
-        self.unusual = ""
 
     @property
     def consumed(self) -> int:

@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
-from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.example import begins_record, crc_field, read_varint
-from tar2tf_cli.formats.streams import HEAD, ByteStream, PlainStream, StreamLog, foreign, open_stream, read_into
+from tar2tf_cli.formats.streams import HEAD, ByteStream, PlainStream, StreamLog, foreign, open_stream
 from tar2tf_cli.formats.tar import BLOCK, is_header
 from tar2tf_cli.spec.templates import is_record_name
 from tar2tf_cli.stores import ObjectInfo, Source
@@ -59,15 +58,15 @@ class OpenShard:
         raw = wrap(source.open(item))
         first = item.size or 1 if small else HEAD
         try:
-            self._stream = open_stream(raw, self.name, on_bytes, first=first, streams=streams)
+            self.content = open_stream(raw, self.name, on_bytes, first=first, streams=streams)
         except BaseException:
             raw.close()
             raise
-        self.plain = self._stream if isinstance(self._stream, PlainStream) else None
+        self.plain = self.content if isinstance(self.content, PlainStream) else None
         self.seekable = None if small or not source.abilities().seekable else self.plain
-        self.head = self.plain.head if self.plain else self._stream.peek(HEAD)
-        self.damage = self._stream.damage
-        self.content, self.read, self.peek = self._stream, self._stream.read, self._stream.peek
+        self.head = self.plain.head if self.plain else self.content.peek(HEAD)
+        self.damage = self.content.damage
+        self.read = self.content.read
         self.format = shard_format(self.head)
         self.by_name = not self.damage and is_by_name(self.head, item.name)
         if self.by_name:
@@ -76,30 +75,16 @@ class OpenShard:
     @property
     def size(self) -> int:
         """Size in bytes as stored; if it is unknown, the number of bytes read so far."""
-        return self._stream.consumed if self.item.size is None else self.item.size
+        return self.content.consumed if self.item.size is None else self.item.size
 
     @property
     def compression(self) -> str:
         """How the input is compressed: `GZIP` or `ZLIB`, as TensorFlow names them, another method, or nothing."""
-        return "" if self.plain else self._stream.method.upper()
-
-    @property
-    def unusual(self) -> str:
-        """What was found so far in a compressed input at which TensorFlow stops, although the bytes are whole."""
-        return "" if isinstance(self._stream, PlainStream) else self._stream.unusual
-
-    @property
-    def wrong(self) -> DamagedShardError | None:
-        """What is wrong with the checksum of a compressed input that was read to its end: any byte may be changed."""
-        return None if isinstance(self._stream, PlainStream) else self._stream.wrong
-
-    def readinto(self, buffer: memoryview) -> int:
-        """Read into a buffer; returns how many bytes, 0 only at the end."""
-        return read_into(self.content, buffer)
+        return self.content.method.upper()
 
     def close(self) -> None:
         """Close the input."""
-        self._stream.close()
+        self.content.close()
 
     def __enter__(self) -> OpenShard:
         return self
