@@ -11,23 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from tar2tf_cli.errors import ImageError, UsageError
 from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS
-from tar2tf_cli.formats.image import Image, NDArray, cv2, np, opencv, shape_of
-from tar2tf_cli.formats.image.headers import (
-    PNG_GRAY_ALPHA,
-    PNG_PALETTE,
-    ImageHeader,
-    bmp_layout,
-    describe,
-    has_frames,
-    header,
-    image_format,
-    is_adobe_segment,
-    jpeg_essentials,
-    jpeg_frame,
-    jpeg_segments,
-    png_chunk_is_intact,
-    png_chunks,
-)
+from tar2tf_cli.formats.image import Image, NDArray, cv2, headers, np, opencv, shape_of
 
 _CHANNELS: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _DEPTHS: Final = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -65,7 +49,7 @@ def check_png(data: bytes, max_pixels: int = DEFAULT_MAX_PIXELS) -> None:
 
     libpng decodes whatever has whole chunks, a valid header and palette, and rows that inflate to their size.
     """
-    _check_pixels(header(data), max_pixels)
+    _check_pixels(headers.header(data), max_pixels)
     _, stream, passes = _png_parts(data)
     position = 0
     for rows in _inflated(stream, sum(count * length for count, length in passes), _BAND):
@@ -73,7 +57,7 @@ def check_png(data: bytes, max_pixels: int = DEFAULT_MAX_PIXELS) -> None:
         position += len(rows)
 
 
-def _check_pixels(expected: ImageHeader, max_pixels: int) -> None:
+def _check_pixels(expected: headers.ImageHeader, max_pixels: int) -> None:
     if expected.height * expected.width > max_pixels:
         raise ImageError(f"{expected.height}x{expected.width} pixels are more than the limit of {max_pixels}")
 
@@ -102,7 +86,7 @@ def _check_filters(rows: bytes, position: int, passes: Iterable[tuple[int, int]]
 
 def _essentials(data: bytes) -> tuple[list[bytes], bytes]:
     """Signature, header and palette, and the compressed image data."""
-    palette = data[25] == PNG_PALETTE
+    palette = data[25] == headers.PNG_PALETTE
     kept: dict[bytes, bytes] = {}
     stream: list[bytes] = []
     for kind, start, end in _checked_chunks(data):
@@ -114,7 +98,7 @@ def _essentials(data: bytes) -> tuple[list[bytes], bytes]:
             kept[kind] = data[start:end]
         elif kind == b"tRNS" and palette and not (stream or kind in kept):
             size = end - start - 12
-            if 0 < size <= _entries(kept) and png_chunk_is_intact(data, start, end):
+            if 0 < size <= _entries(kept) and headers.png_chunk_is_intact(data, start, end):
                 kept[kind] = data[start:end]
     if palette:
         _check_palette(kept)
@@ -124,7 +108,7 @@ def _essentials(data: bytes) -> tuple[list[bytes], bytes]:
 def _checked_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
     """Kind, start and end of each chunk; those that are critical are checked."""
     try:
-        for kind, start, end in png_chunks(data):
+        for kind, start, end in headers.png_chunks(data):
             if not kind.isalpha():
                 raise ImageError(f"damaged PNG: no chunk begins at byte {start}")
             if not kind[0] & 0x20:  # an upper-case initial
@@ -149,7 +133,7 @@ def _check_critical_chunk(data: bytes, kind: bytes, start: int, end: int) -> Non
     name = kind.decode("ascii", "replace")
     if end > len(data):
         raise ImageError(f"truncated PNG: its {name} chunk ends at byte {end} of {len(data)}")
-    if not png_chunk_is_intact(data, start, end):
+    if not headers.png_chunk_is_intact(data, start, end):
         raise ImageError(f"damaged PNG: the CRC of its {name} chunk at byte {start} does not match")
     if kind not in (b"IHDR", b"PLTE", b"IDAT", b"IEND"):
         raise ImageError(f"unsupported PNG: unknown critical chunk {name}")
@@ -255,16 +239,16 @@ def decode(
             gray for what is lost, and those of uncommon subsampling, CMYK with any among them. Damaged progressive
             ones may be off by one level, as libjpeg-turbo smooths them in a new way that TensorFlow's lacks.
     """
-    name = image_format(data)
+    name = headers.image_format(data)
     if name not in _DECODERS:
-        raise ImageError(f"cannot be decoded: {describe(data, name)}")
+        raise ImageError(f"cannot be decoded: {headers.describe(data, name)}")
     if channels not in CHANNELS:
         raise ValueError(f"cannot decode to {channels} channels: 0 (as in the file), 1 or 3")
     if dtype not in DEPTHS:
         raise ValueError(f"cannot decode to {dtype}: only to {' or '.join(DEPTHS)}")
     if dtype == "uint16" and name != "png":
         raise ImageError(f"it is {name.upper()}, and only a PNG can be decoded to uint16")
-    expected = header(data)
+    expected = headers.header(data)
     _check_pixels(expected, max_pixels)
     image = _decode_png(data, channels, dtype) if name == "png" else _DECODERS[name](data, channels)
     image = _with_channels(image, channels)
@@ -299,7 +283,7 @@ _JPEG_COLORSPACES: Final = {1: "GRAY", 3: "RGB", 4: "CMYK"}
 
 
 def _decode_jpeg(data: bytes, channels: int) -> NDArray[np.uint8]:
-    height, width, components = jpeg_frame(data)
+    height, width, components = headers.jpeg_frame(data)
     if components == 4 and channels == 1:
         raise ImageError("unsupported JPEG: CMYK cannot be decoded to 1 channel, only to 3")
     decoded = components if components == 4 else channels or components
@@ -339,7 +323,7 @@ def _libjpeg(data: bytes, colorspace: str, pixels: NDArray[np.uint8]) -> NDArray
         image = decode_jpeg(data)
         return image
     except ValueError as error:
-        essentials = jpeg_essentials(data) if _is_ignored(error) else None
+        essentials = headers.jpeg_essentials(data) if _is_ignored(error) else None
         if essentials is None:
             raise
     try:
@@ -368,7 +352,7 @@ def _is_ignored(error: ValueError) -> bool:
 
 
 def _has_adobe_marker(data: bytes) -> bool:
-    return any(is_adobe_segment(marker, data[start:end]) for marker, start, end in jpeg_segments(data))
+    return any(headers.is_adobe_segment(marker, data[start:end]) for marker, start, end in headers.jpeg_segments(data))
 
 
 def _rgb_of_cmyk(image: NDArray[np.uint8], *, inverted: bool) -> NDArray[np.uint8]:
@@ -381,7 +365,7 @@ def _decode_png(data: bytes, channels: int, dtype: str = "uint8") -> NDArray[Any
     image = _by_opencv(plain_png(data), "PNG")
     if image is None:
         raise ImageError("damaged PNG: its image data do not inflate to the size in its header")
-    if data[25] == PNG_GRAY_ALPHA:
+    if data[25] == headers.PNG_GRAY_ALPHA:
         image = image[..., ::3]
     elif image.ndim == 3 and channels == 1:
         image = _png_gray(image, data)
@@ -434,12 +418,12 @@ def _png_gamma(data: bytes) -> int:
         ImageError: it has a profile, whose gamma libpng knows by its checksum.
     """
     found: list[tuple[bytes, int]] = []
-    for kind, start, end in png_chunks(data):
+    for kind, start, end in headers.png_chunks(data):
         if kind in (b"PLTE", b"IDAT"):
             break
         if kind == b"iCCP":
             raise ImageError("unsupported PNG: it has an ICC profile, so its colours cannot become gray; decode to 3")
-        if _GAMMA_SIZES.get(kind) == end - start - 12 and png_chunk_is_intact(data, start, end):
+        if _GAMMA_SIZES.get(kind) == end - start - 12 and headers.png_chunk_is_intact(data, start, end):
             found.append((kind, int.from_bytes(data[start + 8 : end - 4], "big")))
     for kind, value in found:
         if value not in (_GAMMAS if kind == b"gAMA" else range(4)):
@@ -466,7 +450,7 @@ def _gamma_table(gamma: int) -> NDArray[np.uint8]:
 
 def _decode_bmp(data: bytes, wanted: int) -> NDArray[np.uint8]:
     """Rows of whole bytes, bottom row first unless the height is negative, each padded to 4 bytes."""
-    pixels, width, height, channels = bmp_layout(data)
+    pixels, width, height, channels = headers.bmp_layout(data)
     if wanted == 1 < channels:
         raise ImageError("unsupported BMP: its colours cannot be decoded to 1 channel, only to 3")
     row = (width * channels + 3) // 4 * 4
@@ -479,7 +463,7 @@ def _decode_bmp(data: bytes, wanted: int) -> NDArray[np.uint8]:
 
 
 def _decode_webp(data: bytes, channels: int) -> NDArray[np.uint8]:
-    if has_frames(data):
+    if headers.has_frames(data):
         raise ImageError("the WebP is an animation, not one image")
     if channels == 1:
         raise ImageError("unsupported WebP: its colours cannot be decoded to 1 channel, only to 3")
@@ -530,7 +514,7 @@ def _encode_gray_alpha(image: Image) -> bytes:
     """Write the PNG that OpenCV cannot: colour type 4, every row unfiltered."""
     height, width, _ = image.shape
     rows = b"".join(b"\0" + row.tobytes() for row in image)
-    head = struct.pack(">IIBBBBB", width, height, 8, PNG_GRAY_ALPHA, 0, 0, 0)
+    head = struct.pack(">IIBBBBB", width, height, 8, headers.PNG_GRAY_ALPHA, 0, 0, 0)
     chunks = _chunk(b"IHDR", head), _chunk(b"IDAT", zlib.compress(rows)), _chunk(b"IEND")
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
@@ -545,8 +529,8 @@ def to_rgb_jpeg(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> bytes:
     Raises:
         ImageError: as `decode` and `encode`.
     """
-    if header(data).format == "jpeg":
-        *_, components = jpeg_frame(data)
+    if headers.header(data).format == "jpeg":
+        *_, components = headers.jpeg_frame(data)
         if components == 3:
             return data
     return encode(decode(data, 3, max_pixels=max_pixels), "jpeg", 100)
@@ -576,7 +560,7 @@ def _check_frames(frames: int, height: int, width: int, most: int) -> None:
 
 def _decode_webp_frames(data: bytes, max_pixels: int) -> NDArray[np.uint8]:
     _require("animated WebP", hasattr(cv2, "imdecodeanimation"))
-    shape = header(data)
+    shape = headers.header(data)
     _check_frames(data.count(b"ANMF"), shape.height, shape.width, max_pixels)
     with opencv("decode a WebP"):
         done, animation = cv2.imdecodeanimation(np.frombuffer(data, np.uint8))
