@@ -121,7 +121,7 @@ class _Columns:
         try:
             found, count = native.columns(messages, first, self._names, self._forms)
             columns = dict(zip(self._known, found, strict=True))
-            made = {step.name: step.values(columns, count) for step in self._steps}
+            made = {step.name: step.values(columns) for step in self._steps}
         except ValueError:  # of one of them, which says so when it is parsed alone
             return []
         examples: list[dict[str, Any]] = [{} for _ in range(count)]
@@ -140,7 +140,7 @@ class _StoredStep:
         self._form = form
         self._dtype = _LISTS[kind]
 
-    def values(self, columns: Mapping[str, Any], count: int) -> Sequence[Any]:
+    def values(self, columns: Mapping[str, Any]) -> Sequence[Any]:
         column = columns[self.name]
         if self._form == "t":
             return column  # type: ignore[no-any-return]
@@ -262,7 +262,7 @@ class _Step:
         values = np.frombuffer(bytearray(feature.parts()[0]), self._dtype) if self._raw else _array(feature)
         return self._shaped(values, lambda name: parsed[name].values() if name in parsed else None)
 
-    def values(self, columns: Mapping[str, Any], count: int) -> Sequence[Any]:
+    def values(self, columns: Mapping[str, Any]) -> Sequence[Any]:
         """Return the values of many examples, of what the kernel returns."""
         column = columns[self.name]
         if self.form == "t":

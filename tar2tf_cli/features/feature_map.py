@@ -250,7 +250,7 @@ class FeatureMap:
             values[name] = _numbered(name, _labelled(name, values), labels)
         if self._preset:
             values = self._preset({**values, KEY: key}, self._context)
-            self._spread_all(values)
+            self._spread(values)
         else:
             values.update({name: int64_list([]) for name in self._labels if values[name] == []})
             if self._select is None:
@@ -276,22 +276,19 @@ class FeatureMap:
             return sample
         values = {name: selection.select(sample) for name, selection in self._select.items()}
         if self._objects and not self._preset:
-            self._spread_all(values)
+            self._spread(values)
         return values
 
-    def _spread_all(self, values: dict[str, Any]) -> None:
+    def _spread(self, values: dict[str, Any]) -> None:
+        """Replace each object of JSON, or list of objects, by one value for each of its keys."""
         for folder in self._objects:
-            self._spread(values, folder)
-
-    def _spread(self, values: dict[str, Any], folder: str) -> None:
-        """Replace an object of JSON, or a list of objects, by one value for each of its keys."""
-        name = folder[:-1]
-        value = values.get(name)
-        if value == []:  # perhaps a list of objects, whose types alone are known
-            value = {kind.removeprefix(folder): [] for kind in self._types if kind.startswith(folder)} or value
-        if isinstance(value, dict) or _are_objects(value):
-            del values[name]
-            values.update(_parts(name, value))
+            name = folder[:-1]
+            value = values.get(name)
+            if value == []:  # perhaps a list of objects, whose types alone are known
+                value = {kind.removeprefix(folder): [] for kind in self._types if kind.startswith(folder)} or value
+            if isinstance(value, dict) or _are_objects(value):
+                del values[name]
+                values.update(_parts(name, value))
 
 
 def _labelled(name: str, values: Mapping[str, Any]) -> Any:
