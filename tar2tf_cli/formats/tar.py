@@ -131,11 +131,14 @@ Member: TypeAlias = "tuple[str, bytes | StoredBytes, int, int]"
 
 
 class Entries:
-    """What becomes of members that are not plain files; in this class, all of them are skipped."""
+    """What becomes of members that are not plain files; in this class, none can be read.
 
-    def wants(self, name: str) -> bool:
-        """Whether a member of this name matters, as it would be an entry; others are skipped."""
-        return False
+    Args:
+        wants: whether a member of a name matters, as it would be an entry; others are skipped.
+    """
+
+    def __init__(self, wants: Callable[[str], bool]) -> None:
+        self.wants = wants
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes | StoredBytes, int] | None:
         """Data and size of what a link stands for; None where it cannot be followed, which is reported then.
@@ -149,6 +152,9 @@ class Entries:
 
     def refuse(self, error: EntryError) -> None:
         """Receive the error for a member that matters and cannot be read."""
+
+
+_NONE: Final = Entries(lambda name: False)
 
 
 _REGULAR: Final = ord("0")
@@ -229,7 +235,7 @@ class TarReader:
         self.skipped: Counter[str] = Counter()
         self.archives = 0
         self.ended = False
-        self.entries = Entries()
+        self.entries = _NONE
         self.extends = False
         self.on_zeros: Callable[[], object] = int
 

@@ -8,7 +8,7 @@ Source: NVIDIA DALI, tools/wds2idx.py, and the `index_paths` of `nvidia.dali.fn.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
 from typing import Final, NamedTuple
@@ -113,7 +113,7 @@ def sample_in(data: bytes, name: str, key_split: KeySplit) -> Sample:
 
 def _grouper(reader: TarReader, name: str, key_split: KeySplit) -> Grouper:
     grouper = Grouper(name, _raise, key_split=key_split, strict=False)
-    reader.entries = _NoLinks(grouper, name)
+    reader.entries = _NoLinks(grouper.wants, name)
     return grouper
 
 
@@ -133,12 +133,9 @@ def _raise(error: SampleError) -> None:
 class _NoLinks(Entries):
     """Refuses links that would be entries: what they stand for is elsewhere in the tar."""
 
-    def __init__(self, grouper: Grouper, name: str) -> None:
-        self._grouper = grouper
+    def __init__(self, wants: Callable[[str], bool], name: str) -> None:
+        super().__init__(wants)
         self._name = name
-
-    def wants(self, name: str) -> bool:
-        return self._grouper.wants(name)
 
     def follow(self, name: str, target: str | None, offset: int) -> None:
         message = "is a link, which random access cannot follow"

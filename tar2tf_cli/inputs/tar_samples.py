@@ -149,6 +149,7 @@ class EntryLinks(Entries):
     """
 
     def __init__(self, shard: OpenShard, rules: TarRules, grouper: Grouper, tar: SeekableShard | None) -> None:
+        super().__init__(grouper.wants)
         self._name = name = shard.name
         source, item, able = shard.source, shard.item, shard.source.abilities()
         self._can_open = tar is not None or able.repeatable
@@ -158,10 +159,6 @@ class EntryLinks(Entries):
         self._sizes_only = rules.sizes_only
         self._members: dict[str, _Extent] = {}
         self._scanned = 0
-
-    def wants(self, name: str) -> bool:
-        """Whether a member of this name is an entry of a sample."""
-        return self._grouper.wants(name)
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes | StoredBytes, int] | None:
         """Return data and size of a link's target; None after reporting its sample as faulty."""
@@ -229,11 +226,9 @@ class _EarlierLinks(Entries):
     """Adds the hard links found by a scan to its members."""
 
     def __init__(self, members: dict[str, _Extent], end: int) -> None:
+        super().__init__(lambda name: True)
         self._members = members
         self._end = end
-
-    def wants(self, name: str) -> bool:
-        return True
 
     def follow(self, name: str, target: str | None, offset: int) -> None:
         if offset >= self._end:
@@ -445,12 +440,6 @@ class TarSamples:
 class _HardLinks(Entries):
     """Takes each hard link for a member, whatever it stands for."""
 
-    def __init__(self, grouper: Grouper) -> None:
-        self._grouper = grouper
-
-    def wants(self, name: str) -> bool:
-        return self._grouper.wants(name)
-
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes, int] | None:
         return None if target is None else (b"", 0)
 
@@ -459,7 +448,7 @@ def _are_adjacent(stream: Readable, rules: TarRules) -> bool:
     """Whether no key appears again in a tar, as far as it is whole."""
     grouper = Grouper("", lambda error: None, key_split=rules.key_split, strict=False, sizes_only=True)
     reader = TarReader(stream, "", headers_only=True, need_end=False)
-    reader.entries = _HardLinks(grouper)
+    reader.entries = _HardLinks(grouper.wants)
     try:
         for _ in grouper.samples(reader):
             pass

@@ -340,7 +340,7 @@ class Grouper:
         self.skipped: Counter[str] = Counter()
         self.split_differs: str | None = None
         self.offset = self.begin = 0
-        self._seen = _SeenKeys()
+        self._seen = SeenKeys()
         self._cut: str | None = None  # the key whose rest is skipped after damage; "" for the next one
         self._extends = False  # whether the first member behind damage may have lost its name
         self._misnamed = False  # whether the current sample begins with such a member
@@ -371,7 +371,7 @@ class Grouper:
 
     def wants(self, name: str) -> bool:
         """Whether a member of this name is an entry of a sample."""
-        return bool(split_name(name, self.key_split)[0]) and not unwanted(name)
+        return bool(self.key_of(name))
 
     def lacks(self, error: EntryError) -> None:
         """Record that an entry cannot be read, so that its sample is faulty.
@@ -646,7 +646,7 @@ def no_samples(skipped: Counter[str]) -> DamagedShardError:
     )
 
 
-class _SeenKeys:
+class SeenKeys:
     """The keys seen in a shard, as 64-bit hashes: eight bytes per key while they come in sorted order."""
 
     def __init__(self) -> None:
