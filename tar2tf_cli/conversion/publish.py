@@ -31,7 +31,7 @@ from tar2tf_cli.errors import OutputExistsError, SampleError, SinkError, Tar2tfE
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.described import notes_on_shapes
 from tar2tf_cli.features.feature_map import Schema
-from tar2tf_cli.flow.choosing import KeysFound
+from tar2tf_cli.flow.choosing import keys_of
 from tar2tf_cli.flow.sample_flow import check_most
 from tar2tf_cli.formats.files import RecordFile, crc32c_of_file, sync
 from tar2tf_cli.inputs.report import InputReport, Notes
@@ -126,7 +126,8 @@ class Tally:
         self._size = plan.size
         self._described: list[str] = []
         keys = plan.conversion.input.keys
-        self._keys = KeysFound(keys) if keys else None
+        self._keys = keys_of(keys) if keys else None
+        self._keys_found = bytearray(len(self._keys or ()))  # one byte for each, which is 1 if an input has it
 
     def add_input(self, number: int, report: InputReport) -> None:
         """Add the report of the next input, in input order.
@@ -146,8 +147,8 @@ class Tally:
             self.summary.skipped.update(report.skipped)
         if report.asked:
             self.summary.asked.update(report.asked)
-        if self._keys:
-            self._keys.add(report.keys)
+        for number in report.keys:
+            self._keys_found[number] = 1
         if report.described:
             self._described.append(report.described)
         self._samples += report.samples
@@ -227,7 +228,7 @@ class Tally:
     def _look_for_keys(self) -> None:
         spec = self._plan.conversion
         all_read = spec.limit is None or spec.shuffle or self.summary.records < spec.limit
-        if self._keys and all_read and (missing := self._keys.missing()):
+        if self._keys and all_read and (missing := self._keys.missing(self._keys_found)):
             if spec.input.keys_missing == "error":
                 raise self._keys.error(missing)
             self.summary.keys_missing = missing

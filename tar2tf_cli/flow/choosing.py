@@ -62,20 +62,31 @@ class Keys:
     def __len__(self) -> int:
         return len(self._table)
 
-    def missing(self, present: bytearray) -> Iterator[str]:
+    def missing(self, present: bytearray) -> list[str]:
         """The keys, in the order of the file, whose numbers have a 0 in `present`.
 
         Raises:
             SourceError: when the file is not the one that was read before.
         """
+        if 0 not in present:
+            return []
         if _version(self._path) != self._version:
             raise changed(self._path)
-        listed = bytearray(present)
+        listed, missing = bytearray(present), list[str]()
         for line in chain.from_iterable(map(_keys_in, _blocks(self._path))):
             number = self.find(key_hash(line))
             if number >= 0 and not listed[number]:
                 listed[number] = 1
-                yield line.decode("utf-8", "surrogateescape")
+                missing.append(line.decode("utf-8", "surrogateescape"))
+        return missing
+
+    def error(self, missing: Sequence[str]) -> SourceError:
+        """The error for keys that no input has."""
+        return SourceError(
+            f"no input has these {len(missing):,} of {count(len(self), 'key')}: {few(missing, 20)}",
+            shard=self._path,
+            hint="pass --keys-missing skip to convert the others; the manifest then lists the missing keys",
+        )
 
 
 def _blocks(path: str, each: Callable[[bytes], object] = len) -> Iterator[bytes]:
@@ -406,33 +417,3 @@ class Choosing:
             digests = [*compress(digests, kept)]
             report.asked[op.as_flag] += len(samples) - len(batch)
         return batch, added, digests
-
-
-class KeysFound:
-    """Which of the listed keys the inputs have, so that those that none has can be listed.
-
-    Args:
-        path: the file of keys.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._keys = keys_of(path)
-        self._path = path
-        self._found = bytearray(len(self._keys))
-
-    def add(self, numbers: Sequence[int]) -> None:
-        """Note the keys that an input has, by their numbers."""
-        for number in numbers:
-            self._found[number] = 1
-
-    def missing(self) -> list[str]:
-        """The keys that no input has, in the order of the file."""
-        return [*self._keys.missing(self._found)] if 0 in self._found else []
-
-    def error(self, missing: Sequence[str]) -> SourceError:
-        """The error for keys that no input has."""
-        return SourceError(
-            f"no input has these {len(missing):,} of {count(len(self._keys), 'key')}: {few(missing, 20)}",
-            shard=self._path,
-            hint="pass --keys-missing skip to convert the others; the manifest then lists the missing keys",
-        )
