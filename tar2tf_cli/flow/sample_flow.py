@@ -399,6 +399,8 @@ class Making:
         conversion: the same.
         source: the same.
         rules: how tars are read.
+        skips: whether faulty samples are skipped.
+        of_records: whether all inputs are TFRecords, even empty ones.
         steps: what is done to each sample.
         make: the same, or what remains of it: a source may give examples already, and there may be no ops.
         plain: whether the features are the entries, byte for byte.
@@ -412,6 +414,8 @@ class Making:
 
     def __init__(self, conversion: Conversion, source: Source) -> None:
         self.conversion, self.source, spec = conversion, source, conversion.input
+        self.skips = conversion.on_error == "skip"
+        self.of_records = spec.kind == "tfrecord"
         missing_end, most = spec.ignore_missing_end, conversion.max_entry_size
         self.rules = TarRules(spec.key_split, spec.regroup, missing_end, most=most, least=IN_PLACE)
         features = feature_map_of(conversion).features
@@ -507,14 +511,13 @@ class Reading:
         small: bool = False,
         on_fault: OnFault | None = None,
     ) -> None:
-        self._making, conversion, source = making, making.conversion, making.source
+        self._making, source = making, making.source
         self.name = source.locate(item.name)
         self.report = InputReport()
-        self._skip = conversion.on_error == "skip"
-        self._on_fault = on_fault or Faults(skip=self._skip, noted=self.report.errors, option="--on-error skip")
+        self._on_fault = on_fault or Faults(skip=making.skips, noted=self.report.errors, option="--on-error skip")
         self._sizes_only = sizes_only
         self._threads = threads
-        self._missing = MissingFeatures(self._judge, self.name, skip=self._skip) if first else None
+        self._missing = MissingFeatures(self._judge, self.name, skip=making.skips) if first else None
         self._halves = False  # whether a sample that lacks something may be half of one
         self._left: Iterator[Any] = iter(())  # the samples that are not used yet
         self._palettes: set[str] = set()
@@ -538,10 +541,10 @@ class Reading:
                 ahead=_LOOK_AHEAD if ahead else 0,
             )
             self._open = OpenShard(source, item, on_bytes, small=small and not rules.regroup)
-            if conversion.input.kind == "tfrecord" or self._open.format == "tfrecord":
+            if making.of_records or self._open.format == "tfrecord":
                 self._begin_records(self._open)
             else:
-                self._halves = not (ahead or self._skip) and rules.regroup is None
+                self._halves = not (ahead or making.skips) and rules.regroup is None
                 self._shard = TarSamples(self._open, rules, self._fault)
         self.seekable = bool(self._shard and self._shard.seekable)
         self.regroups = bool(self._shard and self._shard.regroups)
@@ -551,8 +554,7 @@ class Reading:
         from tar2tf_cli.inputs.record_samples import RecordSamples  # only here, as most inputs are tars
 
         making = self._making
-        may_be_empty = making.conversion.input.kind == "tfrecord"
-        self._shard = records = RecordSamples(shard, self._fault, may_be_empty=may_be_empty)
+        self._shard = records = RecordSamples(shard, self._fault, may_be_empty=making.of_records)
         records.seekable = records.seekable and not making.conversion.chooses
         self._records = records if making.passes else None
         self._note = self.report.schema.add
@@ -624,7 +626,7 @@ class Reading:
             yield made
 
     def _resume(self, error: DamagedShardError) -> bool:
-        return self._skip and self._shard is not None and self._shard.resume(error)
+        return self._making.skips and self._shard is not None and self._shard.resume(error)
 
     def is_unusable(self) -> bool:
         """Whether nothing of an input that was read to its end may be used; the report then says so, and nothing else.

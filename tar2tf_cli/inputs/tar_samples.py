@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import cached_property
 from io import BytesIO
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -154,11 +155,15 @@ class EntryLinks(Entries):
         source, item, able = shard.source, shard.item, shard.source.abilities()
         self._can_open = tar is not None or able.repeatable
         self._tar = tar or SeekableShard(lambda: open_stream(source.open(item), name), name, seekable=able.seekable)
-        self._large = LargeEntries(name, self._tar.descriptor, rules.most)
+        self._most = rules.most
         self._grouper = grouper
         self._sizes_only = rules.sizes_only
         self._members: dict[str, _Extent] = {}
         self._scanned = 0
+
+    @cached_property
+    def _large(self) -> LargeEntries:
+        return LargeEntries(self._name, self._tar.descriptor, self._most)  # few tars have links
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes | StoredBytes, int] | None:
         """Return data and size of a link's target; None after reporting its sample as faulty."""
