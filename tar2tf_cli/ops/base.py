@@ -304,7 +304,7 @@ class Op:
     """An op. Subclasses are frozen dataclasses with a `name`, a `usage` for `--op`, `examples` of it, and `apply`.
 
     Attributes:
-        checks: the rule for each field.
+        checks: the rule for each field; those of the fields that an op inherits are inherited, too.
         unlocked: whether the work is done by libraries that release the GIL.
         own_code: whether it calls a function of the user.
         only: what it works on, samples or examples; None for both.
@@ -321,6 +321,14 @@ class Op:
     only: ClassVar[Kind | None] = "sample"
     by_name: ClassVar[bool] = False
     gives_names: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        cls.checks = {**super(cls, cls).checks, **cls.checks}  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        """Store what the rule for each field makes of its value."""
+        for name, check in self.checks.items():
+            object.__setattr__(self, name, check(getattr(self, name), name))
 
     @property
     def judges(self) -> str | None:

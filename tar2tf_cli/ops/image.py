@@ -44,10 +44,6 @@ class _ImageOp(Op):
 
     ext: str
 
-    def __post_init__(self) -> None:
-        for name, check in self.checks.items():
-            object.__setattr__(self, name, check(getattr(self, name), name))
-
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         sample[self.ext] = self.change(self._array(sample), sample[KEY], context)
         return sample
@@ -114,7 +110,7 @@ class Decode(_ImageOp):
         "decode:npy",
         "decode:wav",
     )
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "channels": _channels, "dtype": one_of(*codecs.DEPTHS)}
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"channels": _channels, "dtype": one_of(*codecs.DEPTHS)}
 
     channels: int = 0
     dtype: str = "uint8"
@@ -179,7 +175,7 @@ def _dtype_name(dtype: Any, label: str) -> str:
 
 @dataclass(frozen=True)
 class _DtypeOp(_ImageOp):
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "dtype": _dtype_name}
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"dtype": _dtype_name}
 
     dtype: Any
 
@@ -293,7 +289,6 @@ class Resize(_ResamplingOp):
         "resize:jpg,short=256,antialias=true",
     )
     checks: ClassVar[Mapping[str, Rule[Any]]] = {
-        "ext": text,
         "size": optional(_size),
         "method": optional(one_of(*image.METHODS)),
         "antialias": yes_or_no,
@@ -346,7 +341,6 @@ class Pad(_ResamplingOp):
     usage = "pad:EXT,HEIGHTxWIDTH[,FILL][,METHOD]"
     examples = ("pad:jpg,224x224", "pad:jpg,224,fill=128", "pad:png,224x224,255,nearest")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {
-        "ext": text,
         "size": _size,
         "fill": _number,
         "method": optional(one_of(*image.METHODS)),
@@ -379,7 +373,7 @@ class Crop(_ImageOp):
     name = "crop"
     usage = "crop:EXT,HEIGHTxWIDTH[,AT]"
     examples = ("crop:jpg,224x224", "crop:jpg,224,top-left", "crop:jpg,224x224,at=random")
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text, "size": _size, "at": one_of(*image.PLACES)}
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"size": _size, "at": one_of(*image.PLACES)}
 
     size: Any
     at: str = "center"
@@ -405,11 +399,7 @@ class Rotate(_ResamplingOp):
     name = "rotate"
     usage = "rotate:EXT[,ANGLE][,METHOD]"
     examples = ("rotate:jpg,90", "rotate:jpg", "rotate:png,20,nearest")
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {
-        "ext": text,
-        "angle": _angle,
-        "method": optional(one_of(*image.TURNING)),
-    }
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"angle": _angle, "method": optional(one_of(*image.TURNING))}
 
     angle: float = 0.0
     method: str | None = None
@@ -452,11 +442,7 @@ class Encode(_ImageOp):
     name = "encode"
     usage = "encode:EXT,jpeg|png[,quality=Q]"
     examples = ("encode:jpg,jpeg", "encode:jpg,jpeg,quality=90", "encode:png,png")
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {
-        "ext": text,
-        "format": one_of("jpeg", "png"),
-        "quality": whole_number(1, 100),
-    }
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"format": one_of("jpeg", "png"), "quality": whole_number(1, 100)}
 
     format: Literal["jpeg", "png"] = "jpeg"
     quality: int = 95

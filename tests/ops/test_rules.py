@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import pytest
 
-from tar2tf_cli.ops.base import text, whole_number
+from tar2tf_cli.ops.base import Op, Rule, text, whole_number
 
 
 @pytest.mark.parametrize("value", [2, 5, "2", "5"])
@@ -31,3 +35,27 @@ def test_what_lies_beyond_a_limit_or_is_not_whole_is_refused(value: object, mess
 def test_text_is_not_empty(value: object) -> None:
     with pytest.raises(ValueError, match=r"^n must be text or a path, not "):
         text(value, "n")
+
+
+@dataclass(frozen=True)
+class _OfEntry(Op):
+    name = "of_entry"
+    usage = "of_entry:EXT"
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text}
+
+    ext: str
+
+
+@dataclass(frozen=True)
+class _Often(_OfEntry):
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"times": whole_number(1)}
+
+    times: int = 1
+
+
+def test_every_op_keeps_its_own_rules_and_those_it_inherits() -> None:
+    assert _Often("txt", "3").times == 3  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^times must be 1 or more, not 0$"):
+        _Often("txt", 0)
+    with pytest.raises(ValueError, match=r"^ext must be text or a path, not ''$"):
+        _Often("")
