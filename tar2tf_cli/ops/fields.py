@@ -103,7 +103,7 @@ class Rename(_NamesOp):
     def __init__(self, renames: Mapping[str, Any] | None = None, **more: Any) -> None:
         pairs = {**(renames or {}), **more}
         if not pairs:
-            raise ValueError(f"needs a name and its sources; write {self.usage}")
+            raise ValueError("needs a name and its sources")
         self.renames: dict[str, tuple[str, ...]] = {
             text(name, "name"): tuple(text(source, "a source") for source in _sources(value))
             for name, value in pairs.items()
@@ -165,7 +165,7 @@ class Keep(_NamesOp):
         self.rules: tuple[str, ...] = tuple(text(rule, "a rule") for rule in rules)
         self._rules = [NameRule(_named_by(rule), rule) for rule in self.rules]
         if not rules:
-            raise ValueError(f"needs a rule; write {self.usage}")
+            raise ValueError("needs a rule")
 
     @classmethod
     def from_value(cls, value: Any) -> Op:
@@ -191,7 +191,7 @@ def _named_by(rule: str) -> Callable[[Any], Iterable[str]]:
     if colon and kind in PARTS:
         return partial(names_with, kind, text)
     if colon and "=" not in kind:
-        raise ValueError(f"does not have the rule {kind!r}{meant(kind, PARTS)}; write {Keep.usage}")
+        raise ValueError(f"does not have the rule {kind!r}{meant(kind, PARTS)}")
     return partial(_equal, key, value) if equals else partial(_itself, rule)
 
 
@@ -236,8 +236,6 @@ _ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 
-_ABSENT: Final[Any] = ...  # stays itself when it is pickled
-
 
 @register
 @dataclass(frozen=True)
@@ -266,13 +264,12 @@ class Filter(Op):
 
     def __post_init__(self) -> None:
         """Check the condition, so that a wrong one is an error before anything is read."""
-        selection, holds = _parsed(text(self.condition, "condition"))
-        object.__setattr__(self, "_selection", selection)
-        object.__setattr__(self, "_holds", holds)
+        super().__post_init__()
+        object.__setattr__(self, "_parsed", _parsed(self.condition))
 
     @property
     def judges(self) -> str | None:
-        return self._selection.ext_name  # type: ignore[attr-defined,no-any-return]
+        return self._parsed[0].ext_name  # type: ignore[attr-defined,no-any-return]
 
     @classmethod
     def from_value(cls, value: Any) -> Op:
@@ -291,11 +288,16 @@ class Filter(Op):
         Raises:
             SampleError: when the entry is not JSON but has a path, or is no number but is compared with one.
         """
-        return sample if self._holds(_found(self._selection, sample)) else None  # type: ignore[attr-defined]
+        selection, if_absent, holds = self._parsed  # type: ignore[attr-defined]
+        try:
+            value = selection.select(sample)
+        except (LackingError, NothingThereError):
+            return sample if if_absent else None
+        return sample if holds(value) else None
 
 
-def _parsed(condition: str) -> tuple[Select, Callable[[Any], bool]]:
-    """What a condition is about, and whether that, which may be `_ABSENT`, meets it.
+def _parsed(condition: str) -> tuple[Select, bool, Callable[[Any], bool]]:
+    """What a condition is about, whether samples without that are kept, and which values keep the others.
 
     Raises:
         ValueError: when it is not one.
@@ -310,15 +312,15 @@ def _parsed(condition: str) -> tuple[Select, Callable[[Any], bool]]:
     if absent and compared:
         raise ValueError(f"takes either !{named} or {named}!={written}, not {condition!r}")
     if not compared:
-        return selection, partial(operator.is_ if absent else operator.is_not, _ABSENT)
+        return selection, bool(absent), partial(_any_value, not absent)
     values, name = _values(written), repr(selection.canonical())
     if compared not in _ORDERS:
         allowed = frozenset(values), frozenset(map(_number, values))
-        return selection, partial(_is_one_of, name, *allowed, compared != "!=")
+        return selection, False, partial(_is_one_of, name, *allowed, compared != "!=")
     limit = _number(values[0]) if len(values) == 1 else None
     if limit is None:
         raise ValueError(f"compares {named!r} with one number, not with {written!r}")
-    return selection, partial(_is_in_order, name, _ORDERS[compared], limit)
+    return selection, False, partial(_is_in_order, name, _ORDERS[compared], limit)
 
 
 def _values(written: str) -> list[str]:
@@ -341,28 +343,19 @@ def _values(written: str) -> list[str]:
     return values
 
 
-def _found(selection: Select, sample: Sample) -> Any:
-    """What is selected; `_ABSENT` if the sample has no such entry, or its JSON nothing at the path."""
-    if selection.ext_name not in sample:
-        return _ABSENT
-    try:
-        return selection.select(sample)
-    except NothingThereError:
-        return _ABSENT
+def _any_value(kept: bool, value: Any) -> bool:
+    """Whether samples are kept that have what is selected, whatever its value."""
+    return kept
 
 
 def _is_one_of(name: str, texts: Collection[str], numbers: Collection[float | None], wanted: bool, value: Any) -> bool:
-    """Whether a value is one of some, or is there and is none of them."""
-    if value is _ABSENT:
-        return False
+    """Whether a value is one of some, or, if that is wanted, none of them."""
     single = _single(name, value)
     return (single in (texts if isinstance(single, str) else numbers)) == wanted
 
 
 def _is_in_order(name: str, order: Callable[[Any, Any], bool], limit: float, value: Any) -> bool:
     """Whether a value is a number in order with a limit."""
-    if value is _ABSENT:
-        return False
     single = _single(name, value)
     number = _number(single) if isinstance(single, str) else single
     if number is None:
