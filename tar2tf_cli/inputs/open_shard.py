@@ -68,7 +68,8 @@ class OpenShard:
         self.damage = self.content.damage
         self.read = self.content.read
         self.format = shard_format(self.head)
-        self.by_name = not self.damage and is_by_name(self.head, item.name)
+        unknown = not (self.damage or self.format or foreign(self.head))
+        self.by_name = unknown and is_record_name(item.name)  # nobody can tell by its first bytes what it is
         if self.by_name:
             self.format = "tfrecord"
 
@@ -91,11 +92,6 @@ class OpenShard:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def is_by_name(head: bytes, name: str) -> bool:
-    """Whether a file is a TFRecord by its name alone, as nobody can tell by its first bytes what it is."""
-    return not (shard_format(head) or foreign(head)) and is_record_name(name)
 
 
 def shard_format(head: bytes) -> Format | None:
