@@ -289,11 +289,13 @@ class Filter(Op):
             SampleError: when the entry is not JSON but has a path, or is no number but is compared with one.
         """
         selection, if_absent, holds = self._parsed  # type: ignore[attr-defined]
-        try:
-            value = selection.select(sample)
-        except (LackingError, NothingThereError):
+        if selection.ext_name not in sample:  # asked first, as the error for that takes longer than all else
             return sample if if_absent else None
-        return sample if holds(value) else None
+        try:
+            kept = holds(selection.select(sample))
+        except NothingThereError:
+            kept = if_absent
+        return sample if kept else None
 
 
 def _parsed(condition: str) -> tuple[Select, bool, Callable[[Any], bool]]:
