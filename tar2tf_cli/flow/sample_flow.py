@@ -588,7 +588,7 @@ class Reading:
         """
         read = partial(self._shard.samples, self._native if batches else None) if self._shard else self._of_list
         samples = self._read(read)
-        yield from self._chosen(samples) if batches or not self._making.choosing.is_idle else samples
+        return self._chosen(samples) if batches or not self._making.choosing.is_idle else samples
 
     def _read(self, read: Callable[[], Iterator[T]]) -> Iterator[T]:
         """What is read of the input, also behind damage if faults are skipped."""

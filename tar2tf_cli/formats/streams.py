@@ -687,7 +687,7 @@ class Cursor:
 
     def skip(self, size: int) -> int:
         """Move forward; return how many bytes are missing at the end."""
-        end = self.offset + size
+        end = self.start + self.position + size  # not by `offset`, as all that is skipped passes here
         ahead = end - self.start - len(self.buffer)
         if ahead <= 0:
             self.position += size
@@ -725,7 +725,7 @@ class Cursor:
             self.seek(behind)
             while self._next(self.CHUNK):
                 pass
-        return end - self.offset
+        return end - self.start - self.position
 
     def _next(self, size: int) -> bool:
         """Read what comes behind the buffer instead of it; return False at the end."""
@@ -735,7 +735,8 @@ class Cursor:
         return bool(self.buffer)
 
     def _read(self, wanted: int) -> bytes:
-        self._raise_error()
+        if self._error:
+            self._raise_error()
         return self._stream.read(min(max(self.chunk, wanted), 4 * self.CHUNK))
 
     def _raise_error(self) -> None:

@@ -594,8 +594,9 @@ class TarReader:
 
     def _skip(self, size: int, name: str) -> None:
         """Skip a member's data, and what fills up its last block; seeks where the stream can."""
-        offset = self.offset
-        if self.cursor.skip(padded(size)):
+        cursor = self.cursor
+        offset = cursor.start + cursor.position
+        if cursor.skip(padded(size)):
             raise self._cut(name, offset - BLOCK)
 
     def _cut(self, name: str, offset: int) -> DamagedShardError:
