@@ -306,7 +306,6 @@ class Op:
     Attributes:
         checks: the rule for each field; those of the fields that an op inherits are inherited, too.
         unlocked: whether the work is done by libraries that release the GIL.
-        own_code: whether it calls a function of the user.
         only: what it works on, samples or examples; None for both.
         by_name: whether it uses only entries that it names, so that large ones may stay in files; see `entry`.
         gives_names: whether the sample may have another key or other names of entries afterwards.
@@ -317,7 +316,6 @@ class Op:
     examples: ClassVar[tuple[str, ...]] = ()
     checks: ClassVar[Mapping[str, Rule[Any]]] = {}
     unlocked: ClassVar[bool] = False
-    own_code: ClassVar[bool] = False
     only: ClassVar[Kind | None] = "sample"
     by_name: ClassVar[bool] = False
     gives_names: ClassVar[bool] = False
@@ -339,6 +337,11 @@ class Op:
     def bound(self) -> Sequence[Any]:
         """The user's objects that the op depends on, which include an op that the user defined."""
         return [] if type(self) in OPS.values() else [self]
+
+    @property
+    def own_code(self) -> bool:
+        """Whether it runs code of the user, which may not be safe in threads and is not on other machines."""
+        return any(callable(value) or isinstance(value, Op) for value in self.bound)
 
     def apply(self, sample: Sample, context: OpContext) -> Samples:
         """Return the changed sample, None to skip it, or several samples.

@@ -35,7 +35,6 @@ class Func(Op):
     name = "func"
     usage = "func:MODULE:NAME or func:FILE.py:NAME"
     examples = ("func:crop.py:crop", "func:package.module:function")
-    own_code = True
     gives_names = True
 
     def __init__(self, func: Callable[[Sample], Any] | str, ext_name: str | None = None) -> None:

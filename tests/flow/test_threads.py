@@ -13,10 +13,11 @@ import pytest
 
 from shards import PHOTOS, SECONDS, samples_of, tar2tf, tree, write_tar
 from tar2tf_cli import convert
+from tar2tf_cli.compat.transformations import by_key_value, by_sample_f, select
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.flow.sample_flow import Located, Making, Reading, work_in_threads
-from tar2tf_cli.ops import Cast, Decode, Func, Resize, Rotate
+from tar2tf_cli.ops import Cast, Decode, Func, Op, Resize, Rotate
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import open_source
 
@@ -134,6 +135,13 @@ def test_a_fault_has_the_place_of_its_own_sample(one: Path) -> None:
     assert places[0][0] == "003"
 
 
+class _OfTheUser(Op):
+    """An op that is not registered."""
+
+    name = "of_the_user"
+    usage = "of_the_user"
+
+
 @pytest.mark.parametrize(
     ("ops", "options", "threads"),
     [
@@ -144,6 +152,9 @@ def test_a_fault_has_the_place_of_its_own_sample(one: Path) -> None:
         ((), {"preset": "image-label"}, 1),
         ((Decode("jpg"),), {"limit": 3}, 1),
         ((Decode("jpg"), Func(np.copy)), {}, 1),
+        ((Decode("jpg"), select(by_sample_f(list))), {}, 1),
+        ((Decode("jpg"), select(by_key_value("cls", 1))), {}, 6),
+        ((Decode("jpg"), _OfTheUser()), {}, 1),
         ((Decode("jpg"),), {"record_to_example": np.copy}, 1),
     ],
 )
