@@ -184,6 +184,19 @@ def test_a_file_that_changes_between_listing_and_reading_is_an_error(tmp_path, p
         deque(source.samples(item, InputReport(), pytest.fail), maxlen=0)
 
 
+@pytest.mark.parametrize("new", [b"\xff", b'"'])
+def test_a_table_that_changes_between_listing_and_reading_is_an_error(tmp_path, new):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"text\none\ntwo\n")
+    source = TableSource(str(path), {})
+    (item,) = source.list(())
+    path.write_bytes(b"text\none\n" + new + b"wo\n")
+    faults = []
+    with pytest.raises(SourceError, match="changed"):
+        deque(source.samples(item, InputReport(), faults.append), maxlen=0)
+    assert [error.message for error in faults] == ["the row can no longer be read as CSV: the file changed meanwhile"]
+
+
 # --- What is wrong ---
 
 

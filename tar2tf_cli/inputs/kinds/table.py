@@ -190,11 +190,18 @@ class Rows:
         return dict(zip(columns, cells, strict=True))
 
     def cells(self, data: bytes) -> list[str]:
-        """Return the cells in the bytes of a row of CSV."""
-        line = data.decode()
-        if '"' not in line:  # a third of the time
-            return line.rstrip("\r\n").split(self._mark)
-        return next(self._reader([line]))
+        """Return the cells in the bytes of a row of CSV.
+
+        Raises:
+            SampleError: when they are not a row, although they were when its position was found.
+        """
+        try:
+            line = data.decode()
+            if '"' not in line:  # a third of the time
+                return line.rstrip("\r\n").split(self._mark)
+            return next(self._reader([line]))
+        except (UnicodeDecodeError, csv.Error):
+            raise SampleError("the row can no longer be read as CSV: the file changed meanwhile") from None
 
     def close(self) -> None:
         """Close the file."""
