@@ -713,11 +713,12 @@ class Cursor:
     def _leap(self, end: int) -> int:
         behind = self.start + len(self.buffer)
         last = min(end, self._size or end) - 1  # one byte early, so that a cut there shows
-        is_there = False
-        with suppress(OSError, OverflowError):  # no file is that long
+        try:
             self.seek(last)
-            is_there = self.fill(1) > 0
-        if is_there:
+            self.buffer = self._stream.read(self.chunk)  # not by `fill`, as each large member is left out here
+        except (OSError, OverflowError):  # no file is that long
+            self.buffer = b""
+        if self.buffer:
             self.position = 1
             if self.on_leap:
                 self.on_leap(last - behind)
