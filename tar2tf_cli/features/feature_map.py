@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from tar2tf_cli.errors import LackingError, SampleError, UsageError, meant, reason
 from tar2tf_cli.features.described import DTYPES
-from tar2tf_cli.features.labels import AUTO, LabelMap, texts_of
+from tar2tf_cli.features.labels import AUTO, LabelMap, Unnumbered
 from tar2tf_cli.features.presets import Make, Preset
-from tar2tf_cli.formats.example import Feature, Features, bytes_list, float_list, int64_list, packed_floats, raw, scalar
+from tar2tf_cli.formats.example import Feature, Features, bytes_list, float_list, int64_list, packed_floats, raw
 from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.select import Select, Selection, flatten
@@ -268,7 +268,10 @@ class FeatureMap:
             SampleError: when one is missing, or is not text.
         """
         values = self._selected(sample)
-        return {name: {*texts_of(_labelled(name, values))} for name in self._labels}
+        seen = {name: Unnumbered({}) for name in self._labels}
+        for name, labels in seen.items():
+            labels.numbers(_labelled(name, values))
+        return {name: {*labels} for name, labels in seen.items()}
 
     def _selected(self, sample: Sample) -> dict[str, Any]:
         """The values from which a preset makes features, or which become features."""
@@ -388,7 +391,7 @@ def _by_value(value: Any) -> bytes | Feature:
     if hasattr(value, "dtype") and hasattr(value, "shape"):  # NumPy's float64 is a float, too, but of twice the width
         return _array(value)
     if isinstance(value, float):
-        return scalar(float_list([value]))
+        return float_list([value], ())
     if isinstance(value, (list, tuple)):
         return _list(list(value))
     if isinstance(value, (bytearray, memoryview)):
@@ -403,7 +406,7 @@ _shape = lru_cache(maxsize=4096)(int64_list)
 
 @lru_cache(maxsize=4096)
 def _one_integer(value: int) -> Feature:
-    return scalar(int64_list([value]))
+    return int64_list([value], ())
 
 
 def _list(values: Sequence[Any]) -> Feature:
@@ -415,10 +418,10 @@ def _list(values: Sequence[Any]) -> Feature:
     if kinds <= {int, bool}:
         return int64_list(values, shape)
     if kinds <= {int, bool, float}:
-        return _shaped(float_list(values), shape)
+        return float_list(values, shape)
     if kinds <= {str, bytes}:
         texts = [value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value for value in values]
-        return _shaped(bytes_list(texts), shape)
+        return bytes_list(texts, shape)
     if len(kinds) == 1:
         raise TypeError(f"a list of {_kind(*kinds)} cannot be a feature; make it an array")
     raise TypeError(f"a list of {', '.join(sorted(map(_kind, kinds)))} has no single type")
@@ -441,11 +444,6 @@ def unnested(values: Sequence[Any]) -> tuple[Sequence[Any], tuple[int, ...]]:
     return values, shape
 
 
-def _shaped(feature: Feature, shape: tuple[int, ...]) -> Feature:
-    """A feature of a list with the shape of an array."""
-    return feature if len(shape) == 1 else feature._replace(shape=shape)
-
-
 _RAW: Final = frozenset(("uint8", "uint64", "float64", "complex64", "complex128"))
 """Arrays that no list of an example holds exactly, and those of bytes: one bytes value in C order, little-endian."""
 
@@ -463,7 +461,7 @@ def _array(value: Any) -> bytes | Feature:
     if dtype in DTYPES["float"]:
         return packed_floats(_bytes_of(array, "<f4"), shape, dtype)
     if dtype == "object" and all(isinstance(item, bytes) for item in array.flat):
-        return _shaped(bytes_list(array.ravel().tolist()), shape)
+        return bytes_list(array.ravel().tolist(), shape)
     raise TypeError(f"no feature can hold an array of {array.dtype.type.__name__.rstrip('_')}")
 
 
@@ -494,15 +492,14 @@ def _typed(value: Any, kind: TypeName) -> bytes | StoredBytes | Feature:
     value = whole(value)
     if kind == "bytes_list":
         values, shape = unnested(value if isinstance(value, (list, tuple)) else [value])
-        return _shaped(bytes_list([_as_bytes(item) for item in values]), shape)
-    listed, whole_ones = kind.endswith("_list"), kind.startswith("int64")
-    numbers, shape = unnested(_numbers(value)) if listed else (_numbers(value), ())
+        return bytes_list([_as_bytes(item) for item in values], shape)
+    whole_ones = kind.startswith("int64")
+    numbers, shape = unnested(_numbers(value)) if kind.endswith("_list") else (_numbers(value), ())
     try:
         numbers = _converted(numbers, kind)
-        feature = int64_list(numbers) if whole_ones else float_list(numbers)
+        return int64_list(numbers, shape) if whole_ones else float_list(numbers, shape)
     except OverflowError:
         raise OverflowError(f"a value does not fit in {'64 bits' if whole_ones else 'a float32'}") from None
-    return _shaped(feature, shape) if listed else scalar(feature)
 
 
 _SHORT: Final = 24

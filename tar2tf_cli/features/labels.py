@@ -6,7 +6,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -204,23 +204,13 @@ class LabelMap(dict[str, int]):
 
 
 class Unnumbered(LabelMap):
-    """Stands for a map that is not known yet: the number of any text is 0."""
+    """Stands for a map that is not known yet: the number of any text is 0, and the texts are remembered."""
 
     def __contains__(self, text: object) -> bool:
         return True
 
     def __missing__(self, text: str) -> int:
-        return 0
-
-
-def texts_of(value: Any) -> Iterator[str]:
-    """Yield the texts in a value, which may be a list, as `LabelMap.numbers` looks them up."""
-    items = _items(value)
-    if items is None:
-        yield _text(value)
-    else:
-        for item in items:
-            yield from texts_of(item)
+        return self.setdefault(text, 0)
 
 
 def _items(value: Any) -> Sequence[Any] | None:

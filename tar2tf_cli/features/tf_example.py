@@ -16,7 +16,6 @@ from tar2tf_cli.formats.example import (
     int64_list,
     packed_floats,
     parse_features,
-    scalar,
     values_of,
 )
 from tar2tf_cli.formats.files import whole
@@ -141,7 +140,7 @@ class TFExample(dict[str, "bytes | Feature"]):
             OverflowError: when it does not fit in 64 bits.
             TypeError: when it is not a whole number.
         """
-        self[name] = scalar(int64_list([value]))
+        self[name] = int64_list([value], ())
 
     def add_float(self, name: str, value: float) -> None:
         """Add a value as float32.
@@ -149,7 +148,7 @@ class TFExample(dict[str, "bytes | Feature"]):
         Raises:
             OverflowError: when it does not fit.
         """
-        self[name] = scalar(float_list([value]))
+        self[name] = float_list([value], ())
 
     def add_bytes(self, name: str, value: bytes) -> None:
         """Add a byte string."""

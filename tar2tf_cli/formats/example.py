@@ -65,10 +65,11 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-def bytes_list(values: Sequence[bytes]) -> Feature:
-    """Make a feature of any number of byte strings."""
+def bytes_list(values: Sequence[bytes], shape: tuple[int, ...] | None = None) -> Feature:
+    """Make a feature of any number of byte strings; they are a list unless a shape is given, () for a single value."""
     content = b"".join(b"\x0a" + varint(len(item)) + item for item in values)
-    return Feature("bytes", "bytes", (len(values),), TAGS["bytes"] + varint(len(content)) + content)
+    message = TAGS["bytes"] + varint(len(content)) + content
+    return Feature("bytes", "bytes", (len(values),) if shape is None else shape, message)
 
 
 def raw(data: bytes | memoryview, shape: tuple[int, ...], dtype: str = "uint8") -> Feature:
@@ -76,17 +77,18 @@ def raw(data: bytes | memoryview, shape: tuple[int, ...], dtype: str = "uint8") 
     return Feature("raw", dtype, shape, _one("bytes", data))
 
 
-def float_list(values: Iterable[float]) -> Feature:
-    """Make a feature of float32 values, packed.
+def float_list(values: Iterable[float], shape: tuple[int, ...] | None = None) -> Feature:
+    """Make a feature of float32 values, packed; they are a list unless a shape is given, () for a single value.
 
     Raises:
         OverflowError: when a value does not fit in a float32.
     """
     numbers = tuple(values)
     try:
-        return packed_floats(struct.pack(f"<{len(numbers)}f", *numbers))  # an array would convert 1e300 to infinity
+        data = struct.pack(f"<{len(numbers)}f", *numbers)  # an array would convert 1e300 to infinity
     except struct.error:  # of an integer above 1e308
         raise OverflowError("a value does not fit in a float32") from None
+    return packed_floats(data, shape)
 
 
 def packed_floats(data: bytes | memoryview, shape: tuple[int, ...] | None = None, dtype: str = "float32") -> Feature:
@@ -95,7 +97,9 @@ def packed_floats(data: bytes | memoryview, shape: tuple[int, ...] | None = None
 
 
 def int64_list(values: Iterable[int], shape: tuple[int, ...] | None = None, dtype: str = "int64") -> Feature:
-    """Make a feature of int64 values, packed; a negative number takes ten bytes, as two's complement.
+    """Make a feature of int64 values, packed; they are a list unless a shape is given, () for a single value.
+
+    A negative number takes ten bytes, as two's complement.
 
     Raises:
         OverflowError: when a value does not fit in 64 bits.
@@ -108,11 +112,6 @@ def int64_list(values: Iterable[int], shape: tuple[int, ...] | None = None, dtyp
 def packed_int64s(data: bytes, shape: tuple[int, ...], dtype: str = "int64") -> Feature:
     """Make a feature of int64 values from concatenated varints."""
     return Feature("int64", dtype, shape, _one("int64", data))
-
-
-def scalar(feature: Feature) -> Feature:
-    """Return the same feature of one value, described as a scalar instead of a list."""
-    return Feature(feature.encoding, feature.dtype, (), feature.message)
 
 
 def _one(kind: Kind, data: bytes | memoryview) -> bytes:
@@ -438,13 +437,11 @@ def parse_features(message: bytes) -> dict[str, bytes | Feature]:
 
 
 def _ready(feature: ParsedFeature) -> Feature:
+    shape = () if feature.count == 1 else (feature.count,)
     if feature.kind == "bytes":
-        ready = bytes_list(feature.parts())
-    elif feature.kind == "float":
-        ready = packed_floats(b"".join(feature.parts()))
-    else:
-        ready = packed_int64s(b"".join(feature.parts()), (feature.count,))
-    return scalar(ready) if feature.count == 1 else ready
+        return bytes_list(feature.parts(), shape)
+    packed = packed_floats if feature.kind == "float" else packed_int64s
+    return packed(b"".join(feature.parts()), shape)
 
 
 def values_of(feature: bytes | Feature) -> tuple[Kind | None, list[Any]]:
