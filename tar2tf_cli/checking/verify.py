@@ -430,8 +430,7 @@ def _gap_fault(source: Source, gap: Gap, kind: Format) -> FileReport:
 
 def verify_manifest(run: CheckRun, document: Document) -> Report:
     """Check everything that a manifest lists, and that there are no other shards."""
-    from tar2tf_cli.features.described import expected
-    from tar2tf_cli.formats.census import Expected
+    from tar2tf_cli.features.described import Expected, expected
 
     manifest = document.manifest
     if not (manifest.shards or manifest.skipped.get("samples") or manifest.skipped.get("asked")):

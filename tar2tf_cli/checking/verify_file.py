@@ -16,7 +16,7 @@ from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage, unread
 from tar2tf_cli.checking.files import FileContext, FileTask, Run
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
-from tar2tf_cli.formats.census import Census, Expected
+from tar2tf_cli.features.described import Census, Expected
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.example import (
     FRAMING,

@@ -9,9 +9,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from tar2tf_cli.features.described import DTYPES, check_features, expected, is_optional, is_shape_of_array
+from tar2tf_cli.features import described
+from tar2tf_cli.features.described import DTYPES, Expected
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.census import MOST_KNOWN, Expected, described
 from tar2tf_cli.formats.example import ParsedFeature, parse
 
 Parsed: TypeAlias = "Mapping[str, ParsedFeature]"
@@ -50,7 +50,8 @@ class Decoder:
         self._columns = _Columns({}, [])
         if features:
             steps = _steps(features, records)
-            self._steps = [step for step in steps if not is_shape_of_array(step.name, features)]
+            shapes = {f"{step.name}/shape" for step in steps if step.has_shape}
+            self._steps = [step for step in steps if step.name not in shapes]
             self._columns = _Columns({step.name: (step.form, step.wanted) for step in steps}, self._steps)
 
     def __call__(self, message: bytes) -> dict[str, Any]:
@@ -75,7 +76,7 @@ class Decoder:
                 done += len(some)
             if done < len(messages):
                 parsed = parse(messages[done])
-                if self._steps is None and len(messages) >= _MANY and len(parsed) <= MOST_KNOWN:
+                if self._steps is None and len(messages) >= _MANY and len(parsed) <= described.MOST_KNOWN:
                     self._columns = self._columns.with_features(parsed)
                 yield self._decoded(parsed)
                 done += 1
@@ -94,10 +95,10 @@ class _Columns:
         steps: make values of what the kernel returns.
     """
 
-    def __init__(self, known: Mapping[str, tuple[str, Expected]], steps: Sequence[_Step | _StoredStep]) -> None:
-        self._known = known if len(known) <= MOST_KNOWN else {}
+    def __init__(self, known: Mapping[str, tuple[str, Expected]], steps: Sequence[_StoredStep]) -> None:
+        self._known = known if len(known) <= described.MOST_KNOWN else {}
         self._steps = steps
-        self._names = b"".join(described(name, wanted) for name, (_, wanted) in self._known.items())
+        self._names = b"".join(described.for_kernel(name, wanted) for name, (_, wanted) in self._known.items())
         self._forms = "".join(form for form, _ in self._known.values()).encode()
 
     def with_features(self, features: Parsed) -> _Columns:
@@ -111,7 +112,7 @@ class _Columns:
                 known[name] = "t" if kind == "bytes" else "n", Expected(kind, 1)
             elif kind:
                 known[name] = "L" if kind == "bytes" else "A", Expected(kind)
-        return _Columns(known, [_StoredStep(name, form, wanted.kind) for name, (form, wanted) in known.items()])
+        return _Columns(known, [_StoredStep(name, form, _LISTS[wanted.kind]) for name, (form, wanted) in known.items()])
 
     def values(self, messages: list[bytes], first: int) -> list[dict[str, Any]]:
         """Return the values of the examples from the one with this number on, up to one that is not of this form."""
@@ -130,24 +131,6 @@ class _Columns:
                 if value is not None:
                     example[name] = value
         return examples
-
-
-class _StoredStep:
-    """Makes values of one feature as they are stored, of what the kernel returns; None for one that is missing."""
-
-    def __init__(self, name: str, form: str, kind: str | None) -> None:
-        self.name = name
-        self._form = form
-        self._dtype = _LISTS[kind]
-
-    def values(self, columns: Mapping[str, Any]) -> Sequence[Any]:
-        column = columns[self.name]
-        if self._form == "t":
-            return column  # type: ignore[no-any-return]
-        if self._form == "n":
-            return list(np.frombuffer(column, self._dtype))
-        arrays = [None if data is None else _of_column(data, self._dtype) for data in column]
-        return [array[0] if array is not None and len(array) == 1 else array for array in arrays]
 
 
 def _of_column(data: bytearray | list[bytes], dtype: np.dtype[Any]) -> Any:
@@ -220,33 +203,59 @@ def _steps(features: Mapping[str, Mapping[str, Any]], records: int = 0) -> list[
     Raises:
         SourceError: when the manifest contradicts itself about a feature.
     """
-    check_features(features)
-    return [_Step(name, features, records, wanted) for name, wanted in expected(features).items()]
+    described.check_features(features)
+    return [_Step(name, features, records, wanted) for name, wanted in described.expected(features).items()]
 
 
-class _Step:
-    """Decodes one feature of each example."""
+class _StoredStep:
+    """Makes values of one feature as they are stored, of what the kernel returns; None for one that is missing."""
+
+    def __init__(self, name: str, form: str, stored: np.dtype[Any]) -> None:
+        self.name = name
+        self.form = form
+        self._stored = self._dtype = stored
+
+    def values(self, columns: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the values of many examples, of what the kernel returns."""
+        column = columns[self.name]
+        if self.form == "t":
+            return column  # type: ignore[no-any-return]
+        if self.form == "n":
+            return list(np.frombuffer(column, self._stored).astype(self._dtype, copy=False))
+        arrays = [None if data is None else _of_column(data, self._stored) for data in column]
+        return [
+            self._nothing() if array is None else self._shaped(array, partial(_lengths_in, columns, number))
+            for number, array in enumerate(arrays)
+        ]
+
+    def _nothing(self) -> Any:
+        """The value of an example that lacks the feature."""
+        return None
+
+    def _shaped(self, values: Any, lengths: _Lengths) -> Any:
+        return values[0] if len(values) == 1 else values
+
+
+class _Step(_StoredStep):
+    """Decodes one feature of each example as a manifest describes it."""
 
     def __init__(self, name: str, features: Mapping[str, Mapping[str, Any]], records: int, wanted: Expected) -> None:
-        self.name = name
-        self.wanted = wanted
         feature = features[name]
-        self._optional = optional = is_optional(feature, records)
+        self.wanted = wanted
+        self._optional = optional = described.is_optional(feature, records)
         self._raw = feature["encoding"] == "raw"
-        self._dtype = np.dtype("object" if feature["dtype"] == "bytes" else feature["dtype"])
-        self._stored = self._dtype if self._raw else _LISTS[feature["encoding"]]
         self._shape: list[int | None] = feature["shape"]
-        self._own = f"{name}/shape" if f"{name}/shape" in features else None
-        self._axes: list[str] = []
-        if not self._own and self._shape.count(None) > 1:
-            self._axes = [f"{name.rpartition('/')[0]}/{axis}" for axis in ("height", "width", "channels")]
+        shaping = described.shape_features(name, features)
+        self.has_shape = shaping == [f"{name}/shape"]
+        self._shaping = shaping if self.has_shape or self._shape.count(None) > 1 else []
         self._scalar = not optional and not self._raw and self._shape == []
         # a value that may be missing is a vector of one value or none
-        self._array = bool((self._raw and not (optional and self._shape == [])) or self._shape[1:] or self._own)
+        self._array = bool((self._raw and not (optional and self._shape == [])) or self._shape[1:] or self.has_shape)
         text = feature["encoding"] == "bytes"
         form = ("t" if text else "n") if self._scalar else "l" if text else "a"
-        self.form = form.upper() if optional else form
-        self.has_shape = self._own is not None and self._shape != []
+        dtype = np.dtype("object" if feature["dtype"] == "bytes" else feature["dtype"])
+        super().__init__(name, form.upper() if optional else form, dtype if self._raw else _LISTS[feature["encoding"]])
+        self._dtype = dtype
 
     def value(self, parsed: Parsed) -> Any:
         feature = parsed.get(self.name)
@@ -262,19 +271,6 @@ class _Step:
         values = np.frombuffer(bytearray(feature.parts()[0]), self._dtype) if self._raw else _array(feature)
         return self._shaped(values, lambda name: parsed[name].values() if name in parsed else None)
 
-    def values(self, columns: Mapping[str, Any]) -> Sequence[Any]:
-        """Return the values of many examples, of what the kernel returns."""
-        column = columns[self.name]
-        if self.form == "t":
-            return column  # type: ignore[no-any-return]
-        if self.form == "n":
-            return list(np.frombuffer(column, self._stored).astype(self._dtype))
-        arrays = [None if data is None else _of_column(data, self._stored) for data in column]
-        return [
-            self._nothing() if array is None else self._shaped(array, partial(_lengths_in, columns, number))
-            for number, array in enumerate(arrays)
-        ]
-
     def _nothing(self) -> Any:
         """The value of an example that lacks the feature."""
         return np.empty([0] * (len(self._shape) if self._array else 1), self._dtype)
@@ -285,13 +281,11 @@ class _Step:
         return values.astype(self._dtype, copy=False)[()]  # a number where the shape is ()
 
     def _lengths(self, lengths: _Lengths, size: int) -> Sequence[int]:
-        if self._own and (own := lengths(self._own)) is not None:  # single values among lists of one have no shape
+        own = [length for part in self._shaping for length in lengths(part) or ()]
+        if len(own) == len(self._shape):  # single values among lists of one, and empty lists, have no shape
             return own
-        if not size:
-            return [length or 0 for length in self._shape]
-        if self._axes:
-            return [length for axis in self._axes for length in (lengths(axis) or ())[:1]]
-        return [-1 if length is None else length for length in self._shape]
+        unknown = -1 if size else 0
+        return [unknown if length is None else length for length in self._shape]
 
 
 def _lengths_in(columns: Mapping[str, Any], number: int, name: str) -> Sequence[int] | None:

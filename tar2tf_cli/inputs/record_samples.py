@@ -10,10 +10,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.errors import DamagedShardError, SampleError
-from tar2tf_cli.features.described import DTYPES, expected
+from tar2tf_cli.features.described import DTYPES, Census, Expected, expected
 from tar2tf_cli.features.feature_map import MIXED
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.census import Census, Expected
 from tar2tf_cli.formats.example import FRAMING, Kind, ParsedFeature, frame, is_sequence, parse, strict_parse
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard

@@ -23,9 +23,9 @@ from checked import (
 )
 from properties import example_count
 from tar2tf_cli.checking.verify_file import Checker, Claims
-from tar2tf_cli.features.described import expected
-from tar2tf_cli.formats import census, example
-from tar2tf_cli.formats.census import Expected
+from tar2tf_cli.features import described
+from tar2tf_cli.features.described import Expected, expected
+from tar2tf_cli.formats import example
 from tar2tf_cli.formats.example import parse
 from wire import tensorflow_parses
 
@@ -175,7 +175,7 @@ def test_integers_that_are_not_packed_are_checked_one_by_one(many: list[bytes], 
 
 
 def test_a_checker_forgets_in_time_and_loses_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(census, "MOST_REMEMBERED", 10)
+    monkeypatch.setattr(described, "MOST_REMEMBERED", 10)
     checker = Checker()
     for number in range(100):
         assert not checker.check(an_example(**{f"name-{number % 17}": b"x" * number, "label": number}))

@@ -18,8 +18,8 @@ from kernels import built, needs_compiler
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.checking.verify_file import Checker, Claims, check_tfrecord
+from tar2tf_cli.features.described import Expected
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.census import Expected
 from tar2tf_cli.formats.streams import Cursor
 from tar2tf_cli.formats.tfrecord import RecordReader
 from wire import encoded, features_of_any_kind, hand_encoded_examples

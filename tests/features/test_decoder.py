@@ -119,3 +119,17 @@ def test_values_keep_nothing_but_themselves() -> None:
     message = encoded({"a": ("float", [1.0] * 1000), "b": ("bytes", [bytes(1000)] * 2)})
     values = [value["a"] for value in Decoder().each([message] * 50)]
     assert {len(value.base) for value in values} == {4000}
+
+
+def test_a_feature_named_like_the_shape_of_a_single_value_is_a_feature_of_its_own() -> None:
+    features = {
+        "x": {"encoding": "int64", "dtype": "int64", "shape": [], "count": 1},
+        "x/shape": {"encoding": "int64", "dtype": "int64", "shape": [2], "count": 2},
+    }
+    messages = [encoded({"x": ("int64", [5]), "x/shape": ("int64", [1, 2])}), encoded({"x/shape": ("int64", [3, 4])})]
+    decoder = Decoder(features, 2)
+    assert_alike(decoder, messages * 2)
+    assert [[value["x"].tolist(), value["x/shape"].tolist()] for value in map(decoder, messages)] == [
+        [[5], [1, 2]],
+        [[], [3, 4]],
+    ]

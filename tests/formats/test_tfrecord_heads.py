@@ -12,8 +12,8 @@ from checked import an_example, framed
 from makers import Dribble
 from tar2tf_cli.checking.verify_file import Checker, Claims
 from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.features.described import Expected
 from tar2tf_cli.formats import tfrecord
-from tar2tf_cli.formats.census import Expected
 from tar2tf_cli.formats.example import FRAMING, parse
 from tar2tf_cli.formats.streams import Cursor
 from tar2tf_cli.formats.tfrecord import RecordReader, Shortened, Want
