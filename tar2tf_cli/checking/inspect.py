@@ -36,7 +36,7 @@ from tar2tf_cli.errors import (
     write_errors,
 )
 from tar2tf_cli.formats.example import ParsedFeature, parse, parse_lists
-from tar2tf_cli.formats.files import LARGE, StoredBytes, WholeFile
+from tar2tf_cli.formats.files import LARGE, StoredBytes, WholeFile, pieces_of
 from tar2tf_cli.formats.image import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.image.headers import is_palette, orientation
 from tar2tf_cli.formats.streams import foreign
@@ -456,6 +456,6 @@ def _write(folder: str, name: str, data: bytes | StoredBytes) -> str:
     if os.path.lexists(path):
         raise OutputExistsError("already exists", shard=path, hint="name another folder with --to")
     with WholeFile(path, lasting=False) as file:
-        for piece in data.pieces() if isinstance(data, StoredBytes) else (data,):
+        for piece in pieces_of(data):
             file.write([piece], len(piece))
     return path

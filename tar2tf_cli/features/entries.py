@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.example import Feature, Features, Part, values_of
-from tar2tf_cli.formats.files import StoredBytes
+from tar2tf_cli.formats.files import StoredBytes, pieces_of
 from tar2tf_cli.formats.npy import to_npy
 from tar2tf_cli.formats.tar import header, header_size, padded, padding
 from tar2tf_cli.samples.grouping import KEY, KeySplit, Sample, split_name, unwanted
@@ -65,10 +65,9 @@ def _value(name: str, feature: Feature, *, shaped: bool) -> bytes | NDArray[np.g
         return _text(values[0])
     import numpy as np
 
-    dtype = np.dtype("float32" if feature.dtype == "float" else feature.dtype)
     if feature.encoding == "raw":
-        return np.frombuffer(values[0], dtype.newbyteorder("<")).reshape(feature.shape)
-    return np.array(values, dtype).reshape(feature.shape)
+        return np.frombuffer(values[0], np.dtype(feature.dtype).newbyteorder("<")).reshape(feature.shape)
+    return np.array(values, feature.dtype).reshape(feature.shape)
 
 
 def _text(value: int | float) -> bytes:
@@ -146,13 +145,5 @@ class MemberEncoder:
     def frame(parts: Sequence[Part], size: int) -> Iterable[bytes]:
         """Return the parts as they are written: a list, or a generator that reads stored ones piece by piece."""
         if any(type(part) is StoredBytes for part in parts):
-            return _pieces(parts)
+            return (piece for part in parts for piece in pieces_of(part))
         return parts  # type: ignore[return-value]  # all of them are bytes
-
-
-def _pieces(parts: Sequence[Part]) -> Iterator[bytes]:
-    for part in parts:
-        if isinstance(part, StoredBytes):
-            yield from part.pieces()
-        else:
-            yield part

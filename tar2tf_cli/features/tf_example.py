@@ -120,8 +120,7 @@ class TFExample(dict[str, "bytes | Feature"]):
 
     def get_bytes(self, name: str) -> bytes:
         """Return the byte string of a feature."""
-        value = self.get(name)
-        return value if isinstance(value, bytes) else bytes(self._only(name, "bytes"))
+        return bytes(self._only(name, "bytes"))
 
     def get_image(self, name: str) -> NDArray[np.uint8]:
         """Decode a feature that holds a JPEG, PNG or BMP: uint8 (height, width, channels).

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import MASK, extend, masked
-from tar2tf_cli.formats.files import StoredBytes
+from tar2tf_cli.formats.files import StoredBytes, pieces_of
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
 Encoding: TypeAlias = Literal["bytes", "float", "int64", "raw"]
@@ -257,7 +257,7 @@ def _framed(header: bytes, parts: Sequence[Part]) -> Iterator[bytes]:
     yield header
     crc = 0
     for part in parts:
-        for piece in (part,) if isinstance(part, bytes) else part.pieces():
+        for piece in pieces_of(part):
             crc = extend(crc, piece)
             yield piece
     yield _CRC.pack(masked(crc))

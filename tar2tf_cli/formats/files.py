@@ -221,6 +221,11 @@ def whole(value: Any) -> Any:
     return value.whole() if type(value) is StoredBytes else value
 
 
+def pieces_of(value: bytes | StoredBytes) -> Iterable[bytes]:
+    """The bytes of a value, those of a stored one at most a mebibyte at a time."""
+    return value.pieces() if isinstance(value, StoredBytes) else (value,)
+
+
 def whole_sample(sample: dict[str, Any]) -> dict[str, Any]:
     """The same sample, with all values in memory.
 

@@ -110,13 +110,7 @@ class SelectJSON(Select):
         """
         if self.default is not None and self.ext_name not in sample:
             return self._missing(self.path)
-        value = whole(super().select(sample))
-        if isinstance(value, (bytes, str)):
-            try:
-                value = _parsed(value)
-            except (ValueError, RecursionError) as error:
-                raise SampleError(f"entry {self.ext_name!r} is not JSON: {error}") from None
-        return self._at(value, self.path)
+        return self._at(json_of(self.ext_name, super().select(sample)), self.path)
 
     def _at(self, value: Any, path: Sequence[str | int], items: tuple[int, ...] = ()) -> Any:
         """The value at the rest of the path, for the item with this number at each `*` before it."""
@@ -147,6 +141,21 @@ class SelectJSON(Select):
 
 _parsed = lru_cache(maxsize=1)(json.loads)
 """Parse JSON; several selections take their values from the same entry, one after the other."""
+
+
+def json_of(name: str, value: Any) -> Any:
+    """The value in a JSON entry, which is not to be changed; one that is neither bytes nor text is the value itself.
+
+    Raises:
+        SampleError: when the entry is not JSON.
+    """
+    value = whole(value)
+    if not isinstance(value, (bytes, str)):
+        return value
+    try:
+        return _parsed(value)
+    except (ValueError, RecursionError) as error:
+        raise SampleError(f"entry {name!r} is not JSON: {error}") from None
 
 
 class SelectList:

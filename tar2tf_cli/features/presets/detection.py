@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tar2tf_cli.errors import LackingError, SampleError
 from tar2tf_cli.features.presets import IMAGE_FEATURES, LABEL_ENTRIES, Preset, encoded, first_of, image_for_reader
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list
-from tar2tf_cli.formats.files import whole
 from tar2tf_cli.ops.base import OpContext
+from tar2tf_cli.ops.select import json_of
 from tar2tf_cli.samples.grouping import KEY, Sample
 
 ANNOTATION_ENTRIES: Final = ("annotations", "json")
@@ -83,12 +82,7 @@ def _about(sample: Sample) -> Mapping[str, Any]:
     name = next((name for name in ANNOTATION_ENTRIES if name in sample), "")
     if not name:
         raise LackingError(f"has none of the entries {', '.join(ANNOTATION_ENTRIES)} for the objects", hint=_HINT)
-    value = whole(sample[name])
-    if isinstance(value, (bytes, str)):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise SampleError(f"entry {name!r} is not JSON: {error}") from None
+    value = json_of(name, sample[name])
     about = {"annotations": value} if isinstance(value, list) else value
     annotations = about.get("annotations") if isinstance(about, dict) else None
     if not isinstance(annotations, list) or not all(isinstance(item, dict) for item in annotations):
