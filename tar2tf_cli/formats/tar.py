@@ -596,7 +596,7 @@ class TarReader:
         """Skip a member's data, and what fills up its last block; seeks where the stream can."""
         cursor = self.cursor
         offset = cursor.start + cursor.position
-        if cursor.skip(size + (-size & 511)):  # `padded`, without a call for each member
+        if cursor.skip(padded(size)):
             raise self._cut(name, offset - BLOCK)
 
     def _cut(self, name: str, offset: int) -> DamagedShardError:
