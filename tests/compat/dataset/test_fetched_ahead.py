@@ -30,22 +30,28 @@ def texts(dataset: Any) -> list[str]:
     return [value.numpy().decode() for value in dataset]
 
 
+def meet(web: FaultyServer, monkeypatch: pytest.MonkeyPatch, *methods: str) -> dict[str, threading.Barrier]:
+    """Requests of these methods wait until there are eight of one; otherwise its barrier is broken, and raises."""
+    take, gates = web.take, {method: threading.Barrier(8) for method in methods}
+
+    def all_there(request: str) -> Any:
+        if gate := gates.get(request.partition(" ")[0]):
+            gate.wait(timeout=20)
+        return take(request)
+
+    monkeypatch.setattr(web, "take", all_there)
+    return gates
+
+
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_as_many_tars_are_fetched_at_once_as_there_are_workers(
     web: FaultyServer, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     put_tars(web, 8, size)
     data = Dataset(f"{web.url}/b", conversions=[], selections=[Select("txt")]).load("t-{0..7}.tar", num_workers=8)
-    together, take = threading.Barrier(8), web.take
-
-    def all_there(request: str) -> Any:
-        if request.startswith("GET"):
-            together.wait(timeout=20)  # is broken, and raises, unless eight requests wait here
-        return take(request)
-
-    monkeypatch.setattr(web, "take", all_there)
+    together = meet(web, monkeypatch, "GET")
     assert texts(data) == [f"{number}" for number in range(8)]
-    assert not together.broken
+    assert not together["GET"].broken
 
 
 @pytest.mark.parametrize("size", [10, LARGE])
@@ -53,13 +59,8 @@ def test_a_first_iteration_takes_two_round_trips_and_requests_nothing_twice(
     web: FaultyServer, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     put_tars(web, 8, size)
-    take, gates = web.take, {method: threading.Barrier(8) for method in ("HEAD", "GET")}
-
-    def all_there(request: str) -> Any:
-        gates[request.partition(" ")[0]].wait(timeout=20)
-        return take(request)
-
-    monkeypatch.setattr(web, "take", all_there)
+    take = web.take
+    meet(web, monkeypatch, "HEAD", "GET")
     data = Dataset(f"{web.url}/b", conversions=[], selections=[Select("txt")]).load("t-{0..7}.tar", num_workers=8)
     assert texts(data) == [f"{number}" for number in range(8)]
     assert Counter(method for method, _, _ in web.log) == {"HEAD": 8, "GET": 8}
@@ -81,16 +82,9 @@ def test_shards_of_records_are_fetched_at_once_too(
     assert tar2tf("convert", tar, "-o", tmp_path / "out" / "x-<>.record", "--num-shards", "8").returncode == 0
     web.objects.update({f"b/{path.name}": path.read_bytes() for path in (tmp_path / "out").iterdir()})
     data = load_dataset(f"{web.url}/b/x-manifest.json")
-    together, take = threading.Barrier(8), web.take
-
-    def all_there(request: str) -> Any:
-        if request.startswith("GET"):
-            together.wait(timeout=20)  # is broken, and raises, unless eight requests wait here
-        return take(request)
-
-    monkeypatch.setattr(web, "take", all_there)
+    together = meet(web, monkeypatch, "GET")
     assert [item["__key__"].numpy() for item in data] == [b"%d" % number for number in range(8)]
-    assert not together.broken
+    assert not together["GET"].broken
 
 
 @pytest.mark.parametrize("size", [10, LARGE])
