@@ -27,6 +27,7 @@ from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget
 from tar2tf_cli.elsewhere import samples_beside
+from tar2tf_cli.engines.base import keep_memory
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, check_tensorflow
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.decoder import Decoder
@@ -554,10 +555,6 @@ def _as_dtype(value: Any, dtype: tf.DType, key: str) -> Any:
     return typed
 
 
-_KEPT: Final = 32 << 20
-_TOP_PAD: Final = -2  # as in malloc.h
-_MMAP_THRESHOLD: Final = -3
-
 _CHUNK: Final = 4  # samples passed to a thread at once; few, as the results are large and wait in memory
 _CHUNK_BYTES: Final = 8 << 20
 _SHUFFLED: Final = 1000  # size of the shuffle buffer in samples
@@ -598,7 +595,7 @@ class _Stream:
         check_tensorflow("a dataset in memory")
         import tensorflow as tf
 
-        _keep_memory()
+        keep_memory(of_threads=True)
         spec = self._spec(types) if types is None or shapes is None else None
         if shapes is not None:
             spec = _given_spec(types if spec is None else tf.nest.map_structure(lambda leaf: leaf.dtype, spec), shapes)
@@ -680,18 +677,6 @@ class _Stream:
     def _element(self, sample: Sample) -> Any:
         sample = whole_sample(sample)
         return _as_structure(called(self._make, sample)) if callable(self._make) else _picked(self._make, sample)
-
-
-def _keep_memory() -> None:
-    """Have glibc keep 32 MiB of what images leave behind in each of its arenas; TensorFlow calls from its own threads.
-
-    To ask the system for it again takes as much time as decoding and resizing (mallopt(3)).
-    """
-    import ctypes
-
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        for option in (_MMAP_THRESHOLD, _TOP_PAD):
-            ctypes.CDLL(None).mallopt(option, _KEPT)
 
 
 def _form(structure: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -14,15 +14,28 @@ from tar2tf_cli.errors import MachineError, Tar2tfError, UsageError, WorkerError
 _KEPT: Final = 30 << 20
 """The size in bytes of a block of memory; glibc's own limit is 32 MiB."""
 
+_MALLOPT: Final = (-3, -2)  # M_MMAP_THRESHOLD and M_TOP_PAD, as in malloc.h
+
 
 @cache
-def keep_memory() -> None:
+def keep_memory(*, of_threads: bool = False) -> None:
     """Have glibc keep freed blocks of memory that are smaller than a large one that was freed once.
 
     Returning it to the system each time takes a tenth of the time of reading an object (mallopt(3), M_MMAP_THRESHOLD).
     Once in a process is enough: a second block would come out of what is kept, and be filled with zeros for 10 ms.
+
+    Args:
+        of_threads: keep what threads free, too, such as TensorFlow's, which have arenas of their own. It takes as much
+            time to ask the system for the memory of images again as to decode and resize them.
     """
-    bytes(_KEPT)
+    if not of_threads:
+        bytes(_KEPT)
+        return
+    import ctypes  # only here, as workers begin sooner without it
+
+    with suppress(OSError, AttributeError):  # another C library
+        for option in _MALLOPT:
+            ctypes.CDLL(None).mallopt(option, _KEPT)
 
 
 PROGRESS_SECONDS: Final = 0.2
