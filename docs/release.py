@@ -41,8 +41,8 @@ def changes(old: str, new: str, date: str) -> Iterator[tuple[str, str, str]]:
     """The page, the text before and the text after, for each text that a release changes."""
     yield "tar2tf_cli/spec/__init__.py", f'__version__ = "{old}"', f'__version__ = "{new}"'
     yield "CITATION.cff", f"version: {old}\n", f"version: {new}\ndate-released: {date}\n"
-    yield "tar2tf_cli/elsewhere/Dockerfile", f"tar2tf:{old} ", f"tar2tf:{new} "
-    yield "tar2tf_cli/elsewhere/Dockerfile", f"tar2tf-cli=={old}\n", f"tar2tf-cli=={new}\n"
+    yield "tar2tf_cli/remote/Dockerfile", f"tar2tf:{old} ", f"tar2tf:{new} "
+    yield "tar2tf_cli/remote/Dockerfile", f"tar2tf-cli=={old}\n", f"tar2tf-cli=={new}\n"
     yield "docs/deploy/recipe.yaml", f'version: "{old}"', f'version: "{new}"'
     yield "CHANGELOG.md", "(unreleased)", f"({date})"
     yield from PUBLISHED

@@ -329,7 +329,7 @@ def _lacking(what: str, remedy: str) -> MachineError:
     return MachineError(what, hint=f"{remedy}, then run the same command")
 
 
-def as_ours(error: BaseException) -> Tar2tfError | None:
+def to_tar2tf_error(error: BaseException) -> Tar2tfError | None:
     """Make our error of one that no sample is at fault for; None for any other.
 
     It is ours already, a package is missing, as it would be for every other sample, or the machine lacks something.
@@ -346,7 +346,7 @@ def failure(what: str, error: BaseException) -> Tar2tfError:
         what: such as `the function own:crop raised`.
         error: the exception.
     """
-    return as_ours(error) or SampleError(f"{what} {type(error).__name__}: {error}")
+    return to_tar2tf_error(error) or SampleError(f"{what} {type(error).__name__}: {error}")
 
 
 def read_failed(path: str, error: OSError) -> SourceError:

@@ -201,9 +201,9 @@ def with_kernel(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.fixture
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def prioritize(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between retries take no time, and half a minute of them is all there is."""
-    quick_retries.hurry(monkeypatch.setattr)
+    quick_retries.prioritize(monkeypatch.setattr)
     monkeypatch.setenv("TAR2TF_RETRY_FOR", "30")
 
 

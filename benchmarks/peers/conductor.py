@@ -15,8 +15,8 @@ from contextlib import closing
 from typing import Any
 
 from tar2tf_cli.__main__ import _NEW_OBJECTS
-from tar2tf_cli.conversion.existing import Destination
 from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.conversion.output_state import Destination
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Tally
 from tar2tf_cli.conversion.schedule import ConversionSchedule

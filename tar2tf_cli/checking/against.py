@@ -19,7 +19,7 @@ from tar2tf_cli.checking.files import FileContext, FileTask
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.manifest import Document, Manifest, differing
 from tar2tf_cli.conversion.plan import Plan, make_plan
-from tar2tf_cli.conversion.sharding import FirstSeen
+from tar2tf_cli.conversion.sharding import DuplicateIndex
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.flow.choosing import digest_in
@@ -273,7 +273,7 @@ def _digests_of(item: ObjectInfo, side: _Side) -> list[bytes]:
 
 def _first_of_each(files: Sequence[Numbers]) -> list[Numbers]:
     """The numbers of the records in each file whose samples are no duplicates of earlier ones."""
-    seen = FirstSeen()
+    seen = DuplicateIndex()
     return [np.flatnonzero(seen.among(high, low)) for _, high, low in (columns.reshape(3, -1) for columns in files)]
 
 

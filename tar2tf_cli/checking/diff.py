@@ -319,7 +319,7 @@ class _Side:
     def holds_tars(self) -> bool:
         """Whether its first shard is a tar, as what can be read only once is taken to be."""
         source = self.named.source
-        if not source.abilities().repeatable:
+        if not source.capabilities().repeatable:
             return True
         for item in self.items:
             with OpenShard(source, item) as shard:

@@ -13,7 +13,7 @@ from tar2tf_cli.engines.base import Outcome, Schedule, Task, run_tasks
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, few
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example import ParsedFeature, parse
-from tar2tf_cli.formats.streams import OnDamage, past_damage
+from tar2tf_cli.formats.streams import OnDamage, iter_resuming
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
 from tar2tf_cli.inputs.named import Named, resolve
@@ -22,7 +22,7 @@ from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.ops.base import accepted, text
 from tar2tf_cli.ops.base import workers as number_of
 from tar2tf_cli.samples.grouping import Sample
-from tar2tf_cli.spec.urls import Reach
+from tar2tf_cli.spec.urls import ConnectionOptions
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import OnFault
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.spec.conversion import PathText
 
 
-class ReadOptions(Reach, total=False):
+class ReadOptions(ConnectionOptions, total=False):
     """Keyword arguments of everything that reads shards.
 
     Keys:
@@ -71,7 +71,7 @@ class Run:
         self.rules = rules or TarRules()
         self.workers = number_of(workers)
         self.events = events or Events()
-        self.reach = Reach(endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
+        self.reach = ConnectionOptions(endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
 
     def named(self, bucket: PathText, templates: PathText | Sequence[PathText] = (), *, paths: bool = False) -> Named:
         """What was named, with the shards that manifests list as its source; otherwise as `resolve` returns it.
@@ -243,7 +243,7 @@ def contents_of(
         damaged(shard.damage, False)
     elif shard.format == "tar":
         with closing(TarSamples(shard, rules, fault)) as tar:
-            yield from enumerate(past_damage(tar.samples, tar.resume, damaged))
+            yield from enumerate(iter_resuming(tar.samples, tar.resume, damaged))
             end(tar)
     elif shard.format == "tfrecord":
         reader = RecordReader(shard.content, shard.name, want="heads" if rules.heads_only else "records")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.checking.faults import Fault, FileReport, Report, Salvaged, unreadable
 from tar2tf_cli.checking.files import ReadOptions, as_texts
-from tar2tf_cli.checking.verify_file import CheckRun, Claims, Part, SalvagePart
+from tar2tf_cli.checking.verify_file import CheckRun, ManifestExpectations, Part, SalvagePart
 from tar2tf_cli.errors import (
     NothingFoundError,
     OutputExistsError,
@@ -444,7 +444,7 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     required = frozenset(name for name in schema if manifest.features[name].get("count") == manifest.records)
     schema |= dict.fromkeys(manifest.undescribed.get("features", ()), Expected())
     rules = run.rules._replace(key_split=manifest.spec.get("input", {}).get("key_split", run.rules.key_split))
-    claims = Claims(schema, required, "records" in manifest.undescribed, manifest.format)
+    claims = ManifestExpectations(schema, required, "records" in manifest.undescribed, manifest.format)
     checked = iter(run.check(source, files, claims, rules))
     there = zip(objects, manifest.shards, strict=True)
     report = Report([next(checked) if item else _missing(source, shard, manifest.format) for item, shard in there])

@@ -29,7 +29,7 @@ from tar2tf_cli.formats.example import (
     strict_parse,
 )
 from tar2tf_cli.formats.files import RecordFile, whole_sample
-from tar2tf_cli.formats.streams import ByteStream, foreign, past_damage, read_to_end
+from tar2tf_cli.formats.streams import ByteStream, foreign, iter_resuming, read_to_end
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, index_lines
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _LENGTH: Final = 8  # bytes of the length in front of a record
 
 
-class Claims(NamedTuple):
+class ManifestExpectations(NamedTuple):
     """What a manifest says of all its shards; without a manifest, nothing.
 
     Attributes:
@@ -64,7 +64,7 @@ class Claims(NamedTuple):
     format: Format | None = None
 
 
-NO_CLAIMS: Final = Claims()
+NO_CLAIMS: Final = ManifestExpectations()
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -77,7 +77,7 @@ class CheckContext(FileContext):
         decoders: number of threads per file that decode images and arrays; 0 if they are not to be decoded.
     """
 
-    claims: Claims = NO_CLAIMS
+    claims: ManifestExpectations = NO_CLAIMS
     fast: bool = False
     decoders: int = 0
 
@@ -115,7 +115,7 @@ class CheckRun(Run):
         self,
         source: Source,
         files: Iterable[tuple[ObjectInfo, ShardEntry | None]],
-        claims: Claims = NO_CLAIMS,
+        claims: ManifestExpectations = NO_CLAIMS,
         rules: TarRules | None = None,
     ) -> list[FileReport]:
         """Check files, each with its entry in a manifest if it has one, and return their reports in order."""
@@ -181,7 +181,7 @@ class _FileCheck:
     def _index(self) -> bytes | None:
         """The file NAME.idx beside the shard, if there is one that can be read; that of a tar only if it is local."""
         source, name = self.context.source, self.item.name
-        if source.abilities().seekable or not name.lower().endswith(TAR_SUFFIXES):
+        if source.capabilities().seekable or not name.lower().endswith(TAR_SUFFIXES):
             with suppress(SourceError):
                 for item in source.find([f"{name}.idx"]).values():
                     return read_to_end(source.open(item))
@@ -192,7 +192,7 @@ class _FileCheck:
         if report.format == "tfrecord":
             ranges = pairwise(chain(starts, (report.bytes,)))
             _compare_index(index, (b"%d %d" % (start, end - start) for start, end in ranges), report)
-        elif report.format == "tar" and self.context.source.abilities().seekable:
+        elif report.format == "tar" and self.context.source.capabilities().seekable:
             try:
                 with open(report.path, "rb", buffering=0) as tar:
                     samples = find_samples(tar, report.path, self.context.rules.key_split)
@@ -347,7 +347,9 @@ def _compare(claim: ShardEntry, passing: _Passing, report: FileReport) -> None:
 # --- A tar ---
 
 
-def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, claims: Claims, *, decoders: int = 0) -> None:
+def check_tar(
+    shard: OpenShard, rules: TarRules, report: FileReport, claims: ManifestExpectations, *, decoders: int = 0
+) -> None:
     """Read every byte of a tar, as any of them may be unreadable; fill in the report's faults and numbers.
 
     Args:
@@ -376,7 +378,7 @@ def check_tar(shard: OpenShard, rules: TarRules, report: FileReport, claims: Cla
     with closing(TarSamples(shard, rules, note)) as tar:
 
         def samples() -> Iterator[_Checked]:
-            for stored in past_damage(tar.samples, tar.resume, damaged):
+            for stored in iter_resuming(tar.samples, tar.resume, damaged):
                 report.records += 1
                 names.check(stored, tar.grouper.offset)
                 if decoders or own:
@@ -421,7 +423,7 @@ class _EntryNames:
         claims: which names samples may and must have.
     """
 
-    def __init__(self, report: FileReport, claims: Claims) -> None:
+    def __init__(self, report: FileReport, claims: ManifestExpectations) -> None:
         self._report = report
         self._claims = claims
         self._samples: Counter[tuple[str, ...]] = Counter()
@@ -517,7 +519,7 @@ class Checker(Census):
         others: how many are no tf.train.Example, or a tf.train.SequenceExample, where these are allowed.
     """
 
-    def __init__(self, claims: Claims = NO_CLAIMS) -> None:
+    def __init__(self, claims: ManifestExpectations = NO_CLAIMS) -> None:
         super().__init__(claims.schema or {})
         self._claims = claims
         self.sequences = self.others = 0
@@ -589,7 +591,7 @@ def check_tfrecord(
         return _decoded(records(), _record_values, seen, decoders)
 
     try:
-        for faults, (number, offset, data) in past_damage(decoded, tally.resume, lambda error, more: None):
+        for faults, (number, offset, data) in iter_resuming(decoded, tally.resume, lambda error, more: None):
             if faults:
                 tally.reject(faults, number, offset, reader.size_of(data))
             elif keep:

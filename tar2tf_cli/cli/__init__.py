@@ -18,9 +18,9 @@ from tar2tf_cli.errors import (
     SinkError,
     Tar2tfError,
     UsageError,
-    as_ours,
     meant,
     remedy,
+    to_tar2tf_error,
 )
 from tar2tf_cli.spec import __version__
 
@@ -198,7 +198,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         failure = SinkError(f"{error.strerror or error}", shard=error.filename or unnamed, hint=remedy(error))
         _drop_output()
     except Exception as error:
-        ours = as_ours(error)
+        ours = to_tar2tf_error(error)
         if ours is None:
             raise
         failure = ours

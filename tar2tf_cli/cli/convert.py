@@ -478,7 +478,7 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
     """
     from tar2tf_cli.conversion.plan import make_plan
     from tar2tf_cli.conversion.run import convert
-    from tar2tf_cli.elsewhere import beside
+    from tar2tf_cli.remote import cluster_backend
 
     with prints_on_stderr():
         conversion, as_json = conversion_of(ctx), options["as_json"]
@@ -496,7 +496,7 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
         from tar2tf_cli.conversion.preview import outcome
 
         plan = make_plan(conversion, **where)
-        beside(plan.work, plan.source, plan.inputs, Terminal())  # refuses what a cluster cannot do
+        cluster_backend(plan.work, plan.source, plan.inputs, Terminal())  # refuses what a cluster cannot do
         with plan.joined():
             print_plan(plan, outcome(plan, endpoint=options["endpoint"], **earlier), as_json=as_json)
         return 0

@@ -24,7 +24,7 @@ from tar2tf_cli.cli.output import echo, message, print_json, table, terminal_wid
 from tar2tf_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from tar2tf_cli.elsewhere.transformers import Transformers
+    from tar2tf_cli.remote.transformers import Transformers
 
 
 @click.group("etl", cls=Group)
@@ -48,7 +48,7 @@ _name = click.argument("name")
 
 def _ask(request: Callable[[Transformers], Any], options: Mapping[str, Any]) -> Any:
     """What the cluster answers to a request, with retries."""
-    from tar2tf_cli.elsewhere.transformers import of_cluster
+    from tar2tf_cli.remote.transformers import of_cluster
 
     cluster = of_cluster(options["endpoint"], options["retry_for"])
     return cluster.ask(lambda: request(cluster))
@@ -75,7 +75,7 @@ def _print(document: Any, lines: Iterable[str], options: Mapping[str, Any]) -> i
 @option(
     "--image IMAGE",
     help="Container image.  [default: tar2tf:VERSION]",
-    more="The Dockerfile in tar2tf_cli/elsewhere builds the default image.",
+    more="The Dockerfile in tar2tf_cli/remote builds the default image.",
 )
 @option(
     "--comm",
@@ -102,7 +102,7 @@ def init(as_json: bool, **options: Any) -> int:
     Until you run tar2tf etl delete, conversions of this spec run in the cluster. The command prints the name of the
     transformer. It replaces one that was stopped or whose pods ended.
     """
-    from tar2tf_cli.elsewhere.transformers import init_for_spec
+    from tar2tf_cli.remote.transformers import init_for_spec
 
     made = init_for_spec(**options)
     return _print(made, [made["name"]], {"as_json": as_json})
@@ -189,9 +189,9 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
 
     The cluster requests one tar at a time, and receives its records. It sets AIS_TARGET_URL.
     """
-    from tar2tf_cli.elsewhere.stream import ENVIRONMENT, TARGET, Settings
     from tar2tf_cli.engines import cpu_count
     from tar2tf_cli.ops import base as rules
+    from tar2tf_cli.remote.stream import ENVIRONMENT, TARGET, Settings
     from tar2tf_cli.spec.yaml_file import SpecFile
 
     if not os.environ.get(TARGET):
@@ -205,7 +205,7 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
     given, label = port or os.environ.get("PORT", 8000), "--port" if port else "PORT"
     port = rules.accepted(rules.whole_number(1, 65535), given, label)
     try:
-        from tar2tf_cli.elsewhere.server import check_address, serve
+        from tar2tf_cli.remote.server import check_address, serve
     except ImportError as error:
         raise UsageError(
             f"the Python package {error.name!r} is not installed", hint="pip install 'tar2tf-cli[etl]'"

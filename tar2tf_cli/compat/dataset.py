@@ -26,7 +26,6 @@ import numpy as np
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget
-from tar2tf_cli.elsewhere import samples_beside
 from tar2tf_cli.engines.base import keep_memory
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, check_tensorflow
 from tar2tf_cli.events import Events
@@ -40,6 +39,7 @@ from tar2tf_cli.inputs.report import Notes
 from tar2tf_cli.ops import Convert, Decode, Func, Op, Rename, Resize, Select, SelectDict, Selection, SelectList
 from tar2tf_cli.ops.base import called
 from tar2tf_cli.ops.select import flatten, to_selection
+from tar2tf_cli.remote import cluster_samples
 from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import STDOUT
@@ -238,7 +238,7 @@ class Dataset:
         atexit.register(until_the_end.close)
         self._open.append(until_the_end)
         work = replace(plan.work, select=wanted)
-        read = samples_beside(work, plan.source, plan.inputs, Events())
+        read = cluster_samples(work, plan.source, plan.inputs, Events())
         return _Stream(plan, make, workers, shuffle=shuffle, source=until_the_end.enter_context(read))
 
     def _conversion(
@@ -630,7 +630,7 @@ class _Stream:
         """
         import tensorflow as tf
 
-        remote = self._source.abilities().remote
+        remote = self._source.capabilities().remote
         elements = self._elements(self._workers if remote else 1)
         first = next(elements, None)
         if first is None:

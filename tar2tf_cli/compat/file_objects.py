@@ -19,7 +19,7 @@ from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.spec.templates import PathTemplate, named_compression
 from tar2tf_cli.stores import ObjectInfo, open_source
-from tar2tf_cli.stores.base import READ_ONCE, Abilities, Source
+from tar2tf_cli.stores.base import READ_ONCE, Capabilities, Source
 from tar2tf_cli.stores.directory import version_of
 
 
@@ -56,7 +56,7 @@ class FileObjectSource(Source):
             return [ObjectInfo(self.bucket, None, None)]
         return [ObjectInfo(self.bucket, self._status.st_size, version_of(self._status))]
 
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """Return those of a stream, which may be one that can be read again."""
         return READ_ONCE._replace(repeatable=self._start is not None, resumable=self._status is not None)
 

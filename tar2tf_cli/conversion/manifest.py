@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tar2tf_cli.spec.conversion import Format
-    from tar2tf_cli.spec.urls import Reach
+    from tar2tf_cli.spec.urls import ConnectionOptions
 
 
 T = TypeVar("T")
@@ -493,7 +493,7 @@ class Document:
         return NothingFoundError("is missing", shard=self.folder.locate(shard.path), hint=hint)
 
 
-def read_document(path: str, **reach: Unpack[Reach]) -> Document:
+def read_document(path: str, **reach: Unpack[ConnectionOptions]) -> Document:
     """Read a manifest.
 
     Args:

@@ -27,7 +27,7 @@ from tar2tf_cli.stores import ObjectInfo, Source, open_source, reach_of
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.joined import Joined
-    from tar2tf_cli.spec.urls import Reach
+    from tar2tf_cli.spec.urls import ConnectionOptions
 
 _MANIFESTS: Final = "*manifest.json"
 _MOST_FOLDERS: Final = 16  # in which manifests are looked for
@@ -67,7 +67,7 @@ def find_inputs(
     assert source
     if listed:
         inputs = _without_output(conversion, source, inputs, reach)
-    if source.abilities().gives == "bytes":
+    if source.capabilities().gives == "bytes":
         whole = listed and not source.templates
         names = [item.name for item in inputs]
         tars = whole and names != sorted(names, key=natural)  # else a manifest's order is this one, without asking
@@ -115,7 +115,9 @@ def _listed_by(documents: Sequence[Document]) -> tuple[Source, list[ObjectInfo]]
     return source, source.list(())
 
 
-def _without_output(conversion: Conversion, source: Source, inputs: list[ObjectInfo], reach: Reach) -> list[ObjectInfo]:
+def _without_output(
+    conversion: Conversion, source: Source, inputs: list[ObjectInfo], reach: ConnectionOptions
+) -> list[ObjectInfo]:
     """The inputs of a folder without the shards that an earlier run of this conversion wrote into the same folder."""
     output = conversion.output
     if output.is_stream or not inputs:
@@ -136,7 +138,7 @@ def _real(folder: str) -> str:
 
 
 def documents_beside(
-    source: Source, inputs: Iterable[ObjectInfo], reach: Reach, *, tars: bool = False
+    source: Source, inputs: Iterable[ObjectInfo], reach: ConnectionOptions, *, tars: bool = False
 ) -> list[Document]:
     """The manifests in the folders of inputs, perhaps not of tars; one that cannot be read says nothing."""
     folders: dict[str, None] = {}
@@ -212,7 +214,7 @@ class Plan(NamedTuple):
     def work(self) -> Conversion:
         """The conversion that remains after the inputs are listed: a list source already applied shuffle and limit."""
         spec = replace(self.conversion, labels=self.label_maps) if self.labels else self.conversion
-        if not self.source.abilities().ordered:
+        if not self.source.capabilities().ordered:
             return spec
         return replace(spec, shuffle=False, limit=spec.limit if spec.chooses or spec.drop_duplicates else None)
 
@@ -238,7 +240,7 @@ class Plan(NamedTuple):
             "--limit": spec.limit is not None,
             f"--labels {AUTO}": AUTO in spec.labels.values(),
             "<total>": "total" in spec.output.template.fields,
-            "an input that can be read only once": not source.abilities().resumable,
+            "an input that can be read only once": not source.capabilities().resumable,
             f"--from {spec.input.kind}": None in source.known().documents.values(),
         }
         return next((reason for reason, applies in reasons.items() if applies), None)
@@ -250,13 +252,16 @@ class Plan(NamedTuple):
 
     def readers(self, cpus: int) -> int:
         """How many inputs should be read at once: one where that is done before another process could help."""
-        is_light = self.conversion.is_light and not self.source.abilities().remote and len(self.inputs) <= _QUICK_INPUTS
-        is_quick = is_light and self.size is not None and self.size <= _QUICK_BYTES
+        is_light = (
+            self.conversion.is_light and not self.source.capabilities().remote and len(self.inputs) <= _QUICK_INPUTS
+        )
+        is_small = self.size is not None and self.size <= _QUICK_BYTES and len(self.inputs) <= _QUICK_INPUTS
+        is_quick = is_light and is_small
         return 1 if is_quick else min(cpus, max(len(self.inputs), 2))
 
     def threads(self, cpus: int) -> int:
         """How many threads should work on each input, so that a few large inputs keep all CPUs busy."""
-        wanted = self.source.abilities().threads
+        wanted = self.source.capabilities().threads
         if wanted or not self.work.gains_by_threads:
             return wanted or 1
         return max(1, min(cpus // max(len(self.inputs), 1), _MOST_THREADS))
@@ -329,9 +334,9 @@ def lanes_of(conversion: Conversion, inputs: Sequence[ObjectInfo]) -> list[str]:
 
 def _check_labels(conversion: Conversion, source: Source) -> None:
     """Refuse labels where there are no samples, and `auto` where the inputs cannot be read twice."""
-    if conversion.labels and source.abilities().gives == "examples":
+    if conversion.labels and source.capabilities().gives == "examples":
         raise UsageError(f"--labels numbers texts of samples, but --from {conversion.input.kind} gives whole examples")
-    if AUTO in conversion.labels.values() and not source.abilities().repeatable:
+    if AUTO in conversion.labels.values() and not source.capabilities().repeatable:
         hint = "write it to a file first, or give --labels a file"
         raise UsageError(f"can be read only once, but --labels {AUTO} reads twice", shard=source.bucket, hint=hint)
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from tar2tf_cli.conversion.existing import NO_MANIFEST, Action, decide, destination
+from tar2tf_cli.conversion.output_state import NO_MANIFEST, Action, decide, destination
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.spool import compressed
 from tar2tf_cli.errors import Tar2tfError, UsageError
@@ -68,7 +68,7 @@ def estimate(plan: Plan) -> Estimate | None:
     """
     plan = _unnumbered(plan)
     size, spec = plan.size, plan.conversion
-    if not (plan.source.abilities().repeatable and plan.inputs and size is not None):
+    if not (plan.source.capabilities().repeatable and plan.inputs and size is not None):
         return None
     count = plan.source.known().samples
     records, total, schema, palettes = 0.0, 0.0, Schema(), set[str]()
@@ -103,7 +103,7 @@ def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
     """Add the first samples of an input."""
     fetched: list[int] = []
     deadline, whole = time.monotonic() + _SECONDS, item.size or 0
-    ahead = plan.source.abilities().seekable
+    ahead = plan.source.capabilities().seekable
     with Reading(Making(plan.work, plan.source), item, on_bytes=fetched.append, ahead=ahead) as reading:
         consumed, blocks, records, written = whole, 0, 0, 0.0
         for _, parts, size in reading.records():
@@ -216,7 +216,7 @@ def _unnumbered(plan: Plan) -> Plan:
 
 
 def _steps(plan: Plan) -> list[Step]:
-    if not plan.source.abilities().repeatable or not plan.inputs:
+    if not plan.source.capabilities().repeatable or not plan.inputs:
         return []
     with Reading(Making(plan.work, plan.source), plan.inputs[0], ahead=True) as reading:
         sample = next(reading.samples(), None)

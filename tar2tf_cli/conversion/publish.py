@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.conversion.existing import (
+from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest, without_collection
+from tar2tf_cli.conversion.output_state import (
     CHANGED,
     Decision,
     Destination,
@@ -23,7 +24,6 @@ from tar2tf_cli.conversion.existing import (
     find_finished,
     not_listed,
 )
-from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest, without_collection
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool import Part

@@ -9,8 +9,8 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.conversion.existing import NO_MANIFEST, destination
 from tar2tf_cli.conversion.manifest import Manifest
+from tar2tf_cli.conversion.output_state import NO_MANIFEST, destination
 from tar2tf_cli.conversion.plan import Plan, joined_to, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Summary, Tally
 from tar2tf_cli.conversion.schedule import ConversionSchedule
@@ -18,8 +18,7 @@ from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool import Part, SpoolIndex
 from tar2tf_cli.conversion.tasks import FindTexts, Texts, Worker
 from tar2tf_cli.conversion.working_folder import entry_of, line_of
-from tar2tf_cli.elsewhere import beside, place_of
-from tar2tf_cli.engines.base import Engine, InOrder, MadeShard, Place, RecordMaker, run_tasks
+from tar2tf_cli.engines.base import Backend, Engine, InOrder, RecordMaker, StoredShard, run_tasks
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.described import notes_on_shapes
@@ -27,6 +26,7 @@ from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.tar import END
 from tar2tf_cli.ops.base import workers as number_of
+from tar2tf_cli.remote import backend_of, cluster_backend
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import STDOUT
 from tar2tf_cli.spec.urls import is_remote
@@ -89,21 +89,21 @@ def convert(
     events = events or Events()
     if engine != "local" and (conversion.remote_exec or conversion.etl):
         raise UsageError(f"--engine {engine} and --remote-exec cannot be combined: use one of them")
-    place = place_of(engine, address)
+    place = backend_of(engine, address)
     plan = make_plan(conversion, endpoint=endpoint, source=source)
-    if place.shared and not plan.source.abilities().repeatable:
+    if place.shared and not plan.source.capabilities().repeatable:
         raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
     target = target or _target(
         plan, events, endpoint=endpoint, overwrite=overwrite, update=update, remove_many=remove_many, apart=apart
     )
     with closing(place), plan.joined():
         if not place.shared:
-            place = beside(plan.work, plan.source, plan.inputs, events) or place
+            place = cluster_backend(plan.work, plan.source, plan.inputs, events) or place
         return _run(plan, target, place, workers, events, endpoint)
 
 
 def _run(
-    plan: Plan, target: Target, place: Place, workers: int | None, events: Events, endpoint: str | None
+    plan: Plan, target: Target, place: Backend, workers: int | None, events: Events, endpoint: str | None
 ) -> Summary:
     manifest = plan.manifest()
     with target:
@@ -113,7 +113,7 @@ def _run(
             joined.prepare()
         cpus = workers or place.cpus
         readers = plan.readers(cpus)
-        writers = int(readers > 1 and plan.source.abilities().remote)  # so that no reader has to wait for a shard
+        writers = int(readers > 1 and plan.source.capabilities().remote)  # so that no reader has to wait for a shard
         inputs = [path for path in plan.source.paths([plan.inputs[0], plan.inputs[-1]]) if not is_remote(path)]
         engine = partial(place.engine, carries=target.reads_shards, inputs=inputs)
         plan = _with_labels(plan, _worker(plan, target, place, None, cpus), partial(engine, readers), events)
@@ -172,7 +172,7 @@ def _left(path: str) -> Mapping[str, list[str]] | None:
     return None
 
 
-def _worker(plan: Plan, target: Target, place: Place, maker: RecordMaker | None, cpus: int) -> Worker:
+def _worker(plan: Plan, target: Target, place: Backend, maker: RecordMaker | None, cpus: int) -> Worker:
     """The context of the tasks that read inputs and write shards."""
     output = plan.conversion.output
     direct = not (target.reads_shards or output.index)
@@ -195,7 +195,7 @@ def _make_shards(plan: Plan, maker: RecordMaker, engine: Engine, target: Target,
     shards = dict(zip(names, plan.inputs, strict=True))
     tasks, context = maker.shard_tasks(shards, target.store, replaceable, target.folder)
 
-    def take(number: int, made: MadeShard) -> None:
+    def take(number: int, made: StoredShard) -> None:
         records = made.report.samples
         sizes = SpoolIndex([made.size] if made.size else [], [records] if made.size else [])
         tally.add_input(number, made.report)

@@ -17,7 +17,7 @@ from tar2tf_cli.conversion.publish import Tally
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, ShardReport, sorted_tables
 from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex
 from tar2tf_cli.conversion.tasks import (
-    Filling,
+    EagerShardWriter,
     Group,
     ReadInputs,
     Worker,
@@ -32,7 +32,7 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import Flusher
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.existing import Earlier
+    from tar2tf_cli.conversion.output_state import Earlier
     from tar2tf_cli.conversion.targets import Target
 
 
@@ -58,7 +58,7 @@ class InputQueue:
     def __init__(self, plan: Plan, worker: Worker, readers: int, due: Sequence[int], *, all_at_once: bool) -> None:
         self._inputs = plan.inputs
         self._worker = worker
-        self._remote = plan.source.abilities().remote
+        self._remote = plan.source.capabilities().remote
         self._readers = readers
         self._all_at_once = all_at_once
         self._due = due
@@ -77,7 +77,7 @@ class InputQueue:
         self._ahead += len(numbers)
         return numbers
 
-    def hurry(self, number: int) -> None:
+    def prioritize(self, number: int) -> None:
         """Have an input and those before it read next, as all else waits for it."""
         self._urgent = number
 
@@ -174,7 +174,7 @@ class ConversionSchedule(Schedule):
         self._ready: deque[Shard] = deque()
         self._users: Counter[int] = Counter()  # how many inputs to come and unwritten shards need a group's spool
         self._flusher: Flusher[tuple[Shard, ShardReport] | None] = Flusher()
-        self._filling: Filling | None = None
+        self._filling: EagerShardWriter | None = None
         self._may_fill = worker.fills and not (target.done or target.earlier)
         self._parts: dict[int, Part] = {}  # of an update: inputs that were read, for shards that are not complete
         self._waiting: dict[int, list[tuple[Shard, set[int]]]] = {}  # shards by each of the inputs that must be read
@@ -275,9 +275,11 @@ class ConversionSchedule(Schedule):
         if self._filling and self._filling.busy:
             self._filling.grow()
         elif self._may_fill:
-            suited = (shard for shard in self._planner.open_shards if Filling.suits(shard, self._worker.folder))
+            suited = (
+                shard for shard in self._planner.open_shards if EagerShardWriter.is_suitable(shard, self._worker.folder)
+            )
             if shard := next(suited, None):
-                self._filling = Filling(shard, self._worker, self._flusher)
+                self._filling = EagerShardWriter(shard, self._worker, self._flusher)
 
     def _divide(self) -> None:
         """Divide the inputs read so far among shards, in input order and up to the limit."""
@@ -302,7 +304,7 @@ class ConversionSchedule(Schedule):
             elif known := self._earlier and self._earlier.known(number):
                 report, part = known
             else:
-                self._queue.hurry(number)
+                self._queue.prioritize(number)
                 return
             self._tally.add_input(number, report)
             self._target.add_input(report, part)

@@ -259,7 +259,7 @@ _Range: TypeAlias = tuple[int, int]
 """The first unit and the exclusive end of consecutive units."""
 
 
-class FirstSeen:
+class DuplicateIndex:
     """Knows samples by their digests, to find the first of each; 16 bytes of memory for each of these.
 
     Attributes:
@@ -350,7 +350,7 @@ class ShardPlanner:
         self._by_input = by_input or output.is_stream
         self._stream = Shard("", 0) if output.is_stream else None  # has the keys of all shards, which are one tar
         self._held: list[tuple[int, Part, list[_Range]]] = []
-        self.seen = FirstSeen() if conversion.drop_duplicates is not None else None
+        self.seen = DuplicateIndex() if conversion.drop_duplicates is not None else None
         self._quotas: dict[str, list[int]] = {}
         if records is not None and self._num_shards and not (conversion.shuffle or self._by_stem):
             self._quotas = {"": _shares(records, self._num_shards)}

@@ -19,7 +19,7 @@ from tar2tf_cli.formats.files import RecordStream, crc32c_of_file, make_folders,
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tar2tf_cli.conversion.existing import Earlier
+    from tar2tf_cli.conversion.output_state import Earlier
     from tar2tf_cli.conversion.spool import Part
     from tar2tf_cli.inputs.report import InputReport
     from tar2tf_cli.stores.store import Store

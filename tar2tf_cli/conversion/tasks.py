@@ -221,7 +221,7 @@ def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
     """Whether records are cheap to make twice, and each one's place depends only on the records before it."""
     spec = worker.conversion
     light = spec.is_light and spec.output.compression == "none" and spec.on_error == "fail"
-    if not (worker.source.abilities().seekable and light) or spec.shuffle or spec.split or spec.input.regroup:
+    if not (worker.source.capabilities().seekable and light) or spec.shuffle or spec.split or spec.input.regroup:
         return False
     if spec.drop_duplicates is not None:  # the digest of a sample takes its data
         return False
@@ -383,7 +383,7 @@ def _needed(spec: Conversion) -> tuple[Op, ...]:
 
     def only_pixels(op: Op) -> bool:
         own = f"{getattr(op, 'ext', '')}/"  # an npz file has entries below its own
-        return op.unlocked and not any(f"{source}/".startswith(own) for source in sources or labelled)
+        return op.releases_gil and not any(f"{source}/".startswith(own) for source in sources or labelled)
 
     kept: Iterator[Op] = dropwhile(only_pixels, reversed(spec.ops))
     return tuple(reversed([*kept]))
@@ -402,7 +402,7 @@ class WriteShard(NamedTuple):
     - straight from the tars, where no op changes a sample: half of what is written, 0.6 of the time for JPEG;
     - from a table of rows where records are shuffled, so that memory does not grow with their number;
     - a spool that holds exactly the shard is renamed, and nothing is copied;
-    - `Filling` copies from spools while inputs are still read: 8 to 10 % of the time of small samples.
+    - `EagerShardWriter` copies from spools while inputs are still read: 8 to 10 % of the time of small samples.
 
     Attributes:
         shard: the shard.
@@ -590,7 +590,7 @@ def write_index(path: str, conversion: Conversion) -> None:
 WORTH_IT = 8 << 20  # bytes of a shard that is not full yet
 
 
-class Filling:
+class EagerShardWriter:
     """Copies the pieces of a shard from their spools as they are added to it, in a thread of its own.
 
     It saves 8 to 10 % of the time, as writing to the disk then begins before the last input is read.
@@ -618,7 +618,7 @@ class Filling:
         return self._thread.is_alive()
 
     @staticmethod
-    def suits(shard: Shard, folder: str) -> bool:
+    def is_suitable(shard: Shard, folder: str) -> bool:
         """Whether a shard that is filling up is worth it, and nothing of it is there yet."""
         return shard.size >= WORTH_IT and shard.pieces[0].spooled and not os.path.exists(shard.part(folder))
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tar2tf_cli.conversion.manifest import Document, ShardEntry
-    from tar2tf_cli.spec.urls import Reach
+    from tar2tf_cli.spec.urls import ConnectionOptions
 
-    class _Loading(Reach, total=False):
+    class _Loading(ConnectionOptions, total=False):
         """Arguments of `load_dataset` that do not change the type of what it returns."""
 
         split: str | None
@@ -115,7 +115,7 @@ def load_dataset(
     check_tensorflow("load_dataset")
     hosts, host = _checked(shuffle, batch, shard)
     _check_batching(batch, ragged=ragged, pad=pad)
-    reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
+    reach: ConnectionOptions = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     read = read_manifests(paths_in(manifest, more), beside=True, **reach)
     for document in read:
         document.check_records()
@@ -129,7 +129,7 @@ def load_dataset(
     import tensorflow as tf
 
     methods: set[Any] = {"GZIP" if one.manifest.compressed else "" for one in read}
-    if len(methods) > 1 or any(one.folder.abilities().remote for one in read):
+    if len(methods) > 1 or any(one.folder.capabilities().remote for one in read):
         reader = _any_reader(dict(zip(names, shards, strict=True)))
     else:
         reader = partial(tf.data.TFRecordDataset, compression_type=methods.pop())

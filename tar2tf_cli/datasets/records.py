@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tar2tf_cli.formats.tfrecord import Keys
-    from tar2tf_cli.spec.urls import Reach
+    from tar2tf_cli.spec.urls import ConnectionOptions
 
-    class _Opening(Reach, total=False):
+    class _Opening(ConnectionOptions, total=False):
         """Arguments of `open_records` that do not change the type of what it returns."""
 
         split: str | None
@@ -124,7 +124,7 @@ def open_records(
     """
     accepted(optional(one_of("webdataset")), preset, "preset")
     accepted(one_of("first", "last"), key_split, "key_split")
-    reach: Reach = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
+    reach: ConnectionOptions = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     chosen = find_shards(paths_in(shards, more), split, **reach)
     indexes = Indexes(None if index_folder is None else os.fspath(index_folder), key_split)
     return Records(chosen, indexes, raw=raw, preset=preset)

@@ -21,7 +21,7 @@ from tar2tf_cli.stores import ObjectInfo, Source, open_source
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tar2tf_cli.spec.urls import Reach
+    from tar2tf_cli.spec.urls import ConnectionOptions
 
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
@@ -61,7 +61,7 @@ class Shard:
         return self.item.size
 
 
-def find_shards(paths: Sequence[str], split: str | None, **reach: Unpack[Reach]) -> list[Shard]:
+def find_shards(paths: Sequence[str], split: str | None, **reach: Unpack[ConnectionOptions]) -> list[Shard]:
     """Return the shards of manifests, files, folders and templates, in the order given.
 
     Args:
@@ -98,7 +98,9 @@ def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]]) -> list[str]:
     return [os.fspath(path) for path in (*several, *more)]
 
 
-def _named(paths: Sequence[str], reach: Reach) -> Iterator[tuple[str, list[Document], Sequence[ObjectInfo], Any]]:
+def _named(
+    paths: Sequence[str], reach: ConnectionOptions
+) -> Iterator[tuple[str, list[Document], Sequence[ObjectInfo], Any]]:
     """Each path, with the manifests that it stands for, or else its files and their source; a folder is opened once."""
     opened = cache(lambda bucket: open_source(bucket, **(reach if is_remote(bucket) else {})))
     for path in paths:
@@ -121,7 +123,7 @@ def _of_manifest(document: Document, split: str | None, raw: Decoder) -> Iterato
         yield Shard(document.folder, item, decode, shard.records)
 
 
-def read_manifests(paths: Sequence[str], *, beside: bool = False, **reach: Unpack[Reach]) -> list[Document]:
+def read_manifests(paths: Sequence[str], *, beside: bool = False, **reach: Unpack[ConnectionOptions]) -> list[Document]:
     """Read manifests, each given by its path, its URL, its folder or a template.
 
     Args:

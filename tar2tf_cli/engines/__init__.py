@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from tar2tf_cli.engines.base import Engine, InlineEngine, Place
+from tar2tf_cli.engines.base import Backend, Engine, InlineEngine
 
 
 def cpu_count() -> int:
@@ -22,7 +22,7 @@ def make_engine(workers: int) -> Engine:
     return LocalEngine(workers)
 
 
-class Here(Place):
+class LocalBackend(Backend):
     """This machine."""
 
     @property

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
-from tar2tf_cli.errors import MachineError, Tar2tfError, UsageError, WorkerError, as_ours
+from tar2tf_cli.errors import MachineError, Tar2tfError, UsageError, WorkerError, to_tar2tf_error
 
 _KEPT: Final = 30 << 20
 """The size in bytes of a block of memory; glibc's own limit is 32 MiB."""
@@ -94,7 +94,7 @@ def attempt(task: Task, context: TaskContext) -> Outcome:
     except BrokenPipeError:
         raise
     except Exception as error:
-        if ours := as_ours(error):
+        if ours := to_tar2tf_error(error):
             return Outcome(task, error=ours)
         if isinstance(error, OSError):
             return Outcome(task, error=WorkerError(f"{type(error).__name__}: {error}"))
@@ -164,7 +164,7 @@ class Engine(ABC):
         """Stop at once and abandon running tasks."""
 
 
-class MadeShard(NamedTuple):
+class StoredShard(NamedTuple):
     """An input's records, stored as a shard.
 
     Attributes:
@@ -205,7 +205,7 @@ class RecordMaker(Protocol):
         """
 
 
-class Place(ABC):
+class Backend(ABC):
     """The machines on which tasks run.
 
     Attributes:

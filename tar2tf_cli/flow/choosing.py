@@ -126,7 +126,7 @@ def _keys(path: str, version: tuple[int, ...]) -> Keys:
     return Keys(path)
 
 
-class Choice:
+class KeyFilter:
     """Decides by its key whether a sample is converted.
 
     Args:
@@ -311,7 +311,7 @@ def _samples_with(batch: Batch, name: str, added: Added) -> list[Sample]:
     return samples
 
 
-class Choosing:
+class SampleFilter:
     """All that happens to samples by their keys before any op: one sample at a time, or many that the kernel found.
 
     What may be an error in a batch is left to the functions for single samples, which have all rules.
@@ -336,7 +336,7 @@ class Choosing:
         context: OpContext,
         check_name: Callable[[str, str], None] | None,
     ) -> None:
-        self._choice = Choice(conversion) if conversion.chooses else None
+        self._choice = KeyFilter(conversion) if conversion.chooses else None
         self._join = Join(joined, conversion.input.join_missing) if joined else None
         self._digester = Digester(conversion.drop_duplicates) if conversion.drop_duplicates is not None else None
         self.is_idle = not (self._choice or self._join or self._digester)
@@ -409,8 +409,8 @@ class Choosing:
                 return None
             digests = made
         for op in self._ops:
-            assert op.judges is not None
-            samples = _samples_with(batch, op.judges, added)
+            assert op.filter_entry is not None
+            samples = _samples_with(batch, op.filter_entry, added)
             kept = [op.apply(sample, self._context) is not None for sample in samples]
             batch = batch.those(kept)
             added = added and [*compress(added, kept)]

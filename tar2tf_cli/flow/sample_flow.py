@@ -33,11 +33,11 @@ from tar2tf_cli.errors import (
 from tar2tf_cli.features.feature_map import FeatureMap, MissingFeatureError, no_such_feature
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, transform, unfit
-from tar2tf_cli.flow.choosing import Choosing
+from tar2tf_cli.flow.choosing import SampleFilter
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import FRAMING, Encoder, Feature, Features, Part, frame
 from tar2tf_cli.formats.files import IN_PLACE, whole_sample
-from tar2tf_cli.formats.streams import past_damage
+from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
@@ -419,7 +419,7 @@ class Making:
         missing_end, most = spec.ignore_missing_end, conversion.max_entry_size
         self.rules = TarRules(spec.key_split, spec.regroup, missing_end, most=most, least=IN_PLACE)
         features = feature_map_of(conversion).features
-        gives = source.abilities().gives
+        gives = source.capabilities().gives
         self.plain = gives == "bytes" and conversion.keeps_entries
         self.is_tar = conversion.output.is_tar
         self.passes = self.plain and not self.is_tar
@@ -443,7 +443,7 @@ class Making:
         elif not (conversion.ops or conversion.example_ops):
             self.make = lambda sample: (features(sample),)
         self.native = native = kernel.native() if gives == "bytes" and conversion.only_chooses else None
-        self.choosing = Choosing(conversion, source.joined, native, self.steps.context, check)
+        self.choosing = SampleFilter(conversion, source.joined, native, self.steps.context, check)
 
 
 def _entries(features: Callable[[Sample], Features], rule: KeySplit, sample: Sample) -> Features:
@@ -592,7 +592,7 @@ class Reading:
 
     def _read(self, read: Callable[[], Iterator[T]]) -> Iterator[T]:
         """What is read of the input, also behind damage if faults are skipped."""
-        yield from past_damage(read, self._resume, lambda error, more: self._fault(error))
+        yield from iter_resuming(read, self._resume, lambda error, more: self._fault(error))
         try:
             if self._shard:
                 self._shard.check_end()

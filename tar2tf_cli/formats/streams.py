@@ -572,7 +572,7 @@ OnDamage: TypeAlias = Callable[[DamagedShardError, bool], object]
 """Called with damage, and whether what is behind it is read; it may raise the damage instead."""
 
 
-def past_damage(
+def iter_resuming(
     read: Callable[[], Iterable[T]], resume: Callable[[DamagedShardError], bool], damaged: OnDamage
 ) -> Iterator[T]:
     """The samples or records of a shard that can be read, also those behind damage.

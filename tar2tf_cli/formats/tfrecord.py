@@ -14,7 +14,7 @@ from tar2tf_cli.errors import DamagedShardError, Lost
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import MASK, crc32c, extend, masked
 from tar2tf_cli.formats.example import FRAMING, known_lengths, read_varint, record_length, varint
-from tar2tf_cli.formats.streams import Cursor, OnDamage, Readable, past_damage
+from tar2tf_cli.formats.streams import Cursor, OnDamage, Readable, iter_resuming
 
 if TYPE_CHECKING:
     import numpy as np
@@ -254,7 +254,7 @@ class RecordReader:
 
     def undamaged(self, damaged: OnDamage = lambda error, more: None) -> Iterator[tuple[int, bytes]]:
         """Iterate over the records that can be read, also those behind damage."""
-        return past_damage(self.__iter__, self.resume, damaged)
+        return iter_resuming(self.__iter__, self.resume, damaged)
 
     def resume(self, error: DamagedShardError) -> bool:
         """After an error, go to the next record, and note in the error what was lost; return whether there may be one.

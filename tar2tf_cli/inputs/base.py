@@ -12,7 +12,7 @@ from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import Abilities, Known, OnBytes, OnFault, Samples, Source
+from tar2tf_cli.stores.base import Capabilities, ListingInfo, OnBytes, OnFault, Samples, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -27,7 +27,7 @@ _LARGEST: Final = 2048
 T = TypeVar("T")
 
 
-_LIST: Final = Abilities(gives="values", ordered=True, threads=1)
+_LIST: Final = Capabilities(gives="values", ordered=True, threads=1)
 
 
 class ListSource(Source):
@@ -41,7 +41,7 @@ class ListSource(Source):
     def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield the samples of an input, each with its file or row as `member`."""
 
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """Return those of a list of samples."""
         return _LIST
 
@@ -114,16 +114,16 @@ class TarsSource(Source):
         self._tars = {_url(*tar): tar for tar in tars}
         self._inputs = [item._replace(name=_url(source, item)) for source, item in tars]
         self.bucket = _together(tars)
-        able = [source.abilities() for source, _ in tars]
+        able = [source.capabilities() for source, _ in tars]
         repeatable = all(each.repeatable for each in able)
-        self._abilities = Abilities(
+        self._abilities = Capabilities(
             seekable=all(each.seekable for each in able),
             repeatable=repeatable,
             resumable=resumable and all(each.resumable for each in able),
             threads=threads,
         )
 
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """Return what all of the tars can do."""
         return self._abilities
 
@@ -154,8 +154,8 @@ class _Unreadable(Source):
     def open(self, item: ObjectInfo) -> ByteStream:
         raise self._error
 
-    def abilities(self) -> Abilities:
-        return Abilities(seekable=True)
+    def capabilities(self) -> Capabilities:
+        return Capabilities(seekable=True)
 
     def locate(self, name: str) -> str:
         return self.bucket
@@ -184,16 +184,16 @@ class StagesSource(ListSource):
         self._tars = tars
         self._open = open_stages
         self._stages = stages
-        self._repeatable = repeatable and bool(tars) and all(source.abilities().resumable for source, _ in tars)
+        self._repeatable = repeatable and bool(tars) and all(source.capabilities().resumable for source, _ in tars)
 
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """Return what the stages can do."""
         again = self._repeatable
-        return Abilities(ordered=True, threads=1, gives="examples", repeatable=again, resumable=again)
+        return Capabilities(ordered=True, threads=1, gives="examples", repeatable=again, resumable=again)
 
-    def known(self) -> Known:
+    def known(self) -> ListingInfo:
         """Return the tars, and the names and sources of the stages."""
-        return Known(identity={"tars": self._described(), "stages": list(self._stages)})
+        return ListingInfo(identity={"tars": self._described(), "stages": list(self._stages)})
 
     def _described(self) -> list[dict[str, Any]]:
         return [{"name": _url(source, item), "size": item.size, "version": item.version} for source, item in self._tars]

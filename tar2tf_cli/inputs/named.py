@@ -20,12 +20,12 @@ from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source, open_source
-from tar2tf_cli.stores.base import Known
+from tar2tf_cli.stores.base import ListingInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tar2tf_cli.spec.urls import Reach
+    from tar2tf_cli.spec.urls import ConnectionOptions
 
 Opener = Callable[[str], Source]
 
@@ -68,7 +68,9 @@ class Named(NamedTuple):
         return _below(self.bucket, names[0]) if names else None
 
 
-def resolve(bucket: str, templates: Sequence[str] = (), *, paths: bool = False, **reach: Unpack[Reach]) -> Named:
+def resolve(
+    bucket: str, templates: Sequence[str] = (), *, paths: bool = False, **reach: Unpack[ConnectionOptions]
+) -> Named:
     """Return what a user named.
 
     Args:
@@ -214,9 +216,9 @@ class PathsSource(TarsSource):
                 raise UsageError("is given twice", shard=item.name)
             seen.add(where)
 
-    def known(self) -> Known:
+    def known(self) -> ListingInfo:
         """Return that the bucket, too, only says which inputs there are."""
-        return Known(listed_by=(*Known().listed_by, "input.bucket"))
+        return ListingInfo(listed_by=(*ListingInfo().listed_by, "input.bucket"))
 
     def asked_for(self, name: str, templates: Sequence[str]) -> bool:
         """Whether the path itself or its template was given; a manifest or other JSON may be there by a glob."""

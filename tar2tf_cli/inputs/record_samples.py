@@ -59,7 +59,7 @@ class RecordSamples:
         self._described = described = shard.source.described.get(shard.item.name, {})
         self._may_be_empty = may_be_empty
         self._item = shard.item
-        self._looks = Looks(described)
+        self._looks = FeatureInference(described)
         self._data = b""  # of the last record that was framed
         self._features: dict[str, ParsedFeature] | None = None
         self._reader = RecordReader(shard.content, shard.name)
@@ -185,7 +185,7 @@ class RecordSamples:
 
     def forget(self) -> None:
         """Forget what was seen."""
-        self._looks = Looks(self._described)
+        self._looks = FeatureInference(self._described)
 
     def close(self) -> None:
         """Nothing but the stream is open, which its owner closes."""
@@ -226,7 +226,7 @@ def features_of(message: bytes) -> dict[str, ParsedFeature] | None:
     return None if is_sequence(message) else features
 
 
-class Looks:
+class FeatureInference:
     """What the features of passing records look like; the kernel looks at those that are like others before.
 
     Args:

@@ -16,7 +16,7 @@ from tar2tf_cli.formats.files import LARGE, MAX_ENTRY_SIZE, LargeEntries, Stored
 from tar2tf_cli.formats.streams import ByteStream, Peekable, PlainStream, Readable, open_stream
 from tar2tf_cli.formats.tar import Entries, TarReader, padded
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.samples.grouping import Grouper, KeySplit, PlainSamples, Runs, no_samples
+from tar2tf_cli.samples.grouping import Grouper, KernelBatcher, KeySplit, Regrouper, no_samples
 from tar2tf_cli.stores.base import OnFault
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class EntryLinks(Entries):
     def __init__(self, shard: OpenShard, rules: TarRules, grouper: Grouper, tar: SeekableShard | None) -> None:
         super().__init__(grouper.wants)
         self._name = name = shard.name
-        source, item, able = shard.source, shard.item, shard.source.abilities()
+        source, item, able = shard.source, shard.item, shard.source.capabilities()
         self._can_open = tar is not None or able.repeatable
         self._tar = tar or SeekableShard(lambda: open_stream(source.open(item), name), name, seekable=able.seekable)
         self._most = rules.most
@@ -308,7 +308,7 @@ class TarSamples:
     def __init__(self, shard: OpenShard, rules: TarRules, fault: OnFault) -> None:
         self._name = name = shard.name
         self._rules = rules
-        able, stream, in_place = shard.source.abilities(), shard.content, shard.seekable
+        able, stream, in_place = shard.source.capabilities(), shard.content, shard.seekable
         self.seekable = in_place is not None
         self._on_bytes = shard.on_bytes if in_place else None
         regroup, sizes_only = rules.regroup, rules.sizes_only
@@ -345,7 +345,7 @@ class TarSamples:
             large=None if sizes_only or regroup else large,
         )
         self._links = self._tar.entries = EntryLinks(shard, rules, grouper, tar)
-        self._runs = Runs(grouper) if tar else None
+        self._runs = Regrouper(grouper) if tar else None
         self._tar.on_zeros = (self._runs or grouper).zeros
 
     @property
@@ -398,7 +398,7 @@ class TarSamples:
         """
         if self._runs:
             return self._runs.samples(self._tar, self._members)
-        plain = PlainSamples(native, self._tar, self.grouper.key_split) if native else None
+        plain = KernelBatcher(native, self._tar, self.grouper.key_split) if native else None
         return self.grouper.samples(self._tar, plain)
 
     def check_end(self) -> None:

@@ -315,7 +315,7 @@ class Op:
     usage: ClassVar[str]
     examples: ClassVar[tuple[str, ...]] = ()
     checks: ClassVar[Mapping[str, Rule[Any]]] = {}
-    unlocked: ClassVar[bool] = False
+    releases_gil: ClassVar[bool] = False
     only: ClassVar[Kind | None] = "sample"
     by_name: ClassVar[bool] = False
     gives_names: ClassVar[bool] = False
@@ -329,7 +329,7 @@ class Op:
             object.__setattr__(self, name, check(getattr(self, name), name))
 
     @property
-    def judges(self) -> str | None:
+    def filter_entry(self) -> str | None:
         """The only entry by which the op skips a sample or keeps it unchanged; None for any other op."""
         return None
 

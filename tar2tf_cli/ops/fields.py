@@ -268,7 +268,7 @@ class Filter(Op):
         object.__setattr__(self, "_parsed", _parsed(self.condition))
 
     @property
-    def judges(self) -> str | None:
+    def filter_entry(self) -> str | None:
         return self._parsed[0].ext_name  # type: ignore[attr-defined,no-any-return]
 
     @classmethod

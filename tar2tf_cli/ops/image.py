@@ -38,7 +38,7 @@ _PYTHON_TYPES: Final = {float: "float32", int: "int32", bool: "bool"}
 class _ImageOp(Op):
     """An op on the decoded image in the entry `ext`."""
 
-    unlocked = True
+    releases_gil = True
     by_name = True
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text}
 

@@ -238,7 +238,7 @@ def _common(names: Iterable[tuple[str, ...]], before: set[str] | None) -> set[st
 _MOST_PAUSE: Final = 256
 
 
-class PlainSamples:
+class KernelBatcher:
     """Makes batches of the plain samples of a tar with the kernel.
 
     The kernel stops at the first member that is not plain, so that every rule has its full form in Python only: headers
@@ -406,7 +406,7 @@ class Grouper:
         self._faulty = True
         self._broken.add(key)
 
-    def samples(self, members: Iterable[Member], plain: PlainSamples | None = None) -> Iterator[Any]:
+    def samples(self, members: Iterable[Member], plain: KernelBatcher | None = None) -> Iterator[Any]:
         """The samples of a shard's members, in the order of their first members.
 
         Args:
@@ -424,7 +424,7 @@ class Grouper:
             groups = self._complete(groups)
         return groups if self._trusted else self._compared(groups)
 
-    def _grouped(self, members: Iterator[Member], plain: PlainSamples | None) -> Iterator[Any]:
+    def _grouped(self, members: Iterator[Member], plain: KernelBatcher | None) -> Iterator[Any]:
         seen, sizes_only, trusted, extensions = self._seen, self._sizes_only, self._trusted, self._extensions
         broken = self._broken
         sample: Sample = {}
@@ -498,7 +498,7 @@ class Grouper:
         self._misnamed = first and key != self._lost and may_be_misnamed(name, self._extends)
         return cut
 
-    def _batch(self, plain: PlainSamples, current: str, previous: str) -> Batch | None:
+    def _batch(self, plain: KernelBatcher, current: str, previous: str) -> Batch | None:
         """The batch of samples that comes next; None where members must come one by one."""
         depends_on_single_ones = (
             self._misnamed or self._behind_zeros or self._cut is not None or self._broken or self.required
@@ -694,7 +694,7 @@ class SeenKeys:
         return True
 
 
-class Runs:
+class Regrouper:
     """Puts samples together whose members are not adjacent: all headers are read first, then members by offset.
 
     In between it has the offsets of each sample's members, as runs of adjacent members, by the first appearance of

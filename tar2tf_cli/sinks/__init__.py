@@ -12,12 +12,12 @@ from tar2tf_cli.stores import open_store
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tar2tf_cli.spec.urls import Reach
+    from tar2tf_cli.spec.urls import ConnectionOptions
 
 __all__ = ["DirectorySink", "Flusher", "Sink", "open_sink"]
 
 
-def open_sink(path: str, **reach: Unpack[Reach]) -> Sink:
+def open_sink(path: str, **reach: Unpack[ConnectionOptions]) -> Sink:
     """Return the sink of an output path: a folder, or the bucket of an `ais://`, `s3://`, `gs://` or `az://` URL.
 
     Args:

@@ -389,7 +389,7 @@ class Conversion:
     def only_chooses(self) -> bool:
         """Whether samples are features as they are, apart from those that are skipped and entries that are joined."""
         changed = self.types or self.labels or self.preset or self.record_to_example or self.example_ops
-        return not changed and self.select is None and all(op.judges is not None for op in self.ops)
+        return not changed and self.select is None and all(op.filter_entry is not None for op in self.ops)
 
     @property
     def chooses(self) -> bool:
@@ -418,8 +418,8 @@ class Conversion:
 
         A user's function may not be thread-safe, and reading stops at a limit.
         """
-        unlocked = any(op.unlocked for op in self.ops) or bool(self._preset and self._preset.decodes)
-        return unlocked and not self.runs_own_code and (self.limit is None or self.shuffle)
+        releases_gil = any(op.releases_gil for op in self.ops) or bool(self._preset and self._preset.decodes)
+        return releases_gil and not self.runs_own_code and (self.limit is None or self.shuffle)
 
     def canonical(self) -> dict[str, Any]:
         """Return the spec as in the manifest: without defaults, with the output path relative to the manifest.

@@ -65,7 +65,7 @@ def server_of(url: str) -> str:
     return match[1] + match[2]
 
 
-class Reach(TypedDict, total=False):
+class ConnectionOptions(TypedDict, total=False):
     """Keyword arguments of everything that opens buckets.
 
     Keys:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tar2tf_cli.spec.conversion import Conversion
-    from tar2tf_cli.spec.urls import Reach
+    from tar2tf_cli.spec.urls import ConnectionOptions
     from tar2tf_cli.stores.store import Store
 
 __all__ = [
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-def open_source(bucket: str, **reach: Unpack[Reach]) -> Source:
+def open_source(bucket: str, **reach: Unpack[ConnectionOptions]) -> Source:
     """The source for a bucket: a directory, a tar file, `-` for one tar on standard input, or a URL.
 
     Args:
@@ -76,7 +76,7 @@ def open_source(bucket: str, **reach: Unpack[Reach]) -> Source:
     return source
 
 
-def read_with_folder(url: str, **reach: Unpack[Reach]) -> tuple[bytes, Source] | None:
+def read_with_folder(url: str, **reach: Unpack[ConnectionOptions]) -> tuple[bytes, Source] | None:
     """Read a small object at a URL, such as a manifest: its bytes and its folder; None if it does not exist.
 
     Raises:
@@ -94,7 +94,7 @@ def read_with_folder(url: str, **reach: Unpack[Reach]) -> tuple[bytes, Source] |
     return None if data is None else (data, ObjectSource(folder))
 
 
-def reach_of(url: str, conversion: Conversion, endpoint: str | None) -> Reach:
+def reach_of(url: str, conversion: Conversion, endpoint: str | None) -> ConnectionOptions:
     """Return how the server of one end of a conversion is reached, by the URL or path of that end.
 
     The endpoint is that of AIStore when one end is AIStore, else that of every cloud bucket; a path has none.
@@ -113,7 +113,7 @@ def _kind(url: str) -> str:
     return url.partition("://")[0].partition("+")[0] if is_remote(url) else ""
 
 
-def open_store(bucket: str, **reach: Unpack[Reach]) -> Store:
+def open_store(bucket: str, **reach: Unpack[ConnectionOptions]) -> Store:
     """Open the object store of a URL.
 
     Raises:

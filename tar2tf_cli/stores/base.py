@@ -74,7 +74,7 @@ class Ranges(Protocol):
         """
 
 
-class Abilities(NamedTuple):
+class Capabilities(NamedTuple):
     """What a source can do besides listing its inputs and reading each from front to back.
 
     Attributes:
@@ -97,7 +97,7 @@ class Abilities(NamedTuple):
     threads: int | None = None
 
 
-class Known(NamedTuple):
+class ListingInfo(NamedTuple):
     """What a source knows of its inputs once they are listed.
 
     Attributes:
@@ -117,7 +117,7 @@ class Known(NamedTuple):
     listed_by: Sequence[str] = ("input.template", "input.tars")
 
 
-READ_ONCE: Final = Abilities(repeatable=False, resumable=False)
+READ_ONCE: Final = Capabilities(repeatable=False, resumable=False)
 """The abilities of a stream that somebody else has opened."""
 
 
@@ -164,13 +164,13 @@ class Source(Protocol):
     def locate(self, name: str) -> str:
         """Return the path or URL of an object, for messages and logs."""
 
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """Return what the source can do besides."""
-        return Abilities()
+        return Capabilities()
 
-    def known(self) -> Known:
+    def known(self) -> ListingInfo:
         """Return what is known of the inputs that were listed."""
-        return Known()
+        return ListingInfo()
 
     def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
         """Locations of the inputs, which must not be overwritten."""

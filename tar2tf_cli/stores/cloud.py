@@ -155,7 +155,7 @@ _PROVIDER: Final = re.compile(r"External \w+ credential provider: (\w+): ([^\n]+
 _PASSING: Final = re.compile("Connect|Timeout|Transport|Endpoint")
 
 
-def raise_as_ours(error: Exception, where: str, server: str, login: str, offset: int | None) -> NoReturn:
+def raise_mapped(error: Exception, where: str, server: str, login: str, offset: int | None) -> NoReturn:
     """Raise our error for an exception of obstore.
 
     Args:
@@ -593,7 +593,7 @@ class CloudStore(Store):
 
     def _errors(self, where: str, offset: int | None = None) -> AbstractContextManager[None]:
         """Convert obstore's exceptions to `Transient` or one of our errors."""
-        return _obstore_errors(lambda error: raise_as_ours(error, where, self._server, self.login, offset))
+        return _obstore_errors(lambda error: raise_mapped(error, where, self._server, self.login, offset))
 
     @property
     def _server(self) -> str:

@@ -57,7 +57,7 @@ _ESCAPE: Final = "write characters that a URL may not contain as %XX, such as %2
 _BAD_URL: Final = (pycurl.E_URL_MALFORMAT, pycurl.E_UNSUPPORTED_PROTOCOL)
 
 
-def raise_as_ours(code: int, text: str, number: int, server: str, tls_hint: str, *, stalled: str) -> NoReturn:
+def raise_mapped(code: int, text: str, number: int, server: str, tls_hint: str, *, stalled: str) -> NoReturn:
     """Raise our error for a request that failed.
 
     Args:
@@ -114,7 +114,7 @@ class _Headers(dict[str, str]):
         self[name] = f"{self[name]}, {value}" if name in self else value
 
 
-class Wire:
+class CurlPool:
     """Requests of one thread that are under way at the same time, and the connections that stay open for later ones."""
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ class Response:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: CurlPool,
         easy: Any,
         url: str,
         body: BinaryIO | None,
@@ -382,7 +382,7 @@ class Response:
         """Raise the error of a request that failed."""
         assert self._failure
         slow = f"fewer than {self._least:,} bytes came in {self._waited:.0f} s"
-        raise_as_ours(*self._failure, self.server, self._tls_hint, stalled=slow if self._came else "no answer in time")
+        raise_mapped(*self._failure, self.server, self._tls_hint, stalled=slow if self._came else "no answer in time")
 
 
 class WebClient:
@@ -410,7 +410,7 @@ class WebClient:
         self._headers = dict(headers or {})
         connect, self._read = timeout or (network.CONNECT_SECONDS, network.READ_SECONDS)
         self._limits: dict[str, Any] = {"least": max(1, int(min_rate() * self._read)), "tls_hint": tls_hint}
-        self._idle: list[Wire] = []
+        self._idle: list[CurlPool] = []
         self._window = Window()
         logged_in = "Authorization" in self._headers
         self._options: dict[int, Any] = {
@@ -486,15 +486,15 @@ class WebClient:
                 response.close()
             self._idle.append(wire)
 
-    def _wire(self) -> Wire:
+    def _wire(self) -> CurlPool:
         try:
             return self._idle.pop()
         except IndexError:
-            return Wire()
+            return CurlPool()
 
     def _begin(
         self,
-        wire: Wire,
+        wire: CurlPool,
         method: str,
         url: str,
         headers: Mapping[str, str] | None = None,

@@ -15,7 +15,7 @@ from typing import Any, Final
 from tar2tf_cli.errors import SourceError, UsageError, changed, read_failed, remedy
 from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import READ_ONCE, Abilities, ObjectInfo, Ranges, Source, templates_of
+from tar2tf_cli.stores.base import READ_ONCE, Capabilities, ObjectInfo, Ranges, Source, templates_of
 
 
 class DirectorySource(Source):
@@ -56,9 +56,9 @@ class DirectorySource(Source):
         with _opening(path):
             return UnchangedFile(path, None if item.version is None else (item.size, item.version))
 
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """Return those of files."""
-        return Abilities(seekable=True)
+        return Capabilities(seekable=True)
 
     def ranges(self) -> FileRanges:
         """Return a reader of ranges of the files."""
@@ -265,7 +265,7 @@ class StdinSource(Source):
             )
         return [ObjectInfo("-", None, None)]
 
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """Return those of a stream."""
         return READ_ONCE
 

@@ -1,7 +1,7 @@
 """Failures for every store: what a status means, which failures a retry may fix, how long to pause, when to give up.
 
 A store raises `Transient` for a failure that a retry may fix. `persist` retries single requests, and `ResumingStream`
-downloads; `Patience` is the one policy for both.
+downloads; `RetryPolicy` is the one policy for both.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def check_status(
     raise kind(f"{_MEANING.get(status, f'the server answered {status}')}{words}", shard=where, hint=hint)
 
 
-class Patience:
+class RetryPolicy:
     """Pauses after each failure, and gives up when a time has passed without progress.
 
     Pauses vary at random, so that many processes do not come back to a busy server at the same moment.
@@ -250,13 +250,13 @@ def persist(action: Callable[[], T], retry_for: float, **where: Any) -> T:
 
     Args:
         action: sends a request.
-        retry_for: as in `Patience`.
+        retry_for: as in `RetryPolicy`.
         where: what the request is about, for the error.
 
     Raises:
         SourceError: when no attempt succeeded.
     """
-    patience = Patience(retry_for)
+    patience = RetryPolicy(retry_for)
     alone = threading.current_thread() is threading.main_thread()
     while True:
         try:

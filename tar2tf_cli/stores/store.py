@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from tar2tf_cli.errors import NothingFoundError, SourceError, changed
 from tar2tf_cli.formats.streams import ByteStream, read_to_end
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
-from tar2tf_cli.stores.base import IN_FLIGHT, Abilities, Ahead, ObjectInfo, Ranges, Source, templates_of
+from tar2tf_cli.stores.base import IN_FLIGHT, Ahead, Capabilities, ObjectInfo, Ranges, Source, templates_of
 from tar2tf_cli.stores.retries import NoSuchObject, ObjectExists, Transient, in_time, persist
 from tar2tf_cli.stores.transfer import Body, FetchThreads, ParallelStream, ResumingStream
 
@@ -300,9 +300,9 @@ class ObjectSource(Source):
             return {item.name: item for item in self.listing(prefix) if item.name in wanted}
         return {item.name: item for item in self._store.head_each(names) if item}
 
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """Return those of any store."""
-        return Abilities(remote=True)
+        return Capabilities(remote=True)
 
     def store(self) -> Store:
         """Return the store."""

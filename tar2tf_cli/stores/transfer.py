@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed, machine_error
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.retries import CONNECT_SECONDS, READ_SECONDS, Patience, Transient, in_thread, min_rate
+from tar2tf_cli.stores.retries import CONNECT_SECONDS, READ_SECONDS, RetryPolicy, Transient, in_thread, min_rate
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ class ResumingStream:
         fetch: requests the object from an offset on, or that many bytes of it; raises `Transient` or SourceError.
         item: the object; fields that are None are taken from the first response.
         name: its name in errors.
-        retry_for: as in `Patience`.
+        retry_for: as in `RetryPolicy`.
         watched: whether to give up when a block does not come, for transfers that do not notice how slow they are.
     """
 
@@ -267,7 +267,7 @@ class ResumingStream:
 
     def _from(self, offset: int, end: int | None = None) -> Generator[bytes, None, None]:
         """Yield what lies between two offsets in blocks, with retries."""
-        patience, known = Patience(self._retry_for, self._closed.wait), 0
+        patience, known = RetryPolicy(self._retry_for, self._closed.wait), 0
         while not self._closed.is_set():
             try:
                 began = time.monotonic()

@@ -17,7 +17,7 @@ from checked import an_example, framed
 from kernels import built, needs_compiler
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
-from tar2tf_cli.checking.verify_file import Checker, Claims, check_tfrecord
+from tar2tf_cli.checking.verify_file import Checker, ManifestExpectations, check_tfrecord
 from tar2tf_cli.features.described import Expected
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.streams import Cursor
@@ -30,7 +30,7 @@ pytestmark = needs_compiler
 def outcome(data: bytes, *, native: Any, size: int = 1 << 18, **schema: Any) -> tuple[Any, int]:
     """Everything that checking a TFRecord gives, its good records too, and how many records Python checked."""
     kept = bytearray()
-    report, checker, python = FileReport("x", "tfrecord"), Checker(Claims(**schema)), 0
+    report, checker, python = FileReport("x", "tfrecord"), Checker(ManifestExpectations(**schema)), 0
 
     def check(message: bytes) -> Any:
         nonlocal python

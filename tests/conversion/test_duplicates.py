@@ -17,7 +17,7 @@ from shards import Sample, samples_of, shards_in, tar2tf, tree, write_tar
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.conversion.sharding import FirstSeen
+from tar2tf_cli.conversion.sharding import DuplicateIndex
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.spec.conversion import Conversion, Output
 
@@ -173,7 +173,7 @@ def test_what_is_compared_is_one_entry_or_all(value: Any) -> None:
 @given(st.lists(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 3)), max_size=12), max_size=8))
 @example_count(200)
 def test_first_seen_finds_the_first_of_each_as_a_set_does(parts: list[list[tuple[int, int]]]) -> None:
-    seen, known, duplicates = FirstSeen(), set[int](), 0
+    seen, known, duplicates = DuplicateIndex(), set[int](), 0
     for part in parts:
         high, low, expected = [], [], []
         for value, units in part:

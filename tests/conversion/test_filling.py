@@ -112,20 +112,20 @@ def test_a_shard_of_which_something_is_there_is_left_to_a_task(tmp_path: Path) -
     shard: Any = SimpleNamespace(
         size=EACH, pieces=[SimpleNamespace(spooled=True)], part=lambda folder: f"{folder}/part"
     )
-    assert filling.Filling.suits(shard, str(tmp_path))
+    assert filling.EagerShardWriter.is_suitable(shard, str(tmp_path))
     (tmp_path / "part").touch()
-    assert not filling.Filling.suits(shard, str(tmp_path))
+    assert not filling.EagerShardWriter.is_suitable(shard, str(tmp_path))
 
 
 def test_a_conversion_that_fails_stops_writing(bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (bucket / "5.tar").write_bytes(b"damage")
-    run, threads = filling.Filling.run, list[threading.Thread]()
+    run, threads = filling.EagerShardWriter.run, list[threading.Thread]()
 
-    def noted(self: filling.Filling) -> None:
+    def noted(self: filling.EagerShardWriter) -> None:
         threads.append(threading.current_thread())
         run(self)
 
-    monkeypatch.setattr(filling.Filling, "run", noted)
+    monkeypatch.setattr(filling.EagerShardWriter, "run", noted)
     with pytest.raises(Exception, match="not a tar"):
         converted(bucket, tmp_path / "out")
     assert [thread.is_alive() for thread in threads] == [False]

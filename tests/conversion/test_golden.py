@@ -28,9 +28,9 @@ from shards import samples, tar2tf, tree, write_tar
 from tar2tf_cli.cli import main
 from tar2tf_cli.cli.convert import conversion_of
 from tar2tf_cli.cli.convert import convert as command
-from tar2tf_cli.elsewhere import transformers as deploy
-from tar2tf_cli.elsewhere.stream import Settings
-from tar2tf_cli.elsewhere.transformers import of_cluster
+from tar2tf_cli.remote import transformers as deploy
+from tar2tf_cli.remote.stream import Settings
+from tar2tf_cli.remote.transformers import of_cluster
 
 GOLDEN = Path(__file__).with_name("golden.json")
 

@@ -12,7 +12,7 @@ import pytest
 from tar2tf_cli.conversion import schedule as input_queue
 from tar2tf_cli.conversion.schedule import InputQueue
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import Abilities
+from tar2tf_cli.stores.base import Capabilities
 
 LARGE, SMALL = 100_000_000, 1000
 
@@ -28,8 +28,8 @@ def left(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, ...]]:
 
 def queue(sizes: Sequence[int | None], due: Sequence[int] | None = None, **options: Any) -> InputQueue:
     inputs = [ObjectInfo(f"{number}.tar", size, None) for number, size in enumerate(sizes)]
-    abilities = Abilities(remote=options.get("remote", False))
-    source = SimpleNamespace(abilities=lambda: abilities)
+    capabilities = Capabilities(remote=options.get("remote", False))
+    source = SimpleNamespace(capabilities=lambda: capabilities)
     plan: Any = SimpleNamespace(inputs=inputs, source=source)
     worker: Any = SimpleNamespace(folder="", path=lambda number, kind: f"{number}.{kind}")
     reads = range(len(inputs)) if due is None else due
@@ -57,7 +57,7 @@ def test_large_inputs_are_read_one_by_one_and_not_too_far_ahead() -> None:
 def test_what_all_else_waits_for_is_read_however_far_ahead_it_is() -> None:
     inputs = queue([LARGE] * 40)
     taken(inputs)
-    inputs.hurry(8)
+    inputs.prioritize(8)
     assert taken(inputs) == [(8,)]
 
 

@@ -24,8 +24,8 @@ from checked import edit
 from planning import conversion, indexed
 from properties import example_count
 from shards import every_file, samples, tar2tf, write_tar
-from tar2tf_cli.conversion.existing import Earlier, SizesFile
 from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
+from tar2tf_cli.conversion.output_state import Earlier, SizesFile
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
@@ -63,7 +63,7 @@ class Notes(Events):
         self.notes.append(message)
 
 
-class Place:
+class Backend:
     """A folder of tars and what is made of it."""
 
     def __init__(self, folder: Path, path: str = "train-<>.record", output: Any = None, **options: Any) -> None:
@@ -101,7 +101,7 @@ class Place:
 
 
 def test_three_tars_more_are_the_work_of_three_tars(tmp_path: Path) -> None:
-    place = Place(tmp_path, output={"records_per_shard": 10})
+    place = Backend(tmp_path, output={"records_per_shard": 10})
     for number in range(6):
         place.tar(f"a{number}.tar", number * 100)
     place.convert()
@@ -115,7 +115,7 @@ def test_three_tars_more_are_the_work_of_three_tars(tmp_path: Path) -> None:
 
 
 def test_at_the_end_of_one_sequence_only_the_last_shard_is_made_again(tmp_path: Path) -> None:
-    place = Place(tmp_path, output={"max_shard_size": 10_000})
+    place = Backend(tmp_path, output={"max_shard_size": 10_000})
     for number in range(8):
         place.tar(f"a{number}.tar", number * 100, 17)
     place.convert()
@@ -125,7 +125,7 @@ def test_at_the_end_of_one_sequence_only_the_last_shard_is_made_again(tmp_path: 
 
 
 def test_in_front_of_one_sequence_everything_is_made_again(tmp_path: Path) -> None:
-    place = Place(tmp_path, output={"max_shard_size": 10_000})
+    place = Backend(tmp_path, output={"max_shard_size": 10_000})
     for number in range(4):
         place.tar(f"b{number}.tar", number * 100, 17)
     place.convert()
@@ -143,7 +143,7 @@ def test_in_front_of_one_sequence_everything_is_made_again(tmp_path: Path) -> No
     ],
 )
 def test_a_tar_with_shards_of_its_own_is_redone_alone(path: str, output: dict[str, Any], tmp_path: Path) -> None:
-    place = Place(tmp_path, path, output)
+    place = Backend(tmp_path, path, output)
     for number in range(5):
         write_tar(place.bucket / f"{number}.tar", [(f"{number}{n}", {"txt": bytes(320)}) for n in range(10)])
     place.convert()
@@ -166,7 +166,7 @@ def test_a_tar_with_shards_of_its_own_is_redone_alone(path: str, output: dict[st
 def test_a_tar_that_was_only_touched_is_read_and_no_shard_is_replaced(
     size: int, output: dict[str, Any], tmp_path: Path
 ) -> None:
-    place = Place(tmp_path, output=output)
+    place = Backend(tmp_path, output=output)
     for number in range(6):
         place.tar(f"{number}.tar", number * 100, 9, size)
     place.convert()
@@ -203,7 +203,7 @@ def test_a_tar_that_was_only_touched_is_read_and_no_shard_is_replaced(
 def test_every_change_gives_the_bytes_of_a_new_conversion(
     change: str, path: str, output: dict[str, Any], options: dict[str, Any], tmp_path: Path
 ) -> None:
-    place = Place(tmp_path, path, output, **options)
+    place = Backend(tmp_path, path, output, **options)
     for number in range(5):
         place.tar(f"{number}.tar", number * 100)
     write_tar(place.bucket / "3.tar", [*samples(4), ("x", {"cls": b"x", "jpg": b""}), *samples(4, first=50)])
@@ -234,7 +234,7 @@ def test_every_change_gives_the_bytes_of_a_new_conversion(
 def test_where_nothing_can_be_kept_everything_is_made_again_and_one_line_says_so(
     path: str, output: dict[str, Any], options: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
-    place = Place(tmp_path, path, output, **options)
+    place = Backend(tmp_path, path, output, **options)
     for name in "abc":
         place.tar(f"{name}.tar", ord(name))
     place.convert()
@@ -248,7 +248,7 @@ def test_where_nothing_can_be_kept_everything_is_made_again_and_one_line_says_so
 
 
 def test_changed_options_make_everything_again(tmp_path: Path) -> None:
-    place = Place(tmp_path, output={"records_per_shard": 4})
+    place = Backend(tmp_path, output={"records_per_shard": 4})
     place.tar("a.tar", 0)
     place.convert()
     place.output = {"records_per_shard": 5}
@@ -263,7 +263,7 @@ SIZES = ".train-manifest.sizes"
 
 @pytest.mark.parametrize("change", ["missing", "one bit", "cut", "of other tars", "empty"])
 def test_where_the_sizes_are_missing_or_wrong_everything_is_made_again(change: str, tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = Backend(tmp_path)
     place.tar("a.tar", 0)
     place.convert()
     sizes = place.out / SIZES
@@ -298,7 +298,7 @@ def test_where_the_sizes_are_missing_or_wrong_everything_is_made_again(change: s
 def test_a_manifest_that_was_changed_is_not_believed(
     change: Callable[[dict[str, Any]], object], tmp_path: Path
 ) -> None:
-    place = Place(tmp_path, output={"records_per_shard": 10})
+    place = Backend(tmp_path, output={"records_per_shard": 10})
     for name in "abc":
         place.tar(f"{name}.tar", ord(name))
     place.convert()
@@ -319,7 +319,7 @@ def test_a_manifest_that_was_changed_is_not_believed(
 
 @pytest.mark.parametrize("column", ["records", "bytes"])
 def test_sizes_that_do_not_add_up_to_the_shards_are_not_believed(column: str, tmp_path: Path) -> None:
-    place = Place(tmp_path, output={"records_per_shard": 10})
+    place = Backend(tmp_path, output={"records_per_shard": 10})
     for name in "abc":
         place.tar(f"{name}.tar", ord(name))
     place.convert()
@@ -332,7 +332,7 @@ def test_sizes_that_do_not_add_up_to_the_shards_are_not_believed(column: str, tm
 
 
 def test_sizes_take_a_few_bytes_a_record_and_go_with_the_manifest_they_belong_to(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = Backend(tmp_path)
     place.tar("a.tar", 0, 1000)
     place.convert()
     assert 1000 < (place.out / SIZES).stat().st_size < 4500
@@ -356,7 +356,7 @@ def test_sizes_are_the_same_bytes_on_machines_of_either_byte_order(monkeypatch: 
 
 
 def test_without_update_the_changes_are_listed(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = Backend(tmp_path)
     for name in "abcdef":
         place.tar(f"{name}.tar", ord(name))
     place.convert()
@@ -402,7 +402,7 @@ def test_more_tars_on_the_command_line_are_more_inputs_and_not_other_options(
 
 
 def test_a_shard_that_is_gone_or_cut_is_made_again_and_the_others_are_kept(tmp_path: Path) -> None:
-    place = Place(tmp_path, output={"records_per_shard": 10, "index": True})
+    place = Backend(tmp_path, output={"records_per_shard": 10, "index": True})
     for name in "abcd":
         place.tar(f"{name}.tar", ord(name))
     place.convert()
@@ -415,7 +415,7 @@ def test_a_shard_that_is_gone_or_cut_is_made_again_and_the_others_are_kept(tmp_p
 
 def test_records_that_an_unchanged_input_did_not_have_before_are_never_left_out_in_silence(tmp_path: Path) -> None:
     """As after a change of the input that kept its size and time."""
-    place = Place(tmp_path, output={"max_shard_size": 10_000})
+    place = Backend(tmp_path, output={"max_shard_size": 10_000})
     place.tar("a.tar", 0, 10)
     place.tar("b.tar", 100, 10)
     place.convert()
@@ -433,7 +433,7 @@ def test_records_that_an_unchanged_input_did_not_have_before_are_never_left_out_
 
 
 def test_files_that_the_manifest_does_not_list_are_not_replaced(tmp_path: Path) -> None:
-    place = Place(tmp_path, output={"records_per_shard": 5})
+    place = Backend(tmp_path, output={"records_per_shard": 5})
     place.tar("a.tar", 0)
     place.convert()
     (place.out / "train-3.record").write_text("precious")
@@ -445,13 +445,13 @@ def test_files_that_the_manifest_does_not_list_are_not_replaced(tmp_path: Path) 
 
 
 def test_without_anything_there_an_update_is_a_first_run(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = Backend(tmp_path)
     place.tar("a.tar", 0)
     assert place.update() == ["a.tar"]
 
 
 def test_update_and_overwrite_exclude_each_other(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = Backend(tmp_path)
     place.tar("a.tar", 0)
     with pytest.raises(UsageError, match="--overwrite replaces all"):
         place.convert(update=True, overwrite=True)
@@ -463,7 +463,7 @@ def test_update_and_overwrite_exclude_each_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", ["1", "3"])
 def test_a_damaged_tar_fails_an_update_and_the_same_command_continues(workers: str, tmp_path: Path) -> None:
-    place = Place(tmp_path, output={"max_shard_size": 3000})
+    place = Backend(tmp_path, output={"max_shard_size": 3000})
     for number in range(30):
         place.tar(f"{number:02d}.tar", number * 100)
     place.convert()
@@ -488,7 +488,7 @@ def test_a_damaged_tar_fails_an_update_and_the_same_command_continues(workers: s
 
 
 def test_faulty_samples_of_unread_inputs_still_count(tmp_path: Path) -> None:
-    place = Place(tmp_path, output={"records_per_shard": 3}, types={"cls": "int64"}, on_error="skip", max_errors=1)
+    place = Backend(tmp_path, output={"records_per_shard": 3}, types={"cls": "int64"}, on_error="skip", max_errors=1)
     write_tar(place.bucket / "a.tar", [*samples(3), ("x", {"cls": b"x", "jpg": b""})])
     place.convert()
     write_tar(place.bucket / "b.tar", [*samples(3, first=7)])
@@ -500,7 +500,7 @@ def test_faulty_samples_of_unread_inputs_still_count(tmp_path: Path) -> None:
 
 
 def test_lost_bytes_of_unread_inputs_still_count(tmp_path: Path) -> None:
-    place = Place(tmp_path, output={"records_per_shard": 3}, on_error="skip")
+    place = Backend(tmp_path, output={"records_per_shard": 3}, on_error="skip")
     tar = write_tar(place.bucket / "a.tar", samples(9))
     tar.write_bytes(tar.read_bytes()[:7000])
     lost = place.convert().lost

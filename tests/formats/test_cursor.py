@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from makers import Dribble
 from tar2tf_cli.errors import DamagedShardError, Lost, SourceError
-from tar2tf_cli.formats.streams import Cursor, past_damage
+from tar2tf_cli.formats.streams import Cursor, iter_resuming
 
 DATA = bytes(range(256)) * 40
 ways = st.sampled_from(["fill", "read ahead", "take", "pieces", "skip", "put back", "read into"])
@@ -114,6 +114,6 @@ def test_what_is_behind_damage_is_read_and_each_damage_reported() -> None:
         error.lost = Lost(0, 5, 5)
         return error.message == "first"
 
-    found = past_damage(read, resume, lambda error, more: seen.append((error, error.lost, more)))
+    found = iter_resuming(read, resume, lambda error, more: seen.append((error, error.lost, more)))
     assert list(found) == [1, 2, 3]
     assert seen == [(damage[0], Lost(0, 5, 5), True), (damage[1], Lost(0, 5, 5), False)]

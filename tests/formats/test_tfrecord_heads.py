@@ -10,7 +10,7 @@ import pytest
 
 from checked import an_example, framed
 from makers import Dribble
-from tar2tf_cli.checking.verify_file import Checker, Claims
+from tar2tf_cli.checking.verify_file import Checker, ManifestExpectations
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.features.described import Expected
 from tar2tf_cli.formats import tfrecord
@@ -122,6 +122,6 @@ def test_unknown_fields_are_kept(unknown: bytes) -> None:
 def test_the_schema_holds_for_whole_sizes() -> None:
     ((_, short),) = read(framed(LARGE))
     others = dict.fromkeys(("png", "small", "label", "weights", "__key__"), Expected())
-    assert Checker(Claims({**others, "jpg": Expected("bytes", 1, 90_000)})).check(short) == []
-    ((kind, message),) = Checker(Claims({**others, "jpg": Expected("bytes", 1, 90_001)})).check(short)
+    assert Checker(ManifestExpectations({**others, "jpg": Expected("bytes", 1, 90_000)})).check(short) == []
+    ((kind, message),) = Checker(ManifestExpectations({**others, "jpg": Expected("bytes", 1, 90_001)})).check(short)
     assert (kind, "90,000 bytes" in message) == ("schema", True)

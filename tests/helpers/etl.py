@@ -20,7 +20,7 @@ import requests
 from pods import forking, install
 from readme import ROOT
 from servers import built_with, go_command, network_of, wait_for
-from tar2tf_cli.elsewhere.stream import ENVIRONMENT, NODES, Settings
+from tar2tf_cli.remote.stream import ENVIRONMENT, NODES, Settings
 
 ETL_MISSING = (
     "no AIStore with ETL: put an `aisnode` on PATH or in Go's bin folder that was built with `-tags etl` "

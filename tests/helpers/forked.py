@@ -288,7 +288,7 @@ def _whole(file: Any) -> bytes:
 def serve(path: str, tensorflow: bool) -> None:
     """Fork a process for each connection, until standard input ends."""
     for module in pkgutil.walk_packages(importlib.import_module("tar2tf_cli").__path__, "tar2tf_cli."):
-        if not module.name.endswith(("__main__", "elsewhere.server")):  # the latter needs an extra, which is heavy
+        if not module.name.endswith(("__main__", "remote.server")):  # the latter needs an extra, which is heavy
             importlib.import_module(module.name)
     for name in LATER:
         with contextlib.suppress(ImportError):

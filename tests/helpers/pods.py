@@ -68,7 +68,7 @@ def forking(folder: Path, enter: list[str]) -> Iterator[None]:
 def serve(path: str) -> NoReturn:
     """Fork a process for each connection; one whose connection is closed is killed."""
     import tar2tf_cli.cli.etl
-    import tar2tf_cli.elsewhere.server  # noqa: F401 - imported here once
+    import tar2tf_cli.remote.server  # noqa: F401 - imported here once
 
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)

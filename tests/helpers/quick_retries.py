@@ -27,12 +27,12 @@ class _Clock(threading.local):
         self.now += seconds + 1e-6  # or what is left could be too little to be added
 
 
-def hurry(set_attribute: Callable[[Any, str, Any], object]) -> None:
+def prioritize(set_attribute: Callable[[Any, str, Any], object]) -> None:
     """Have all retries pass the time of their own, with the function that replaces an attribute."""
-    clock, begin = _Clock(), retries.Patience.__init__
+    clock, begin = _Clock(), retries.RetryPolicy.__init__
 
-    def pausing(patience: retries.Patience, seconds: float, pause: object = None) -> None:
+    def pausing(patience: retries.RetryPolicy, seconds: float, pause: object = None) -> None:
         begin(patience, seconds, clock.pass_)
 
-    set_attribute(retries.Patience, "__init__", pausing)
+    set_attribute(retries.RetryPolicy, "__init__", pausing)
     set_attribute(retries, "time", SimpleNamespace(monotonic=lambda: clock.now))

@@ -17,7 +17,7 @@ import pytest
 
 from shards import end, start, tar2tf, tree, wait_until
 from sources import read_all, tar_of
-from tar2tf_cli.conversion.existing import Destination
+from tar2tf_cli.conversion.output_state import Destination
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.errors import NothingFoundError, OutputExistsError, SinkError
 from tar2tf_cli.sinks import Sink, open_sink

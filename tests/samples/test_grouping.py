@@ -18,7 +18,7 @@ from makers import tar_of
 from properties import example_count
 from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
-from tar2tf_cli.samples.grouping import KEY, Grouper, Runs, SeenKeys, split_name
+from tar2tf_cli.samples.grouping import KEY, Grouper, Regrouper, SeenKeys, split_name
 
 folders = st.sampled_from(["", "d/", "d.e/f/", "./", "d._e/"])
 bases = st.sampled_from(["a", "b", "ab", "B", "é", "a b", "a_"])
@@ -42,7 +42,7 @@ def grouped(grouper: Grouper, names: list[str], regroup: bool) -> Iterator[tuple
             yield sample, grouper.offset
         return
     data = tar_of([(name, b"%d" % place) for place, name in enumerate(names)])
-    runs = Runs(grouper)
+    runs = Regrouper(grouper)
     runs.scan(TarReader(io.BytesIO(data), "x.tar", headers_only=True))
     tar = TarReader(io.BytesIO(data), "x.tar")
     members = ((name, data, size, 1000 + offset // 1024) for name, data, size, offset in runs.members(tar))

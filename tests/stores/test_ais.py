@@ -333,15 +333,15 @@ class TestOutages:
         for number in range(20):
             put(ais, f"{number:02d}.tar", b"x")
         target.kill()
-        wait, failures = retries.Patience.wait, list[retries.Transient]()
+        wait, failures = retries.RetryPolicy.wait, list[retries.Transient]()
 
-        def failed(self: retries.Patience, fault: retries.Transient, **where: str) -> None:
+        def failed(self: retries.RetryPolicy, fault: retries.Transient, **where: str) -> None:
             if not failures:
                 target.start()
             failures.append(fault)
             wait(self, fault, **where)
 
-        monkeypatch.setattr(retries.Patience, "wait", failed)
+        monkeypatch.setattr(retries.RetryPolicy, "wait", failed)
         assert len(open_source(bucket).list(["*.tar"])) == 20
         assert failures
 

@@ -9,7 +9,7 @@ from servers import Forwarder, serving
 from sources import PlainSuite, SourceSuite
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import open_source
-from tar2tf_cli.stores.cloud import raise_as_ours
+from tar2tf_cli.stores.cloud import raise_mapped
 from tar2tf_cli.stores.retries import Transient
 
 pytestmark = pytest.mark.xdist_group("gcs")
@@ -36,7 +36,7 @@ def test_a_token_server_that_is_away_is_waited_for_and_one_that_refuses_is_not(
     answer: str, passes: bool, words: str
 ) -> None:
     with pytest.raises(Transient if passes else SourceError, match=words) as caught:
-        raise_as_ours(Exception(TOKEN + answer), "gs://b/x.tar", "Google Cloud Storage", "log in", None)
+        raise_mapped(Exception(TOKEN + answer), "gs://b/x.tar", "Google Cloud Storage", "log in", None)
     assert not passes or caught.value.server == "https://tokens.example"  # type: ignore[union-attr]
 
 

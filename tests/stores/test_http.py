@@ -40,7 +40,7 @@ class TestHttp(SourceSuite):
 
 
 @pytest.fixture
-def impatient(web: FaultyServer, hurry: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(web: FaultyServer, prioritize: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that stalls is given up soon, however slow it is before that; retries take no time."""
     monkeypatch.setattr(network, "READ_SECONDS", 0.3)
     monkeypatch.setattr(curl, "time", SimpleNamespace(monotonic=web.monotonic, sleep=time.sleep))
@@ -176,7 +176,7 @@ class TestAFaultyServer:
         stream.close()
 
     def test_inputs_that_are_expected_are_asked_for_all_at_once(self, web: FaultyServer, source: Source) -> None:
-        assert source.abilities().remote
+        assert source.capabilities().remote
         for number in range(8):
             web.objects[f"b/y-{number}.tar"] = b"%d" % number
         items = source.list(["y-{0..7}.tar"])
@@ -198,7 +198,7 @@ class TestAFaultyServer:
     def test_what_was_expected_and_not_opened_is_let_go_of(
         self, web: FaultyServer, source: Source, item: ObjectInfo
     ) -> None:
-        assert source.abilities().remote
+        assert source.capabilities().remote
         with source.expecting([item]):
             wait_until(lambda: web.log and web.log[-1][0] == "GET", "the request")
         web.log.clear()
@@ -256,7 +256,7 @@ class TestAFaultyServer:
             web.objects[f"b/y-{number}.tar"] = b"y"
         before = web.connections
         items = source.list(["y-{0..199}.tar"])
-        assert source.abilities().remote
+        assert source.capabilities().remote
         with source.expecting(items):
             assert {read_all(source, item) for item in items} == {b"y"}
         assert web.connections - before <= 64

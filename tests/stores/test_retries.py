@@ -19,13 +19,13 @@ from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.yaml_file import build
 from tar2tf_cli.stores import ObjectInfo, open_source, retries
 from tar2tf_cli.stores.ais import timeouts
-from tar2tf_cli.stores.retries import FIRST_PAUSE, LONGEST_PAUSE, READ_SECONDS, Patience, Transient
+from tar2tf_cli.stores.retries import FIRST_PAUSE, LONGEST_PAUSE, READ_SECONDS, RetryPolicy, Transient
 
 
 class TestPatience:
     def pauses(self, seconds: float, *faults: Transient) -> list[float]:
         made: list[float] = []
-        patience = Patience(seconds, made.append)
+        patience = RetryPolicy(seconds, made.append)
         for fault in faults:
             patience.wait(fault, shard="x")
         return made
@@ -70,8 +70,8 @@ class TestPatience:
                 self.pauses(1000, *[Transient("refused", "http://node")] * 5)
         assert capsys.readouterr().err.count("retrying for") == 1
 
-    def test_progress_gives_all_the_time_again(self, hurry: None) -> None:
-        patience = Patience(0.05)
+    def test_progress_gives_all_the_time_again(self, prioritize: None) -> None:
+        patience = RetryPolicy(0.05)
         for _ in range(4):
             patience.wait(Transient("busy"))
             patience.received(1_000_000, 0)
@@ -110,15 +110,15 @@ def test_retry_after_is_honoured(web: FaultyServer, written: str | None) -> None
 
 
 def test_a_server_that_comes_back_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    wait, failures = Patience.wait, list[Transient]()
+    wait, failures = RetryPolicy.wait, list[Transient]()
 
-    def failed(self: Patience, fault: Transient, **where: str) -> None:
+    def failed(self: RetryPolicy, fault: Transient, **where: str) -> None:
         failures.append(fault)
         if len(failures) == 2:
             server.listen()
         wait(self, fault, **where)
 
-    monkeypatch.setattr(Patience, "wait", failed)
+    monkeypatch.setattr(RetryPolicy, "wait", failed)
     with faulty_server(sleeps=True) as server:
         server.objects["b/x.tar"] = BIG
         source = open_source(f"{server.url}/b")

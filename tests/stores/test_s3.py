@@ -160,7 +160,7 @@ class TestS3(SourceSuite):
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
         monkeypatch.setenv("HOME", str(tmp_path))
-        monkeypatch.setattr(retries.Patience, "wait", None)  # nothing is tried again
+        monkeypatch.setattr(retries.RetryPolicy, "wait", None)  # nothing is tried again
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         refused = pytest.raises((SourceError, UsageError), match=r"no credentials were found|could not be found")
@@ -227,7 +227,7 @@ class TestS3(SourceSuite):
         (tmp_path / "config").write_text(f"[profile mine]\nregion = us-east-1\n{sso}")
         monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
         monkeypatch.setenv("AWS_PROFILE", "mine")
-        monkeypatch.setattr(retries.Patience, "wait", None)  # nothing is tried again
+        monkeypatch.setattr(retries.RetryPolicy, "wait", None)  # nothing is tried again
         with pytest.raises(SourceError, match="SSO Token") as caught:
             open_source(bucket).list(["*.tar"])
         assert "aws sso login" in (caught.value.hint or "")
@@ -619,7 +619,7 @@ def test_what_the_machine_lacks_is_not_retried(lacking: BaseException, monkeypat
 def test_a_clock_that_is_wrong_is_no_matter_of_credentials() -> None:
     answer = "403 Forbidden: <Error><Code>RequestTimeTooSkewed</Code><Message>The difference is too large.</Message>"
     with pytest.raises(SourceError, match="this machine's clock differs from the server's") as caught:
-        cloud.raise_as_ours(Exception(answer), "s3://b/x", "Amazon S3", "set AWS_PROFILE", None)
+        cloud.raise_mapped(Exception(answer), "s3://b/x", "Amazon S3", "set AWS_PROFILE", None)
     assert caught.value.hint == "set the clock, then run the same command"
 
 

@@ -90,7 +90,7 @@ def test_each_refusal_is_named_at_once_when_listing_reading_and_writing(
         sink.publish(str(tmp_path / "part"), "t-1.record")
         sink.flush([""])
 
-    monkeypatch.setattr(retries.Patience, "wait", None)  # nothing is tried again
+    monkeypatch.setattr(retries.RetryPolicy, "wait", None)  # nothing is tried again
     for action in (
         lambda: open_source(bucket).list(["*"]),
         lambda: open_source(bucket).list(["x.tar"]),
@@ -150,7 +150,7 @@ def test_an_upload_in_parts_that_a_killed_run_left_is_aborted(
 
 
 def test_a_bad_network_changes_no_byte(
-    bucket: str, gateway: str, tmp_path: Path, hurry: None, monkeypatch: pytest.MonkeyPatch
+    bucket: str, gateway: str, tmp_path: Path, prioritize: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in").mkdir()
     for number in range(12):

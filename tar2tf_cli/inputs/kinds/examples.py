@@ -20,7 +20,7 @@ from tar2tf_cli.ops.func import load_object
 from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import Known, OnBytes, OnFault, Samples
+from tar2tf_cli.stores.base import ListingInfo, OnBytes, OnFault, Samples
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -296,11 +296,11 @@ class ExamplesSource(RowsSource):
         self._where = example_class
         self._arguments = _arguments(find_class(example_class), example_args)
 
-    def known(self) -> Known:
+    def known(self) -> ListingInfo:
         """Return the attributes and source of the class; a file `examples.csv` is in the reports of the inputs."""
         cls = find_class(self._where)
         identity = {"fields": cls.fields(), "digest": source_digest(cls)}
-        return Known(skipped=self.skipped, documents={"examples.csv": None}, identity=identity)
+        return ListingInfo(skipped=self.skipped, documents={"examples.csv": None}, identity=identity)
 
     def _opened(self) -> Rows:
         return _rows(self.bucket)

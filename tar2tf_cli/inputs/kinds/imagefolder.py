@@ -18,7 +18,7 @@ from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import Known, OnBytes, OnFault, Samples
+from tar2tf_cli.stores.base import ListingInfo, OnBytes, OnFault, Samples
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -93,10 +93,10 @@ class ImageFolderSource(ListSource):
         self._by_split = by_split
         self._chunks: dict[str, str] = {}  # joined by NUL: a million names are large enough as one text a chunk
 
-    def known(self) -> Known:
+    def known(self) -> ListingInfo:
         """Return the classes and the number of files; the label map is written as `labels.json`."""
         labels = to_bytes(self._labels)
-        return Known(
+        return ListingInfo(
             self._count,
             self.skipped,
             self._classes,

@@ -27,7 +27,7 @@ from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.fields import Column
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import Known, OnBytes, OnFault, Samples
+from tar2tf_cli.stores.base import ListingInfo, OnBytes, OnFault, Samples
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -352,9 +352,9 @@ class TableSource(RowsSource):
         self._files = [column.name for column in columns.values() if column.is_file]
         self._folder = os.path.dirname(bucket)
 
-    def known(self) -> Known:
+    def known(self) -> ListingInfo:
         """Return the number of rows."""
-        return Known(self._count, self.skipped)
+        return ListingInfo(self._count, self.skipped)
 
     def _opened(self) -> Rows:
         return Rows(self.bucket, header=self._header)

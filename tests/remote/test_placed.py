@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from checked import a_tar, some_members
-from tar2tf_cli.elsewhere import cluster
-from tar2tf_cli.elsewhere.cluster import RemoteReading, RemoteSource
-from tar2tf_cli.elsewhere.server import Transform
-from tar2tf_cli.elsewhere.stream import DONE, Asked, Settings, StreamReader
-from tar2tf_cli.elsewhere.transformers import held_back
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, SourceError
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.remote import cluster
+from tar2tf_cli.remote.cluster import RemoteReading, RemoteSource
+from tar2tf_cli.remote.server import Transform
+from tar2tf_cli.remote.stream import DONE, Asked, Settings, StreamReader
+from tar2tf_cli.remote.transformers import held_back
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.retries import Transient

@@ -12,11 +12,11 @@ import pytest
 
 from shards import tar2tf, tree
 from tar2tf_cli import Conversion, Input, Output, convert
-from tar2tf_cli.elsewhere import place_of
-from tar2tf_cli.elsewhere import ray as ray_cluster
-from tar2tf_cli.elsewhere import ray as ray_engine
-from tar2tf_cli.elsewhere.ray import Meters
 from tar2tf_cli.errors import UsageError, WorkerError
+from tar2tf_cli.remote import backend_of
+from tar2tf_cli.remote import ray as ray_cluster
+from tar2tf_cli.remote import ray as ray_engine
+from tar2tf_cli.remote.ray import Meters
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_an_address_for_use_from_outside_is_refused_with_advice(
     if variable:
         monkeypatch.setenv("RAY_ADDRESS", variable)
     with pytest.raises(UsageError, match="from outside the cluster") as refused:
-        place_of("ray", address)
+        backend_of("ray", address)
     assert "ray job submit" in str(refused.value.hint)
 
 
@@ -42,7 +42,7 @@ def test_a_missing_ray_is_answered_with_what_installs_it(monkeypatch: pytest.Mon
 def test_a_cluster_that_is_not_there_is_named_at_once(tmp_path: Path) -> None:
     pytest.importorskip("ray.exceptions", reason="no Ray: pip install 'tar2tf-cli[ray]'")
     with pytest.raises(WorkerError, match=r"no Ray cluster at .*: Connection refused"):
-        _ = place_of("ray", "127.0.0.1:9").cpus
+        _ = backend_of("ray", "127.0.0.1:9").cpus
 
 
 def test_a_ray_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_ray_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setitem(sys.modules, "ray", SlowRay("ray"))
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     with pytest.raises(WorkerError, match="Ray did not start on this machine: The current node timed out") as failed:
-        _ = place_of("ray").cpus
+        _ = backend_of("ray").cpus
     assert "run the same command again" in str(failed.value.hint)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tar2tf_cli.elsewhere.stream import Settings
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.ops.func import Func
+from tar2tf_cli.remote.stream import Settings
 from tar2tf_cli.spec.conversion import Conversion, Input
 
 

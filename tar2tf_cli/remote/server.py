@@ -43,17 +43,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
 
-from tar2tf_cli.elsewhere.stream import (
-    ENVIRONMENT,
-    NODES,
-    TARGET,
-    Asked,
-    Settings,
-    StreamWriter,
-    end_record,
-    text_of_error,
-    to_features,
-)
 from tar2tf_cli.errors import (
     DamagedShardError,
     Interrupted,
@@ -68,10 +57,21 @@ from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.files import RecordFile, write_whole
 from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.inputs.tar_samples import put_together
+from tar2tf_cli.remote.stream import (
+    ENVIRONMENT,
+    NODES,
+    TARGET,
+    Asked,
+    Settings,
+    StreamWriter,
+    end_record,
+    text_of_error,
+    to_features,
+)
 from tar2tf_cli.samples.grouping import RecordBatch
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import Abilities
+from tar2tf_cli.stores.base import Capabilities
 from tar2tf_cli.stores.directory import DirectorySource
 
 MOUNT_PATHS: Final = "TAR2TF_MOUNT_PATHS"
@@ -214,10 +214,10 @@ class _Object(Source):
 
     def __init__(self, path: str, name: str, *, seekable: bool) -> None:
         self.bucket = name
-        self._abilities = Abilities(seekable=seekable)
+        self._abilities = Capabilities(seekable=seekable)
         self._file = DirectorySource(path)
 
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """Return those of the file."""
         return self._abilities
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-import tar2tf_cli.elsewhere
+import tar2tf_cli.remote
 from readme import ROOT
 from tar2tf_cli import __version__
 
-FOLDER = Path(tar2tf_cli.elsewhere.__file__).parent
+FOLDER = Path(tar2tf_cli.remote.__file__).parent
 PINNED = {
     line.name.lower().replace(".", "-"): line.specifier
     for line in map(Requirement, re.findall(r"^\w.*$", (FOLDER / "requirements.txt").read_text(), re.MULTILINE))

@@ -16,8 +16,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from tar2tf_cli.elsewhere.stream import DONE, ENVIRONMENT, NODES, Settings, error_of
 from tar2tf_cli.errors import RemoteError, SourceError, UsageError, meant
+from tar2tf_cli.remote.stream import DONE, ENVIRONMENT, NODES, Settings, error_of
 from tar2tf_cli.spec import __version__
 from tar2tf_cli.spec.yaml_file import SpecFile
 from tar2tf_cli.stores import ObjectInfo, open_source, open_store

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tar2tf_cli.engines.base import Clock, Engine, Outcome, Place, Task, attempt, pickled
+from tar2tf_cli.engines.base import Backend, Clock, Engine, Outcome, Task, attempt, pickled
 from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError, WorkerError, write_errors, write_failed
 from tar2tf_cli.spec import __version__
 
@@ -170,7 +170,7 @@ _CONNECT_SECONDS: Final = 5.0
 _SUBMIT: Final = "run it in the cluster: ray job submit --address http://HEAD:8265 -- tar2tf convert ... --engine ray"
 
 
-class RayPlace(Place):
+class RayBackend(Backend):
     """A Ray cluster; this process connects to it when `cpus` is first asked for, unless it is connected already.
 
     Args:
@@ -365,7 +365,7 @@ class RayEngine(Engine):
         inputs: paths of some inputs, which every node must see.
     """
 
-    def __init__(self, cluster: RayPlace, workers: int, *, carries: bool, inputs: Sequence[str]) -> None:
+    def __init__(self, cluster: RayBackend, workers: int, *, carries: bool, inputs: Sequence[str]) -> None:
         super().__init__(workers)
         self._ray: Any = cluster.ray
         self._cluster = cluster

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Final
 
-from tar2tf_cli.engines import Here
-from tar2tf_cli.engines.base import Place
+from tar2tf_cli.engines import LocalBackend
+from tar2tf_cli.engines.base import Backend
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.labels import AUTO
@@ -17,7 +17,7 @@ from tar2tf_cli.stores import ObjectInfo, Source
 _ENGINES: Final = ("local", "ray")
 
 
-def place_of(engine: str, address: str | None = None) -> Place:
+def backend_of(engine: str, address: str | None = None) -> Backend:
     """Return where an engine runs its tasks.
 
     Args:
@@ -30,15 +30,17 @@ def place_of(engine: str, address: str | None = None) -> Place:
     if engine not in _ENGINES:
         raise UsageError(f"there is no engine {engine!r}", hint=f"engines: {', '.join(_ENGINES)}")
     if engine == "ray":
-        from tar2tf_cli.elsewhere.ray import RayPlace
+        from tar2tf_cli.remote.ray import RayBackend
 
-        return RayPlace(address)
+        return RayBackend(address)
     if address:
         raise UsageError("--address is that of a Ray cluster", hint="use it with --engine ray")
-    return Here()
+    return LocalBackend()
 
 
-def beside(conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events) -> Place | None:
+def cluster_backend(
+    conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events
+) -> Backend | None:
     """Return the cluster that holds the inputs, if it makes the records of them; None if they are made here.
 
     What is known at once to be impossible is reported at once; a transformer is made when its `maker` is entered.
@@ -51,27 +53,27 @@ def beside(conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo],
     """
     if not _may_be_beside(conversion, source) or AUTO in conversion.labels.values():
         return None
-    from tar2tf_cli.elsewhere.cluster import ClusterPlace, chosen
+    from tar2tf_cli.remote.cluster import ClusterBackend, chosen
 
     made = chosen(conversion, source, inputs, events)
-    return ClusterPlace(made) if made else None
+    return ClusterBackend(made) if made else None
 
 
 @contextmanager
-def samples_beside(
+def cluster_samples(
     conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events
 ) -> Iterator[Source]:
     """The context of a source of samples to which the cluster that holds the inputs applied the ops.
 
     Args:
-        conversion: as for `beside`, like the others.
+        conversion: as for `cluster_backend`, like the others.
         source: the inputs, which the context gives where no cluster does so.
         inputs: their list.
         events: notified of the choice.
     """
     made = None
     if _may_be_beside(conversion, source):
-        from tar2tf_cli.elsewhere.cluster import chosen
+        from tar2tf_cli.remote.cluster import chosen
 
         made = chosen(conversion, source, inputs, events, samples=True)
     with made or nullcontext() as maker:

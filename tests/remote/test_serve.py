@@ -16,8 +16,8 @@ import requests
 from checked import a_tar
 from servers import end, free_ports, wait_for
 from shards import tar2tf, wait_until
-from tar2tf_cli.elsewhere.stream import ENVIRONMENT, Settings
 from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.remote.stream import ENVIRONMENT, Settings
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.yaml_file import SpecFile
 
@@ -46,7 +46,7 @@ def test_a_wrong_environment_is_refused_at_the_start(environment: dict[str, str]
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    from tar2tf_cli.elsewhere.server import check_address
+    from tar2tf_cli.remote.server import check_address
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

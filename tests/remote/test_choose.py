@@ -13,11 +13,11 @@ import pytest
 from servers import QuietHandler, serving
 from shards import PHOTOS, tar2tf
 from tar2tf_cli import Events
-from tar2tf_cli.elsewhere import beside, samples_beside
-from tar2tf_cli.elsewhere import transformers as deploy
-from tar2tf_cli.elsewhere.stream import Settings
-from tar2tf_cli.elsewhere.transformers import Transformers, of_cluster
 from tar2tf_cli.errors import RemoteError, SourceError, UsageError
+from tar2tf_cli.remote import cluster_backend, cluster_samples
+from tar2tf_cli.remote import transformers as deploy
+from tar2tf_cli.remote.stream import Settings
+from tar2tf_cli.remote.transformers import Transformers, of_cluster
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source, open_source, retries
 
@@ -84,7 +84,7 @@ def made(
     conversion: Conversion, source: Source, inputs: list[ObjectInfo], events: Events
 ) -> AbstractContextManager[Any]:
     """The context of what makes the records; of None where they are made here."""
-    place = beside(conversion, source, inputs, events)
+    place = cluster_backend(conversion, source, inputs, events)
     return place.maker() if place else nullcontext()
 
 
@@ -142,7 +142,7 @@ def test_without_a_flag_one_request_finds_out(source: Source, cluster: type[Clus
 def applied(source: Source, events: Events | None = None, **options: Any) -> Any:
     """What gives the samples of a dataset in memory, with ops, and the entry jpg of them."""
     conversion = Conversion("ais://b", "-", ops=["decode:jpg"], select=["jpg"], **options)
-    with samples_beside(conversion, source, [OBJECT], events or Noted()) as found:
+    with cluster_samples(conversion, source, [OBJECT], events or Noted()) as found:
         return found
 
 
@@ -156,7 +156,7 @@ def test_in_memory_a_transformer_is_made_without_a_flag_and_deleted_at_the_end(
     assert events.notes == [f"note: the cluster applies the ops, with its transformer {name}"]
     asked = len(cluster.asked)
     assert applied(source, remote_exec=False) is source
-    with samples_beside(Conversion("ais://b", "-"), source, [OBJECT], events := Noted()) as found:
+    with cluster_samples(Conversion("ais://b", "-"), source, [OBJECT], events := Noted()) as found:
         assert found is source
     assert [request for request, _ in cluster.asked[asked:]] == ["GET /v1/etl"]
     assert events.notes == ["note: the ops are applied here: the cluster has no running transformer for this spec"]

@@ -13,8 +13,8 @@ import pytest
 from checked import a_tar, some_members
 from etl import EtlCluster
 from shards import PHOTOS, wait_until
-from tar2tf_cli.elsewhere.stream import Settings, StreamReader, error_of
 from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.remote.stream import Settings, StreamReader, error_of
 from tar2tf_cli.spec.conversion import Conversion
 
 pytestmark = pytest.mark.xdist_group("transformers")

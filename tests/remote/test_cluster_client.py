@@ -20,9 +20,9 @@ from makers import tar_of
 from shards import PHOTOS, samples, tree, write_tar
 from tar2tf_cli import Dataset
 from tar2tf_cli.cli import main
-from tar2tf_cli.elsewhere import transformers as deploy
-from tar2tf_cli.elsewhere.cluster import RemoteSource
 from tar2tf_cli.ops import Convert, Decode, Resize
+from tar2tf_cli.remote import transformers as deploy
+from tar2tf_cli.remote.cluster import RemoteSource
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.spec import __version__
 from tar2tf_cli.stores import retries

@@ -21,16 +21,16 @@ import requests
 from checked import a_tar, some_members
 from servers import QuietHandler
 from shards import PHOTOS
-from tar2tf_cli.elsewhere.server import MOUNT_PATHS
-from tar2tf_cli.elsewhere.stream import NODES, Asked, Settings, StreamReader, error_of
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
+from tar2tf_cli.remote.server import MOUNT_PATHS
+from tar2tf_cli.remote.stream import NODES, Asked, Settings, StreamReader, error_of
 from tar2tf_cli.spec.conversion import Conversion
 
 pytest.importorskip("fastapi", reason="no server for transformers: pip install 'tar2tf-cli[etl]'")
 
 import uvicorn
 
-from tar2tf_cli.elsewhere import server as under_test
+from tar2tf_cli.remote import server as under_test
 
 TAR = a_tar(some_members(20))
 SCATTERED = a_tar(sorted(some_members(20), key=lambda member: member[0][5:]))

@@ -90,7 +90,7 @@ class Destination:
         self.documents = [sink.inside(name) for name in plan.documents()]
         self.with_index = output.index
         self.by_total = "total" in self.template.fields
-        self.resumable = plan.source.abilities().resumable
+        self.resumable = plan.source.capabilities().resumable
 
     @cached_property
     def identity(self) -> dict[str, Any]:

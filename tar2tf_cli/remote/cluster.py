@@ -12,11 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
-from tar2tf_cli.elsewhere import transformers as etl
-from tar2tf_cli.elsewhere.stream import Asked, Part, Settings, StreamReader, end_record, from_example
-from tar2tf_cli.elsewhere.transformers import Transformers
-from tar2tf_cli.engines import Here
-from tar2tf_cli.engines.base import MadeShard
+from tar2tf_cli.engines import LocalBackend
+from tar2tf_cli.engines.base import StoredShard
 from tar2tf_cli.errors import (
     DamagedShardError,
     OutputExistsError,
@@ -33,9 +30,12 @@ from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.remote import transformers as etl
+from tar2tf_cli.remote.stream import Asked, Part, Settings, StreamReader, end_record, from_example
+from tar2tf_cli.remote.transformers import Transformers
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import IN_FLIGHT, Abilities, Ahead, OnBytes, Samples
+from tar2tf_cli.stores.base import IN_FLIGHT, Ahead, Capabilities, OnBytes, Samples
 from tar2tf_cli.stores.retries import Transient, in_thread
 from tar2tf_cli.stores.store import ObjectSource, Store
 from tar2tf_cli.stores.transfer import Body, ResumingStream
@@ -86,9 +86,9 @@ class RemoteSource(ObjectSource):
         """Return what of a conversion's settings a transformer has to have, too."""
         return settings
 
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """Return those of an object store."""
-        return Abilities(remote=True, threads=1)
+        return Capabilities(remote=True, threads=1)
 
     def read(self, item: ObjectInfo, on_bytes: OnBytes = None) -> RemoteReading:
         """Request the records of an input."""
@@ -179,9 +179,9 @@ class RemoteSamples(RemoteSource):
         """Return those of the ops: whatever records a transformer makes, it sends samples when it is asked to."""
         return settings.of_samples
 
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """Return those of a source of samples."""
-        return Abilities(remote=True, threads=1, gives="values")
+        return Capabilities(remote=True, threads=1, gives="values")
 
     def samples(self, item: ObjectInfo, report: object, fault: object, on_bytes: OnBytes = None) -> Samples:
         """The samples of an input."""
@@ -257,7 +257,7 @@ class MakeShard(NamedTuple):
     item: ObjectInfo
     path: str
 
-    def run(self, context: _ShardContext) -> MadeShard:
+    def run(self, context: _ShardContext) -> StoredShard:
         """The shard, which may be there already.
 
         Raises:
@@ -271,7 +271,7 @@ class MakeShard(NamedTuple):
                 raise OutputExistsError("another program wrote it during the conversion", shard=where, replaceable=True)
             end = context.source.make_shard(self.item, context.store, self.path, context.on_bytes)
             write_whole(self._end_file(context), [end_record(end)], lasting=False)
-        return MadeShard(InputReport.from_json(end["report"]), end["bytes"], end["crc32c"])
+        return StoredShard(InputReport.from_json(end["report"]), end["bytes"], end["crc32c"])
 
     def _left(self, context: _ShardContext) -> dict[str, Any] | None:
         """The end record that an interrupted run left."""
@@ -331,7 +331,7 @@ _UNESCAPED: Final = re.compile("[?#]|%(?![0-9A-Fa-f]{2})")
 def chosen(
     conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events, *, samples: bool = False
 ) -> AbstractContextManager[RemoteSource | None] | None:
-    """Return a context of what makes the records in the cluster, as `beside` and `samples_beside` need it.
+    """Return a context of what makes the records in the cluster, as `cluster_backend` and `cluster_samples` need it.
 
     It gives None, with a note, if the cluster turns out to be unable to make them.
 
@@ -364,7 +364,7 @@ def chosen(
     return transformer.maker(events, wanted=wanted)
 
 
-class ClusterPlace(Here):
+class ClusterBackend(LocalBackend):
     """An AIStore cluster that makes the records of its objects; this machine waits for them.
 
     Args:
