@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import io
 import os
+import re
 import sys
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
 from unittest.mock import patch
 
 import tar2tf_cli
@@ -21,6 +21,7 @@ from tar2tf_cli import Conversion, Input, Output, convert
 ROOT = Path(tar2tf_cli.__file__).parent
 FEW, MANY = 100, 1000
 MORE = 5  # calls, one for each block of the larger tar; fewer more are those of threads
+LEANING = ("What", "Where", "Those", "The same")
 OPS = ("decode:png", "resize:png,8x8", "cast:png,uint8")
 
 
@@ -39,9 +40,59 @@ def house() -> None:
         rooms[path.relative_to(ROOT).parts[0]] += len(found)
     for room, count in rooms.most_common():
         print(f"  {count:6,}  {room}")
+    print_words(trees)
     for name, ops in (("a plain sample", ()), ("a sample with ops", OPS)):
         passed = sorted(files_passed(ops))
         print(f"{name} passes {len(passed)} files: {', '.join(passed)}")
+
+
+def print_words(trees: Mapping[Path, ast.Module]) -> None:
+    """Print the measures of types and words: signatures, docstrings, questions of the format, attributes."""
+    nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
+    functions = [node for _, node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    untyped = sum(map(has_any, functions))
+    print(f"Any         {untyped} of {len(functions):,} functions have it in their signature")
+    leaning = Counter(path.relative_to(ROOT).parts[0] for path, node in nodes if leans(node))
+    rooms = ", ".join(f"{room} {count}" for room, count in leaning.most_common(5))
+    print(f"docstrings  {sum(leaning.values())} begin with {', '.join(LEANING)} or hold ': the same' ({rooms})")
+    asked = Counter(path.relative_to(ROOT).parts[0] for path, node in nodes if asks_format(node))
+    rooms = "".join(f", {room} {count}" for room, count in asked.most_common() if room != "formats")
+    print(f"is_tar      {asked.total() - asked['formats']} uses outside formats/{rooms}")
+    classes = Counter({node.name: len(attributes(node)) for _, node in nodes if isinstance(node, ast.ClassDef)})
+    print(f"attributes  {', '.join(f'{name} {count}' for name, count in classes.most_common(5))}")
+
+
+def has_any(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function takes or returns `Any`, also as a part of a type."""
+    every = function.args
+    arguments = [*every.posonlyargs, *every.args, *every.kwonlyargs, every.vararg, every.kwarg]
+    types = [argument.annotation for argument in arguments if argument] + [function.returns]
+    return any("Any" in re.findall(r"\w+", ast.unparse(annotation)) for annotation in types if annotation)
+
+
+def leans(node: ast.AST) -> bool:
+    """Whether a statement is a docstring that is understood only after the one above it."""
+    if not (isinstance(node, ast.Expr) and is_docstring(node)):
+        return False
+    text = str(ast.literal_eval(node.value)).lstrip()
+    return text.startswith(tuple(f"{word} " for word in LEANING)) or ": the same" in text
+
+
+def asks_format(node: ast.AST) -> bool:
+    """Whether an expression asks if a shard is a tar."""
+    return (isinstance(node, ast.Attribute) and node.attr == "is_tar") or (
+        isinstance(node, ast.Name) and node.id == "is_tar"
+    )
+
+
+def attributes(definition: ast.ClassDef) -> set[str]:
+    """Names that the methods of a class assign to `self`."""
+    return {
+        node.attr
+        for node in ast.walk(definition)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name) and node.value.id == "self"
+    }  # fmt: skip
 
 
 def code_lines(text: str, tree: ast.AST) -> set[int]:
@@ -50,7 +101,7 @@ def code_lines(text: str, tree: ast.AST) -> set[int]:
     return lines - lines_of(tree, is_docstring)
 
 
-def lines_of(tree: ast.AST, wanted: Any) -> set[int]:
+def lines_of(tree: ast.AST, wanted: Callable[[ast.stmt], bool]) -> set[int]:
     """Numbers of the lines of certain statements."""
     found = (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and wanted(node))
     return {number for node in found for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
