@@ -15,7 +15,6 @@ from contextlib import closing
 from typing import Any
 
 from tar2tf_cli.__main__ import _NEW_OBJECTS
-from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.output_state import Destination
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Tally
@@ -25,6 +24,7 @@ from tar2tf_cli.conversion.spool import SpoolIndex
 from tar2tf_cli.conversion.tasks import Group, ReadInputs, Worker, WriteShard
 from tar2tf_cli.engines.base import Outcome, Task, run_tasks
 from tar2tf_cli.events import Events
+from tar2tf_cli.inputs.manifest import Manifest
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.conversion import Conversion, Output

@@ -17,7 +17,6 @@ from tar2tf_cli.checking.diff import Numbers, Places, Spill, among, digest_of, l
 from tar2tf_cli.checking.faults import Fault, FileReport
 from tar2tf_cli.checking.files import FileContext, FileTask
 from tar2tf_cli.checking.verify_file import CheckRun
-from tar2tf_cli.conversion.manifest import Document, Manifest, differing
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.sharding import DuplicateIndex
 from tar2tf_cli.errors import UsageError
@@ -28,6 +27,7 @@ from tar2tf_cli.formats.example import decode
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.base import TarsSource
+from tar2tf_cli.inputs.manifest import Document, Manifest, differing
 from tar2tf_cli.inputs.named import paths_source
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together

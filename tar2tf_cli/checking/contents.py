@@ -241,7 +241,7 @@ def _dimension(data: bytes, start: int, end: int) -> int:
 
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.manifest import Manifest
+    from tar2tf_cli.inputs.manifest import Manifest
 
 N = TypeVar("N", int, float)
 

@@ -27,7 +27,7 @@ from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import OnFault
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.manifest import Manifest
+    from tar2tf_cli.inputs.manifest import Manifest
     from tar2tf_cli.spec.conversion import PathText
 
 
@@ -95,7 +95,7 @@ class Run:
 
     def _shards_of(self, path: str, anyway: bool, read: list[Manifest]) -> Iterator[Tar]:
         """The shards of a manifest, added to `read`; with `anyway`, one that stands for an unreadable manifest."""
-        from tar2tf_cli.conversion.manifest import read_document
+        from tar2tf_cli.inputs.manifest import read_document
 
         try:
             document = read_document(path, **self.reach)

@@ -15,7 +15,7 @@ from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.features.described import DTYPES
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.manifest import Manifest
+    from tar2tf_cli.inputs.manifest import Manifest
 
 _DTYPES: Final = {"bytes": "tf.string", "int64": "tf.int64", "float": "tf.float32"}
 _DEFAULTS: Final = {"bytes": '""', "int64": "0", "float": "0.0"}
@@ -162,7 +162,7 @@ def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _beside(paths: Sequence[str]) -> list[Manifest]:
     """The manifests that list local shards and lie in the same folder."""
-    from tar2tf_cli.conversion.manifest import read_document
+    from tar2tf_cli.inputs.manifest import read_document
 
     manifests, folders = [], dict.fromkeys(map(os.path.dirname, paths))
     for folder in folders:

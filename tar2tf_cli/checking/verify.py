@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tar2tf_cli.checking.against import Origin
-    from tar2tf_cli.conversion.manifest import Document, Manifest, ShardEntry
+    from tar2tf_cli.inputs.manifest import Document, Manifest, ShardEntry
     from tar2tf_cli.spec.conversion import Format, PathText
     from tar2tf_cli.spec.templates import PathTemplate
 
@@ -109,7 +109,7 @@ def _verify(run: CheckRun, bucket: str, templates: Sequence[str], *, paths: bool
 
 def _verify_documents(run: CheckRun, paths: Sequence[str], against: Origin | None = None) -> Report:
     """Check what manifests list; if one of several cannot be used, that is a fault, and the others are checked."""
-    from tar2tf_cli.conversion.manifest import read_document  # slow to import, and only for manifests
+    from tar2tf_cli.inputs.manifest import read_document  # slow to import, and only for manifests
 
     files: list[FileReport] = []
     documents: list[Document] = []
@@ -352,7 +352,7 @@ def verify_bucket(run: CheckRun, source: Source, templates: Sequence[str], *, by
 
 def _left_out(source: Source, item: ObjectInfo) -> Iterator[FileReport]:
     """What a conversion skipped, if anything, whose manifest lies beside the shards and can be read."""
-    from tar2tf_cli.conversion.manifest import Manifest
+    from tar2tf_cli.inputs.manifest import Manifest
 
     path = source.locate(item.name)
     with suppress(SourceError):

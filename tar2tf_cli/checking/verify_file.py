@@ -40,8 +40,8 @@ from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.checking.decode import Values
-    from tar2tf_cli.conversion.manifest import ShardEntry
     from tar2tf_cli.flow.sample_flow import Located
+    from tar2tf_cli.inputs.manifest import ShardEntry
     from tar2tf_cli.spec.conversion import Format
 
 
@@ -332,7 +332,7 @@ def _wrong_index(message: str) -> Fault:
 
 def _compare(claim: ShardEntry, passing: _Passing, report: FileReport) -> None:
     """Compare size, number of records and digest; if not every record was found, only size and digest."""
-    from tar2tf_cli.conversion.manifest import digest
+    from tar2tf_cli.inputs.manifest import digest
 
     if report.counts.keys() & {"unreadable", "missing"}:
         return

@@ -11,7 +11,6 @@ from itertools import accumulate, pairwise
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.datasets.load import record_parser
 from tar2tf_cli.errors import SourceError, UsageError, check_tensorflow, count
@@ -22,6 +21,7 @@ from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.inputs.kinds import examples
 from tar2tf_cli.inputs.kinds.examples import count_rows, find_class
+from tar2tf_cli.inputs.manifest import Manifest
 from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 

@@ -14,7 +14,6 @@ from functools import cached_property, lru_cache, partial
 from io import BytesIO
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
-from tar2tf_cli.conversion.manifest import VERSION, Manifest, ShardEntry, changes_between, differing
 from tar2tf_cli.conversion.plan import Plan, lanes_of
 from tar2tf_cli.conversion.sharding import Origin, Shard, ShardPlanner, ShardReport
 from tar2tf_cli.conversion.spool import Part, SpoolIndex, packed, unpacked
@@ -23,6 +22,7 @@ from tar2tf_cli.errors import DamagedShardError, OutputExistsError, UsageError, 
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.formats.files import RecordFile, write_whole
+from tar2tf_cli.inputs.manifest import VERSION, Manifest, ShardEntry, changes_between, differing
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.conversion import Conversion

@@ -12,12 +12,12 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tar2tf_cli.conversion.manifest import Document, Manifest, read_document
 from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.flow.choosing import keys_of
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.inputs.base import TarsSource
+from tar2tf_cli.inputs.manifest import Document, Manifest, read_document
 from tar2tf_cli.inputs.named import manifests_named
 from tar2tf_cli.ops.select import natural
 from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input

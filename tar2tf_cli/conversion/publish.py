@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest, without_collection
 from tar2tf_cli.conversion.output_state import (
     CHANGED,
     Decision,
@@ -34,6 +33,7 @@ from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.flow.choosing import keys_of
 from tar2tf_cli.flow.sample_flow import check_most
 from tar2tf_cli.formats.files import RecordFile, crc32c_of_file, sync
+from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, digest, without_collection
 from tar2tf_cli.inputs.report import InputReport, Notes
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, destination
 from tar2tf_cli.conversion.plan import Plan, joined_to, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Summary, Tally
@@ -25,6 +24,7 @@ from tar2tf_cli.features.described import notes_on_shapes
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.tar import END
+from tar2tf_cli.inputs.manifest import Manifest
 from tar2tf_cli.ops.base import workers as number_of
 from tar2tf_cli.remote import backend_of, cluster_backend
 from tar2tf_cli.spec.conversion import Conversion

@@ -10,11 +10,11 @@ from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
 from tar2tf_cli.formats.example import begins_record
 from tar2tf_cli.formats.files import RecordStream, crc32c_of_file, make_folders, sync, write_whole
+from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, digest
 
 if TYPE_CHECKING:
     from typing_extensions import Self

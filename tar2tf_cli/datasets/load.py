@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from typing_extensions import Unpack
 
-    from tar2tf_cli.conversion.manifest import Document, ShardEntry
+    from tar2tf_cli.inputs.manifest import Document, ShardEntry
     from tar2tf_cli.spec.urls import ConnectionOptions
 
     class _Loading(ConnectionOptions, total=False):

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tar2tf_cli.conversion.manifest import Document, ShardEntry, read_document
 from tar2tf_cli.conversion.plan import documents_beside
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.inputs.manifest import Document, ShardEntry, read_document
 from tar2tf_cli.inputs.named import resolve_path
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source, open_source

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.datasets.indexes import write_beside
 from tar2tf_cli.datasets.records import open_records
 from tar2tf_cli.datasets.shards import read_manifests
@@ -20,6 +19,7 @@ from tar2tf_cli.errors import ImageError, UsageError
 from tar2tf_cli.features.described import is_optional
 from tar2tf_cli.features.labels import LabelMap
 from tar2tf_cli.formats.image.headers import header
+from tar2tf_cli.inputs.manifest import Manifest, ShardEntry
 from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.spec.urls import is_remote
 

@@ -231,8 +231,8 @@ LATE = LIBRARIES | NETWORK | PROCESSES | STANDARD | OPS | CONVERSION
 
 COMMANDS = {
     "convert": ({"tar2tf_cli.compat.transformations"}, 100),
-    "verify": ({"json", "tempfile", "tar2tf_cli.conversion.manifest"}, 70),
-    "inspect": ({"json", "tar2tf_cli.conversion.manifest", "tar2tf_cli.spec.conversion"}, 68),
+    "verify": ({"json", "tempfile", "tar2tf_cli.inputs.manifest"}, 70),
+    "inspect": ({"json", "tar2tf_cli.inputs.manifest", "tar2tf_cli.spec.conversion"}, 68),
 }
 """More modules that a command imports only for some inputs and options, and the most of ours that it imports."""
 

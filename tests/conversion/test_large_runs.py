@@ -17,7 +17,6 @@ import pytest
 from benchmarks.peers.conductor import Listing, conduct, publisher, result
 from shards import samples, write_tar
 from tar2tf_cli import convert
-from tar2tf_cli.conversion.manifest import Manifest, ShardEntry
 from tar2tf_cli.conversion.output_state import destination
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.conversion.publish import Publisher, Tally
@@ -28,6 +27,7 @@ from tar2tf_cli.conversion.tasks import Group, Worker, load_group, save_group
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.engines.base import Outcome
 from tar2tf_cli.events import Events
+from tar2tf_cli.inputs.manifest import Manifest, ShardEntry
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion, Output
 from tar2tf_cli.stores import ObjectInfo

@@ -24,7 +24,6 @@ from checked import edit
 from planning import conversion, indexed
 from properties import example_count
 from shards import every_file, samples, tar2tf, write_tar
-from tar2tf_cli.conversion.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.conversion.output_state import Earlier, SizesFile
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
@@ -33,6 +32,7 @@ from tar2tf_cli.conversion.spool import packed, unpacked
 from tar2tf_cli.conversion.working_folder import entry_of
 from tar2tf_cli.errors import OutputExistsError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.events import Events
+from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import ObjectInfo

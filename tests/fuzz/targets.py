@@ -19,7 +19,6 @@ from google.protobuf.message import DecodeError
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.checking.verify_file import Checker, check_tfrecord
-from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.conversion.tasks import load_group
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError
 from tar2tf_cli.features.decoder import Decoder
@@ -36,6 +35,7 @@ from tar2tf_cli.formats.tfrecord import (
     packed_index,
     read_index,
 )
+from tar2tf_cli.inputs.manifest import Manifest
 from tar2tf_cli.samples.grouping import Grouper
 
 __all__ = ["TARGETS", "Target"]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from shards import tar2tf
 from tar2tf_cli.checking.faults import Report
 from tar2tf_cli.checking.verify import verify
-from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.formats.example import frame
+from tar2tf_cli.inputs.manifest import Manifest
 
 SEVERAL = ("--num-workers", "2")
 

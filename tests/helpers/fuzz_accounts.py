@@ -26,9 +26,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from servers import QuietHandler, serving
 from tar2tf_cli import Conversion, Events, Input, Output, convert, open_records, verify
-from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.errors import SourceError, Tar2tfError
 from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.inputs.manifest import Manifest
 from tar2tf_cli.spec.yaml_file import read as read_spec
 from tar2tf_cli.stores import open_source
 

@@ -30,8 +30,8 @@ from shards import (
     tree,
     write_tar,
 )
-from tar2tf_cli.conversion.manifest import Manifest
 from tar2tf_cli.errors import OutputExistsError, UsageError
+from tar2tf_cli.inputs.manifest import Manifest
 from tar2tf_cli.ops import Decode, Resize, Rotate
 from tar2tf_cli.pipeline import (
     Pipeline,
