@@ -61,7 +61,7 @@ def generated() -> dict[Path, str]:
 
 
 def _group_page(context: click.Context) -> Iterator[str]:
-    yield from _head("tar2tf", "turn tar shards into TFRecord shards, and prove that both are whole")
+    yield from _head("tar2tf", "turn tar shards into TFRecord shards, and verify that both are intact")
     yield ".SH SYNOPSIS\n.B tar2tf\n.I COMMAND\n[OPTIONS] ..."
     yield ".SH DESCRIPTION"
     yield from _paragraphs(inspect.cleandoc(cli.help or ""))

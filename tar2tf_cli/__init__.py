@@ -1,4 +1,4 @@
-"""Turn shards of samples (tar) into TFRecord shards, and prove that both are whole.
+"""Turn shards of samples (tar) into TFRecord shards, and verify that both are intact.
 
 Convert:   convert(Conversion(Input(...), Output(...))) -> Summary, with Events for progress
 Check:     verify(...) -> Report of FileReport of Fault; inspect(...) -> Contents; diff(A, B) -> Differences

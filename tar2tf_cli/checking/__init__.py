@@ -1,1 +1,1 @@
-"""Checks shards: `verify` proves that they are whole, `inspect` shows what they contain, `diff` what changed."""
+"""Verifies, describes and compares shards: `verify` finds faults, `inspect` shows contents, `diff` lists changes."""

@@ -268,10 +268,10 @@ def write_page(path: str, contents: Contents, pages: Sequence[ShardPage], report
     write_whole(path, ["".join(_page(contents, pages, report)).encode("utf-8", "replace")])
 
 
-def not_whole(report: Report) -> str:
-    """How many files have faults, in words; empty if none has."""
+def faulty_files(report: Report) -> str:
+    """Return how many files have faults, in words; empty if none has."""
     files = sum(1 for file in report.files if file.faults)
-    return f"{files:,} of {count(len(report.files), 'file')} {'is' if files == 1 else 'are'} not whole" if files else ""
+    return f"{files:,} of {count(len(report.files), 'file')} {'has' if files == 1 else 'have'} faults" if files else ""
 
 
 def _page(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Iterator[str]:
@@ -326,11 +326,11 @@ def _section(title: str, *parts: str, note: str = "") -> str:
 
 def _faults(report: Report) -> str:
     if report.ok:
-        return _section("Faults", '<p class="good">None: every shard is whole.</p>')
+        return _section("Faults", '<p class="good">None: every shard is intact.</p>')
     some = [(file, fault) for file in report.files for fault in file.faults[:3]]
     rows = [(_cut(file.path), fault.kind, _cut(str(fault))) for file, fault in some[:_MOST_ROWS]]
     more = f"; the first {_MOST_ROWS} are shown" if len(some) > _MOST_ROWS else ""
-    note = f"{not_whole(report)}{more}. tar2tf verify lists everything."
+    note = f"{faulty_files(report)}{more}. tar2tf verify lists everything."
     return _section("Faults", _table("Faults", ("file", "kind", "what"), rows), note=f'<span class="bad">{note}</span>')
 
 

@@ -128,7 +128,7 @@ _CONTEXT: Final = {
     help="Show versions and exit.",
 )
 def cli() -> None:
-    """Turn shards of samples (tar, tar.gz) into TFRecord shards, and prove that both are whole.
+    """Turn shards of samples (tar, tar.gz) into TFRecord shards, and verify that both are intact.
 
     \b
     tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record'

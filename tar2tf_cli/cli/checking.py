@@ -128,7 +128,7 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 )
 @_common_options
 def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
-    """Prove that TFRecord and tar shards are whole.
+    """Verify that TFRecord and tar shards are intact.
 
     BUCKET is a manifest, a directory, a shard, the URL of any of these, or - for standard input. TEMPLATE names shards
     in it, with bash braces or a glob; by default, every tar and TFRecord is checked, whatever its name. If all
@@ -149,7 +149,7 @@ def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     schema of the features, and reports missing and stray shards. It prints one line per fault: the file, the record
     (from 0), the offset, and how much was lost.
 
-    Exit code: 0 everything is whole, 1 there are faults, 2 wrong usage, 3 nothing could be checked.
+    Exit code: 0 everything is intact, 1 there are faults, 2 wrong usage, 3 nothing could be checked.
     """
     from tar2tf_cli.checking.verify import verify
 
@@ -244,13 +244,13 @@ def _print_report(report: Report) -> None:
         if 0 < saved.tars < len(report.files):
             message(f"{count(saved.tars, 'tar')} not salvaged: {_CONVERT}")
     if report.ok:
-        message(f"whole: {total}")
+        message(total, click.style("OK:", fg="green", bold=True) + " ")
         return
     faulty = sum(1 for file in checked if file.faults)
     missing = len(report.files) - len(checked)
     said = [f"{faulty:,} of {count(len(checked), 'file')} faulty"] if faulty else []
     said += [f"{missing:,} missing"] if missing else []
-    message(f"not whole: {', '.join(said)}; {total} in all")
+    message(f"{', '.join(said)}; {total} in all", click.style("not OK:", fg="red", bold=True) + " ")
 
 
 # --- inspect ---
@@ -338,7 +338,7 @@ def _show_contents(shards: Shards, options: dict[str, Any], damaged: OnDamage) -
     most, as_json, how = options["samples"], options["as_json"], {"paths": True, **_how_to_read(options)}
     with Terminal(**options) as terminal:
         contents = inspect(*shards, workers=options["num_workers"], events=terminal, damaged=True, **how)
-    not_whole = _write_page(contents, shards, options) if options["html"] else ""
+    faulty = _write_page(contents, shards, options) if options["html"] else ""
     some = any(shard.samples or shard.error is None for shard in contents.shards)
     if as_json:
         samples = read_samples(*shards, heads_only=True, damaged=lambda error: None, **how)
@@ -357,13 +357,13 @@ def _show_contents(shards: Shards, options: dict[str, Any], damaged: OnDamage) -
         damaged(error)
     if len(errors) < len(contents.errors):
         message(f"and {count(len(contents.errors) - len(errors), 'more error')}; use -v to see all")
-    if not_whole and not errors:
-        damaged(SourceError(f"{not_whole}; {options['html']} shows the faults", shard=contents.bucket))
+    if faulty and not errors:
+        damaged(SourceError(f"{faulty}; {options['html']} shows the faults", shard=contents.bucket))
 
 
 def _write_page(contents: Contents, shards: Shards, options: dict[str, Any]) -> str:
-    """Write the page; returns how many files are not whole, in words: some faults only `verify` finds."""
-    from tar2tf_cli.checking.page import not_whole, read_pages, write_page
+    """Write the page; returns how many files have faults, in words: some faults only `verify` finds."""
+    from tar2tf_cli.checking.page import faulty_files, read_pages, write_page
     from tar2tf_cli.checking.verify import verify
 
     with Terminal(**options) as terminal:
@@ -371,7 +371,7 @@ def _write_page(contents: Contents, shards: Shards, options: dict[str, Any]) -> 
         pages = read_pages(*shards, shards={shard.name for shard in contents.shards}, **how)
         report = verify(*shards, **how)
     write_page(options["html"], contents, pages, report)
-    return not_whole(report)
+    return faulty_files(report)
 
 
 def _check_modes(options: dict[str, Any], bucket: str) -> None:
@@ -481,7 +481,7 @@ def _print_notes(contents: Contents) -> None:
     print_count(foreign, "record", f": not a tf.train.Example ({contents.payload.kind})")
     if faults := len(contents.errors):
         shards = count(len(contents.shards), "shard")
-        message(f"{faults:,} of {shards} cannot be read as a whole; what can be read is counted")
+        message(f"{faults:,} of {shards} could not be read completely; the counts are partial")
 
 
 # --- diff ---

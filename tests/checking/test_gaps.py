@@ -69,7 +69,7 @@ def test_a_gap_is_a_fault_where_the_shard_should_be(tmp_path: Path, run: Callabl
                 "message": f"2 shards, up to {'train-4.record'}, are missing from the numbering",
             }
         ]
-    assert "not whole: 1 missing; 3 files, 6 records" in run(tmp_path).err
+    assert "not OK: 1 missing; 3 files, 6 records" in run(tmp_path).err
 
 
 def test_an_empty_shard_is_not_missing_as_well(tmp_path: Path, run: Callable[..., Ran]) -> None:
@@ -78,7 +78,7 @@ def test_an_empty_shard_is_not_missing_as_well(tmp_path: Path, run: Callable[...
     write(tmp_path / "part-0.tar", b"")
     ran = run(tmp_path)
     assert [line.split(": ")[1] for line in ran.out.splitlines()] == ["the file is empty (empty)"] * 2
-    assert "not whole: 2 of 5 files faulty; 5 files" in ran.err
+    assert "not OK: 2 of 5 files faulty; 5 files" in ran.err
 
 
 def test_shards_named_one_by_one_have_no_gaps(tmp_path: Path, run: Callable[..., Ran]) -> None:

@@ -45,7 +45,7 @@ def test_shards_that_can_be_read_are_shown_and_errors_named(folder: Path, run_in
     }
     errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
     assert [f"{place}.tar" in error for place, error in zip("12", errors, strict=True)] == [True, True]
-    assert "2 of 4 shards cannot be read as a whole; what can be read is counted" in ran.err
+    assert "2 of 4 shards could not be read completely; the counts are partial" in ran.err
 
 
 def test_the_document_lists_faults_as_verify_does(

@@ -82,7 +82,7 @@ def test_the_page_shows_the_dataset(folder: Path, tmp_path: Path, run_inspect: C
     page = page_of(run_inspect(folder, "--html", path), path)
     assert all(source.startswith("data:image/jpeg;base64,") for source in page.loaded)
     assert len(page.loaded) == 16
-    for words in ("16 samples", "2 classes", "1 train, 1 val", "png 16", "None: every shard is whole", "<b>cat 12"):
+    for words in ("16 samples", "2 classes", "1 train, 1 val", "png 16", "None: every shard is intact", "<b>cat 12"):
         assert words in page.text, words
     assert "Found in more than one split: 1." in page.text
     assert "train-0.tar #3 · val-0.tar #1" in page.text
@@ -223,7 +223,7 @@ def test_faults_are_on_the_page_and_do_not_prevent_it(tmp_path: Path, run_inspec
     write(tmp_path / "set" / "x-2.record", flipped(b"".join(records), len(records[0]) + 2))
     path = tmp_path / "report.html"
     page = page_of(run_inspect(tmp_path / "set", "--html", path), path, code=3)
-    assert "1 of 2 files is not whole" in page.text
+    assert "1 of 2 files has faults" in page.text
     assert "length_crc" in page.text
     assert "6 classes" in page.text
     assert all(f" {label} 2 " in page.text for label in (0, 2, 3, 4, 5))  # and 1 is damaged in one of the shards
@@ -237,7 +237,7 @@ def test_a_page_with_faults_that_only_verify_finds_is_no_success(
     assert run_inspect(shard).code == 0
     ran = run_inspect(shard, "--html", tmp_path / "x.html")
     assert "not_an_example" in page_of(ran, tmp_path / "x.html", code=3).text
-    assert f"1 of 1 file is not whole; {tmp_path / 'x.html'} shows the faults" in ran.err
+    assert f"1 of 1 file has faults; {tmp_path / 'x.html'} shows the faults" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,12 @@ def test_what_tarfile_writes_is_whole(
 def test_the_photographs_are_whole_in_every_form(run: Callable[..., Ran], tmp_path: Path) -> None:
     ran = run(PHOTOS)
     assert (ran.code, ran.out) == (0, "")
-    assert "whole: 4 files, 24 samples" in ran.err
+    assert "OK: 4 files, 24 samples" in ran.err
     assert "2 files skipped" in ran.err
     assert convert(PHOTOS, "-o", tmp_path / "photos-<>.record", "--records-per-shard", "7").code == 0
     ran = run(tmp_path, *SEVERAL, "--verbose")
     assert (ran.code, ran.out) == (0, "")
-    assert "whole: 4 files, 24 records" in ran.err
+    assert "OK: 4 files, 24 records" in ran.err
     assert "photos-4.record: 3 records" in ran.err
 
 

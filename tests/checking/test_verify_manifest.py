@@ -185,7 +185,7 @@ def test_what_the_conversion_skipped_is_said_every_time(tmp_path: Path, run: Cal
     for _ in range(2):
         for arguments in ((), ("--fast",), ("--against", tar)):
             ran = run(manifest, *arguments)
-            assert (ran.code, "whole: " in ran.err.replace("not whole: ", "")) == (1, False)
+            assert (ran.code, "whole: " in ran.err.replace("not OK: ", "")) == (1, False)
             assert "1 sample of the inputs skipped; to list them, convert with --errors FILE (skipped)" in ran.out
             assert f"in.tar was not read {where}, which held at least 1 sample (lost)" in ran.out
     for checked in (manifest, manifest.parent):
@@ -210,7 +210,7 @@ def test_a_conversion_that_was_asked_to_skip_all_is_whole(tmp_path: Path, run: C
     assert convert(PHOTOS, "-o", tmp_path / "x-<>.record", "--op", "filter:cls=77").code == 0
     for options in ((), ("--against", PHOTOS)):
         ran = run(tmp_path / "x-manifest.json", *options)
-        assert (ran.code, ran.err) == (0, "whole: 0 files, 0 records, 0 bytes\n")
+        assert (ran.code, ran.err) == (0, "OK: 0 files, 0 records, 0 bytes\n")
     write(tmp_path / "others" / "photos-0.tar", a_tar([("9.cls", b"77"), ("9.jpg", b"new")]))
     ran = run(tmp_path / "x-manifest.json", "--against", tmp_path / "others", "*.tar")
     assert ran.code == 1

@@ -65,7 +65,7 @@ def test_a_flipped_byte_is_placed(tmp_path: Path, run: Callable[..., Ran], place
     assert line.startswith(f"{path}: record {number}, offset {start}: the CRC of the record's {place.split()[0]} does")
     assert line.endswith(f" ({kind})")
     assert f"; {size} bytes lost, {count(number, 'good record')} before, {4 - number} after" in line
-    assert "not whole: 1 of 1 file faulty" in ran.err
+    assert "not OK: 1 of 1 file faulty" in ran.err
 
 
 def test_every_flipped_bit_of_a_tfrecord_is_found(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_the_picture_is_in_the_readme_and_is_well_formed() -> None:
     assert "](docs/terminal.svg)" in (ROOT / "README.md").read_text(encoding="utf-8")
     texts = [item.text for item in ElementTree.parse(terminal.PICTURE).iter("{http://www.w3.org/2000/svg}text")]
     assert "$" in texts
-    assert any(re.match("whole: ", text or "") for text in texts)
+    assert any(re.match("OK: ", text or "") for text in texts)
 
 
 def test_a_screen_shows_what_a_terminal_would() -> None:

@@ -158,7 +158,7 @@ class ManifestSuite:
     def test_several_processes_find_the_same(self, place: str, out: Path) -> None:
         flip(out)
         ran = in_a_process("verify", self.upload(place, out), "--json", *SEVERAL)
-        assert (ran.code, ran.err.count("not whole: 1 of 4 files faulty")) == (1, 1)
+        assert (ran.code, ran.err.count("not OK: 1 of 4 files faulty")) == (1, 1)
         assert faults_of(ran) == [("photos-3.record", "damaged", kind) for kind in ("data_crc", "digest")]
 
     def test_a_shard_replaced_while_it_is_verified_is_a_fault(

@@ -79,7 +79,7 @@ def test_the_description_says_nothing_that_pypi_cannot_show(wheel: Path) -> None
     text = files.read(name).decode().partition("\n\n")[2]
     assert text.startswith("# tar2tf\n")
     assert "```text\n$ tar2tf inspect shards\n" in text
-    assert "\nwhole: 3 files, 24 records, " in text
+    assert "\nOK: 3 files, 24 records, " in text
     assert not re.findall(r"\]\((?!https?://)", text)
 
 
