@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
-import asserting  # noqa: F401 - how helpers are imported
+import assertion_rewriting  # noqa: F401 - how helpers are imported
 import clean_environment
-import forked
-import properties  # noqa: F401 - how many examples there are
-import quick_retries
-from checked import Ran, convert
-from etl import EtlCluster, etl_cluster_in
-from kernels import built
+import fork_server
+import hypothesis_profile  # noqa: F401 - how many examples there are
+from etl_cluster import EtlCluster, etl_cluster_in
+from kernel_build import built
+from optional_servers import started
+from quick_retries import skip_pauses
 from servers import (
     AZURE_ACCOUNT,
     AZURE_KEY,
@@ -39,9 +39,9 @@ from servers import (
 )
 from shards import PHOTOS
 from sources import tar_of
-from starting import started
 from tar2tf_cli.cli import main
 from tar2tf_cli.formats import kernel
+from verify_runs import Ran, convert
 
 clean_environment.forget()
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -97,8 +97,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(specs: list[Any]) -> None:
     """Fork all processes from one that has imported TensorFlow, which would take each 2.4 s."""
-    compile_dir(Path(forked.__file__).parent, quiet=2)  # or each of them would do it
-    python = forked.share()
+    compile_dir(Path(fork_server.__file__).parent, quiet=2)  # or each of them would do it
+    python = fork_server.share()
     for spec in specs:
         if spec.popen:
             spec.python = python
@@ -201,9 +201,9 @@ def with_kernel(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.fixture
-def prioritize(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between retries take no time, and half a minute of them is all there is."""
-    quick_retries.prioritize(monkeypatch.setattr)
+    skip_pauses(monkeypatch.setattr)
     monkeypatch.setenv("TAR2TF_RETRY_FOR", "30")
 
 
@@ -246,7 +246,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def etl_cluster() -> Iterator[EtlCluster]:
     """An AIStore whose transformers run, started once; `etl` is for tests."""
     pytest.importorskip("fastapi", reason="no server for transformers: pip install 'tar2tf-cli[etl]'")
-    with forked.short_folder("etl-") as folder, started(etl_cluster_in(Path(folder, "cluster"))) as cluster:
+    with fork_server.short_folder("etl-") as folder, started(etl_cluster_in(Path(folder, "cluster"))) as cluster:
         yield cluster
 
 

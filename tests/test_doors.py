@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from added_files import ADDED, COMMAND
-from shards import SECONDS, write_tar
+from commands import SECONDS
+from shards import write_tar
 from sources import SourceSuite
 from tar2tf_cli import open_records, stores
 

@@ -12,7 +12,7 @@ from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import ROOT, Command, run
 
 sys.path.append(str(ROOT / "tests" / "helpers"))
-from etl import EtlCluster, etl_cluster_in
+from etl_cluster import EtlCluster, etl_cluster_in
 
 SPECS = {
     "decode, resize to 224": "ops: [{decode: jpg}, {resize: {ext: jpg, size: [224, 224]}}, "

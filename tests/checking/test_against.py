@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from checked import SEVERAL, Ran, a_tar, convert, flipped, in_a_process, write
-from shards import python
+from commands import python
 from tar2tf_cli.formats.example import frame
 from tar2tf_cli.formats.tfrecord import RecordReader
+from verify_runs import SEVERAL, Ran, a_tar, convert, flipped, in_a_process, write
 
 
 def shards(folder: Path, change: Callable[[str, bytes], bytes | None] = lambda name, data: data) -> Path:

@@ -17,8 +17,8 @@ import pytest
 import xmlschema
 
 import clean_environment
-from checked import Ran, flipped, framed, some_examples, write
 from tar2tf_cli.checking.faults import Fault, FileReport, Report, write_report
+from verify_runs import Ran, flipped, framed, some_examples, write
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
-from checked import Ran, convert
 from images import jpeg, photo
 from shards import write_tar
 from tar2tf_cli import Dataset, load_dataset, open_records
 from tar2tf_cli.ops import Decode
 from tar2tf_cli.pipeline import Pipeline
+from verify_runs import Ran, convert
 
 
 def in_file(save: Callable[..., Any], *arguments: Any, **options: Any) -> bytes:

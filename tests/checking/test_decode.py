@@ -16,7 +16,7 @@ import tensorflow as tf
 from PIL import Image
 from skimage import data
 
-from checked import Ran, a_tar, an_example, check, framed, kinds, write
+from verify_runs import Ran, a_tar, an_example, check, framed, kinds, write
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (40, 50, 3), np.uint8)
 JPEG, PNG = tf.io.encode_jpeg(PIXELS).numpy(), tf.io.encode_png(PIXELS).numpy()

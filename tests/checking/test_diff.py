@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from checked import a_tar, an_example, convert, flipped, framed, in_a_process, write
 from shards import PHOTOS
 from tar2tf_cli import diff
 from tar2tf_cli.formats.example import Encoder, float_list, int64_list
+from verify_runs import a_tar, an_example, convert, flipped, framed, in_a_process, write
 
 Samples = list[tuple[str, dict[str, bytes]]]
 

@@ -11,23 +11,14 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checked import (
-    Ran,
-    an_example,
-    check,
-    framed,
-    kinds,
-    some_examples,
-    values,
-    write,
-)
-from properties import example_count
+from example_messages import tensorflow_parses
+from hypothesis_profile import example_count
 from tar2tf_cli.checking.verify_file import Checker, ManifestExpectations
 from tar2tf_cli.features import described
 from tar2tf_cli.features.described import Expected, expected
 from tar2tf_cli.formats import example
 from tar2tf_cli.formats.example import parse
-from wire import tensorflow_parses
+from verify_runs import Ran, an_example, check, framed, kinds, some_examples, values, write
 
 # --- Examples ---
 

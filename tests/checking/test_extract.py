@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from checked import Ran, a_tar, an_example, framed, write
-from shards import tar2tf
+from commands import tar2tf
+from verify_runs import Ran, a_tar, an_example, framed, write
 
 MEMBERS = [("a/1.jpg", b"one"), ("b.jpg", b"two"), ("b.seg.png", b"png")]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from checked import Ran, an_example, check, flipped, framed, kinds, manifest_of, some_examples, write
 from tar2tf_cli.formats.streams import PlainStream
+from verify_runs import Ran, an_example, check, flipped, framed, kinds, manifest_of, some_examples, write
 
 SIZES = (10, 300_000, 70_000, 50, 1_000_000, 20)
 RECORDS = [framed(an_example(x=b"a" * size)) for size in SIZES]

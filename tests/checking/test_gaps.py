@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checked import (
-    Ran,
-    framed,
-    some_examples,
-    write,
-)
 from tar2tf_cli.checking.verify import find_gaps
+from verify_runs import Ran, framed, some_examples, write
 
 # --- Numbering ---
 

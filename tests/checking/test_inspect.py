@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from checked import Ran, a_tar, in_a_process, write
-from inspected import a_jpeg, a_png, look_into
-from shards import PHOTOS, convert
+from commands import convert
+from inspect_runs import a_jpeg, a_png, look_into
+from shards import PHOTOS
 from tar2tf_cli.checking.inspect import read_samples
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.stores.directory import DirectorySource
+from verify_runs import Ran, a_tar, in_a_process, write
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from checked import Ran, a_tar, an_example, flipped, framed, write
 from tar2tf_cli import convert, inspect, open_records, verify
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from verify_runs import Ran, a_tar, an_example, flipped, framed, write
 
 NO_SHARDS = "the manifest lists no shards, so there is nothing to read"
 

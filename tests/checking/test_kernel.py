@@ -13,8 +13,8 @@ from hypothesis import example as given_example
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checked import an_example, framed
-from kernels import built, needs_compiler
+from example_messages import encoded, features_of_any_kind, hand_encoded_examples
+from kernel_build import built, needs_compiler
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.checking.verify_file import Checker, ManifestExpectations, check_tfrecord
@@ -22,7 +22,7 @@ from tar2tf_cli.features.described import Expected
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.streams import Cursor
 from tar2tf_cli.formats.tfrecord import RecordReader
-from wire import encoded, features_of_any_kind, hand_encoded_examples
+from verify_runs import an_example, framed
 
 pytestmark = needs_compiler
 

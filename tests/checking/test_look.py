@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checked import a_tar, write
-from inspected import a_jpeg, a_png, look_into
-from makers import npy
+from inspect_runs import a_jpeg, a_png, look_into
+from make_bytes import npy
 from tar2tf_cli.checking.contents import Look, Stats, example_of, look_at
+from verify_runs import a_tar, write
 
 # --- Kinds ---
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makers import npy
+from make_bytes import npy
 from tar2tf_cli.checking.contents import Stats, look_at
 
 

@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from checked import Ran, a_tar, an_example, flipped, framed, write
+from commands import convert
 from images import by_pillow, jpeg, photo
-from inspected import a_jpeg, a_png
-from shards import convert, write_tar
+from inspect_runs import a_jpeg, a_png
+from shards import write_tar
 from tar2tf_cli.checking.contents import Contents, ShardContents
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
 from tar2tf_cli.checking.page import Picture, ShardPage, find_duplicates, split_of, write_page
+from verify_runs import Ran, a_tar, an_example, flipped, framed, write
 
 OPEN = {"meta", "img", "br", "rect"}
 

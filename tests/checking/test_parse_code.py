@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from checked import Ran, a_tar, an_example, convert, framed, some_examples, write
-from inspected import a_jpeg, a_png
-from makers import npy
+from inspect_runs import a_jpeg, a_png
+from make_bytes import npy
 from shards import PHOTOS, write_tar
 from tar2tf_cli import load_dataset
+from verify_runs import Ran, a_tar, an_example, convert, framed, some_examples, write
 
 
 def a_sequence(steps: int) -> bytes:

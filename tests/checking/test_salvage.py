@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from checked import SEVERAL, Ran, a_tar, an_example, flipped, framed, some_examples, write
 from servers import FaultyServer
+from verify_runs import SEVERAL, Ran, a_tar, an_example, flipped, framed, some_examples, write
 
 
 def damaged(folder: Path) -> list[bytes]:

@@ -20,7 +20,13 @@ import pytest
 import tensorflow as tf
 
 import tar2tf_cli
-from checked import (
+from shards import PHOTOS
+from tar2tf_cli.checking.inspect import inspect
+from tar2tf_cli.checking.verify import verify
+from tar2tf_cli.cli import main
+from tar2tf_cli.errors import UsageError
+from tar2tf_cli.stores import directory
+from verify_runs import (
     SEVERAL,
     Ran,
     a_tar,
@@ -36,12 +42,6 @@ from checked import (
     some_members,
     write,
 )
-from shards import PHOTOS
-from tar2tf_cli.checking.inspect import inspect
-from tar2tf_cli.checking.verify import verify
-from tar2tf_cli.cli import main
-from tar2tf_cli.errors import UsageError
-from tar2tf_cli.stores import directory
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

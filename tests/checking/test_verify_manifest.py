@@ -13,19 +13,8 @@ from typing import Any
 
 import pytest
 
-from checked import (
-    SEVERAL,
-    Ran,
-    a_tar,
-    convert,
-    edit,
-    faults_of,
-    flipped,
-    manifest_of,
-    some_members,
-    write,
-)
 from shards import PHOTOS
+from verify_runs import SEVERAL, Ran, a_tar, convert, edit, faults_of, flipped, manifest_of, some_members, write
 
 
 def test_a_conversion_is_what_its_manifest_says(out: Path, run: Callable[..., Ran]) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from checked import Ran, faults_of
 from manifest_suite import (
     ManifestSuite,
     WritableManifestSuite,
     flip,
 )
 from servers import FaultyServer, faulty_server
+from verify_runs import Ran, faults_of
 
 pytestmark = pytest.mark.spread
 

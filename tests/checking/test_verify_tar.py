@@ -9,18 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from checked import (
-    Ran,
-    a_tar,
-    check,
-    flipped,
-    kinds,
-    some_members,
-    write,
-)
-from makers import END, member
-from shards import tar2tf
+from commands import tar2tf
+from make_bytes import END, member
 from tar2tf_cli.inputs.tar_samples import TarRules
+from verify_runs import Ran, a_tar, check, flipped, kinds, some_members, write
 
 # --- Damaged tars ---
 

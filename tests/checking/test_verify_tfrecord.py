@@ -14,19 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checked import (
-    Ran,
-    an_example,
-    check,
-    flipped,
-    framed,
-    kinds,
-    some_examples,
-    write,
-)
 from tar2tf_cli.errors import count
 from tar2tf_cli.formats.checksums import crc32c, masked
 from tar2tf_cli.inputs.open_shard import shard_format
+from verify_runs import Ran, an_example, check, flipped, framed, kinds, some_examples, write
 
 # --- Damaged TFRecord ---
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shards import (
-    small_shards,
-)
+from shards import small_shards
 
 
 @pytest.fixture(scope="module")

@@ -13,19 +13,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from shards import (
-    COMMAND,
-    PHOTOS,
-    SECONDS,
-    convert,
-    records,
-    samples,
-    shards_in,
-    sizes,
-    tar2tf,
-    tree,
-    write_tar,
-)
+from commands import COMMAND, SECONDS, convert, tar2tf
+from shards import PHOTOS, records, samples, shards_in, sizes, tree, write_tar
 from tar2tf_cli.cli import cli
 from tar2tf_cli.formats import kernel
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-import forked
-from shards import tar2tf
+import fork_server
+from commands import tar2tf
 from tar2tf_cli.cli import cli
 from tar2tf_cli.cli.grammar import SHELLS
 from tar2tf_cli.ops import OPS
@@ -39,7 +39,7 @@ class Shell:
         self._answered, self._out = folder / "answered", folder / "out"
         for path in (self.folder, folder / "bin"):
             path.mkdir()
-        self._script("tar2tf", f"{forked.command()} \"$@\"; touch '{self._answered}'")
+        self._script("tar2tf", f"{fork_server.command()} \"$@\"; touch '{self._answered}'")
         self._script("show", f"printf '%s\\n' \"$@\" > '{self._out}~'; mv '{self._out}~' '{self._out}'")
         self.terminal, end = pty.openpty()
         path = f"{folder}/bin:{os.environ['PATH']}"

@@ -11,18 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shards import (
-    PHOTOS,
-    contents,
-    convert,
-    samples,
-    samples_of,
-    small_shards,
-    tar2tf,
-    tree,
-    write_members,
-    write_tar,
-)
+from commands import convert, tar2tf
+from shards import PHOTOS, contents, samples, samples_of, small_shards, tree, write_members, write_tar
 
 # --- No traceback for any input ---
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shards import COMMAND, PHOTOS, SECONDS, convert, samples, tar2tf, write_tar
+from commands import COMMAND, SECONDS, convert, tar2tf
+from shards import PHOTOS, samples, write_tar
 
 AT_IMPORT = """
 import os, signal, sys

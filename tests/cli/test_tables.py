@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checked import Ran, a_tar, in_a_process, write
-from inspected import look_into
+from inspect_runs import look_into
 from shards import PHOTOS
 from tar2tf_cli.checking import inspect as inspection
 from tar2tf_cli.cli.output import printable, size, table
+from verify_runs import Ran, a_tar, in_a_process, write
 
 # --- Tables ---
 

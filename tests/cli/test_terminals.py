@@ -16,17 +16,8 @@ from typing import Any
 
 import pytest
 
-from shards import (
-    SECONDS,
-    convert,
-    end,
-    samples,
-    start,
-    tar2tf,
-    wait_until,
-    write_members,
-    write_tar,
-)
+from commands import SECONDS, convert, end, start, tar2tf, wait_until
+from shards import samples, write_members, write_tar
 
 pytestmark = pytest.mark.xdist_group("terminal")
 

@@ -12,16 +12,11 @@ import click
 import pytest
 
 import tar2tf_cli
-from checked import framed
-from shards import (
-    convert,
-    samples,
-    shards_in,
-    tar2tf,
-    write_tar,
-)
+from commands import convert, tar2tf
+from shards import samples, shards_in, write_tar
 from tar2tf_cli.cli import VARIABLES, all_commands, cli
 from tar2tf_cli.ops import OPS
+from verify_runs import framed
 
 # --- Help and near misses ---
 

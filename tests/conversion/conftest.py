@@ -7,16 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from converted import MAKERS
-from resuming import (
-    WAYS,
-)
-from shards import (
-    convert,
-    every_file,
-    large_shards,
-    small_shards,
-)
+from commands import convert
+from input_buckets import MAKERS
+from interruptions import WAYS
+from shards import every_file, large_shards, small_shards
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from makers import END, member
+from make_bytes import END, member
 from shards import keys, samples, tree, write_members, write_tar
 from tar2tf_cli.cli import main
 from tar2tf_cli.conversion.spool import Spool

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from checked import an_example, framed
-from converted import MAKERS
-from shards import every_file, samples, samples_of, shards_in, tar2tf, tree, write_tar
+from commands import tar2tf
+from input_buckets import MAKERS
+from shards import every_file, samples, samples_of, shards_in, tree, write_tar
 from tar2tf_cli import open_records
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from verify_runs import an_example, framed
 
 
 def keys_in(manifest: str | Path | None) -> list[str]:

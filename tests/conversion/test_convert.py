@@ -11,17 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shards import (
-    COMMAND,
-    SECONDS,
-    contents,
-    convert,
-    samples,
-    samples_of,
-    shards_in,
-    tree,
-    write_tar,
-)
+from commands import COMMAND, SECONDS, convert
+from shards import contents, samples, samples_of, shards_in, tree, write_tar
 
 pytestmark = pytest.mark.spread
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from shards import PHOTOS, examples, members_of, samples, tar2tf, tree, write_members, write_tar
+from commands import tar2tf
+from shards import PHOTOS, examples, members_of, samples, tree, write_members, write_tar
 
 OPS = ["--op", "decode:jpg", "--op", "resize:jpg,20x30", "--op", "convert:jpg,float16", "--op", "rename:image=jpg"]
 MORE = ["--op", "keep:image,cls", "--select", "image,label=cls", "--type", "label=int64"]

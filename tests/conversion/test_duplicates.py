@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from properties import example_count
-from shards import Sample, samples_of, shards_in, tar2tf, tree, write_tar
+from commands import tar2tf
+from hypothesis_profile import example_count
+from shards import Sample, samples_of, shards_in, tree, write_tar
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert

@@ -8,20 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from checked import write
-from makers import END, member, pax
-from shards import (
-    contents,
-    convert,
-    examples,
-    keys,
-    samples,
-    shards_in,
-    tar2tf,
-    tree,
-    write_members,
-    write_tar,
-)
+from commands import convert, tar2tf
+from make_bytes import END, member, pax
+from shards import contents, examples, keys, samples, shards_in, tree, write_members, write_tar
+from verify_runs import write
 
 
 def scattered(folder: Path) -> Path:

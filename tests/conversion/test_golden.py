@@ -21,14 +21,15 @@ import pytest
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
-from converted import MAKERS
-from etl import EtlCluster
-from makers import tar_of
-from shards import samples, tar2tf, tree, write_tar
+from commands import tar2tf
+from etl_cluster import EtlCluster
+from input_buckets import MAKERS
+from make_bytes import tar_of
+from shards import samples, tree, write_tar
 from tar2tf_cli.cli import main
 from tar2tf_cli.cli.convert import conversion_of
 from tar2tf_cli.cli.convert import convert as command
-from tar2tf_cli.remote import transformers as deploy
+from tar2tf_cli.remote import transformers as transformers_module
 from tar2tf_cli.remote.stream import Settings
 from tar2tf_cli.remote.transformers import of_cluster
 
@@ -224,7 +225,12 @@ def transformers(etl_cluster: EtlCluster) -> Iterator[dict[str, Settings]]:
     made = {settings.name: settings for settings in map(settings_of, LAYOUTS)}
     with etl_cluster.network(), ThreadPoolExecutor(len(made)) as pool:
         cluster = of_cluster(etl_cluster.endpoint)
-        list(pool.map(lambda each: cluster.make_anew(deploy.message(each, init_seconds=60, seconds=60)), made.values()))
+        list(
+            pool.map(
+                lambda each: cluster.make_anew(transformers_module.message(each, init_seconds=60, seconds=60)),
+                made.values(),
+            )
+        )
     yield made
     with etl_cluster.network(), ThreadPoolExecutor(len(made)) as pool:
         list(pool.map(lambda name: cluster.ask(lambda: cluster.delete(name)), made))

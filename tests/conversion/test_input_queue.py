@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tar2tf_cli.conversion import schedule as input_queue
+from tar2tf_cli.conversion import schedule
 from tar2tf_cli.conversion.schedule import InputQueue
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.base import Capabilities
@@ -21,8 +21,8 @@ LARGE, SMALL = 100_000_000, 1000
 def left(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, ...]]:
     """The groups that an interrupted run left, by the number of their first input."""
     groups: dict[int, tuple[int, ...]] = {}
-    monkeypatch.setattr(input_queue, "groups_in", lambda folder: groups.keys())
-    monkeypatch.setattr(input_queue, "load_group", lambda path: SimpleNamespace(numbers=groups[int(Path(path).stem)]))
+    monkeypatch.setattr(schedule, "groups_in", lambda folder: groups.keys())
+    monkeypatch.setattr(schedule, "load_group", lambda path: SimpleNamespace(numbers=groups[int(Path(path).stem)]))
     return groups
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from shards import Sample, samples, samples_of, tar2tf, tree, write_members, write_tar
+from commands import tar2tf
+from shards import Sample, samples, samples_of, tree, write_members, write_tar
 from tar2tf_cli import open_records
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert

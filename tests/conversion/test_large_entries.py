@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import tar2tf_cli
+from commands import convert, tar2tf
 from images import by_pillow, photo
-from makers import END, member
-from shards import contents, convert, examples, samples, shards_in, tar2tf, write_members, write_tar
+from make_bytes import END, member
+from shards import contents, examples, samples, shards_in, write_members, write_tar
 from tar2tf_cli import Dataset, Pipeline, inspect, open_records
 from tar2tf_cli.checking.inspect import read_samples
 from tar2tf_cli.errors import SampleError, UsageError

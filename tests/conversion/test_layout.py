@@ -10,20 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shards import (
-    Sample,
-    contents,
-    convert,
-    keys,
-    records,
-    samples,
-    samples_of,
-    shards_in,
-    sizes,
-    tar2tf,
-    tree,
-    write_tar,
-)
+from commands import convert, tar2tf
+from shards import Sample, contents, keys, records, samples, samples_of, shards_in, sizes, tree, write_tar
 
 # --- 3. Limits and fill ---
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from checked import Ran, edit, manifest_of
 from shards import PHOTOS
 from tar2tf_cli import load_dataset
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from verify_runs import Ran, edit, manifest_of
 
 VALUES = [None, True, -1, 0, 3, 1.5, 1e400, 10**30, "", "x", "a\0b", "\ud800", "../x", [], {}, [[]], [None], {"a": {}}]
 VALUES += ["bytes", "int64", "float", "raw", "uint8", "float64", [2], [2, 2], [None, None], ["x"]]

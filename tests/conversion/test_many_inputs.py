@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from shards import contents, records, samples, samples_of, shards_in, tar2tf, tree, write_members, write_tar
+from commands import tar2tf
+from shards import contents, records, samples, samples_of, shards_in, tree, write_members, write_tar
 from tar2tf_cli import convert
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.publish import Summary

@@ -13,17 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from checked import Ran
+from commands import convert, tar2tf
 from images import jpeg
-from makers import END, member
+from make_bytes import END, member
 from servers import FaultyServer
-from shards import contents, convert, examples, keys, samples, shards_in, tar2tf, tree, write_members
+from shards import contents, examples, keys, samples, shards_in, tree, write_members
 from tar2tf_cli import Dataset, Pipeline
 from tar2tf_cli.conversion.run import convert as run_conversion
 from tar2tf_cli.conversion.tasks import WriteShard
 from tar2tf_cli.errors import WorkerError
 from tar2tf_cli.ops import Select
 from tar2tf_cli.spec.conversion import Conversion
+from verify_runs import Ran
 
 NOTE = "are not adjacent"
 Entries = tuple[str, dict[str, bytes]]

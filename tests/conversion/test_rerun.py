@@ -13,29 +13,9 @@ from typing import Any
 
 import pytest
 
-from resuming import (
-    WAYS,
-    kill_once_published,
-    reading_stdin,
-    stderr_of,
-)
-from shards import (
-    SECONDS,
-    contents,
-    convert,
-    end,
-    every_file,
-    mixed_shards,
-    samples,
-    samples_of,
-    shards_in,
-    small_shards,
-    start,
-    tar2tf,
-    tree,
-    wait_until,
-    write_tar,
-)
+from commands import SECONDS, convert, end, start, tar2tf, wait_until
+from interruptions import WAYS, kill_once_published, reading_stdin, stderr_of
+from shards import contents, every_file, mixed_shards, samples, samples_of, shards_in, small_shards, tree, write_tar
 from tar2tf_cli.conversion import working_folder
 from tar2tf_cli.conversion.run import convert as run_conversion
 from tar2tf_cli.errors import SinkError

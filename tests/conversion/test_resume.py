@@ -15,30 +15,9 @@ from typing import Any
 
 import pytest
 
-from resuming import (
-    END,
-    SCENES,
-    WAYS,
-    final,
-    kill_once_published,
-    reading_stdin,
-    stderr_of,
-)
-from shards import (
-    SECONDS,
-    children,
-    convert,
-    end,
-    every_file,
-    is_running,
-    members,
-    samples,
-    shards_in,
-    start,
-    tar2tf,
-    wait_until,
-    write_tar,
-)
+from commands import SECONDS, children, convert, end, is_running, members, start, tar2tf, wait_until
+from interruptions import END, SCENES, WAYS, final, kill_once_published, reading_stdin, stderr_of
+from shards import every_file, samples, shards_in, write_tar
 from tar2tf_cli.conversion.run import convert as run_conversion
 from tar2tf_cli.events import Events
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
@@ -211,7 +190,7 @@ def test_a_run_killed_or_out_of_space_at_any_call_continues_to_the_same_bytes(sc
         assert done.returncode == 0, done.stderr
         for path in (tmp_path / "records").glob("*manifest.*"):
             path.unlink()
-    done = tar2tf(scene, code="import resuming; resuming.end_at_each_call()", cwd=tmp_path, timeout=120)
+    done = tar2tf(scene, code="import interruptions; interruptions.end_at_each_call()", cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     killed, full = map(int, done.stdout.split())
     assert killed >= 20

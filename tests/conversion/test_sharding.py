@@ -17,9 +17,9 @@ from hypothesis import example as example_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning import conversion, indexed
-from properties import example_count
-from tar2tf_cli.conversion import sharding as shuffling
+from hypothesis_profile import example_count
+from spooled_units import conversion, indexed
+from tar2tf_cli.conversion import sharding
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, rows_of, sorted_tables
 from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex
 from tar2tf_cli.spec.conversion import Conversion
@@ -351,8 +351,8 @@ def test_tables_have_every_record_in_order_however_few_are_sorted_at_once(inputs
         for unit, (number, size) in enumerate(records)
     ]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shuffling, "SORTED_AT_ONCE", 4)
-        patch.setattr(shuffling, "MOST_FILES", 5)
+        patch.setattr(sharding, "SORTED_AT_ONCE", 4)
+        patch.setattr(sharding, "MOST_FILES", 5)
         path = partial("{}/{}".format, folder)
         found = []
         for lane, table in sorted_tables(parts, most, path, 3):

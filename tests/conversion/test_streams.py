@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shards import SECONDS, convert, shards_in, small_shards, tar2tf
+from commands import SECONDS, convert, tar2tf
+from shards import shards_in, small_shards
 
 
 @pytest.fixture

@@ -15,11 +15,9 @@ from pathlib import Path
 import pytest
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
+from commands import COMMAND, SECONDS, convert, tar2tf
 from shards import (
-    COMMAND,
-    SECONDS,
     Sample,
-    convert,
     every_file,
     large_shards,
     members_of,
@@ -28,7 +26,6 @@ from shards import (
     samples_of,
     shards_in,
     small_shards,
-    tar2tf,
     tree,
     write_members,
     write_tar,

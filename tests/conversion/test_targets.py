@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from checked import framed
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget
 from tar2tf_cli.errors import OutputExistsError
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.inputs.manifest import Manifest
+from verify_runs import framed
 
 
 def test_shards_are_streamed_in_order_and_take_no_space_afterwards() -> None:

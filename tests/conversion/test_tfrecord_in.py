@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checked import an_example, flipped, framed
-from shards import COMMAND, examples, keys, large_shards, records, samples_of, shards_in, small_shards, tar2tf, tree
+from commands import COMMAND, tar2tf
+from shards import examples, keys, large_shards, records, samples_of, shards_in, small_shards, tree
 from tar2tf_cli import convert, load_dataset, open_records, verify
 from tar2tf_cli.conversion.plan import find_inputs
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.ops import Func, Rename
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from verify_runs import an_example, flipped, framed
 
 PURE = pytest.mark.parametrize("pure", ["0", "1"], ids=["kernel", "python"])
 

@@ -20,10 +20,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checked import edit
-from planning import conversion, indexed
-from properties import example_count
-from shards import every_file, samples, tar2tf, write_tar
+from commands import tar2tf
+from hypothesis_profile import example_count
+from shards import every_file, samples, write_tar
+from spooled_units import conversion, indexed
 from tar2tf_cli.conversion.output_state import Earlier, SizesFile
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
@@ -37,6 +37,7 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.directory import DirectorySource
+from verify_runs import edit
 
 
 @contextmanager

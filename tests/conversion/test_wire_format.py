@@ -9,18 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shards import (
-    Sample,
-    convert,
-    examples,
-    records,
-    samples_of,
-    shards_in,
-    sizes,
-    tar2tf,
-    write_members,
-    write_tar,
-)
+from commands import convert, tar2tf
+from shards import Sample, examples, records, samples_of, shards_in, sizes, write_members, write_tar
 
 # --- Wire format ---
 

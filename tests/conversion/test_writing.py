@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tar2tf_cli.conversion import tasks as reading
-from tar2tf_cli.conversion import tasks as writing
+from tar2tf_cli.conversion import tasks
 from tar2tf_cli.conversion.sharding import Piece, ShardReport
 from tar2tf_cli.conversion.tasks import Group
 from tar2tf_cli.errors import SourceError
@@ -33,7 +32,7 @@ def test_a_spool_that_is_shorter_than_its_index_says_is_an_error(worker: Any) ->
     piece = Piece(0, 0, 1, 0, 100, True)
     descriptor = os.open(worker.path(0, "spool"), os.O_RDONLY)
     try:
-        for read in (lambda: [*writing.from_spool(descriptor, piece)], lambda: writing.record_at(descriptor, 50, 50)):
+        for read in (lambda: [*tasks.from_spool(descriptor, piece)], lambda: tasks.record_at(descriptor, 50, 50)):
             with pytest.raises(SourceError, match="cut short") as caught:
                 read()
             assert caught.value.hint == "run the same command again"
@@ -42,10 +41,10 @@ def test_a_spool_that_is_shorter_than_its_index_says_is_an_error(worker: Any) ->
 
 
 def test_spools_are_closed_again_when_there_are_many(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "MOST_OPEN", 3)
-    monkeypatch.setattr(writing, "open_spool", lambda worker, group: os.open(os.devnull, os.O_RDONLY))
+    monkeypatch.setattr(tasks, "MOST_OPEN", 3)
+    monkeypatch.setattr(tasks, "open_spool", lambda worker, group: os.open(os.devnull, os.O_RDONLY))
     before = set(os.listdir("/proc/self/fd"))
-    with writing._Spools(worker) as spools:
+    with tasks._Spools(worker) as spools:
         for group in (0, 1, 2, 0, 3, 4, 4, 0):
             os.fstat(spools[group])
             assert len(set(os.listdir("/proc/self/fd")) - before) <= 4  # one of them is that of the folder
@@ -60,27 +59,27 @@ def test_a_spool_that_is_written_again_must_be_the_one_that_was_there(
         Path(worker.path(numbers[0], "spool")).write_bytes(b"again")
         return SimpleNamespace(error=None, spool_crc=8)
 
-    monkeypatch.setattr(writing, "load_group", lambda path: found)
-    monkeypatch.setattr(writing, "spooled", written)
+    monkeypatch.setattr(tasks, "load_group", lambda path: found)
+    monkeypatch.setattr(tasks, "spooled", written)
     with pytest.raises(SourceError, match=r"in/0\.tar: changed"):
-        writing.open_spool(worker, 0)
+        tasks.open_spool(worker, 0)
     Path(worker.path(0, "spool")).unlink()
-    monkeypatch.setattr(writing, "load_group", lambda path: SimpleNamespace(numbers=(0,), spool_crc=8))
-    os.close(writing.open_spool(worker, 0))
+    monkeypatch.setattr(tasks, "load_group", lambda path: SimpleNamespace(numbers=(0,), spool_crc=8))
+    os.close(tasks.open_spool(worker, 0))
 
 
 @pytest.mark.parametrize("scratch", ["", "apart"])
 def test_a_spool_that_becomes_a_shard_stays_where_another_attempt_may_need_it(
     worker: Any, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "load_group", lambda path: SimpleNamespace(spool_crc=7))
+    monkeypatch.setattr(tasks, "load_group", lambda path: SimpleNamespace(spool_crc=7))
     worker.scratch = scratch
     spool, part = Path(worker.path(0, "spool")), tmp_path / "part"
     shard: Any = SimpleNamespace(pieces=[Piece(0, 0, 1, 0, 5, True)], records=1)
     spool.write_bytes(b"more than five")
-    assert writing.WriteShard(shard)._taken_over(worker, str(part)) is None
+    assert tasks.WriteShard(shard)._taken_over(worker, str(part)) is None
     spool.write_bytes(b"bytes")
-    assert writing.WriteShard(shard)._taken_over(worker, str(part)) == ShardReport(5, 1, 7)
+    assert tasks.WriteShard(shard)._taken_over(worker, str(part)) == ShardReport(5, 1, 7)
     assert part.read_bytes() == b"bytes"
     assert spool.exists() == bool(scratch)
 
@@ -93,6 +92,6 @@ def test_what_is_left_of_other_inputs_or_damaged_is_read_again(
 ) -> None:
     left, again = Group(numbers, spool_crc=crc32c(b"bytes")), Group((0, 1))
     Path(worker.path(0, "spool")).write_bytes(spool)
-    monkeypatch.setattr(reading, "load_group", lambda path: left)
-    monkeypatch.setattr(reading, "measured", lambda worker, numbers: again)
-    assert reading.ReadInputs((0, 1))._made(worker) is (left if kept else again)
+    monkeypatch.setattr(tasks, "load_group", lambda path: left)
+    monkeypatch.setattr(tasks, "measured", lambda worker, numbers: again)
+    assert tasks.ReadInputs((0, 1))._made(worker) is (left if kept else again)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from makers import npy
-from shards import convert, write_tar
+from commands import convert
+from make_bytes import npy
+from shards import write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.errors import UsageError
 

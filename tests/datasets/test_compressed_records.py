@@ -20,12 +20,13 @@ from typing import Any
 import pytest
 import zstandard
 
-from checked import a_tar, flipped, framed, some_examples, write
-from reading import assert_same, in_a_fork, load_both
+from commands import tar2tf
+from read_back import assert_same, in_a_fork, load_both
 from servers import FaultyServer
-from shards import PHOTOS, tar2tf
+from shards import PHOTOS
 from tar2tf_cli import open_records
 from tar2tf_cli.errors import DamagedShardError, UsageError
+from verify_runs import a_tar, flipped, framed, some_examples, write
 
 DATA = framed(*some_examples(60))
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from reading import assert_same
+from commands import tar2tf
+from read_back import assert_same
 from servers import FaultyServer
-from shards import tar2tf, write_tar
+from shards import write_tar
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.errors import UsageError
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from shards import python, samples, write_tar
+from commands import python
+from shards import samples, write_tar
 from tar2tf_cli import Conversion, Dataset, Events, Input, Output, Pipeline, convert
 
 LACKS = "the last sample, 0002, lacks jpg, which all others have"

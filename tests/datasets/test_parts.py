@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from checked import Ran, flipped
-from reading import assert_same
+from commands import convert
+from read_back import assert_same
 from servers import FaultyServer
-from shards import convert, samples, write_tar
+from shards import samples, write_tar
 from tar2tf_cli import inspect, load_dataset, open_records, verify
 from tar2tf_cli.checking.page import read_pages
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
+from verify_runs import Ran, flipped
 
 TARS, PARTS = 6, 3
 

@@ -21,15 +21,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checked import an_example, flipped, framed, some_examples, write
-from makers import tar_of
-from reading import assert_same, in_a_fork
+from commands import tar2tf, wait_until
+from make_bytes import tar_of
+from read_back import assert_same, in_a_fork
 from servers import FaultyServer
-from shards import PHOTOS, tar2tf, wait_until, write_tar
+from shards import PHOTOS, write_tar
 from tar2tf_cli import Records, load_dataset, open_records
 from tar2tf_cli.datasets.indexes import Indexes, RecordLayout
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.stores.directory import FileRanges
+from verify_runs import an_example, flipped, framed, some_examples, write
 
 COUNTS = [5, 0, 7, 1]
 

@@ -17,11 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checked import a_tar, an_example, flipped, framed, in_a_process, write
+from commands import tar2tf
 from servers import FaultyServer
-from shards import PHOTOS, tar2tf
+from shards import PHOTOS
 from tar2tf_cli import open_records
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, UsageError
+from verify_runs import a_tar, an_example, flipped, framed, in_a_process, write
 
 
 @pytest.fixture(autouse=True)
@@ -169,12 +170,12 @@ def test_links_are_refused_with_what_to_do(tmp_path: Path) -> None:
 
 def opened_in_full(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the tars whose headers are read."""
-    import tar2tf_cli.datasets.indexes as module
+    from tar2tf_cli.datasets import indexes
 
     names: list[str] = []
-    find = module.find_samples
+    find = indexes.find_samples
     monkeypatch.setattr(
-        module, "find_samples", lambda stream, name, rule: names.append(name) or find(stream, name, rule)
+        indexes, "find_samples", lambda stream, name, rule: names.append(name) or find(stream, name, rule)
     )
     return names
 

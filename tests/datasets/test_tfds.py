@@ -10,12 +10,13 @@ import cv2
 import numpy as np
 import pytest
 
-from checked import Ran
-from shards import PHOTOS, tar2tf, write_tar
+from commands import tar2tf
+from shards import PHOTOS, write_tar
 from tar2tf_cli import Conversion, Input, Output, convert, load_dataset
 from tar2tf_cli.datasets.tfds import export_tfds
 from tar2tf_cli.errors import OutputExistsError, UsageError
 from tar2tf_cli.ops import Func
+from verify_runs import Ran
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),

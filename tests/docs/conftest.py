@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-import forked
+import fork_server
 
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^(<!-- not run -->\n)?```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -60,7 +60,7 @@ def blocks(page: str) -> Iterator[Block]:
 class Session:
     """A Python that stays open."""
 
-    def __init__(self, python: forked.Process) -> None:
+    def __init__(self, python: fork_server.Process) -> None:
         self._python = python
 
     def run(self, folder: Path, text: str) -> tuple[bool, str]:
@@ -110,7 +110,7 @@ class Reader:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of somebody who has tar2tf on the PATH."""
     tools = tmp_path_factory.mktemp("bin")
-    for name, text in (("tar2tf", forked.script()), ("python", forked.script(python=True))):
+    for name, text in (("tar2tf", fork_server.script()), ("python", fork_server.script(python=True))):
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     variables = {name: value for name, value in os.environ.items() if not name.startswith("TAR2TF_")}
@@ -126,7 +126,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def session(environment: dict[str, str]) -> Iterator[Session]:
     """An open Python."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    python = forked.Process(["-c", _SESSION], python=True, tensorflow=True, env=environment, **pipes)
+    python = fork_server.Process(["-c", _SESSION], python=True, tensorflow=True, env=environment, **pipes)
     yield Session(python)
     python.communicate(timeout=60)
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from checked import Ran, a_tar, an_example, flipped, framed, some_examples, some_members, write
+from verify_runs import Ran, a_tar, an_example, flipped, framed, some_examples, some_members, write
 
 pytestmark = pytest.mark.xdist_group("s3")
 

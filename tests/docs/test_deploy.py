@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from commands import tar2tf
 from readme import ROOT
-from shards import PHOTOS, tar2tf
+from shards import PHOTOS
 from tar2tf_cli import __version__
 
 DEPLOY = ROOT / "docs" / "deploy"

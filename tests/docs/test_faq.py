@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from shards import PHOTOS, samples, tar2tf, write_members, write_tar
+from commands import tar2tf
+from shards import PHOTOS, samples, write_members, write_tar
 
 pytestmark = pytest.mark.xdist_group("s3")
 

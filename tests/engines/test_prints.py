@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shards import tar2tf, write_tar
+from commands import tar2tf
+from shards import write_tar
 
 FORKED = "from tar2tf_cli.__main__ import main; import sys; sys.argv[1:] = {arguments!r}; main()"
 SPAWNED = "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start(); " + FORKED

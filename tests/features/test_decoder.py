@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reading import assert_same
+from example_messages import encoded, features_of_any_kind, float32s, hand_encoded_examples, int64s
+from read_back import assert_same
 from tar2tf_cli.features.decoder import Decoder
-from wire import encoded, features_of_any_kind, float32s, hand_encoded_examples, int64s
 
 FEATURES: dict[str, Any] = {
     "number": {"encoding": "int64", "dtype": "int16", "shape": []},

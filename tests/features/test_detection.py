@@ -16,7 +16,8 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
-from shards import records, tar2tf, write_tar
+from commands import tar2tf
+from shards import records, write_tar
 from tar2tf_cli import Conversion, Input, Output, convert, load_dataset
 from tar2tf_cli.errors import SampleError
 

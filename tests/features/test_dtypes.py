@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from makers import npy
+from make_bytes import npy
 from shards import write_tar
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.conversion.run import convert

@@ -16,7 +16,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reading import load_both
+from read_back import load_both
 from shards import examples, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.conversion.publish import Summary

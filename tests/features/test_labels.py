@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from commands import tar2tf
 from images import jpeg
-from shards import examples, tar2tf, write_members, write_tar
+from shards import examples, write_members, write_tar
 from tar2tf_cli import Conversion, Input, Output, convert, load_dataset
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.events import Events

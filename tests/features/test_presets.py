@@ -14,9 +14,10 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
+from commands import tar2tf
 from images import astronaut
-from reading import load_both
-from shards import PHOTOS, records, tar2tf, write_tar
+from read_back import load_both
+from shards import PHOTOS, records, write_tar
 from tar2tf_cli import default_record_parser
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SampleError, UsageError

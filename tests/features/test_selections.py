@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shards import examples, tar2tf, write_tar
+from commands import tar2tf
+from shards import examples, write_tar
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SampleError, UsageError

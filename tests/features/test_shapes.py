@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from commands import convert, tar2tf
 from images import by_pillow, jpeg, photo
-from makers import npy
-from shards import convert, tar2tf, write_tar
+from make_bytes import npy
+from shards import write_tar
 from tar2tf_cli import load_dataset
 
 RAGGED = "batch them with load_dataset(..., batch=N, ragged=True) or pad=True"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from properties import example_count
+from hypothesis_profile import example_count
 from tar2tf_cli.errors import (
     ImageError,
     SampleError,

@@ -14,8 +14,9 @@ import pytest
 import webdataset
 from webdataset.autodecode import Decoder, basichandlers
 
+from commands import tar2tf
 from op_cases import encoded, loaded
-from shards import records, tar2tf, write_tar
+from shards import records, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.ops import Decode
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import built, needs_compiler
-from makers import END, File, files_of, long_name, member, padded, pax, tar_of
-from properties import example_count
+from hypothesis_profile import example_count
+from kernel_build import built, needs_compiler
+from make_bytes import END, File, files_of, long_name, member, padded, pax, tar_of
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.flow.sample_flow import Making, Reading
 from tar2tf_cli.formats import kernel

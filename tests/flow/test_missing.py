@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from shards import records, tar2tf, write_tar
+from commands import tar2tf
+from shards import records, write_tar
 from tar2tf_cli import Conversion, Input, Output, Pipeline
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.ops import Resize, parse_op

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shards import PHOTOS, SECONDS, samples_of, tar2tf, tree, write_tar
+from commands import SECONDS, tar2tf
+from shards import PHOTOS, samples_of, tree, write_tar
 from tar2tf_cli import convert
 from tar2tf_cli.compat.transformations import by_key_value, by_sample_f, select
 from tar2tf_cli.conversion.plan import make_plan

@@ -18,8 +18,9 @@ import tensorflow as tf
 import zstandard
 from google_crc32c import value
 
-from makers import Dribble, files_of, tar_of
-from shards import contents, convert, samples, samples_of, tar2tf, write_tar
+from commands import convert, tar2tf
+from make_bytes import Dribble, files_of, tar_of
+from shards import contents, samples, samples_of, write_tar
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.streams import CompressedStream, PlainStream, open_stream
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makers import Dribble, gzipped
-from properties import example_count
+from hypothesis_profile import example_count
+from make_bytes import Dribble, gzipped
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.example import frame
 from tar2tf_cli.formats.streams import CompressedStream, PlainStream, open_stream, read_into

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makers import Dribble
+from make_bytes import Dribble
 from tar2tf_cli.errors import DamagedShardError, Lost, SourceError
 from tar2tf_cli.formats.streams import Cursor, iter_resuming
 

@@ -11,10 +11,10 @@ from hypothesis import assume, given
 from hypothesis import example as example_of
 from hypothesis import strategies as st
 
-from properties import example_count
+from example_messages import MESSAGE, comparable, encoded, features_of_any_kind, float32s, names, parsed, proto, values
+from hypothesis_profile import example_count
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.example import MAX_RECORD, Encoder, decode, float_list, int64_list, packed_floats, varint
-from wire import MESSAGE, comparable, encoded, features_of_any_kind, float32s, names, parsed, proto, values
 
 pytestmark = pytest.mark.spread
 

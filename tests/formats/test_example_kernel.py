@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import built, needs_compiler
+from example_messages import MESSAGE, encoded, features_of_any_kind, hand_encoded_examples
+from kernel_build import built, needs_compiler
 from tar2tf_cli.formats.example import ParsedFeature, parse_any, strict_parse_any
-from wire import MESSAGE, encoded, features_of_any_kind, hand_encoded_examples
 
 pytestmark = [needs_compiler, pytest.mark.spread]
 

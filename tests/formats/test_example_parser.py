@@ -11,9 +11,9 @@ from hypothesis import example as example_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from properties import example_count
+from example_messages import MESSAGE, comparable, encoded, features_of_any_kind, hand_encoded_examples, parsed
+from hypothesis_profile import example_count
 from tar2tf_cli.formats.example import Encoder, decode, parse_features, varint
-from wire import MESSAGE, comparable, encoded, features_of_any_kind, hand_encoded_examples, parsed
 
 pytestmark = pytest.mark.spread
 

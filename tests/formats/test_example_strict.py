@@ -7,9 +7,9 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from properties import example_count
+from example_messages import encoded, features_of_any_kind, hand_encoded_examples, in_bytes, tensorflow_parses
+from hypothesis_profile import example_count
 from tar2tf_cli.formats.example import parse, strict_parse
-from wire import encoded, features_of_any_kind, hand_encoded_examples, in_bytes, tensorflow_parses
 
 pytestmark = pytest.mark.spread
 

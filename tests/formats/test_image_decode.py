@@ -18,6 +18,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_profile import example_count
 from images import (
     PALETTE,
     PLAIN_BMP,
@@ -33,7 +34,6 @@ from images import (
     png,
     png_rows,
 )
-from properties import example_count
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats.image import codecs, headers
 

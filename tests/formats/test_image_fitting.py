@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from images import chunk, noise, photo, png
-from tar2tf_cli.formats import image as kernels
+from tar2tf_cli.formats import image
 from tar2tf_cli.formats.image import codecs, headers
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -37,7 +37,7 @@ def test_padding_gives_what_tensorflow_gives(method: str) -> None:
     for size, target, channels in CASES:
         for dtype in DTYPES if method == "nearest" else DTYPES[:1]:
             pixels = picture(size, channels, dtype)
-            ours = kernels.pad(pixels, *target, method=method)
+            ours = image.pad(pixels, *target, method=method)
             assert ours.shape == (*target, channels)
             try:
                 theirs = tf.image.resize_with_pad(pixels, *target, method=method).numpy()
@@ -52,18 +52,18 @@ def test_padding_gives_what_tensorflow_gives(method: str) -> None:
 def test_new_pixels_are_filled_and_the_others_are_not() -> None:
     pixels = photo(20, 40)
     for fill in (0, 128, 255):
-        padded = kernels.pad(pixels, 40, 40, fill, "nearest")
+        padded = image.pad(pixels, 40, 40, fill, "nearest")
         np.testing.assert_array_equal(padded[10:30], pixels)
         assert set(np.unique(np.concatenate([padded[:10], padded[30:]]))) == {fill}
-    assert kernels.pad(pixels, 40, 40, -7.5)[0, 0, 0] == np.float32(-7.5)
-    assert kernels.pad(pixels, 40, 40, 999, "nearest")[0, 0, 0] == 255
-    assert kernels.pad(pixels, 40, 40, -1, "nearest")[0, 0, 0] == 0
+    assert image.pad(pixels, 40, 40, -7.5)[0, 0, 0] == np.float32(-7.5)
+    assert image.pad(pixels, 40, 40, 999, "nearest")[0, 0, 0] == 255
+    assert image.pad(pixels, 40, 40, -1, "nearest")[0, 0, 0] == 0
 
 
 def test_a_mask_that_is_padded_keeps_its_classes() -> None:
     mask = np.random.default_rng(0).choice(np.array([0, 1, 5, 20], np.uint8), (99, 101, 1))
     for target in TARGETS:
-        assert set(np.unique(kernels.pad(mask, *target, 255, "nearest"))) <= {0, 1, 5, 20, 255}
+        assert set(np.unique(image.pad(mask, *target, 255, "nearest"))) <= {0, 1, 5, 20, 255}
 
 
 def test_cropping_gives_what_tensorflow_gives() -> None:
@@ -71,7 +71,7 @@ def test_cropping_gives_what_tensorflow_gives() -> None:
         for dtype in DTYPES:
             pixels = picture(size, channels, dtype)
             theirs = tf.image.resize_with_crop_or_pad(pixels, *target).numpy()
-            ours = kernels.crop(pixels, *target)
+            ours = image.crop(pixels, *target)
             assert ours.dtype == theirs.dtype
             np.testing.assert_array_equal(ours, theirs)
 
@@ -80,24 +80,24 @@ def test_a_side_or_corner_is_cut_out() -> None:
     pixels = photo(60, 90)
     starts = {"top": (0, 20), "bottom": (20, 20), "left": (10, 0), "right": (10, 40), "center": (10, 20)}
     starts |= {"top-left": (0, 0), "top-right": (0, 40), "bottom-left": (20, 0), "bottom-right": (20, 40)}
-    assert set(starts) | {"random"} == set(kernels.PLACES)
+    assert set(starts) | {"random"} == set(image.PLACES)
     for place, (top, left) in starts.items():
         theirs = tf.image.crop_to_bounding_box(pixels, top, left, 40, 50)
-        np.testing.assert_array_equal(kernels.crop(pixels, 40, 50, place), theirs)
+        np.testing.assert_array_equal(image.crop(pixels, 40, 50, place), theirs)
 
 
 def test_a_random_part_depends_on_seed_and_key_alone_and_lies_anywhere() -> None:
     pixels = np.arange(12 * 9, dtype=np.uint8).reshape(12, 9, 1)
 
     def first(seed: int, key: str) -> int:
-        part = kernels.crop(pixels, 10, 8, "random", seed=seed, key=key)
+        part = image.crop(pixels, 10, 8, "random", seed=seed, key=key)
         np.testing.assert_array_equal(part, part[0, 0] + pixels[:10, :8])
         return int(part[0, 0, 0])
 
     assert {first(0, str(key)) for key in range(200)} == {top * 9 + left for top in range(3) for left in range(2)}
     assert [first(3, str(key)) for key in range(20)] == [first(3, str(key)) for key in range(20)]
     assert [first(3, str(key)) for key in range(20)] != [first(4, str(key)) for key in range(20)]
-    np.testing.assert_array_equal(kernels.crop(pixels, 20, 20, "random"), kernels.crop(pixels, 20, 20))
+    np.testing.assert_array_equal(image.crop(pixels, 20, 20, "random"), image.crop(pixels, 20, 20))
 
 
 # --- EXIF ---
@@ -133,7 +133,7 @@ def test_an_image_is_turned_as_pillow_turns_it() -> None:
                 theirs = np.array(PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(data))))
                 pixels = codecs.decode(data)
                 theirs = theirs.reshape(*theirs.shape[:2], -1)
-                ours = kernels.oriented(pixels, headers.orientation(data))
+                ours = image.oriented(pixels, headers.orientation(data))
                 assert ours.shape == theirs.shape
                 if format == "JPEG":  # Pillow's DCT and upsampling are others
                     upright = PIL.Image.fromarray(pixels.squeeze(2) if pixels.shape[2] == 1 else pixels)

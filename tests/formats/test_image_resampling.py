@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from images import noise
-from tar2tf_cli.formats import image as kernels
+from tar2tf_cli.formats import image
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -25,13 +25,13 @@ def picture(size: tuple[int, int], channels: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("antialias", [False, True])
-@pytest.mark.parametrize("method", kernels.METHODS)
+@pytest.mark.parametrize("method", image.METHODS)
 def test_a_method_gives_what_tensorflow_gives(method: str, antialias: bool) -> None:
     assert len(CASES) * 3 > 150
     for dtype in (np.uint8, np.uint16, np.float32):
         for size, target, channels in CASES:
             pixels = picture(size, channels).astype(dtype)
-            ours = kernels.resample(pixels, *target, method, antialias=antialias)
+            ours = image.resample(pixels, *target, method, antialias=antialias)
             theirs = tf.image.resize(pixels, target, method, antialias=antialias).numpy()
             assert ours.dtype == theirs.dtype
             if method == "nearest":
@@ -40,20 +40,20 @@ def test_a_method_gives_what_tensorflow_gives(method: str, antialias: bool) -> N
                 np.testing.assert_allclose(ours, theirs, rtol=0, atol=0.002)
 
 
-@pytest.mark.parametrize("method", sorted({*kernels.METHODS} - {"nearest", "bilinear", "area"}))
+@pytest.mark.parametrize("method", sorted({*image.METHODS} - {"nearest", "bilinear", "area"}))
 @pytest.mark.parametrize("antialias", [False, True])
 def test_pixels_at_the_rim_of_a_kernel_count_as_in_tensorflow(method: str, antialias: bool) -> None:
     for rows, height in [(1023, 310), (17, 17), (500, 333), (333, 500), (2049, 683), (96, 64), (99, 11)]:
         pixels = noise(rows, 2, 1)
         theirs = tf.image.resize(pixels, (height, 2), method, antialias=antialias)
-        ours = kernels.resample(pixels, height, 2, method, antialias=antialias)
+        ours = image.resample(pixels, height, 2, method, antialias=antialias)
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=0.002)
 
 
 def test_a_mask_keeps_its_classes_with_nearest() -> None:
     mask = np.random.default_rng(0).choice(np.array([0, 1, 5, 20], np.uint8), (99, 101, 1))
     for target in TARGETS:
-        assert set(np.unique(kernels.resample(mask, *target, "nearest"))) <= {0, 1, 5, 20}
+        assert set(np.unique(image.resample(mask, *target, "nearest"))) <= {0, 1, 5, 20}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -61,10 +61,10 @@ def test_the_long_side_gives_the_size_that_tensorflow_chooses(size: tuple[int, i
     for long in (1, 7, 256, 513):
         if long * min(size) >= max(size):  # or TensorFlow fails, as a side would have no pixel
             theirs = tf.image.resize(picture(size, 1), (long, long), "nearest", preserve_aspect_ratio=True)
-            assert kernels.scaled_size(*size, long=long) == theirs.shape[:2]
+            assert image.scaled_size(*size, long=long) == theirs.shape[:2]
 
 
 def test_the_short_side_becomes_as_long_as_asked() -> None:
-    assert kernels.scaled_size(480, 640, short=256) == (256, 341)
-    assert kernels.scaled_size(640, 480, short=256) == (341, 256)
-    assert kernels.scaled_size(5000, 3, short=1) == (1667, 1)
+    assert image.scaled_size(480, 640, short=256) == (256, 341)
+    assert image.scaled_size(640, 480, short=256) == (341, 256)
+    assert image.scaled_size(5000, 3, short=1) == (1667, 1)

@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checked import an_example, framed
-from kernels import SOURCE, built, needs_compiler
-from makers import files_of, member, tar_of
-from shards import records, samples, tar2tf, write_tar
+from commands import tar2tf
+from kernel_build import SOURCE, built, needs_compiler
+from make_bytes import files_of, member, tar_of
+from shards import records, samples, write_tar
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import frame
 from tar2tf_cli.formats.kernel.build import build
+from verify_runs import an_example, framed
 
 pytestmark = pytest.mark.xdist_group("kernel")
 

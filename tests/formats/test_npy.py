@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from makers import npy
+from make_bytes import npy
 from tar2tf_cli.formats.npy import PickledError, read_array, read_arrays
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from shards import convert, samples, tar2tf, tree, write_tar
+from commands import convert, tar2tf
+from shards import samples, tree, write_tar
 from tar2tf_cli import convert as run
 from tar2tf_cli.errors import SinkError
-from tar2tf_cli.formats import files as direct
+from tar2tf_cli.formats import files
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.files import DirectFile, RecordFile, WholeFile, shard_file, write_all, write_whole
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
@@ -141,11 +142,11 @@ def test_conversions_give_the_same_bytes_either_way(
     tars: Path, tmp_path: Path, workers: int, on_error: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[int] = []
-    of_size = direct.DirectFile
-    monkeypatch.setattr(direct, "DirectFile", lambda path: opened.append(1) or of_size(path))
+    of_size = files.DirectFile
+    monkeypatch.setattr(files, "DirectFile", lambda path: opened.append(1) or of_size(path))
     trees = []
     for name, flag in (("direct", os.O_DIRECT), ("plain", 0)):
-        monkeypatch.setattr(direct, "O_DIRECT", flag)
+        monkeypatch.setattr(files, "O_DIRECT", flag)
         output = Output(str(tmp_path / name / "t-<>.record"), max_shard_size=25_000_000)
         run(Conversion(Input(str(tars)), output, on_error=on_error), workers=workers)
         trees.append(tree(tmp_path / name))

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makers import END, Dribble, gzipped, header, long_name, member, pax, tar_of
-from properties import example_count
+from hypothesis_profile import example_count
+from make_bytes import END, Dribble, gzipped, header, long_name, member, pax, tar_of
 from tar2tf_cli.errors import DamagedShardError, EntryError, SampleError, SourceError
 from tar2tf_cli.formats.streams import Cursor, open_stream
 from tar2tf_cli.formats.tar import BLOCK, Entries, Member, TarReader
-from tars import FILES, WHOLE, SmallChunks, archive, damage, files, read
+from tar_reading import FILES, WHOLE, SmallChunks, archive, damage, files, read
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 

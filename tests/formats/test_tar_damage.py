@@ -12,11 +12,11 @@ from hypothesis import example as example_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makers import END, Dribble, files_of, member, pax, tar_of
-from properties import example_count
+from hypothesis_profile import example_count
+from make_bytes import END, Dribble, files_of, member, pax, tar_of
 from tar2tf_cli.errors import DamagedShardError, Lost
 from tar2tf_cli.formats.tar import BLOCK, TarReader
-from tars import FILES, WHOLE, SmallChunks, damage, files, read
+from tar_reading import FILES, WHOLE, SmallChunks, damage, files, read
 
 # --- What is claimed ---
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tar2tf_cli.formats.tar import BLOCK, END, MTIME, header, header_size, padding
-from tars import files
+from tar_reading import files
 
 NAMES = [
     b"a.jpg",

@@ -14,8 +14,8 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makers import Dribble, gzipped
-from properties import example_count
+from hypothesis_profile import example_count
+from make_bytes import Dribble, gzipped
 from tar2tf_cli.errors import DamagedShardError, Lost
 from tar2tf_cli.formats.checksums import crc32c, masked
 from tar2tf_cli.formats.example import FRAMING, MAX_RECORD, crc_field, frame

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from checked import an_example, framed
-from makers import Dribble
+from make_bytes import Dribble
 from tar2tf_cli.checking.verify_file import Checker, ManifestExpectations
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.features.described import Expected
@@ -17,6 +16,7 @@ from tar2tf_cli.formats import tfrecord
 from tar2tf_cli.formats.example import FRAMING, parse
 from tar2tf_cli.formats.streams import Cursor
 from tar2tf_cli.formats.tfrecord import RecordReader, Shortened, Want
+from verify_runs import an_example, framed
 
 
 @pytest.fixture(autouse=True)

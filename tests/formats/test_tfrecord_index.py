@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checked import flipped, framed
-from kernels import built, needs_compiler
+from kernel_build import built, needs_compiler
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.example import unframed
 from tar2tf_cli.formats.tfrecord import ShardIndex, Streams, find_records, index_of_lines, packed_index, read_index
+from verify_runs import flipped, framed
 
 RECORDS = [b"", b"a", b"\xff" * 300, b"bc" * 5000, b"d"]
 DATA = framed(*RECORDS)

@@ -8,7 +8,7 @@ import tempfile
 import zlib
 from pathlib import Path
 
-from makers import files_of, member, pax, tar_of
+from make_bytes import files_of, member, pax, tar_of
 from tar2tf_cli import convert
 from tar2tf_cli.formats.example import Encoder, bytes_list, float_list, frame, int64_list
 from tar2tf_cli.spec.conversion import Conversion, Input, Output

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz_accounts import CREDENTIALS, TRIALS
+from accounts import CREDENTIALS, TRIALS
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

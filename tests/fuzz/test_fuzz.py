@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+import seeds
+import targets
+
 HERE = Path(__file__).parent
-
-
-def module(name: str) -> ModuleType:
-    """A module beside this one."""
-    spec = importlib.util.spec_from_file_location(f"fuzz_{name}", HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[spec.name] = found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-targets, seeds = module("targets"), module("seeds")
 
 
 @pytest.mark.parametrize("target", targets.TARGETS)

@@ -1,4 +1,4 @@
-"""What tests find around them is the same for everyone: no proxies, keys, servers or settings of the user."""
+"""Give all tests the same environment, without proxies, keys, servers or settings of the user."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _USERS = re.compile(
     re.IGNORECASE,
 )
 _WANTED = ("AIS_ENDPOINT", "S3_ENDPOINT", "TAR2TF_PURE")
-"""What the tests are told on purpose: where a cluster is, the S3 behind it, and to do without the kernel."""
+"""Variables that are meant for the tests: a cluster, its S3 backend, and whether to run without the kernel."""
 
 USERS: dict[str, str] = {}
 """What was taken away, for programs that go to the network: npm."""
 
 
 def forget() -> None:
-    """Take out of this process's environment what would change what the command, servers, or their clients do."""
+    """Remove variables from this process's environment that would change how the command, servers or clients behave."""
     USERS.update({name: os.environ.pop(name) for name in [*os.environ] if _USERS.fullmatch(name)})
     os.environ.update({name: USERS.pop(name) for name in _WANTED if name in USERS})
     os.environ["NETRC"] = os.devnull  # or `requests` would send what is in ~/.netrc

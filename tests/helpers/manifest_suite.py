@@ -1,4 +1,4 @@
-"""What verify and load_dataset find of a manifest, wherever it lies."""
+"""Tests of verify and load_dataset that hold for a manifest in any store."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from checked import SEVERAL, Ran, edit, faults_of, flipped, in_a_process, manifest_of
-from reading import in_a_fork
+from read_back import in_a_fork
 from shards import PHOTOS
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.stores import ObjectInfo, open_store
 from tar2tf_cli.stores.store import ObjectSource
+from verify_runs import SEVERAL, Ran, edit, faults_of, flipped, in_a_process, manifest_of
 
 
 def flip(out: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of ops share."""
+"""Images, samples and oracles for the tests of ops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import PIL.Image
 import tensorflow as tf
 
 from images import astronaut
-from reading import load_both
+from read_back import load_both
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.ops import Decode, Op

@@ -12,10 +12,10 @@ from tar2tf_cli.stores import retries
 PATIENT = """
 import sys, quick_retries
 from tar2tf_cli.cli import main
-quick_retries.hurry(setattr)
+quick_retries.skip_pauses(setattr)
 main(sys.argv[1:])
 """
-"""The command, whose retries take no time."""
+"""Code of a process that runs the command with such retries."""
 
 
 class _Clock(threading.local):
@@ -27,8 +27,8 @@ class _Clock(threading.local):
         self.now += seconds + 1e-6  # or what is left could be too little to be added
 
 
-def prioritize(set_attribute: Callable[[Any, str, Any], object]) -> None:
-    """Have all retries pass the time of their own, with the function that replaces an attribute."""
+def skip_pauses(set_attribute: Callable[[Any, str, Any], object]) -> None:
+    """Give all retries a clock that only their own pauses move, using `set_attribute` to install it."""
     clock, begin = _Clock(), retries.RetryPolicy.__init__
 
     def pausing(patience: retries.RetryPolicy, seconds: float, pause: object = None) -> None:

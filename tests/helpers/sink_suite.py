@@ -1,4 +1,4 @@
-"""What every sink must do, wherever it publishes."""
+"""Tests that every sink passes, wherever it publishes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from shards import end, start, tar2tf, tree, wait_until
+from commands import end, start, tar2tf, wait_until
+from shards import tree
 from sources import read_all, tar_of
 from tar2tf_cli.conversion.output_state import Destination
 from tar2tf_cli.conversion.plan import make_plan

@@ -1,4 +1,4 @@
-"""What the tests of stores share: a suite that every source passes."""
+"""Suites that every store passes when it is read from."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from commands import tar2tf
 from servers import cutting_proxy
-from shards import tar2tf
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError
 from tar2tf_cli.inputs.named import list_files
 from tar2tf_cli.stores import ObjectInfo, Source, open_source, open_store, read_with_folder

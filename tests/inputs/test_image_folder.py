@@ -15,8 +15,9 @@ import pytest
 import simplejpeg
 from PIL import Image
 
-from resuming import kill_once_published
-from shards import convert, examples, samples, shards_in, tar2tf, tree, write_tar
+from commands import convert, tar2tf
+from interruptions import kill_once_published
+from shards import examples, samples, shards_in, tree, write_tar
 from tar2tf_cli import open_records
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.features import labels as labels_module

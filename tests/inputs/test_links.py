@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from makers import END, member, tar_of
-from shards import contents, convert, keys, records, samples, tar2tf
+from commands import convert, tar2tf
+from make_bytes import END, member, tar_of
+from shards import contents, keys, records, samples
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.stores import open_source

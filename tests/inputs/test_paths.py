@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shards import contents, convert, keys, samples, samples_of, shards_in, small_shards, tar2tf, tree, write_tar
+from commands import convert, tar2tf
+from shards import contents, keys, samples, samples_of, shards_in, small_shards, tree, write_tar
 from tar2tf_cli import Conversion, Input, Output
 from tar2tf_cli import convert as python_convert
 

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from commands import convert, tar2tf
 from images import jpeg, photo
-from shards import convert, examples, tar2tf, tree
+from shards import examples, tree
 from tar2tf_cli import open_records
 from tar2tf_cli.conversion.run import convert as run
 from tar2tf_cli.errors import SourceError, UsageError

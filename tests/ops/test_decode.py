@@ -14,9 +14,10 @@ import pytest
 import soundfile
 import tensorflow as tf
 
+from commands import tar2tf
 from images import photo, png
 from op_cases import encoded, loaded
-from shards import tar2tf, write_tar
+from shards import write_tar
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.ops import Decode, OpContext, Orient, Rename, parse_op

@@ -11,7 +11,8 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from shards import records, samples_of, tar2tf, write_tar
+from commands import tar2tf
+from shards import records, samples_of, write_tar
 from tar2tf_cli import open_records
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import Filter, Op, OpContext, parse_op

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from commands import tar2tf
 from op_cases import IMAGES, run
-from shards import examples, tar2tf
+from shards import examples
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import (
     Func,

@@ -10,7 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
-from shards import tar2tf, write_tar
+from commands import tar2tf
+from shards import write_tar
 
 
 @pytest.mark.parametrize(

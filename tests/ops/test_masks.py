@@ -10,8 +10,9 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from commands import tar2tf
 from images import by_pillow, jpeg, photo, png
-from shards import tar2tf, write_tar
+from shards import write_tar
 from tar2tf_cli.formats.image import distinct_values, is_named_like_mask
 
 CLASSES = np.random.default_rng(0).choice(np.array([0, 1, 5, 20], np.uint8), (30, 40))

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from commands import tar2tf
 from op_cases import IMAGES, D, encoded, run
-from shards import tar2tf, write_tar
+from shards import write_tar
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import ImageError, SampleError, Tar2tfError
 from tar2tf_cli.ops import (

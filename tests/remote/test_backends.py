@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from shards import tar2tf, tree
+from commands import tar2tf
+from shards import tree
 from tar2tf_cli import Conversion, Input, Output, convert
 from tar2tf_cli.errors import UsageError, WorkerError
 from tar2tf_cli.remote import backend_of
-from tar2tf_cli.remote import ray as ray_cluster
-from tar2tf_cli.remote import ray as ray_engine
+from tar2tf_cli.remote import ray as ray_module
 from tar2tf_cli.remote.ray import Meters
 
 
@@ -62,14 +62,14 @@ def test_a_ray_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_cluster_that_has_ended_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    assert ray_cluster.of_this_machine() is None
+    assert ray_module.of_this_machine() is None
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")
-    assert ray_cluster.of_this_machine() is None
+    assert ray_module.of_this_machine() is None
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         (tmp_path / "ray" / "ray_current_cluster").write_text(address)
-        assert ray_cluster.of_this_machine() == address
+        assert ray_module.of_this_machine() == address
 
 
 def test_an_engine_that_there_is_not(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_progress_counts_tasks_that_ended_and_later_those_that_run(monkeypatch: 
     meters.finished = 100
     assert meters.total(["1", "2"]) == 100
     assert not ray.actors, "a short run starts no process more"
-    monkeypatch.setattr(ray_engine, "SHORT_RUN", 0)
+    monkeypatch.setattr(ray_module, "SHORT_RUN", 0)
     meters.total(["1", "2"])
     (counts,) = ray.actors
     counts.note("1", 7)

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from commands import tar2tf
 from servers import QuietHandler, serving
-from shards import PHOTOS, tar2tf
+from shards import PHOTOS
 from tar2tf_cli import Events
 from tar2tf_cli.errors import RemoteError, SourceError, UsageError
 from tar2tf_cli.remote import cluster_backend, cluster_samples
-from tar2tf_cli.remote import transformers as deploy
+from tar2tf_cli.remote import transformers as transformers_module
 from tar2tf_cli.remote.stream import Settings
 from tar2tf_cli.remote.transformers import Transformers, of_cluster
 from tar2tf_cli.spec.conversion import Conversion
@@ -182,7 +183,7 @@ def test_in_memory_a_transformer_of_these_ops_is_used_whatever_records_it_makes(
         made_for = Conversion("ais://c", "out/<split>-<>.record" if "split" in options else "out/<>.record",
             ops=["decode:jpg"], **options)  # type: ignore[arg-type]  # fmt: skip
         name = f"photos-{number}"
-        made_of = deploy.message(Settings.of(made_for), name=name, init_seconds=60, seconds=10)
+        made_of = transformers_module.message(Settings.of(made_for), name=name, init_seconds=60, seconds=10)
         cluster.answers = {
             "GET /v1/etl": (200, [{"id": name, "stage": "Running"}]),
             f"GET /v1/etl/{name}": (200, {"init_msg": made_of}),
@@ -200,7 +201,7 @@ def test_without_a_flag_a_running_transformer_of_this_spec_is_used(
     source: Source, cluster: type[Cluster], stage: str
 ) -> None:
     settings, events = Settings.of(spec()), Noted()
-    made_of = deploy.message(settings, init_seconds=60, seconds=10)
+    made_of = transformers_module.message(settings, init_seconds=60, seconds=10)
     cluster.answers["GET /v1/etl"] = 200, [{"id": settings.name, "stage": stage}]
     cluster.answers[f"GET /v1/etl/{settings.name}"] = 200, {"init_msg": made_of}
     assert (chosen(source, spec(), events) is not None) == (stage == "Running")
@@ -220,7 +221,7 @@ def test_one_that_ended_is_deleted_before_it_is_made_and_at_the_end(source: Sour
     assert changes == [f"DELETE /v1/etl/{name}", "PUT /v1/etl", f"DELETE /v1/etl/{name}"]
     (made_of,) = [body for request, body in cluster.asked if request == "PUT /v1/etl"]
     assert made_of["obj_timeout"] == "125s"
-    assert deploy.settings_of(made_of) == Settings.of(spec()).text
+    assert transformers_module.settings_of(made_of) == Settings.of(spec()).text
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SourceError])
@@ -233,11 +234,11 @@ def test_it_is_deleted_after_errors_too(source: Source, cluster: type[Cluster], 
 def test_one_that_another_process_makes_at_the_same_time_is_used(
     server: str, cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made_of = deploy.message(Settings.of(spec()), init_seconds=60, seconds=10)
+    made_of = transformers_module.message(Settings.of(spec()), init_seconds=60, seconds=10)
     stages = iter([{}, {made_of["name"]: "Initializing"}, {made_of["name"]: "Running"}])
     monkeypatch.setattr(Transformers, "stages", lambda self: next(stages))
     monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(deploy, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(transformers_module, "LOOK_SECONDS", 0.01)
     cluster.answers["PUT /v1/etl"] = 409, "etl job already exists"
     transformers = of_cluster(server)
     transformers.store.retry_for = 5
@@ -254,7 +255,7 @@ def test_ctrl_c_while_one_is_made_has_it_deleted(
     monkeypatch.setattr(Transformers, "make", interrupted)
     transformers = of_cluster(server)
     with pytest.raises(KeyboardInterrupt):
-        transformers.make_anew(deploy.message(Settings.of(spec()), init_seconds=60, seconds=10))
+        transformers.make_anew(transformers_module.message(Settings.of(spec()), init_seconds=60, seconds=10))
     assert cluster.asked[-1][0] == f"DELETE /v1/etl/{Settings.of(spec()).name}"
 
 
@@ -269,7 +270,7 @@ def test_a_pod_that_ends_shows_its_last_lines(source: Source, cluster: type[Clus
 
 
 def test_a_transformer_of_a_name_has_to_be_of_this_spec(source: Source, cluster: type[Cluster]) -> None:
-    made_of = deploy.message(Settings.of(spec()), name="photos", init_seconds=60, seconds=10)
+    made_of = transformers_module.message(Settings.of(spec()), name="photos", init_seconds=60, seconds=10)
     cluster.answers["GET /v1/etl/photos"] = 200, {"init_msg": made_of}
     assert chosen(source, spec(etl="photos")) is not None
     with pytest.raises(RemoteError, match="'photos' was made for another spec or version"):
@@ -287,8 +288,8 @@ def test_a_transformer_of_a_name_has_to_be_of_this_spec(source: Source, cluster:
 def test_a_transformer_of_this_spec_is_found_whatever_its_name(
     source: Source, cluster: type[Cluster], wanted: dict[str, bool]
 ) -> None:
-    mine = deploy.message(Settings.of(spec()), name="photos", comm="hpull", init_seconds=60, seconds=10)
-    others = deploy.message(Settings.of(spec(limit=3)), name="others", init_seconds=60, seconds=10)
+    mine = transformers_module.message(Settings.of(spec()), name="photos", comm="hpull", init_seconds=60, seconds=10)
+    others = transformers_module.message(Settings.of(spec(limit=3)), name="others", init_seconds=60, seconds=10)
     stages = {"ended": "Aborted", "gone": "Running", "others": "Running", "photos": "Running"}
     cluster.answers = {
         "GET /v1/etl": (200, [{"id": name, "stage": stage} for name, stage in stages.items()]),
@@ -340,10 +341,10 @@ def test_one_whose_deletion_ctrl_c_interrupts_is_deleted_nevertheless(
 
 def test_a_proxy_that_does_not_answer_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "spec.yaml").write_text("input: {bucket: 'ais://b'}\n")
-    monkeypatch.setattr(deploy, "open_source", pytest.fail)
+    monkeypatch.setattr(transformers_module, "open_source", pytest.fail)
     monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
     with pytest.raises(SourceError, match="--retry-for SECONDS waits longer"):
-        deploy.init_for_spec(str(tmp_path / "spec.yaml"), "http://127.0.0.1:9", retry_for=0.1)
+        transformers_module.init_for_spec(str(tmp_path / "spec.yaml"), "http://127.0.0.1:9", retry_for=0.1)
     done = tar2tf("etl", "list", "--endpoint", "http://127.0.0.1:9", "--retry-for", "0.1")
     assert (done.returncode, "--retry-for SECONDS waits longer" in done.stderr) == (3, True)
 
@@ -352,7 +353,7 @@ def test_a_proxy_that_does_not_answer_is_waited_for_once(tmp_path: Path, monkeyp
 def test_names_that_do_not_reach_a_transformer_with_hpush(source: Source, cluster: type[Cluster], name: str) -> None:
     settings, odd = Settings.of(spec()), [OBJECT, OBJECT._replace(name=name)]
     cluster.answers["GET /v1/etl"] = 200, [{"id": settings.name, "stage": "Running"}]
-    made_of = deploy.message(settings, init_seconds=60, seconds=10)
+    made_of = transformers_module.message(settings, init_seconds=60, seconds=10)
     cluster.answers[f"GET /v1/etl/{settings.name}"] = 200, {"init_msg": made_of}
     with made(spec(), source, odd, events := Noted()) as found:
         assert found is None
@@ -381,23 +382,25 @@ def test_only_a_cluster_makes_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a", "Tar2tf-x", "tar2tf_x", "-abcdef", "a" * 33])
 def test_a_name_that_a_cluster_refuses_is_refused_before(name: str) -> None:
     with pytest.raises(RemoteError, match="cannot be the name"):
-        deploy.message(Settings.of(spec()), name=name, init_seconds=60, seconds=1)
+        transformers_module.message(Settings.of(spec()), name=name, init_seconds=60, seconds=1)
 
 
 def test_kubernetes_does_not_replace_what_looks_like_a_variable() -> None:
     settings = Settings.of(spec(ops=["rename:$(HOME)=jpg"]))
-    made_of = deploy.message(settings, init_seconds=60, seconds=1)
+    made_of = transformers_module.message(settings, init_seconds=60, seconds=1)
     assert "$(" not in json.dumps(made_of["runtime"])
-    assert deploy.settings_of(made_of) == settings.text
-    assert Settings.load(deploy.variables_of(made_of)["TAR2TF_ETL_SETTINGS"]) == settings
+    assert transformers_module.settings_of(made_of) == settings.text
+    assert Settings.load(transformers_module.variables_of(made_of)["TAR2TF_ETL_SETTINGS"]) == settings
 
 
 def test_durations_are_written_as_go_reads_them() -> None:
     two_terabytes = OBJECT._replace(size=2 << 40)
-    made_of = deploy.message(Settings.of(spec()), init_seconds=0.5, seconds=deploy.object_seconds([two_terabytes]))
+    made_of = transformers_module.message(
+        Settings.of(spec()), init_seconds=0.5, seconds=transformers_module.object_seconds([two_terabytes])
+    )
     assert (made_of["init_timeout"], made_of["obj_timeout"]) == ("0.5s", "1099631s")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("45s", 45), ("1m30s", 90), ("2h0m0.5s", 7200.5), ("500ms", 0.5)])
 def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None:
-    assert deploy.seconds_of(text) == seconds
+    assert transformers_module.seconds_of(text) == seconds

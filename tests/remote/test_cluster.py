@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from checked import a_tar, some_members
-from etl import EtlCluster
-from shards import PHOTOS, wait_until
+from commands import wait_until
+from etl_cluster import EtlCluster
+from shards import PHOTOS
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.remote.stream import Settings, StreamReader, error_of
 from tar2tf_cli.spec.conversion import Conversion
+from verify_runs import a_tar, some_members
 
 pytestmark = pytest.mark.xdist_group("transformers")
 

@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from checked import Ran
-from etl import EtlCluster
-from makers import tar_of
+from etl_cluster import EtlCluster
+from make_bytes import tar_of
 from shards import PHOTOS, samples, tree, write_tar
 from tar2tf_cli import Dataset
 from tar2tf_cli.cli import main
 from tar2tf_cli.ops import Convert, Decode, Resize
-from tar2tf_cli.remote import transformers as deploy
+from tar2tf_cli.remote import transformers
 from tar2tf_cli.remote.cluster import RemoteSource
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.spec import __version__
 from tar2tf_cli.stores import retries
 from tar2tf_cli.stores.transfer import Body
+from verify_runs import Ran
 
 pytestmark = pytest.mark.xdist_group("transformers")
 
@@ -52,7 +52,7 @@ def run(
     etl.delete_transformers("tar2tf-", "client-")
     monkeypatch.setenv("AIS_ENDPOINT", etl.endpoint)
     monkeypatch.setenv("TAR2TF_NUM_WORKERS", "1")
-    monkeypatch.setattr(deploy, "INIT_SECONDS", 60)  # the cluster looks 64 times in it, but at most once a second
+    monkeypatch.setattr(transformers, "INIT_SECONDS", 60)  # the cluster looks 64 times in it, but at most once a second
 
     def call(*words: object) -> Ran:
         with pytest.raises(SystemExit) as ended:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from checked import a_tar, some_members
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, SourceError
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.inputs.report import InputReport
@@ -23,6 +22,7 @@ from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.retries import Transient
 from tar2tf_cli.stores.transfer import Body, hasher
+from verify_runs import a_tar, some_members
 
 SETTINGS = Settings.of(Conversion("ais://b", "-"))
 

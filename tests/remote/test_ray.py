@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from commands import SECONDS, convert, end, start, tar2tf
+from interruptions import END, kill_once_published
 from ray_nodes import RAY, Cluster, ray_cluster, start_node
-from resuming import END, kill_once_published
 from servers import moto_server, read_aws_models_once
-from shards import SECONDS, convert, end, every_file, large_shards, mixed_shards, start, tar2tf, tree, write_tar
+from shards import every_file, large_shards, mixed_shards, tree, write_tar
 
 pytestmark = [
     pytest.mark.skipif(

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checked import a_tar, some_members
-from shards import wait_until
+from commands import wait_until
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.flow.sample_flow import Making, Reading
 from tar2tf_cli.formats.example import Encoder, frame
@@ -21,6 +20,7 @@ from tar2tf_cli.remote.transformers import of_cluster
 from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, open_source
+from verify_runs import a_tar, some_members
 
 ARRAYS = [
     np.float64([1e300, np.nan]),

@@ -13,13 +13,13 @@ from urllib.parse import quote
 import pytest
 import requests
 
-from checked import a_tar
+from commands import tar2tf, wait_until
 from servers import end, free_ports, wait_for
-from shards import tar2tf, wait_until
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.remote.stream import ENVIRONMENT, Settings
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.yaml_file import SpecFile
+from verify_runs import a_tar
 
 pytest.importorskip("fastapi", reason="no server for transformers: pip install 'tar2tf-cli[etl]'")
 

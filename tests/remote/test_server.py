@@ -18,19 +18,19 @@ from urllib.parse import quote
 import pytest
 import requests
 
-from checked import a_tar, some_members
 from servers import QuietHandler
 from shards import PHOTOS
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
 from tar2tf_cli.remote.server import MOUNT_PATHS
 from tar2tf_cli.remote.stream import NODES, Asked, Settings, StreamReader, error_of
 from tar2tf_cli.spec.conversion import Conversion
+from verify_runs import a_tar, some_members
 
 pytest.importorskip("fastapi", reason="no server for transformers: pip install 'tar2tf-cli[etl]'")
 
 import uvicorn
 
-from tar2tf_cli.remote import server as under_test
+from tar2tf_cli.remote import server as server_module
 
 TAR = a_tar(some_members(20))
 SCATTERED = a_tar(sorted(some_members(20), key=lambda member: member[0][5:]))
@@ -80,7 +80,7 @@ def target() -> Iterator[Node]:
 @contextmanager
 def served(settings: Settings) -> Iterator[str]:
     """The address of a transformer in this process."""
-    config = uvicorn.Config(under_test.Transformer(settings).app, log_level="critical")
+    config = uvicorn.Config(server_module.Transformer(settings).app, log_level="critical")
     server = uvicorn.Server(config)
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -366,7 +366,7 @@ def test_the_error_of_the_next_node_is_passed_on(plain: str, target: Node) -> No
 def test_a_node_that_does_not_answer_is_asked_again_and_then_named(
     plain: str, target: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_test, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(server_module, "PAUSES", (0.01, 0.01))
     monkeypatch.setenv(NODES, "http://127.0.0.1:9")
     answer = put(plain, TAR, headers={"Ais-Node-Url": "http://127.0.0.1:9/ais"})
     assert answer.status_code == 500
@@ -444,8 +444,8 @@ def test_work_ends_when_the_client_has_gone(plain: str, mount_path: Path, monkey
         finally:
             ended.set()
 
-    monkeypatch.setattr(under_test, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(under_test.Transform, "__call__", slow)
+    monkeypatch.setattr(server_module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(server_module.Transform, "__call__", slow)
     with socket.create_connection(("127.0.0.1", int(plain.rpartition(":")[2]))) as connection:
         fqn = quote(quote(str(stored(mount_path, TAR)), safe=""), safe="")
         connection.sendall(f"PUT /b/o.tar?etl_fqn={fqn} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())

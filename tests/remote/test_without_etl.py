@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from commands import tar2tf
+from optional_servers import started
 from servers import ais_cluster
-from shards import tar2tf
 from sources import tar_of
-from starting import started
 from tar2tf_cli import Conversion, convert
 
 WHY = "the cluster's AIStore was built without ETL (501)"

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webdataset.tariterators import group_by_keys
 
-from makers import tar_of
-from properties import example_count
+from hypothesis_profile import example_count
+from make_bytes import tar_of
 from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
 from tar2tf_cli.samples.grouping import KEY, Grouper, Regrouper, SeenKeys, split_name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shards import tar2tf
+from commands import tar2tf
 from sources import tar_of
 from tar2tf_cli.formats import files
 from tar2tf_cli.formats.files import make_folders, sync

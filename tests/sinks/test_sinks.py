@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from commands import tar2tf
 from quick_retries import PATIENT
 from servers import azure_container, refusing_proxy
-from shards import tar2tf
 from sink_suite import RemoteSinkSuite, SinkSuite
 from sources import tar_of
 from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shards import tar2tf
+from commands import tar2tf
 from tar2tf_cli import Conversion, Input, Output
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.ops import Decode, Resize, Select, SelectDict

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from properties import example_count
+from commands import convert, tar2tf
+from hypothesis_profile import example_count
 from readme import ROOT
-from shards import PHOTOS, convert, tar2tf
+from shards import PHOTOS
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.ops import OPS, parse_op
 from tar2tf_cli.registry import preset_names

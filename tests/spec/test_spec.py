@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from properties import example_count
-from shards import PHOTOS, convert, examples, records, samples, tar2tf, tree, write_tar
+from commands import convert, tar2tf
+from hypothesis_profile import example_count
+from shards import PHOTOS, examples, records, samples, tree, write_tar
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError
-from tar2tf_cli.spec import yaml_file as specfile
+from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import size as parse_size
 from tar2tf_cli.spec.urls import as_recorded
@@ -31,8 +32,8 @@ def written(folder: Path, text: str) -> str:
 def faults(folder: Path, text: str) -> list[tuple[str, str]]:
     """Place (`line:column`) and message of every fault of a spec."""
     path = written(folder, text)
-    with pytest.raises(specfile.SpecError) as caught:
-        specfile.read(path)
+    with pytest.raises(yaml_file.SpecError) as caught:
+        yaml_file.read(path)
     lines = caught.value.message.split("\n")
     assert all(line.startswith(f"{path}:") for line in lines)
     parts = [line[len(path) + 1 :].split(": ", 1) for line in lines]
@@ -53,7 +54,7 @@ seed: 3
 
 
 def test_a_spec_is_the_conversion_it_describes(tmp_path: Path) -> None:
-    conversion = specfile.read(written(tmp_path, GOOD))
+    conversion = yaml_file.read(written(tmp_path, GOOD))
     assert conversion.input == Input("shards", ("train-{0..3}.tar",), "last")
     assert conversion.output == Output("out/train-<>.record", 100_000_000)
     assert [op.canonical() for op in conversion.ops] == [
@@ -157,10 +158,10 @@ def test_a_fault_is_where_it_is_said_to_be(text: str, place: str, words: str, tm
 def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
     path = written(tmp_path, "input: \x00\n")
     with pytest.raises(Tar2tfError, match=r"spec\.yaml"):
-        specfile.read(path)
+        yaml_file.read(path)
     Path(path).write_bytes(b"input: \xff\xfe\n")
     with pytest.raises(SourceError, match=r"spec\.yaml.*cannot be read"):
-        specfile.read(path)
+        yaml_file.read(path)
 
 
 @pytest.mark.parametrize(
@@ -173,13 +174,13 @@ def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_parser_itself_stumbles_on_is_an_error_naming_the_file(text: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(specfile.SpecError, match=re.escape(words)):
-        specfile.read(written(tmp_path, text))
+    with pytest.raises(yaml_file.SpecError, match=re.escape(words)):
+        yaml_file.read(written(tmp_path, text))
 
 
 def test_a_spec_that_is_not_there_is_an_error_naming_it(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"nowhere\.yaml.*No such file"):
-        specfile.read(str(tmp_path / "nowhere.yaml"))
+        yaml_file.read(str(tmp_path / "nowhere.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -204,14 +205,14 @@ def test_a_spec_that_is_not_there_is_an_error_naming_it(tmp_path: Path) -> None:
 def test_depth_and_aliases_without_end_are_an_error_at_once(text: str, words: str, tmp_path: Path) -> None:
     path = written(tmp_path, text)
     began = time.process_time()
-    with pytest.raises(specfile.SpecError, match=re.escape(words)):
-        specfile.read(path)
+    with pytest.raises(yaml_file.SpecError, match=re.escape(words)):
+        yaml_file.read(path)
     assert time.process_time() - began < 1
 
 
 def test_an_alias_repeats_what_it_stands_for(tmp_path: Path) -> None:
     text = "input: {bucket: &name x}\nops: [&op {resize: &fields {ext: jpg, size: 3}}, *op, {resize: {<<: *fields}}]\n"
-    conversion = specfile.read(written(tmp_path, text + "output: {path: *name}\n"))
+    conversion = yaml_file.read(written(tmp_path, text + "output: {path: *name}\n"))
     assert conversion.output.path == "x"
     assert len(set(map(repr, conversion.ops))) == 1
     assert len(conversion.ops) == 3
@@ -260,7 +261,7 @@ def test_whatever_a_spec_holds_it_is_a_conversion_or_a_usage_error(document: Any
     with tempfile.TemporaryDirectory() as folder:
         path = written(Path(folder), json.dumps(document))
         with contextlib.suppress(UsageError):
-            assert isinstance(specfile.read(path), Conversion)
+            assert isinstance(yaml_file.read(path), Conversion)
 
 
 # --- What lies over what ---
@@ -359,7 +360,7 @@ def test_faults_of_a_spec_end_the_command_with_2_and_name_file_line_and_column(t
 )
 def test_what_contradicts_itself_is_a_usage_error(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words):
-        specfile.read(written(tmp_path, text))
+        yaml_file.read(written(tmp_path, text))
 
 
 # --- YAML ---
@@ -374,18 +375,18 @@ ops:
   - resize: {ext: seg, size: *size}
 output: {path: x}
 """
-    ops = [op.canonical() for op in specfile.read(written(tmp_path, text)).ops]
+    ops = [op.canonical() for op in yaml_file.read(written(tmp_path, text)).ops]
     assert ops == [{"resize": {"ext": ext, "size": [3, 4]}} for ext in ("jpg", "png", "seg")]
 
 
 def test_an_anchor_within_itself_is_an_error_and_no_hang(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        specfile.read(written(tmp_path, "input: &a {bucket: b, template: [*a]}\noutput: {path: x}\n"))
+        yaml_file.read(written(tmp_path, "input: &a {bucket: b, template: [*a]}\noutput: {path: x}\n"))
 
 
 def test_a_spec_may_be_json(tmp_path: Path) -> None:
     document = {"input": {"bucket": "b"}, "ops": [{"decode": "jpg"}, "drop_empty"], "output": {"path": "x"}}
-    assert len(specfile.read(written(tmp_path, json.dumps(document))).ops) == 2
+    assert len(yaml_file.read(written(tmp_path, json.dumps(document))).ops) == 2
 
 
 @pytest.mark.parametrize(
@@ -394,7 +395,7 @@ def test_a_spec_may_be_json(tmp_path: Path) -> None:
 )
 def test_sizes_are_decimal_or_binary_as_written(text: str, size: int, tmp_path: Path) -> None:
     spec = f"input: {{bucket: b}}\noutput: {{path: x, max_shard_size: {text}}}\n"
-    assert specfile.read(written(tmp_path, spec)).output.max_shard_size == size == parse_size(text, "max_shard_size")
+    assert yaml_file.read(written(tmp_path, spec)).output.max_shard_size == size == parse_size(text, "max_shard_size")
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "big", "10XB", "100zz", "1GG", "5 kilo", "MB", "", "1e3", "inf"])
@@ -452,7 +453,7 @@ def test_a_tilde_is_the_home_folder_in_a_file_as_on_the_command_line(
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     (tmp_path / "spec.yaml").write_text("input: {bucket: ~/in}\noutput: {path: ~/out/<>.record}\n")
-    conversion = specfile.read(str(tmp_path / "spec.yaml"))
+    conversion = yaml_file.read(str(tmp_path / "spec.yaml"))
     assert (conversion.input.bucket, conversion.output.path) == ("/home/me/in", "/home/me/out/<>.record")
 
 

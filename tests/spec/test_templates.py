@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import example as example_of
 from hypothesis import strategies as st
 
-from properties import example_count
+from hypothesis_profile import example_count
 from tar2tf_cli.errors import NothingFoundError, UsageError
 from tar2tf_cli.spec.templates import (
     MAX_NAMES,

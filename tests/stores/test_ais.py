@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import requests
 
+from commands import tar2tf, wait_until
 from manifest_suite import WritableManifestSuite
 from servers import (
     AWS_MISSING,
@@ -31,7 +32,6 @@ from servers import (
     serving,
     wait_for,
 )
-from shards import tar2tf, wait_until
 from sink_suite import RemoteSinkSuite
 from sources import BIG, SourceSuite, read_all, tar_of
 from tar2tf_cli.errors import SinkError, SourceError, UsageError

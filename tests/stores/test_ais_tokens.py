@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import requests
 
+from commands import tar2tf
+from optional_servers import started
 from servers import Guard, ais_cluster, ais_token, built_with, self_signed
-from shards import tar2tf
 from sources import tar_of
-from starting import started
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import open_source, open_store
 

@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 
+from commands import tar2tf, wait_until
 from servers import FaultyServer, faulty_server, nobody_listens, self_signed
-from shards import tar2tf, wait_until
 from sources import BIG, SourceSuite, read_all, tar_of
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.named import list_files
 from tar2tf_cli.stores import ObjectInfo, Source, curl, open_source, retries, transfer
-from tar2tf_cli.stores import retries as network
 
 
 class TestHttp(SourceSuite):
@@ -40,9 +39,9 @@ class TestHttp(SourceSuite):
 
 
 @pytest.fixture
-def impatient(web: FaultyServer, prioritize: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(web: FaultyServer, quick_retries: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that stalls is given up soon, however slow it is before that; retries take no time."""
-    monkeypatch.setattr(network, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(retries, "READ_SECONDS", 0.3)
     monkeypatch.setattr(curl, "time", SimpleNamespace(monotonic=web.monotonic, sleep=time.sleep))
 
 
@@ -387,7 +386,7 @@ class TestHttpUsage:
             open_source(f"http://127.0.0.1:{port}/b", retry_for=0).list(["x.tar"])
 
     def test_a_server_that_never_answers_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(network, "READ_SECONDS", 0.3)
+        monkeypatch.setattr(retries, "READ_SECONDS", 0.3)
         with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(SourceError, match="no answer in time"):
             open_source(f"http://127.0.0.1:{mute.getsockname()[1]}/b", retry_for=0).list(["x.tar"])
 

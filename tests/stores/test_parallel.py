@@ -12,10 +12,9 @@ from typing import Any, cast
 
 import pytest
 
-from shards import wait_until
+from commands import wait_until
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import ObjectInfo, transfer
-from tar2tf_cli.stores import transfer as parallel
 from tar2tf_cli.stores.retries import Transient
 from tar2tf_cli.stores.transfer import Body, ParallelStream, ResumingStream
 
@@ -93,8 +92,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def server_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (parallel, transfer):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: Server.now))
+    monkeypatch.setattr(transfer, "time", SimpleNamespace(monotonic=lambda: Server.now))
 
 
 def test_a_reader_that_waits_for_one_connection_gets_several() -> None:

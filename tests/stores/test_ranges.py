@@ -82,7 +82,9 @@ def test_what_is_kept_is_bounded(web: FaultyServer, item: ObjectInfo, monkeypatc
 
 
 @pytest.mark.parametrize("kind", ["status", "truncate", "short"])
-def test_a_failure_is_retried(web: FaultyServer, item: ObjectInfo, ranges: Ranges, kind: str, prioritize: None) -> None:
+def test_a_failure_is_retried(
+    web: FaultyServer, item: ObjectInfo, ranges: Ranges, kind: str, quick_retries: None
+) -> None:
     web.fail("GET in/a.record", kind, times=2, after=100, status=503)
     assert ranges.read(item, 70_000, 300) == DATA[70_000:70_300]
     assert len(web.log) == 3

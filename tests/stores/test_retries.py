@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from checked import convert
+from commands import tar2tf
 from quick_retries import PATIENT
 from servers import FaultyServer, faulty_server, nobody_listens
-from shards import PHOTOS, tar2tf
+from shards import PHOTOS
 from sources import BIG, read_all, tar_of
 from tar2tf_cli import events
 from tar2tf_cli.cli.output import Terminal
@@ -20,6 +20,7 @@ from tar2tf_cli.spec.yaml_file import build
 from tar2tf_cli.stores import ObjectInfo, open_source, retries
 from tar2tf_cli.stores.ais import timeouts
 from tar2tf_cli.stores.retries import FIRST_PAUSE, LONGEST_PAUSE, READ_SECONDS, RetryPolicy, Transient
+from verify_runs import convert
 
 
 class TestPatience:
@@ -70,7 +71,7 @@ class TestPatience:
                 self.pauses(1000, *[Transient("refused", "http://node")] * 5)
         assert capsys.readouterr().err.count("retrying for") == 1
 
-    def test_progress_gives_all_the_time_again(self, prioritize: None) -> None:
+    def test_progress_gives_all_the_time_again(self, quick_retries: None) -> None:
         patience = RetryPolicy(0.05)
         for _ in range(4):
             patience.wait(Transient("busy"))

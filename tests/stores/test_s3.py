@@ -23,9 +23,6 @@ from servers import Forwarder, QuietHandler, cutting_proxy, nobody_listens, serv
 from sources import BIG, SourceSuite, read_all
 from tar2tf_cli.errors import MachineError, SourceError, UsageError
 from tar2tf_cli.stores import ObjectInfo, cloud, open_source, open_store, retries
-from tar2tf_cli.stores import cloud as cloud_credentials
-from tar2tf_cli.stores import cloud as obstore_module
-from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.cloud import S3Store
 from tar2tf_cli.stores.store import ObjectSource
 
@@ -93,7 +90,7 @@ class TestS3(SourceSuite):
         self, bucket: str, s3: str, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         if kind == "stall":
-            monkeypatch.setattr(network, "READ_SECONDS", 0.5)
+            monkeypatch.setattr(retries, "READ_SECONDS", 0.5)
         self.put(bucket, "x.tar", BIG)
         cuts = [(1_000_000, kind), (2_000_000, kind)]
         with cutting_proxy(urlsplit(s3).port or 0, cuts) as port:
@@ -286,8 +283,8 @@ class _Drip(QuietHandler):
 @pytest.mark.usefixtures("s3")
 @pytest.mark.parametrize("what", ["listing", "head", "range"])
 def test_an_answer_that_comes_byte_by_byte_is_given_up(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "READ_SECONDS", 0.5)
-    monkeypatch.setattr(network, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(retries, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(retries, "CONNECT_SECONDS", 0.5)
     monkeypatch.setenv("TAR2TF_MIN_RATE", "1e9")
     began = time.monotonic()
     with serving(_Drip) as url:
@@ -411,7 +408,7 @@ def test_keys_are_found_as_aws_finds_them(
 ) -> None:
     only_aws(monkeypatch, tmp_path, **variables)
     aws_files(tmp_path, credentials=credentials, config=config)
-    assert cloud_credentials.aws_keys() == found
+    assert cloud.aws_keys() == found
 
 
 @pytest.mark.parametrize(
@@ -483,8 +480,8 @@ class TestAForkedProcess:
 
     @pytest.fixture(autouse=True)
     def used(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(obstore_module, "runtime_memory", [*obstore_module.runtime_memory])
-        assert obstore_module.obstore_store().MemoryStore().list()
+        monkeypatch.setattr(cloud, "runtime_memory", [*cloud.runtime_memory])
+        assert cloud.obstore_store().MemoryStore().list()
 
     def outcomes(self, count: int = 1) -> list[int]:
         """The exit codes of forked processes that use obstore."""
@@ -493,7 +490,7 @@ class TestAForkedProcess:
             if not (pid := os.fork()):
                 code = 1
                 with suppress(UsageError):
-                    store = obstore_module.obstore_store().MemoryStore()
+                    store = cloud.obstore_store().MemoryStore()
                     store.put("x", b"x")
                     code = int(len(next(iter(store.list()))) != 1)
                 os._exit(code)
@@ -503,14 +500,14 @@ class TestAForkedProcess:
     def test_they_share_a_copy_that_needs_no_room_on_a_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tempfile, "TemporaryDirectory", None)
         assert self.outcomes(2) == [0, 0]
-        assert os.fstat(obstore_module.runtime_memory[0]).st_size == os.stat(obstore_module._library[0]).st_size
+        assert os.fstat(cloud.runtime_memory[0]).st_size == os.stat(cloud._library[0]).st_size
 
     def test_half_a_copy_is_made_again(self) -> None:
-        os.truncate(obstore_module.runtime_memory[0], 1000)
+        os.truncate(cloud.runtime_memory[0], 1000)
         assert self.outcomes() == [0]
 
     def test_a_system_without_such_files_has_a_copy_on_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(obstore_module, "runtime_memory", [])
+        monkeypatch.setattr(cloud, "runtime_memory", [])
         assert self.outcomes() == [0]
         monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda: nullcontext("/dev/null/folder"))
         assert self.outcomes() == [1]
@@ -523,10 +520,10 @@ def test_the_region_of_a_bucket_is_looked_up_at_amazon(monkeypatch: pytest.Monke
             self.answer(403 if region else 404, region, b"")
 
     with serving(Amazon) as url:
-        monkeypatch.setattr(cloud_credentials, "AMAZON", url)
-        assert cloud_credentials.region_of("mine") == {"region": "eu-central-1"}
-        assert cloud_credentials.region_of("nobody-s") == {}
-    assert cloud_credentials.region_of("mine") == {}  # nobody answers
+        monkeypatch.setattr(cloud, "AMAZON", url)
+        assert cloud.region_of("mine") == {"region": "eu-central-1"}
+        assert cloud.region_of("nobody-s") == {}
+    assert cloud.region_of("mine") == {}  # nobody answers
 
 
 SIGN_IN = b"<html><body><form action='/login'><input name='user'/></form></body></html>"

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from commands import tar2tf
+from optional_servers import started
 from servers import S3_KEYS, UNRELIABLE, go_command, unreliable_proxy, versitygw
-from shards import tar2tf
 from sources import PlainSuite, SourceSuite, read_all, tar_of
-from starting import started
 from tar2tf_cli import Conversion, Output, convert
 from tar2tf_cli.errors import SinkError, SourceError
 from tar2tf_cli.sinks import open_sink
 from tar2tf_cli.stores import cloud, open_source, open_store, retries
-from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.cloud import S3Store
 
 pytestmark = pytest.mark.xdist_group("s3")
@@ -150,7 +149,7 @@ def test_an_upload_in_parts_that_a_killed_run_left_is_aborted(
 
 
 def test_a_bad_network_changes_no_byte(
-    bucket: str, gateway: str, tmp_path: Path, prioritize: None, monkeypatch: pytest.MonkeyPatch
+    bucket: str, gateway: str, tmp_path: Path, quick_retries: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in").mkdir()
     for number in range(12):
@@ -160,7 +159,7 @@ def test_a_bad_network_changes_no_byte(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     expected, limit = tmp_path / "out", {"records_per_shard": 50}
     convert(Conversion(tmp_path / "in", Output(expected / "t-<>.record", **limit)), workers=1)
-    monkeypatch.setattr(network, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(retries, "READ_SECONDS", 0.5)
     spec = Conversion(f"{bucket}/in", Output(f"{bucket}/out/t-<>.record", **limit), retry_for=300)
     with unreliable_proxy(gateway, seed=1) as (url, done):
         convert(spec, workers=1, endpoint=url)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from scripted import OK, SIZED, moved, scripted
+from scripted_server import OK, SIZED, moved, scripted
 from servers import faulty_server, nobody_listens, self_signed
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores.curl import WebClient, Window

@@ -9,8 +9,8 @@ import shlex
 
 import pytest
 
+from commands import tar2tf
 from readme import ROOT, block
-from shards import tar2tf
 from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.cli.options import GROUPS
 from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import tar2tf_cli
-from shards import PHOTOS, convert
+from commands import convert
+from shards import PHOTOS
 from tar2tf_cli import ops, pipeline, recorder
 
 pytestmark = [pytest.mark.xdist_group("docstrings"), pytest.mark.on_disk]

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from makers import files_of, tar_of
-from shards import keys, tar2tf
+from commands import tar2tf
+from make_bytes import files_of, tar_of
+from shards import keys
 from tar2tf_cli import open_records
 from tar2tf_cli.errors import Tar2tfError
 

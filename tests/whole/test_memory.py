@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shards import COMMAND, SECONDS
+from commands import COMMAND, SECONDS
 from tar2tf_cli.formats.example import Encoder, frame
 
 pytestmark = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import forked
+import fork_server
 from readme import README, ROOT
 from shards import PHOTOS, shards_in
 
@@ -47,7 +47,7 @@ def environment(place: Path) -> dict[str, str]:
     """Variables under which `tar2tf` and `python` are those of these tests."""
     folder = place / ".venv" / "bin"
     folder.mkdir(parents=True)
-    for name, text in (("tar2tf", forked.script()), ("python", forked.script(python=True))):
+    for name, text in (("tar2tf", fork_server.script()), ("python", fork_server.script(python=True))):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     (folder / "activate").write_text("")
@@ -69,7 +69,7 @@ def test_the_blocks_of_the_readme_work_in_the_order_printed(place: Path, environ
     assert len(blocks) >= 3
     told = json.dumps(blocks).encode()
     beside = {"python": True, "tensorflow": True}
-    done = forked.run(["-c", SESSION], **beside, input=told, cwd=place, env=environment, timeout=200)
+    done = fork_server.run(["-c", SESSION], **beside, input=told, cwd=place, env=environment, timeout=200)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
     assert [len(shards_in(place / name)) for name in ("out", "train")] == [3, 1]
 

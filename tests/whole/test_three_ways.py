@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from commands import tar2tf
 from readme import block
-from shards import PHOTOS, examples, shards_in, tar2tf, tree
+from shards import PHOTOS, examples, shards_in, tree
 
 PAGE = "docs/reference/three-ways.md"
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shards import PHOTOS, convert, shards_in
+from commands import convert
+from shards import PHOTOS, shards_in
 
 pytestmark = [pytest.mark.spread, pytest.mark.on_disk]
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from makers import END, File, files_of, gzipped, long_name, member, pax, tar_of
-from shards import COMMAND, SECONDS, records, tar2tf
+from commands import COMMAND, SECONDS, tar2tf
+from make_bytes import END, File, files_of, gzipped, long_name, member, pax, tar_of
+from shards import records
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.errors import SampleError, Tar2tfError
 from tar2tf_cli.formats.streams import open_stream

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from datasets_shared import IMAGES
+from jpeg_shards import IMAGES
 from shards import write_tar
 
 

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datasets_shared import ALL, COUNT, IMAGES
-from shards import examples, records, tar2tf, tree, write_tar
+from commands import tar2tf
+from jpeg_shards import ALL, COUNT, IMAGES
+from shards import examples, records, tree, write_tar
 from tar2tf_cli import AisDataset, Dataset, default_record_parser, load_dataset, open_records
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.errors import OutputExistsError, SampleError, SourceError, Tar2tfError, UsageError

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from checked import write
-from makers import tar_of
+from commands import tar2tf
+from make_bytes import tar_of
 from servers import FaultyServer
-from shards import tar2tf
 from tar2tf_cli import Dataset, load_dataset
 from tar2tf_cli.ops import Select
+from verify_runs import write
 
 LARGE = 300_000
 """Bytes of an entry, so that no tar is small enough to be fetched together with others."""

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datasets_shared import ALL, COUNT, IMAGES
-from shards import PHOTOS, python, write_tar
+from commands import python
+from jpeg_shards import ALL, COUNT, IMAGES
+from shards import PHOTOS, write_tar
 from tar2tf_cli import AisDataset, Dataset
 from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
 from tar2tf_cli.flow.sample_flow import Reading

@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shards import (
-    samples,
-    small_shards,
-    write_tar,
-)
+from shards import samples, small_shards, write_tar
 
 
 @pytest.fixture

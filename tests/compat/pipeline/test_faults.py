@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipelines import Pipe, made_of
+from pipeline_runs import Pipe, made_of
 from shards import samples, tree, write_members, write_tar
 from tar2tf_cli.errors import (
     DamagedShardError,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from pipelines import Pipe, straight
+from pipeline_runs import Pipe, straight
 from shards import examples, samples, write_members, write_tar
 from tar2tf_cli.errors import OutputExistsError, SampleError
 from tar2tf_cli.pipeline import Pipeline, TFRecordReader, TFRecordWriter, by_key, select

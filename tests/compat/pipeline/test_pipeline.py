@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from pipelines import Pipe, made_of
-from shards import PHOTOS, convert, examples, records, samples, write_tar
+from commands import convert
+from pipeline_runs import Pipe, made_of
+from shards import PHOTOS, examples, records, samples, write_tar
 from tar2tf_cli.errors import (
     DamagedShardError,
     UsageError,

@@ -8,14 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipelines import load, shards_of, straight, tars_in
-from shards import (
-    keys,
-    samples,
-    shards_in,
-    tar2tf,
-    write_tar,
-)
+from commands import tar2tf
+from pipeline_runs import load, shards_of, straight, tars_in
+from shards import keys, samples, shards_in, write_tar
 from tar2tf_cli.errors import DamagedShardError, SampleError, StageError, Tar2tfError
 from tar2tf_cli.pipeline import (
     Pipeline,

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pipelines import load, shards_of, straight, tars_in
+from commands import convert, tar2tf
+from pipeline_runs import load, shards_of, straight, tars_in
 from readme import ROOT
 from shards import (
     PHOTOS,
-    convert,
     examples,
     keys,
     large_shards,
@@ -26,7 +26,6 @@ from shards import (
     shards_in,
     sizes,
     small_shards,
-    tar2tf,
     tree,
     write_tar,
 )

@@ -13,18 +13,9 @@ from typing import Any
 
 import pytest
 
-from pipelines import build, load, shards_of, straight, tagged
-from shards import (
-    convert,
-    keys,
-    python,
-    samples,
-    shards_in,
-    small_shards,
-    tar2tf,
-    tree,
-    write_tar,
-)
+from commands import convert, python, tar2tf
+from pipeline_runs import build, load, shards_of, straight, tagged
+from shards import keys, samples, shards_in, small_shards, tree, write_tar
 from tar2tf_cli.errors import OutputExistsError
 from tar2tf_cli.ops.base import is_identified
 from tar2tf_cli.pipeline import (

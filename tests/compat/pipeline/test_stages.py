@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tar2tf_cli.pipeline
-from pipelines import made_of
+from pipeline_runs import made_of
 from servers import QuietHandler
 from shards import examples, records, samples, write_tar
 from tar2tf_cli.pipeline import (

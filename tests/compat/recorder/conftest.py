@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recording import make_toys
+from recorder_runs import make_toys
 
 
 @pytest.fixture

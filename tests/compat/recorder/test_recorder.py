@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from recorded import ToyExample
-from recording import TOY, rows_of, run, write_rows
-from shards import convert, examples, python, shards_in, tar2tf
+from commands import convert, python, tar2tf
+from recorder_classes import ToyExample
+from recorder_runs import TOY, rows_of, run, write_rows
+from shards import examples, shards_in
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.recorder import (
     CONFIG_FILENAME,

@@ -7,17 +7,18 @@ import shutil
 
 import pytest
 
-import recorded
-from recorded import AllTypes
-from recording import ROWS, TOY, make_toys, rows_of, run, write_rows
-from resuming import kill_once_published
-from shards import convert, examples, python, tar2tf, tree
+import recorder_classes
+from commands import convert, python, tar2tf
+from interruptions import kill_once_published
+from recorder_classes import AllTypes
+from recorder_runs import ROWS, TOY, make_toys, rows_of, run, write_rows
+from shards import examples, tree
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.recorder import generate_and_save_train_eval_test_tfrecords_files
 
 pytestmark = pytest.mark.spread
 
-FICKLE = f"{recorded.__file__}:Fickle"
+FICKLE = f"{recorder_classes.__file__}:Fickle"
 
 
 # --- Rows and faults ---
@@ -195,7 +196,7 @@ def test_a_killed_run_continues_with_the_same_command(tmp_path):
 def test_a_class_that_changed_makes_another_conversion(toys, tmp_path):
     path, data = toys
     source = tmp_path / "mine.py"
-    shutil.copy(recorded.__file__, source)
+    shutil.copy(recorder_classes.__file__, source)
     options = ["--example-arg", f"src_data_dirpath={data}"]
     assert run(path, tmp_path / "t.record", *options, where=f"{source}:ToyExample").returncode == 0
     assert "up to date" in run(path, tmp_path / "t.record", *options, where=f"{source}:ToyExample").stderr

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recorded import AllTypes, ToyExample
-from recording import ROWS, write_rows
-from shards import tar2tf
+from commands import tar2tf
+from recorder_classes import AllTypes, ToyExample
+from recorder_runs import ROWS, write_rows
 from tar2tf_cli import load_dataset
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.recorder import (

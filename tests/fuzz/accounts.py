@@ -1,6 +1,6 @@
 """Fuzzers that keep an account of what must come out: tars, documents with one changed value, listings.
 
-`python tests/helpers/fuzz_accounts.py tars 600` tries one of them for ten minutes; a seed behind it repeats one
+`python tests/fuzz/accounts.py tars 600` tries one of them for ten minutes; a seed behind it repeats one
 trial. Each trial is a function of a random generator and an empty folder that raises AssertionError where something is
 lost or made up.
 Errors of tar2tf in words are right answers to bad input; any other exception is a finding.
@@ -23,6 +23,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
+
+sys.path.append(str(Path(__file__).parents[1] / "helpers"))  # when it is run as a program
 
 from servers import QuietHandler, serving
 from tar2tf_cli import Conversion, Events, Input, Output, convert, open_records, verify
@@ -485,9 +487,7 @@ def run(name: str, seconds: float, seed: int | None = None) -> int:
         try:
             TRIALS[name](random.Random(number), folder)
         except Exception as error:
-            raise AssertionError(
-                f"{error}; repeat it with: python tests/helpers/fuzz_accounts.py {name} 0 {number}"
-            ) from error
+            raise AssertionError(f"{error}; repeat it with: python tests/fuzz/accounts.py {name} 0 {number}") from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         count += 1

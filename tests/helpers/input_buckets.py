@@ -1,4 +1,4 @@
-"""What the tests of conversions share."""
+"""Buckets of small, large and mixed shards for conversions, by name."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from shards import (
-    PHOTOS,
-    large_shards,
-    mixed_shards,
-    samples,
-    small_shards,
-    write_tar,
-)
+from shards import PHOTOS, large_shards, mixed_shards, samples, small_shards, write_tar
 
 MAKERS: dict[str, Callable[[Path], object]] = {
     "small": small_shards,

@@ -17,7 +17,7 @@ from typing import Any
 
 import requests
 
-from pods import forking, install
+from forked_pods import forking, install
 from readme import ROOT
 from servers import built_with, go_command, network_of, wait_for
 from tar2tf_cli.remote.stream import ENVIRONMENT, NODES, Settings

@@ -1,4 +1,4 @@
-"""Makers of bytes for the tests of single rooms: tars whole or header by header, gzip members, npy files."""
+"""Build the bytes of tars (at once or header by header), gzip members and npy files."""
 
 from __future__ import annotations
 

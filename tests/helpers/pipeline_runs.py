@@ -1,4 +1,4 @@
-"""What the tests of pipelines share."""
+"""Pipelines and streams for the tests of `Pipeline`, and readers of their output."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shards import (
-    examples,
-    tree,
-)
+from shards import examples, tree
 from tar2tf_cli.pipeline import (
     Pipeline,
     TFExample,

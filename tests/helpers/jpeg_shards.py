@@ -1,4 +1,4 @@
-"""What the tests of datasets share."""
+"""JPEG images of 24 different sizes, and the template of the shards that hold them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the recorder share."""
+"""CSV files of examples, and conversions of them with an example class."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from shards import tar2tf
+from commands import tar2tf
 
-TOY = f"{Path(__file__).parent / 'recorded.py'}:ToyExample"
+TOY = f"{Path(__file__).parent / 'recorder_classes.py'}:ToyExample"
 ROWS = ["a,yes,9223372036854775807,0.1", "bb,no,-1,1e300", 'ccc,yes,0,"-2.5"']
 
 

@@ -1,4 +1,4 @@
-"""Stands in for `tar2tf` or `python` in a shell: a server of forked processes, see `forked`, runs the command.
+"""Stands in for `tar2tf` or `python` in a shell: a server of forked processes, see `fork_server`, runs the command.
 
 Run as a script with the path of the server's socket, 0 for `tar2tf` or 1 for `python`, and the arguments.
 """

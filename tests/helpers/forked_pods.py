@@ -1,4 +1,4 @@
-"""Pods of a test's cluster without the 0.8 s of CPU that each would import: forked from a process that has done so.
+"""Pods of a test's cluster, forked from a process that has already spent the 0.8 s of imports.
 
 `python` in the pods is a small script. It passes its arguments, environment and output to the process, which is this
 file run as a script in the cluster's network, and ends as the forked one does. Anything but tar2tf is run by Python.

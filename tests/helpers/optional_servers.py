@@ -1,4 +1,4 @@
-"""Servers that a machine may not have: their tests are skipped there."""
+"""Skip tests whose server is not installed on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @contextmanager
 def started(server: AbstractContextManager[T], why: str = "") -> Iterator[T]:
-    """What a server gives; the test is skipped where it is not installed, or may not be started."""
+    """Start a server; skip the test if it is not installed or may not be started."""
     with ExitStack() as stack:
         try:
             found = stack.enter_context(server)

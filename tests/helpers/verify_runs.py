@@ -1,4 +1,4 @@
-"""What the tests of checks share: whole and damaged files, the command, and what a report holds."""
+"""Intact and damaged files, runs of `verify` on them, and access to the faults in its reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from shards import tar2tf
+from commands import tar2tf
 from tar2tf_cli.checking.faults import Report
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.errors import Tar2tfError

@@ -40,7 +40,7 @@ HEAVY = {"tensorflow", "aistore", "obstore", "boto3"}
 LATER = ("difflib", "humanfriendly", "importlib.metadata", "isal.isal_zlib", "simplejpeg", "ruamel.yaml", "braceexpand")
 """What many commands import while they run."""
 
-CLIENT = Path(__file__).with_name("forked_client.py")
+CLIENT = Path(__file__).with_name("fork_client.py")
 
 START_SECONDS = 200
 

@@ -1,4 +1,4 @@
-"""What the tests of dividing records among shards share."""
+"""Spooled units of given sizes, for tests that divide records among shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads conversions in two ways that must agree: by TensorFlow, and without it."""
+"""Read conversions with TensorFlow and without it, and compare the values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tar2tf_cli import load_dataset, open_records
 
 
 def load_both(manifest: str | os.PathLike[str] | None, **options: Any) -> list[dict[str, tf.Tensor]]:
-    """What `load_dataset` returns, after a check that `open_records` returns the same."""
+    """Return the examples of `load_dataset`, after comparing them with those of `open_records`."""
     assert manifest
     dataset = load_dataset(manifest, **options)
     by_tensorflow = list(dataset.as_numpy_iterator())
@@ -28,7 +28,7 @@ def load_both(manifest: str | os.PathLike[str] | None, **options: Any) -> list[d
 
 
 def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Two examples have the same features, types, shapes and values."""
+    """Check that two examples have the same features, types, shapes and values."""
     assert one.keys() == other.keys()
     for name, value in other.items():
         assert type(one[name]) is type(value), name
@@ -40,7 +40,7 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 def in_a_fork(action: Callable[[], bool]) -> bool:
-    """What an action returns in a forked process, which may not hang."""
+    """Return the result of an action in a forked process, which is killed if it hangs."""
     child = os.fork()
     if not child:
         code = 1

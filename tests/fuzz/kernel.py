@@ -1,4 +1,4 @@
-"""The kernel under sanitizers, on random tars and TFRecords for some seconds: `python tests/helpers/fuzz_kernel.py 60`.
+"""The kernel under sanitizers, on random tars and TFRecords for some seconds: `python tests/fuzz/kernel.py 60`.
 
 It exits with 0 if nothing was found. Every input is an object of its own, so that a byte read too far is noticed.
 """
@@ -19,9 +19,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "helpers")]
 
-from makers import header, member, pax  # noqa: E402
+from make_bytes import header, member, pax  # noqa: E402
 from tar2tf_cli.formats.example import (  # noqa: E402
     ParsedFeature,
     crc_field,

@@ -1,4 +1,4 @@
-"""Has assertions in helpers show values, as those in tests do; imported before them."""
+"""Make pytest rewrite the assertions of helper modules; imported before any of them."""
 
 from __future__ import annotations
 

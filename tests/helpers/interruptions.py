@@ -1,4 +1,4 @@
-"""What the tests of conversions that ended early share."""
+"""Conversions that are killed, or find the disk full, at any of their system calls, and are continued."""
 
 from __future__ import annotations
 
@@ -16,17 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shards import (
-    SECONDS,
-    Process,
-    children,
-    end,
-    every_file,
-    start,
-    tar2tf,
-    wait_until,
-)
-from tar2tf_cli.conversion import tasks as filling
+from commands import SECONDS, Process, children, end, start, tar2tf, wait_until
+from shards import every_file
+from tar2tf_cli.conversion import tasks
 
 WAYS = {
     "direct": ["--max-shard-size", "400kB"],
@@ -190,7 +182,7 @@ class Scene:
     def __init__(self, name: str) -> None:
         kind, options, before = SCENES[name]
         if name == "filling":
-            filling.WORTH_IT = 1000
+            tasks.WORTH_IT = 1000
         self.arguments = ["convert", kind, *options, "-j", "1"]
         if before:
             with other_inputs(kind) if name == "updating" else contextlib.nullcontext():
@@ -303,7 +295,7 @@ ENDS: dict[str, Callable[[], object]] = {
 }
 """How a command ends itself: with its workers, alone, or as a terminal does it."""
 
-END = "import resuming; resuming.end_at()"
+END = "import interruptions; interruptions.end_at()"
 """The code of a process that does `end_at`."""
 
 

@@ -1,4 +1,4 @@
-"""What the tests of tars share."""
+"""Members and faults of a tar, as TarReader reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from makers import File, tar_of
+from make_bytes import File, tar_of
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.tar import BLOCK, Member, TarReader
 

@@ -1,4 +1,4 @@
-"""The kernel for tests, built from its source once in each process; the installed one may be older, or none."""
+"""The kernel built from its source, once per process; an installed kernel may be older, or missing."""
 
 from __future__ import annotations
 

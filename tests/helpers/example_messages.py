@@ -1,4 +1,4 @@
-"""Features in the form that the parser gives them in, as messages made here and by protobuf."""
+"""Example messages from hypothesis, encoded by hand and by protobuf, with the features they hold."""
 
 from __future__ import annotations
 

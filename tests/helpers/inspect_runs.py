@@ -1,4 +1,4 @@
-"""What the tests of inspect share."""
+"""Small images, and `inspect` run on one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many examples hypothesis makes: all with `--hypothesis-profile thorough`, as CI does, and a third otherwise.
+"""Number of examples hypothesis makes: all with `--hypothesis-profile thorough`, as in CI, otherwise a third.
 
 The same examples each time, so that one commit gives one result. `--hypothesis-profile random` makes as many as
 `thorough`, and others each time.
