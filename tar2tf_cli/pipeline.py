@@ -105,6 +105,7 @@ a kill, and once it is finished, running it again raises an error unless you pas
 
 from __future__ import annotations
 
+from tar2tf_cli.api.values import Sample
 from tar2tf_cli.compat.file_objects import TFRecordReader, TFRecordWriter
 from tar2tf_cli.compat.pipeline import (
     Pipeline,
@@ -130,7 +131,6 @@ from tar2tf_cli.compat.transformations import (
     select,
 )
 from tar2tf_cli.features.tf_example import TFExample
-from tar2tf_cli.samples.grouping import Sample
 
 __all__ = [
     "Pipeline",

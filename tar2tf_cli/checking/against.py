@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tar2tf_cli.api.values import KEY
 from tar2tf_cli.checking.diff import Numbers, Places, Spill, among, digest_of, left_over, match
 from tar2tf_cli.checking.faults import Fault, FileReport
 from tar2tf_cli.checking.files import FileContext, FileTask
@@ -32,7 +33,6 @@ from tar2tf_cli.inputs.named import paths_source
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.ops.func import asking
-from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote

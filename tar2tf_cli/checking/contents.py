@@ -10,9 +10,10 @@ from itertools import islice
 from math import inf, isfinite, prod
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
+from tar2tf_cli.api.values import Kind
 from tar2tf_cli.errors import ImageError, SampleError, SourceError
 from tar2tf_cli.features.described import SIZES, notes_on_shapes
-from tar2tf_cli.formats.example import Kind, ParsedFeature, fields, read_varint
+from tar2tf_cli.formats.example import ParsedFeature, fields, read_varint
 from tar2tf_cli.formats.image import MOST_VALUES, values_described
 from tar2tf_cli.formats.npy import read_header
 from tar2tf_cli.formats.streams import riff_chunks, sniff

@@ -25,6 +25,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from tar2tf_cli.api.values import KEY, Feature, Kind
 from tar2tf_cli.checking.files import (
     FileContext,
     FileTask,
@@ -36,14 +37,14 @@ from tar2tf_cli.checking.files import (
 )
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError, write_errors
 from tar2tf_cli.features.feature_map import FeatureMap, give_types
-from tar2tf_cli.formats.example import Feature, Kind, ParsedFeature, feature_in, int64_list
+from tar2tf_cli.formats.example import ParsedFeature, feature_in, int64_list
 from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.streams import foreign
 from tar2tf_cli.inputs.named import Named, nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarSamples, put_together
-from tar2tf_cli.samples.grouping import KEY, key_of
+from tar2tf_cli.samples.grouping import key_of
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source
 

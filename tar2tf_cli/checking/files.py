@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tar2tf_cli.api.values import Sample
 from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.base import Outcome, Schedule, Task, run_tasks
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, few
@@ -21,7 +22,6 @@ from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.ops.base import accepted, text
 from tar2tf_cli.ops.base import workers as number_of
-from tar2tf_cli.samples.grouping import Sample
 from tar2tf_cli.spec.urls import ConnectionOptions
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import OnFault

@@ -15,6 +15,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
+from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.checking.contents import STEPS, Contents, Look, ShardContents, Stats, example_of, look_at, shortened
 from tar2tf_cli.checking.files import (
     AHEAD,
@@ -43,7 +44,7 @@ from tar2tf_cli.formats.streams import foreign
 from tar2tf_cli.inputs.named import nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarSamples, put_together
-from tar2tf_cli.samples.grouping import KEY, Sample, key_of
+from tar2tf_cli.samples.grouping import key_of
 from tar2tf_cli.stores import ObjectInfo
 
 if TYPE_CHECKING:

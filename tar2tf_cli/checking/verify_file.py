@@ -11,6 +11,7 @@ from functools import partial
 from itertools import chain, pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.checking.checks import own_checks
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage, unreadable
 from tar2tf_cli.checking.files import FileContext, FileTask, Run
@@ -34,7 +35,6 @@ from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, index_lines
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples, put_together
-from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.templates import TAR_SUFFIXES
 from tar2tf_cli.stores import ObjectInfo, Source
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 import numpy as np
 
+from tar2tf_cli.api.values import KeySplit, Sample
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget
@@ -40,7 +41,6 @@ from tar2tf_cli.ops import Convert, Decode, Func, Op, Rename, Resize, Select, Se
 from tar2tf_cli.ops.base import called
 from tar2tf_cli.ops.select import flatten, to_selection
 from tar2tf_cli.remote import cluster_samples
-from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import STDOUT
 from tar2tf_cli.stores import Source

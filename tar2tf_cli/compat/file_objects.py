@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import FileIO, TextIOBase
 from typing import Any, Protocol, TypeAlias
 
+from tar2tf_cli.api.values import Feature
 from tar2tf_cli.conversion.targets import prepared
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
 from tar2tf_cli.features.tf_example import TFExample
-from tar2tf_cli.formats.example import FRAMING, MAX_RECORD, Encoder, Feature, Part, frame
+from tar2tf_cli.formats.example import FRAMING, MAX_RECORD, Encoder, Part, frame
 from tar2tf_cli.formats.files import RecordStream, WholeFile
 from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.formats.tfrecord import RecordReader

@@ -15,6 +15,7 @@ from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, Final, Literal, TypeAlias
 
+from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.compat.file_objects import Readable, check_inputs, check_output, name_of, sources_of
 from tar2tf_cli.compat.transformations import as_transformation, typed
 from tar2tf_cli.conversion.run import convert
@@ -30,7 +31,7 @@ from tar2tf_cli.inputs.base import StagesSource, Tar, TarsSource
 from tar2tf_cli.inputs.report import InputReport, Notes
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.base import RAISED, is_identified, label, source_digest
-from tar2tf_cli.samples.grouping import KEY, KeySplit, Sample, is_utf8
+from tar2tf_cli.samples.grouping import is_utf8
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import fields_of
 from tar2tf_cli.spec.templates import STDOUT

@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from tar2tf_cli.api.values import KEY
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.datasets.load import record_parser
 from tar2tf_cli.errors import SourceError, UsageError, check_tensorflow, count
@@ -22,7 +23,6 @@ from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.inputs.kinds import examples
 from tar2tf_cli.inputs.kinds.examples import count_rows, find_class
 from tar2tf_cli.inputs.manifest import Manifest
-from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 if TYPE_CHECKING:

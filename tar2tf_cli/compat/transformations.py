@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tar2tf_cli.api.values import Feature, Sample
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.feature_map import TypeName, give_types
 from tar2tf_cli.features.tf_example import TFExample
-from tar2tf_cli.formats.example import Feature, values_of
+from tar2tf_cli.formats.example import values_of
 from tar2tf_cli.ops import Func
 from tar2tf_cli.ops.base import Kind, Op, OpContext, called, label, source_digest
 from tar2tf_cli.ops.fields import NameRule, keep, move_first, names_with
-from tar2tf_cli.samples.grouping import Sample
 
 
 def by_key(key: str) -> NameRule:

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from tar2tf_cli.api.values import KEY, Feature
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, Action, decide, destination
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.spool import compressed
@@ -19,9 +20,7 @@ from tar2tf_cli.features.feature_map import MissingFeatureError, Schema
 from tar2tf_cli.features.labels import AUTO, Unnumbered
 from tar2tf_cli.flow.sample_flow import Faults, Making, Reading, flow
 from tar2tf_cli.formats import image
-from tar2tf_cli.formats.example import Feature
 from tar2tf_cli.formats.files import StoredBytes
-from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.stores import ObjectInfo
 

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tar2tf_cli.api.values import KeySplit, Sample
 from tar2tf_cli.datasets.shards import Shard
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, UsageError
 from tar2tf_cli.events import Events
@@ -44,7 +45,6 @@ from tar2tf_cli.inputs.tar_index import (
     index_lines,
     sample_in,
 )
-from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source

@@ -14,8 +14,9 @@ from math import prod
 from struct import Struct
 from typing import Any, Final
 
+from tar2tf_cli.api.values import Kind
 from tar2tf_cli.errors import SourceError, few
-from tar2tf_cli.formats.example import TAGS, Kind, ParsedFeature
+from tar2tf_cli.formats.example import TAGS, ParsedFeature
 
 SIZES: Final = {
     **dict.fromkeys(("bool", "int8", "uint8"), 1),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from tar2tf_cli.api.values import KEY, Feature, KeySplit, Sample
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.formats.example import Feature, Features, Part, values_of
+from tar2tf_cli.formats.example import Features, Part, values_of
 from tar2tf_cli.formats.files import StoredBytes, pieces_of
 from tar2tf_cli.formats.npy import to_npy
 from tar2tf_cli.formats.tar import header, header_size, padded, padding
-from tar2tf_cli.samples.grouping import KEY, KeySplit, Sample, split_name, unwanted
+from tar2tf_cli.samples.grouping import split_name, unwanted
 
 if TYPE_CHECKING:
     import numpy as np

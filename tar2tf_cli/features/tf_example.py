@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from tar2tf_cli.api.values import Feature, Kind
 from tar2tf_cli.errors import ImageError, SampleError
 from tar2tf_cli.features.feature_map import describe
 from tar2tf_cli.formats.example import (
     Encoder,
-    Feature,
-    Kind,
     bytes_list,
     float_list,
     int64_list,

@@ -13,6 +13,7 @@ from itertools import accumulate, chain, compress, pairwise, repeat
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from tar2tf_cli.api.values import KEY, Batch, Form, RecordBatch, Sample
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, count, few, read_failed
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.formats import kernel
@@ -21,7 +22,6 @@ from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.ops.base import OpContext, missing_entry
 from tar2tf_cli.ops.select import ANY
-from tar2tf_cli.samples.grouping import KEY, Batch, Form, RecordBatch, Sample
 from tar2tf_cli.spec.conversion import Conversion, JoinMissing
 from tar2tf_cli.spec.urls import without_secrets
 
@@ -264,7 +264,7 @@ class Digester:
             return [_digest(sample, [self._entry]) for sample in samples] if all(samples) else None
         from xxhash import xxh3_128_intdigest
 
-        if (made := batch.made(native, "content", added)) is None:
+        if (made := batch.encode(native, "content", added)) is None:
             return None
         data, sizes = made
         ends = [*accumulate(array("Q", sizes), initial=0)]
@@ -366,7 +366,7 @@ class SampleFilter:
         assert self._native
         if self._keeps_batches:
             report.samples += len(batch)
-            report.schema.signatures.update(batch.names())
+            report.schema.signatures.update(batch.count_names())
             return batch.records(self._native, self._form)
         counted = InputReport()
         try:
@@ -374,10 +374,10 @@ class SampleFilter:
             if chosen is None:
                 return None
             batch, added, digests = chosen
-            made = batch.made(self._native, self._form, added)
+            made = batch.encode(self._native, self._form, added)
             if made is None:
                 return None
-            report.schema.update(Schema(batch.names(added)))
+            report.schema.update(Schema(batch.count_names(added)))
         except (SampleError, UsageError):
             return None
         report.samples += len(batch)
@@ -389,13 +389,13 @@ class SampleFilter:
     def _chosen(self, batch: Batch, report: InputReport) -> tuple[Batch, Added, list[tuple[int, int]]] | None:
         """The samples of a batch that are not skipped, with what is added to each, and their digests."""
         if self._choice:
-            batch = batch.those(self._choice.takes_each(batch, report))
+            batch = batch.compress(self._choice.takes_each(batch, report))
         added: Added = None
         if self._join:
             entries = self._join.entries_for(batch)
             if entries is None:
                 return None
-            batch = batch.those([each is not None for each in entries])
+            batch = batch.compress([each is not None for each in entries])
             added = [each for each in entries if each is not None]
             report.asked["--join"] += len(entries) - len(added)
             if check := self._check_name:
@@ -412,7 +412,7 @@ class SampleFilter:
             assert op.filter_entry is not None
             samples = _samples_with(batch, op.filter_entry, added)
             kept = [op.apply(sample, self._context) is not None for sample in samples]
-            batch = batch.those(kept)
+            batch = batch.compress(kept)
             added = added and [*compress(added, kept)]
             digests = [*compress(digests, kept)]
             report.asked[op.as_flag] += len(samples) - len(batch)

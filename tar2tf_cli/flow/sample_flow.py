@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from tar2tf_cli.api.values import KEY, Batch, Feature, KeySplit, RecordBatch, Sample
 from tar2tf_cli.errors import (
     DamagedShardError,
     LackingError,
@@ -35,14 +36,14 @@ from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, transform, unfit
 from tar2tf_cli.flow.choosing import SampleFilter
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.example import FRAMING, Encoder, Feature, Features, Part, frame
+from tar2tf_cli.formats.example import FRAMING, Encoder, Features, Part, frame
 from tar2tf_cli.formats.files import IN_PLACE, whole_sample
 from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.ops.base import Op, OpContext, apply_ops
-from tar2tf_cli.samples.grouping import KEY, Batch, KeySplit, RecordBatch, Sample, key_of
+from tar2tf_cli.samples.grouping import key_of
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import OnBytes, OnFault

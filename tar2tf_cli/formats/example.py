@@ -12,34 +12,16 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from tar2tf_cli.api.values import Feature, Kind
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import MASK, extend, masked
 from tar2tf_cli.formats.files import StoredBytes, pieces_of
 
-Kind: TypeAlias = Literal["bytes", "float", "int64"]
-Encoding: TypeAlias = Literal["bytes", "float", "int64", "raw"]
-
 TAGS: Final[dict[Kind, bytes]] = {"bytes": b"\x0a", "float": b"\x12", "int64": b"\x1a"}
 """The tag of each kind of list in a Feature."""
-
-
-class Feature(NamedTuple):
-    """A serialised feature, and what a reader needs to know about it.
-
-    Attributes:
-        encoding: which of the three lists has the values, or "raw" for one bytes value with an array's bytes.
-        dtype: type of the values: bytes, or a NumPy dtype.
-        shape: () for one value, else the list's length, or an array's shape.
-        message: the serialised tf.train.Feature.
-    """
-
-    encoding: Encoding
-    dtype: str
-    shape: tuple[int, ...]
-    message: bytes
 
 
 Features: TypeAlias = Mapping[str, "bytes | StoredBytes | Feature"]

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, changed, few, meant
 from tar2tf_cli.formats.checksums import HashTable, key_hash
 from tar2tf_cli.formats.example import FRAMING, unframed
@@ -22,7 +23,6 @@ from tar2tf_cli.inputs.kinds.table import Rows, as_entry, no_rows
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, sample_in
 from tar2tf_cli.inputs.tar_samples import SeekableShard
-from tar2tf_cli.samples.grouping import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.directory import DirectorySource
 

@@ -9,14 +9,15 @@ from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from tar2tf_cli.api.values import KEY, Kind, RecordBatch, Sample
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.features.described import DTYPES, Census, Expected, expected
 from tar2tf_cli.features.feature_map import MIXED
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.example import FRAMING, Kind, ParsedFeature, frame, is_sequence, parse, strict_parse
+from tar2tf_cli.formats.example import FRAMING, ParsedFeature, frame, is_sequence, parse, strict_parse
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.samples.grouping import KEY, RecordBatch, Sample, key_of
+from tar2tf_cli.samples.grouping import key_of
 from tar2tf_cli.stores.base import ObjectInfo, OnFault
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from functools import partial, wraps
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import LackingError, ProblemsError, Tar2tfError, UsageError, failure, meant
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS, whole, whole_sample
-from tar2tf_cli.samples.grouping import Sample
 
 Kept = TypeVar("Kept", covariant=True)
 JsonSchema: TypeAlias = "Mapping[str, Any]"

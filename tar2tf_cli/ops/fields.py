@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
+from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import LackingError, SampleError, meant
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.ops.base import JsonSchema, Kind, Op, OpContext, Rule, register, text
 from tar2tf_cli.ops.select import ANY, NothingThereError, Select, to_selection
-from tar2tf_cli.samples.grouping import KEY, Sample
 
 
 def move_first(sample: Sample, name: str, sources: Sequence[str]) -> bool:

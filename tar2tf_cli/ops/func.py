@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import SampleError, Tar2tfError, UsageError, failure
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.ops.base import RAISED, JsonSchema, Op, OpContext, label, register, source_digest
-from tar2tf_cli.samples.grouping import KEY, Sample, is_utf8
+from tar2tf_cli.samples.grouping import is_utf8
 
 
 @register

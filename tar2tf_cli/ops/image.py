@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
+from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import ImageError, SampleError, UsageError
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.decoding import Parts, Wanted, decode
@@ -25,7 +26,6 @@ from tar2tf_cli.ops.base import (
     whole_number,
     yes_or_no,
 )
-from tar2tf_cli.samples.grouping import KEY, Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Final, TypeAlias
 
+from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.ops.base import missing_entry
-from tar2tf_cli.samples.grouping import Sample
 
 ANY: Final = "*"
 """Stands for every item of a list in a path, or for any text in the names of entries."""

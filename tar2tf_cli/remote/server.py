@@ -43,6 +43,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
 
+from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.errors import (
     DamagedShardError,
     Interrupted,
@@ -68,7 +69,6 @@ from tar2tf_cli.remote.stream import (
     text_of_error,
     to_features,
 )
-from tar2tf_cli.samples.grouping import RecordBatch
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import Capabilities

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import compress, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
 from types import ModuleType
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
+from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.errors import AGAIN, DamagedShardError, EntryError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.example import ParsedFeature
 from tar2tf_cli.formats.tar import Member, TarReader
-
-KEY: Final = "__key__"
-
-Sample: TypeAlias = dict[str, Any]
-"""`__key__` (str: the member path without extension) and one entry per extension; bytes as they come."""
-
-KeySplit: TypeAlias = Literal["first", "last"]
 
 
 def key_of(item: Mapping[str, Any]) -> str | None:
@@ -70,164 +64,6 @@ def unwanted(name: str) -> str | None:
     return None
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class RecordBatch:
-    """Records that follow each other, as shards hold them.
-
-    Attributes:
-        data: the records.
-        sizes: the size of each record in bytes, as unsigned 64-bit integers.
-        keys: the key of each sample in the input; empty if the records pass as they are.
-        hashes: the hash of each key by `key_hash`, as unsigned 64-bit integers, if the records are members of a tar.
-        digests: that of each sample, if duplicates are skipped later.
-    """
-
-    data: bytes
-    sizes: bytes
-    keys: Sequence[bytes] = ()
-    hashes: bytes = b""
-    digests: Sequence[tuple[int, int]] = ()
-
-    def __len__(self) -> int:
-        return len(self.sizes) // 8
-
-    def first_records(self, count: int) -> bytes:
-        """The first so many records, or all of them."""
-        return self.data if count >= len(self) else self.data[: sum(array("Q", self.sizes)[:count])]
-
-
-Form: TypeAlias = Literal["record", "members", "content"]
-
-_FORMS: Final[tuple[Form, ...]] = ("record", "members", "content")
-_ROW: Final = 6  # integers in a row
-_ROW_SIZE: Final = 8 * _ROW
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Batch:
-    """Consecutive samples of a tar, as the kernel finds them; each is whole, as another sample begins after it.
-
-    Attributes:
-        data: a part of the tar.
-        rows: six 64-bit integers for each sample: where its first header, and where its key starts in the data, the
-            size of the key, which of the signatures it has, the number of its first entry, and the hash of the key by
-            `key_hash`, which is unsigned.
-        places: two 64-bit integers for each entry: where it starts in the data, and its size.
-        marks: the hash of each key as Python computes it.
-        first: the key of the first sample.
-        last: the key of the last sample.
-        ascending: whether each key is greater than the one before.
-        signatures: the names of entries in their order, each followed by a NUL.
-        end: offset in the tar at which the next sample begins.
-        start: offset in the tar of the data.
-    """
-
-    data: bytes
-    rows: bytes
-    places: bytes
-    marks: bytes
-    first: str
-    last: str
-    ascending: bool
-    signatures: list[bytes]
-    end: int
-    start: int = 0
-
-    def __len__(self) -> int:
-        return len(self.rows) // _ROW_SIZE
-
-    def _column(self, number: int, typecode: str = "q") -> array[int]:
-        return array(typecode, self.rows)[number::_ROW]
-
-    @property
-    def offset(self) -> int:
-        """Offset in the tar of the last sample's first header."""
-        return self.start + array("q", self.rows[-_ROW_SIZE:])[0]
-
-    @property
-    def hashes(self) -> array[int]:
-        """The hash of each key."""
-        return self._column(5, "Q")
-
-    def keys(self) -> list[bytes]:
-        """The key of each sample."""
-        places = zip(self._column(1), self._column(2), strict=True)
-        return [self.data[start : start + size] for start, size in places]
-
-    def names(self, added: Sequence[Sample] | None = None) -> Counter[tuple[str, ...]]:
-        """The names in each sample with its key, also of what is added, and how many samples have these."""
-        if added is None:
-            counts = Counter(self._column(3)) if len(self.signatures) > 1 else {0: len(self)} if self.rows else {}
-            return Counter({(KEY, *self._names_of(kind)): count for kind, count in counts.items()})
-        both = Counter(zip(self._column(3), map(tuple, added), strict=True))
-        return Counter({(KEY, *self._names_of(kind), *more): count for (kind, more), count in both.items()})
-
-    def records(self, native: ModuleType, form: Form) -> RecordBatch:
-        """The records of the samples, or members of a tar."""
-        made = self.made(native, form)
-        assert made  # as nothing is added
-        return RecordBatch(*made, hashes=self.hashes.tobytes() if form == "members" else b"")
-
-    def made(self, native: ModuleType, form: Form, added: Sequence[Sample] | None = None) -> tuple[bytes, bytes] | None:
-        """What the kernel makes of the samples, and the size of it for each, as unsigned 64-bit integers.
-
-        Args:
-            native: the kernel.
-            form: framed records, the members of a tar, or what digests are computed of.
-            added: more entries for each sample; None for none.
-
-        Returns:
-            None where entries cannot be added so simply, such as one of a name that is there already.
-        """
-        made: tuple[bytes, bytes] | None
-        made = native.records(self.data, self.rows, self.places, self.signatures, added, _FORMS.index(form))
-        return made
-
-    def column(self, name: str) -> list[bytes | None]:
-        """The entry of a name in each sample; None where there is none."""
-        kinds = [self._names_of(kind) for kind in range(len(self.signatures))]
-        among = [names.index(name) if name in names else None for names in kinds]
-        places, data, values = array("q", self.places), self.data, list[bytes | None]()
-        for kind, first in zip(self._column(3), self._column(4), strict=True):
-            number = among[kind]
-            if number is None:
-                values.append(None)
-            else:
-                start, size = places[2 * (first + number) : 2 * (first + number) + 2]
-                values.append(data[start : start + size])
-        return values
-
-    def _names_of(self, kind: int) -> tuple[str, ...]:
-        return tuple(self.signatures[kind].decode().split("\0")[:-1])
-
-    def last_names(self) -> set[str]:
-        """The names of the entries of the last sample."""
-        return set(self._names_of(array("q", self.rows[-_ROW_SIZE:])[3]))
-
-    def without_last(self) -> Batch:
-        """The samples before the last one."""
-        return replace(self, rows=self.rows[:-_ROW_SIZE])
-
-    def those(self, wanted: Sequence[object]) -> Batch:
-        """The samples whose place in a sequence has a true value."""
-        if all(wanted):
-            return self
-        rows = [self.rows[start : start + _ROW_SIZE] for start in range(0, len(self.rows), _ROW_SIZE)]
-        return replace(self, rows=b"".join(compress(rows, wanted)))
-
-    def samples(self) -> Iterator[tuple[int, Sample]]:
-        """Each sample, and the offset in the tar of its first header."""
-        rows, places, data = array("q", self.rows), array("q", self.places), self.data
-        names = [self._names_of(kind) for kind in range(len(self.signatures))]
-        for row in range(0, len(rows), _ROW):
-            start, key, key_size, kind, first = rows[row : row + 5]
-            sample: Sample = {KEY: data[key : key + key_size].decode()}
-            for entry, name in enumerate(names[kind], first):
-                place, size = places[2 * entry : 2 * entry + 2]
-                sample[name] = data[place : place + size]
-            yield self.start + start, sample
-
-
 def _common(names: Iterable[tuple[str, ...]], before: set[str] | None) -> set[str] | None:
     """The names that all samples have, among those before; None stands for any name."""
     for of_some in names:
@@ -272,10 +108,8 @@ class KernelBatcher:
             answer = self._samples(cursor.buffer, cursor.position, self._last_dot, differs, before)
             more = answer is True and cursor.read_ahead()
         if type(answer) is tuple:
-            batch = Batch(*answer)
-            batch.start = cursor.start
-            batch.end += cursor.start
-            return batch
+            found = Batch(*answer)
+            return replace(found, end=cursor.start + found.end, start=cursor.start)
         if answer is None:  # it is of the same sample as `previous`, and the one behind it may be plain
             self.pause = 1
         else:
@@ -542,7 +376,7 @@ class Grouper:
                 if held is not None and not (beside and self._is_half(held, sample, common, known, held_offset)):
                     if type(held) is Batch:
                         if held.signatures != signatures:
-                            signatures, of_each = held.signatures, held.names()
+                            signatures, of_each = held.signatures, held.count_names()
                             common, known = _common(of_each, common), known.union(*of_each)
                     elif tuple(held) != names:
                         names = tuple(held)
@@ -563,7 +397,9 @@ class Grouper:
             pass
         elif type(held) is Batch:
             others = held.without_last()
-            missing = _missing(held.last_names(), _common(others.names(), common), known.union(*others.names()))
+            missing = _missing(
+                held.last_names(), _common(others.count_names(), common), known.union(*others.count_names())
+            )
             yield others if self._is_short(held.last, missing, held.offset) else held
         else:
             self.offset = held_offset
@@ -576,7 +412,7 @@ class Grouper:
         if type(held) is Batch or held[KEY] not in self._beside:
             return False
         if common is None and next_one is not None:
-            names = next_one.names() if type(next_one) is Batch else [tuple(next_one)]
+            names = next_one.count_names() if type(next_one) is Batch else [tuple(next_one)]
             common = known = _common(names, None) or set()
         missing = _missing(set(held), common, known)
         if missing:
@@ -682,7 +518,7 @@ class SeenKeys:
 
     def add_all(self, batch: Batch) -> bool:
         """Add the keys of a batch; return False, and add none, if one of them was there before."""
-        hashes = array("q", batch.marks)
+        hashes = array("q", batch.py_hashes)
         if self._set is None and batch.ascending and batch.first > self._last:
             self._last = batch.last
             self._hashes += hashes

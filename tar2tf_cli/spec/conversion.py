@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from tar2tf_cli.api.values import KeySplit, Sample
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.feature_map import TypeName, check_names
 from tar2tf_cli.features.labels import AUTO, LabelMap
@@ -16,7 +17,6 @@ from tar2tf_cli.ops import base as rules
 from tar2tf_cli.ops.base import Op, label
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.registry import input_kinds
-from tar2tf_cli.samples.grouping import KeySplit, Sample
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
 from tar2tf_cli.spec.templates import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate, is_tar_path, named_compression

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.streams import ByteStream
-from tar2tf_cli.samples.grouping import Sample
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 
 _SUFFIX: Final = re.compile(r"(?is)(?<=.)\.(?:tgz|(?:tar|(?:tf)?records?)(?:\.(?:gz|zst|bz2|xz|zlib))?)\Z")

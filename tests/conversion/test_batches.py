@@ -8,9 +8,9 @@ import pytest
 
 from make_bytes import END, member
 from shards import keys, samples, tree, write_members, write_tar
+from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.cli import main
 from tar2tf_cli.conversion.spool import Spool
-from tar2tf_cli.samples.grouping import RecordBatch
 
 
 @pytest.mark.parametrize("pure", ["0", "1"])

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tar2tf_cli.api.values import KEY, KeySplit
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.features.entries import MemberEncoder, as_entries
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.formats.example import Features, bytes_list, int64_list
-from tar2tf_cli.samples.grouping import KEY, KeySplit
 
 
 def features(**values: Any) -> Features:

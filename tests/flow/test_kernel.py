@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from hypothesis_profile import example_count
 from kernel_build import built, needs_compiler
 from make_bytes import END, File, files_of, long_name, member, padded, pax, tar_of
+from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.flow.sample_flow import Making, Reading
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.streams import Cursor
-from tar2tf_cli.samples.grouping import RecordBatch
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import open_source
 

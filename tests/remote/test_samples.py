@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from commands import wait_until
+from tar2tf_cli.api.values import KEY
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.flow.sample_flow import Making, Reading
 from tar2tf_cli.formats.example import Encoder, frame
@@ -17,7 +18,6 @@ from tar2tf_cli.remote.cluster import RemoteSamples
 from tar2tf_cli.remote.server import Transform
 from tar2tf_cli.remote.stream import Asked, Settings, StreamReader, from_example, to_features
 from tar2tf_cli.remote.transformers import of_cluster
-from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, open_source
 from verify_runs import a_tar, some_members

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.errors import DamagedShardError, LackingError, SampleError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.features.feature_map import MissingFeatureError
 from tar2tf_cli.formats.checksums import crc32c
@@ -15,7 +16,6 @@ from tar2tf_cli.formats.example import FRAMING, frame
 from tar2tf_cli.formats.files import RecordFile
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote.stream import StreamReader, StreamWriter, error_of, text_of_error
-from tar2tf_cli.samples.grouping import RecordBatch
 
 RECORDS = [("a/0001", b"\x0a\x03abc"), ("größe\udcff", b""), ("c", b"\x0a\x02" + b"\0" * 40)]
 

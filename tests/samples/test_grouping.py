@@ -16,9 +16,10 @@ from webdataset.tariterators import group_by_keys
 
 from hypothesis_profile import example_count
 from make_bytes import tar_of
+from tar2tf_cli.api.values import KEY
 from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
-from tar2tf_cli.samples.grouping import KEY, Grouper, Regrouper, SeenKeys, split_name
+from tar2tf_cli.samples.grouping import Grouper, Regrouper, SeenKeys, split_name
 
 folders = st.sampled_from(["", "d/", "d.e/f/", "./", "d._e/"])
 bases = st.sampled_from(["a", "b", "ab", "B", "é", "a b", "a_"])

@@ -8,13 +8,13 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, few, read_failed
 from tar2tf_cli.features.labels import FORMS, Labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.image import headers
 from tar2tf_cli.formats.streams import IMAGE_SUFFIXES
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
-from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores import ObjectInfo

@@ -16,13 +16,13 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
+from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, few, meant, read_failed, reason
 from tar2tf_cli.features.feature_map import TypeName, give_types, number_of
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.image import headers
 from tar2tf_cli.formats.streams import GZIP_MAGIC, IMAGE_SUFFIXES
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
-from tar2tf_cli.samples.grouping import KEY, Sample
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.fields import Column
 from tar2tf_cli.spec.urls import is_remote

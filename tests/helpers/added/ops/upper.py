@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tar2tf_cli.api.values import Sample
 from tar2tf_cli.ops.base import Op, OpContext, Rule, register, text
-from tar2tf_cli.samples.grouping import Sample
 
 
 @register

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tar2tf_cli.api.values import KEY
 from tar2tf_cli.inputs.base import ListSource, divided
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.samples.grouping import KEY
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.base import OnBytes, OnFault, Samples

@@ -1,0 +1,221 @@
+"""The values that travel through a conversion: samples, one by one or in batches, features, and records."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from types import ModuleType
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+KEY: Final = "__key__"
+"""The name under which a sample has its key."""
+
+Sample: TypeAlias = dict[str, Any]
+"""`__key__` (str: the member path without extension) and one entry per extension; bytes as they come."""
+
+KeySplit: TypeAlias = Literal["first", "last"]
+"""The dot of a member's base name at which key and extension are split."""
+
+Kind: TypeAlias = Literal["bytes", "float", "int64"]
+"""The list of a tf.train.Feature that holds the values."""
+
+Encoding: TypeAlias = Literal["bytes", "float", "int64", "raw"]
+"""A kind of list, or `raw` for one bytes value that holds the bytes of an array."""
+
+Form: TypeAlias = Literal["record", "members", "content"]
+"""The form in which the kernel encodes a sample: a framed record, members of a tar, or the content that is digested."""
+
+_FORMS: Final[tuple[Form, ...]] = ("record", "members", "content")
+_ROW: Final = 6  # integers in a row
+_ROW_SIZE: Final = 8 * _ROW
+
+
+class Feature(NamedTuple):
+    """A serialised feature, and what a reader needs to know about it.
+
+    Attributes:
+        encoding: which of the three lists has the values, or "raw" for one bytes value with an array's bytes.
+        dtype: type of the values: bytes, or a NumPy dtype.
+        shape: () for one value, else the list's length, or an array's shape.
+        message: the serialised tf.train.Feature.
+    """
+
+    encoding: Encoding
+    dtype: str
+    shape: tuple[int, ...]
+    message: bytes
+
+
+Record: TypeAlias = tuple[str, Iterable[bytes], int, "bytes | None"]
+"""A record as a shard holds it: the key of its sample in the input, its bytes in parts, which must be used before the
+next record is read, their size, and the key as it is written where no shard may hold it twice (None elsewhere)."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class RecordBatch:
+    """Consecutive records as a shard holds them.
+
+    Attributes:
+        data: the bytes of all records.
+        sizes: the size of each record in bytes, as unsigned 64-bit integers.
+        keys: the key of each sample in the input; empty if the records pass as they are.
+        hashes: the hash of each key by `key_hash`, as unsigned 64-bit integers, if the records are members of a tar.
+        digests: the digest of each sample, if duplicates are skipped later.
+    """
+
+    data: bytes
+    sizes: bytes
+    keys: Sequence[bytes] = ()
+    hashes: bytes = b""
+    digests: Sequence[tuple[int, int]] = ()
+
+    def __len__(self) -> int:
+        return len(self.sizes) // 8
+
+    def first_records(self, count: int) -> bytes:
+        """Return the bytes of the first `count` records, or of all if there are fewer."""
+        return self.data if count >= len(self) else self.data[: sum(array("Q", self.sizes)[:count])]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Batch:
+    """Consecutive samples of a tar, as the kernel finds them; each is complete, as another sample begins after it.
+
+    Attributes:
+        data: a part of the tar.
+        rows: six 64-bit integers for each sample: the positions in the data of its first header and of its key, the
+            size of the key, the number of its signature, the number of its first entry, and the hash of the key by
+            `key_hash`, which is unsigned.
+        spans: two 64-bit integers for each entry: its position in the data, and its size.
+        py_hashes: the hash of each key as Python computes it, as signed 64-bit integers.
+        first: the key of the first sample.
+        last: the key of the last sample.
+        ascending: whether each key is greater than the one before.
+        signatures: the names of a sample's entries in their order, each followed by a NUL.
+        end: offset in the tar at which the next sample begins.
+        start: offset in the tar of the data.
+    """
+
+    data: bytes
+    rows: bytes
+    spans: bytes
+    py_hashes: bytes
+    first: str
+    last: str
+    ascending: bool
+    signatures: list[bytes]
+    end: int
+    start: int = 0
+
+    def __len__(self) -> int:
+        return len(self.rows) // _ROW_SIZE
+
+    def _column(self, number: int, typecode: str = "q") -> array[int]:
+        return array(typecode, self.rows)[number::_ROW]
+
+    @property
+    def offset(self) -> int:
+        """Offset in the tar of the last sample's first header."""
+        return self.start + array("q", self.rows[-_ROW_SIZE:])[0]
+
+    @property
+    def hashes(self) -> array[int]:
+        """The hash of each key by `key_hash`."""
+        return self._column(5, "Q")
+
+    def keys(self) -> list[bytes]:
+        """Return the key of each sample."""
+        spans = zip(self._column(1), self._column(2), strict=True)
+        return [self.data[start : start + size] for start, size in spans]
+
+    def count_names(self, added: Sequence[Sample] | None = None) -> Counter[tuple[str, ...]]:
+        """Count the samples with each combination of names, the key's and those of added entries included."""
+        if added is None:
+            counts = Counter(self._column(3)) if len(self.signatures) > 1 else {0: len(self)} if self.rows else {}
+            return Counter({(KEY, *self._names_of(kind)): count for kind, count in counts.items()})
+        both = Counter(zip(self._column(3), map(tuple, added), strict=True))
+        return Counter({(KEY, *self._names_of(kind), *more): count for (kind, more), count in both.items()})
+
+    def records(self, native: ModuleType, form: Form) -> RecordBatch:
+        """Return the samples as records, or as members of a tar."""
+        encoded = self.encode(native, form)
+        assert encoded  # as nothing is added
+        return RecordBatch(*encoded, hashes=self.hashes.tobytes() if form == "members" else b"")
+
+    def encode(
+        self, native: ModuleType, form: Form, added: Sequence[Sample] | None = None
+    ) -> tuple[bytes, bytes] | None:
+        """Return the samples as the kernel encodes them, and the size of each as unsigned 64-bit integers.
+
+        Args:
+            native: the kernel.
+            form: the form in which samples are encoded.
+            added: more entries for each sample; None for none.
+
+        Returns:
+            None where entries cannot be added so simply, such as one of a name that is there already.
+        """
+        encoded: tuple[bytes, bytes] | None
+        encoded = native.records(self.data, self.rows, self.spans, self.signatures, added, _FORMS.index(form))
+        return encoded
+
+    def column(self, name: str) -> list[bytes | None]:
+        """Return the entry of a name in each sample; None where there is none."""
+        names = [self._names_of(kind) for kind in range(len(self.signatures))]
+        positions = [of_one.index(name) if name in of_one else None for of_one in names]
+        spans, data, values = array("q", self.spans), self.data, list[bytes | None]()
+        for kind, first in zip(self._column(3), self._column(4), strict=True):
+            position = positions[kind]
+            if position is None:
+                values.append(None)
+            else:
+                start, size = spans[2 * (first + position) : 2 * (first + position) + 2]
+                values.append(data[start : start + size])
+        return values
+
+    def _names_of(self, kind: int) -> tuple[str, ...]:
+        return tuple(self.signatures[kind].decode().split("\0")[:-1])
+
+    def last_names(self) -> set[str]:
+        """Return the names of the last sample's entries."""
+        return set(self._names_of(array("q", self.rows[-_ROW_SIZE:])[3]))
+
+    def without_last(self) -> Batch:
+        """Return the samples before the last one."""
+        return replace(self, rows=self.rows[:-_ROW_SIZE])
+
+    def compress(self, wanted: Sequence[object]) -> Batch:
+        """Return the samples for which a sequence has a true value, as `itertools.compress` does."""
+        if all(wanted):
+            return self
+        rows = [self.rows[start : start + _ROW_SIZE] for start in range(0, len(self.rows), _ROW_SIZE)]
+        return replace(self, rows=b"".join(compress(rows, wanted)))
+
+    def samples(self) -> Iterator[tuple[int, Sample]]:
+        """Iterate over the samples, each with the offset in the tar of its first header."""
+        rows, spans, data = array("q", self.rows), array("q", self.spans), self.data
+        names = [self._names_of(kind) for kind in range(len(self.signatures))]
+        for row in range(0, len(rows), _ROW):
+            start, key, key_size, kind, first = rows[row : row + 5]
+            sample: Sample = {KEY: data[key : key + key_size].decode()}
+            for entry, name in enumerate(names[kind], first):
+                position, size = spans[2 * entry : 2 * entry + 2]
+                sample[name] = data[position : position + size]
+            yield self.start + start, sample
+
+
+class SourceReport(Protocol):
+    """The part of an input's report that a source of listed samples fills in.
+
+    Attributes:
+        samples: how many of the samples given so far became examples.
+        skipped: how many items were skipped, by reason.
+        described: CSV rows that describe the stored examples.
+    """
+
+    samples: int
+    skipped: Counter[str]
+    described: str
