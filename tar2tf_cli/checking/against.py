@@ -79,7 +79,7 @@ def verify_against(run: CheckRun, documents: Sequence[Document], origin: Origin,
 
 def _ask(run: CheckRun, manifest: str, where: str) -> None:
     """Refuse to run code that a manifest names, which may be from someone else, unless that is allowed."""
-    if not run.allow_func:
+    if not run.checks.allow_func:
         hint = "read the function first, then pass --allow-func to run it"
         raise UsageError(f"the manifest {manifest} names {where}, a function that --against would run", hint=hint)
     run.events.note(f"note: {where} runs, because {manifest} names it")

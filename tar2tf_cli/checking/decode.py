@@ -29,7 +29,7 @@ _PROMISES: Final = dict(_NAMED.values())
 _HEAD: Final = 1024
 
 
-class Values:
+class ValueChecker:
     """Remembers what the values of each name are, to find one that differs, such as an image without its beginning.
 
     Args:

@@ -32,6 +32,7 @@ class Fault(NamedTuple):
         lost: number of bytes, from the offset, that no good record holds; None if unknown, or if none are lost.
         before: the good records before the fault; None if unknown.
         after: the good records after the fault; None if unknown.
+        key: the key of the faulty sample; None if unknown.
 
     >>> verify("cut.record", workers=1).files[0].faults[0].kind
     'truncated'
@@ -44,6 +45,7 @@ class Fault(NamedTuple):
     lost: int | None = None
     before: Amount | None = None
     after: Amount | None = None
+    key: str | None = None
 
     @property
     def place(self) -> str:
@@ -61,6 +63,7 @@ class Fault(NamedTuple):
             "lost": self.lost,
             "before": self.before and self.before._asdict(),
             "after": self.after and self.after._asdict(),
+            "key": self.key,
         }
         known = {name: value for name, value in cost.items() if value is not None}
         return {"kind": self.kind, "record": self.record, "offset": self.offset, "message": self.message, **known}
@@ -88,6 +91,7 @@ class FileReport:
         cut: whether there is a place behind which nothing can be read.
         not_decoded: how many images and arrays of each kind could not be decoded here, though they may be whole.
         notes: what is unusual and no fault.
+        is_mixed: whether other messages were accepted because of the first record, but examples follow.
 
     >>> [file.path for file in verify("out/train-1.record", workers=1).files]
     ['out/train-1.record']
@@ -110,6 +114,7 @@ class FileReport:
     cut: bool = False
     not_decoded: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    is_mixed: bool = False
 
     @property
     def status(self) -> str:
@@ -157,6 +162,7 @@ class Salvaged(NamedTuple):
         lost_bytes: their size, as far as it is known.
         cut: the number of files whose rest cannot be read, so that it is unknown what it held.
         tars: the number of tars, which have no records.
+        intact: the number of files without a fault, whose records are in the new file, too.
     """
 
     path: str
@@ -166,6 +172,7 @@ class Salvaged(NamedTuple):
     lost_bytes: int
     cut: int
     tars: int
+    intact: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -217,7 +224,7 @@ class Report:
 def fault_of(error: SourceError, rest: str = "") -> Fault:
     """An error as a fault of its file; `rest` ends its message."""
     member = f"{error.member}: " if error.member else ""
-    return Fault(error.kind, f"{member}{error.message}{rest}", None, error.offset)
+    return Fault(error.kind, f"{member}{error.message}{rest}", None, error.offset, key=error.key)
 
 
 def unreadable(error: SourceError) -> Fault:

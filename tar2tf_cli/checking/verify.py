@@ -7,27 +7,19 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from tar2tf_cli.checking.faults import Fault, FileReport, Report, Salvaged, unreadable
+from tar2tf_cli.checking.expectations import Expectations, Messages
+from tar2tf_cli.checking.faults import Fault, FileReport, Report, unreadable
 from tar2tf_cli.checking.files import ReadOptions, as_texts
-from tar2tf_cli.checking.verify_file import CheckRun, ManifestExpectations, Part, SalvagePart
-from tar2tf_cli.errors import (
-    NothingFoundError,
-    OutputExistsError,
-    SourceError,
-    UsageError,
-    count,
-    read_failed,
-    write_errors,
-)
-from tar2tf_cli.formats.files import WholeFile
+from tar2tf_cli.checking.salvage import Salvage
+from tar2tf_cli.checking.verify_file import CheckRun, Checks
+from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
 from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.inputs.named import list_files, names_manifest, nothing_found, resolve
+from tar2tf_cli.ops.base import accepted, one_of, optional
 from tar2tf_cli.spec.templates import TAR_SUFFIXES, is_glob, is_numbered, is_record_name
-from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
@@ -49,6 +41,8 @@ def verify(
     salvage: PathText | None = None,
     against: PathText | None = None,
     allow_func: bool = False,
+    messages: Messages | None = None,
+    allow_empty: bool = False,
     **options: Unpack[ReadOptions],
 ) -> Report:
     """Check shards, or everything that a manifest lists.
@@ -64,6 +58,9 @@ def verify(
             with the same bytes. `templates` that are not manifests name shards of this bucket, whose samples must be in
             the outputs of all manifests together; by default, each output must hold the samples of its own inputs.
         allow_func: whether `against` may run functions that a manifest names.
+        messages: "example" if each record must be a tf.train.Example, "any" if it may be any message. By default, a
+            manifest says so; without one, "any" for each file of which no record is an example.
+        allow_empty: whether an empty file is a TFRecord without records, and not a fault.
         options: those of `inspect`: `rules`, `workers`, `endpoint`, `retry_for`, `no_sign_request` and `events`.
 
     Raises:
@@ -76,11 +73,10 @@ def verify(
     if fast and (decode or salvage or against):
         raise UsageError("--fast reads no data: leave out --decode, --salvage and --against")
     bucket, templates = as_texts(bucket, templates)
-    run = CheckRun(**options)
-    run.fast, run.decode, run.allow_func = fast, decode, allow_func
+    accepted(optional(one_of("example", "any")), messages, "messages")
+    checks = Checks(fast, decode, messages, allow_empty, allow_func)
     with closing(Salvage(os.fspath(salvage))) if salvage else nullcontext() as good:
-        if good:
-            run.next_part = good.next_part
+        run = CheckRun(checks, good, **options)
         if against:
             report = _verify_against(run, bucket, templates, os.fspath(against))
         else:
@@ -138,84 +134,6 @@ def _converted_twice(manifests: Sequence[Manifest]) -> list[str]:
         kind = str({**manifest.spec, "input": manifest.spec.get("input", {}).get("bucket"), "output": None})
         seen.update((kind, item.name) for item in manifest.inputs)
     return [name for (_, name), count in seen.items() if count > 1]
-
-
-# --- Salvage ---
-
-
-_BLOCK: Final = 1 << 20
-
-
-class Salvage:
-    """The good records of several files, which workers write to parts, and then to one file, which appears when whole.
-
-    Args:
-        path: the new file.
-
-    Raises:
-        UsageError: when the path is not that of a new file on this machine.
-    """
-
-    def __init__(self, path: str) -> None:
-        if is_remote(path):
-            raise UsageError("--salvage writes a local file", shard=path, hint="copy it to the bucket afterwards")
-        if os.path.lexists(path):
-            raise OutputExistsError("already exists; --salvage writes a new file", shard=path, hint="name another file")
-        folder, base = os.path.split(path)
-        if not base or (folder and not os.path.isdir(folder)):
-            raise UsageError("is not a file in an existing folder", shard=path, hint="create the folder first")
-        self.path = path
-        from tempfile import mkdtemp  # slow to import, and only for --salvage
-
-        with write_errors(path):
-            self._folder = mkdtemp(prefix=f".{base}.", dir=folder or ".")
-        self._parts: list[str] = []
-
-    def next_part(self) -> Part:
-        """Return what opens the part for the next file, in the worker that checks it."""
-        self._parts.append(os.path.join(self._folder, str(len(self._parts))))
-        return partial(SalvagePart, self.path, self._parts[-1])
-
-    def finish(self, reports: Sequence[FileReport]) -> Salvaged:
-        """Join the parts in order, and delete them; there is no new file if there are only tars.
-
-        Raises:
-            SinkError: when the file cannot be written.
-        """
-        kept, tars = 0, sum(report.format == "tar" for report in reports)
-        if tars < len(reports):
-            with WholeFile(self.path) as whole:
-                for part in filter(os.path.exists, self._parts):
-                    kept += _append(whole, part)
-        return Salvaged(
-            self.path,
-            sum(report.good.records for report in reports if report.format == "tfrecord"),
-            kept,
-            lost_records=sum(report.bad.records for report in reports),
-            lost_bytes=sum(report.bad.bytes for report in reports),
-            cut=sum(report.cut for report in reports if report.format != "tar"),
-            tars=tars,
-        )
-
-    def close(self) -> None:
-        """Delete parts that are left."""
-        from shutil import rmtree
-
-        rmtree(self._folder, ignore_errors=True)
-
-
-def _append(whole: WholeFile, part: str) -> int:
-    """Append a part and delete it; returns its size."""
-    size = 0
-    try:
-        with open(part, "rb", buffering=0) as file:
-            while data := file.read(_BLOCK):
-                whole.write([data], len(data))
-                size += len(data)
-    except OSError as error:
-        raise read_failed(part, error) from None
-    os.unlink(part)
-    return size
 
 
 # --- A bucket, and gaps in its numbering ---
@@ -444,13 +362,14 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     required = frozenset(name for name in schema if manifest.features[name].get("count") == manifest.records)
     schema |= dict.fromkeys(manifest.undescribed.get("features", ()), Expected())
     rules = run.rules._replace(key_split=manifest.spec.get("input", {}).get("key_split", run.rules.key_split))
-    claims = ManifestExpectations(schema, required, "records" in manifest.undescribed, manifest.format)
-    checked = iter(run.check(source, files, claims, rules))
+    messages: Messages | None = "any" if "records" in manifest.undescribed else None
+    expectations = Expectations(schema, required, messages, manifest.format)
+    checked = iter(run.check(source, files, expectations, rules))
     there = zip(objects, manifest.shards, strict=True)
     report = Report([next(checked) if item else _missing(source, shard, manifest.format) for item, shard in there])
     if template:
         _look_around(source, manifest, template, nearby, report)
-    whole = _check_sums(document.path, manifest, report, fast=run.fast)
+    whole = _check_sums(document.path, manifest, report, fast=run.checks.fast)
     if whole.faults:
         report.files.append(whole)
     return report

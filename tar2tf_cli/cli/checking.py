@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from tar2tf_cli.cli.options import (
     Command,
+    Words,
     argument,
     input_option,
     new_file,
@@ -117,6 +118,14 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     help="Allow --against to run your functions.",
     more="A manifest names the functions of --op func and the class of --example-class, which --against has to run.",
 )
+@sample_option(
+    "--messages KIND",
+    type=Words(("example", "any")),
+    help="Require examples, or accept any message.",
+    more="By default, a file of which no record is a tf.train.Example may hold any messages, unless a manifest "
+    "describes it: framing and CRCs are checked then.",
+)
+@sample_option("--allow-empty", is_flag=True, help="Accept empty files as TFRecords without records.")
 @output_option("--salvage PATH", type=new_file, help="Write the good records to a new file.")
 @output_option("--json-lines", is_flag=True, help="Print one line of JSON per file.")
 @output_option(
@@ -156,7 +165,8 @@ def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     _choose_json(options)
     if options["salvage"] and options["salvage"] == options["report_path"]:
         raise click.UsageError("--salvage and --report name the same file; name two files")
-    how = {name: options[name] for name in ("fast", "decode", "salvage", "against", "allow_func")}
+    chosen = ("fast", "decode", "salvage", "against", "allow_func", "messages", "allow_empty")
+    how = {name: options[name] for name in chosen}
     with Terminal(**options) as terminal, prints_on_stderr():
         how |= {"workers": options["num_workers"], "events": terminal, **_how_to_read(options)}
         report = verify(bucket, template, paths=True, **how)
@@ -227,7 +237,7 @@ def _print_report(report: Report) -> None:
         message(f"{report.manifest} was skipped: verify the manifest to also check counts, digests and features")
     print_count(sum(file.sequences for file in report.files), "record", " are tf.train.SequenceExamples")
     others = sum(file.others for file in report.files)
-    print_count(others, "record", " not tf.train.Examples, as the manifest says", note=True)
+    print_count(others, "record", " not tf.train.Examples: framing and CRCs were checked, not contents", note=True)
     scattered = sum(file.not_adjacent for file in report.files)
     print_count(scattered, "sample", " with members that are not adjacent; convert regroups them", note=True)
     if noted := [(file.path, note) for file in report.files for note in file.notes]:
@@ -240,7 +250,8 @@ def _print_report(report: Report) -> None:
         lost = f"lost {count(saved.lost_records, 'record')}, {size(saved.lost_bytes)}"
         lost += f", and the rest of {count(saved.cut, 'file')} that cannot be read" if saved.cut else ""
         if saved.tars < len(report.files):
-            message(f"salvaged {count(saved.records, 'record')}, {size(saved.bytes)}, to {saved.path}; {lost}")
+            all_of = f", with all of {count(saved.intact, 'undamaged file')}" if saved.intact else ""
+            message(f"salvaged {count(saved.records, 'record')}, {size(saved.bytes)}, to {saved.path}{all_of}; {lost}")
         if 0 < saved.tars < len(report.files):
             message(f"{count(saved.tars, 'tar')} not salvaged: {_CONVERT}")
     if report.ok:

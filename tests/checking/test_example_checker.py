@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from example_messages import tensorflow_parses
 from hypothesis_profile import example_count
-from tar2tf_cli.checking.verify_file import Checker, ManifestExpectations
+from tar2tf_cli.checking.expectations import Expectations
+from tar2tf_cli.checking.verify_records import Checker
 from tar2tf_cli.features import described
 from tar2tf_cli.features.described import Expected, expected
 from tar2tf_cli.formats import example
@@ -212,7 +213,7 @@ FITTING = {"a": 300, "b": [1.0, 2.0, 3.0], "c": b"1234", "d": [b"x", b""]}
 )
 def test_an_example_that_does_not_fit_the_schema_is_found(change: dict[str, Any], words: str) -> None:
     features = {name: value for name, value in {**FITTING, **change}.items() if value is not None}
-    checker = Checker(ManifestExpectations(SCHEMA, frozenset("abc")))
+    checker = Checker(Expectations(SCHEMA, frozenset("abc")))
     for _ in range(3):
         assert not checker.check(an_example(**FITTING))
         findings = checker.check(an_example(**features))

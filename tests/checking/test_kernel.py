@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from example_messages import encoded, features_of_any_kind, hand_encoded_examples
 from kernel_build import built, needs_compiler
+from tar2tf_cli.checking.expectations import Expectations
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
-from tar2tf_cli.checking.verify_file import Checker, ManifestExpectations, check_tfrecord
+from tar2tf_cli.checking.verify_records import Checker, check_tfrecord
 from tar2tf_cli.features.described import Expected
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.streams import Cursor
@@ -30,7 +31,7 @@ pytestmark = needs_compiler
 def outcome(data: bytes, *, native: Any, size: int = 1 << 18, **schema: Any) -> tuple[Any, int]:
     """Everything that checking a TFRecord gives, its good records too, and how many records Python checked."""
     kept = bytearray()
-    report, checker, python = FileReport("x", "tfrecord"), Checker(ManifestExpectations(**schema)), 0
+    report, checker, python = FileReport("x", "tfrecord"), Checker(Expectations(**schema)), 0
 
     def check(message: bytes) -> Any:
         nonlocal python

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from make_bytes import Dribble
-from tar2tf_cli.checking.verify_file import Checker, ManifestExpectations
+from tar2tf_cli.checking.expectations import Expectations
+from tar2tf_cli.checking.verify_records import Checker
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.features.described import Expected
 from tar2tf_cli.formats import tfrecord
@@ -122,6 +123,6 @@ def test_unknown_fields_are_kept(unknown: bytes) -> None:
 def test_the_schema_holds_for_whole_sizes() -> None:
     ((_, short),) = read(framed(LARGE))
     others = dict.fromkeys(("png", "small", "label", "weights", "__key__"), Expected())
-    assert Checker(ManifestExpectations({**others, "jpg": Expected("bytes", 1, 90_000)})).check(short) == []
-    ((kind, message),) = Checker(ManifestExpectations({**others, "jpg": Expected("bytes", 1, 90_001)})).check(short)
+    assert Checker(Expectations({**others, "jpg": Expected("bytes", 1, 90_000)})).check(short) == []
+    ((kind, message),) = Checker(Expectations({**others, "jpg": Expected("bytes", 1, 90_001)})).check(short)
     assert (kind, "90,000 bytes" in message) == ("schema", True)

@@ -1,0 +1,32 @@
+"""What checks expect of files: a manifest's schema, and whether records must be examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from tar2tf_cli.features.described import Expected
+from tar2tf_cli.spec.conversion import Format
+
+Messages: TypeAlias = Literal["example", "any"]
+"""Whether each record must be a tf.train.Example, or may be any message."""
+
+
+class Expectations(NamedTuple):
+    """Expectations that a manifest, or the user, has of all shards; by default, none.
+
+    Attributes:
+        schema: the expectation of each feature, by name, or the names that samples of a tar may have; None for any.
+        required: the names of features that every example, or of entries that every sample must have.
+        messages: which messages records may be; None to require examples of each file whose first record is one.
+        format: the format of the files.
+    """
+
+    schema: Mapping[str, Expected] | None = None
+    required: frozenset[str] = frozenset()
+    messages: Messages | None = None
+    format: Format | None = None
+
+
+NO_EXPECTATIONS: Final = Expectations()
+EXAMPLES: Final = Expectations(messages="example")

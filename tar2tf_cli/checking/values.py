@@ -1,0 +1,74 @@
+"""Decodes the values of records and samples in threads, for `verify --decode`; without it, passes their faults on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from tar2tf_cli.checking.faults import FileReport
+
+if TYPE_CHECKING:
+    from tar2tf_cli.api.values import Sample
+    from tar2tf_cli.checking.decode import ValueChecker
+    from tar2tf_cli.flow.sample_flow import Located
+
+Faults: TypeAlias = Sequence[tuple[str, str]]
+"""The faults of one record or sample, each as its kind and a message."""
+
+Value: TypeAlias = tuple[str, bytes]
+"""The name of an entry or feature, and its bytes."""
+
+
+class Checked(NamedTuple):
+    """A record or sample after its own checks.
+
+    Attributes:
+        values: its entries, or its bytes as the only entry.
+        faults: its faults.
+        key: the key of a sample; empty for a record.
+        number: the number of a record; 0 for a sample.
+        offset: its byte offset in the decompressed shard.
+        data: the bytes of a record.
+    """
+
+    values: Sample
+    faults: Faults
+    key: str
+    number: int
+    offset: int
+    data: bytes = b""
+
+
+def value_checker(report: FileReport, threads: int) -> ValueChecker | None:
+    """Return the checker of a shard's values; None without threads to decode them in."""
+    if not threads:
+        return None
+    from tar2tf_cli.checking.decode import ValueChecker  # only here, as it imports all that reads images
+
+    return ValueChecker(report.not_decoded)
+
+
+def decoded(
+    items: Iterator[Checked], values: Callable[[Sample], Iterable[Value]], checker: ValueChecker | None, threads: int
+) -> Iterator[Checked]:
+    """Iterate over items in order, each with its faults; with a checker, the values of faultless items are decoded.
+
+    Args:
+        items: records or samples after their own checks.
+        values: returns the values of an item.
+        checker: decodes values; None to pass the items on.
+        threads: number of threads that decode.
+    """
+    if checker is None:
+        yield from items
+        return
+    from tar2tf_cli.flow.sample_flow import work_in_threads
+
+    def located() -> Iterator[Located]:
+        for item in items:
+            faults = item.faults or checker.odd(values(item.values))
+            yield {} if faults else item.values, "", {"item": item._replace(faults=faults)}
+
+    for faults, _, where in work_in_threads(located(), lambda item: [checker.undecodable(values(item))], threads):
+        item: Checked = where["item"]
+        yield item._replace(faults=item.faults or faults)

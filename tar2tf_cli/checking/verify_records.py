@@ -1,0 +1,220 @@
+"""Checks a TFRecord to its end: framing, CRCs, and each message; after damage, it resumes at the next record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import TypeAlias
+
+from tar2tf_cli.api.values import Sample
+from tar2tf_cli.checking.expectations import EXAMPLES, Expectations
+from tar2tf_cli.checking.faults import Amount, Fault, FileReport
+from tar2tf_cli.checking.values import Checked, Faults, Value, decoded, value_checker
+from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.features.described import Census, Expected
+from tar2tf_cli.formats.example import FRAMING, ParsedFeature, crc_field, is_sequence, parse, strict_parse
+from tar2tf_cli.formats.streams import iter_resuming
+from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.samples.grouping import key_of
+
+RecordCheck: TypeAlias = "Callable[[bytes], Faults]"
+"""Returns the faults of a record whose CRCs match."""
+
+
+class Checker(Census):
+    """Checks messages against expectations, and counts the examples.
+
+    Where nothing says whether messages are examples, the first message with fields of an example or of another message
+    decides: after one that is no example, all messages are accepted, and `is_mixed` says whether examples followed.
+
+    Args:
+        expectations: the expectations.
+
+    Attributes:
+        sequences: number of messages that are a tf.train.SequenceExample, which is an example of its context, too.
+        others: number of accepted messages that are no tf.train.Example, or a tf.train.SequenceExample in place of one.
+    """
+
+    def __init__(self, expectations: Expectations = EXAMPLES) -> None:
+        super().__init__(expectations.schema or {})
+        self._expectations = expectations
+        messages = expectations.messages or ("example" if expectations.schema is not None else None)
+        self._accepts_others = None if messages is None else messages == "any"
+        self._is_guess = messages is None
+        self.sequences = self.others = 0
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether other messages were accepted because of the first one, but examples are among them."""
+        return bool(self._is_guess and self._accepts_others and any(self.counts().values()))
+
+    def check(self, message: bytes) -> Faults:
+        """Return the faults of a message; none if it is an example that matches the schema.
+
+        The kinds of faults are "not_an_example" and "schema".
+        """
+        try:
+            if fault := getattr(message, "fault", None):
+                raise ValueError(fault)
+            features = strict_parse(message)
+        except ValueError as error:
+            if self._accepts_others is None:
+                self._accepts_others = True
+            self.others += self._accepts_others
+            if self._accepts_others:
+                return ()
+            return [("not_an_example", f"the record is not a tf.train.Example: {error}")]
+        is_other = is_sequence(message)
+        self.sequences += is_other
+        if is_other and self._accepts_others and not self._is_guess:
+            self.others += 1
+            return ()
+        if features and self._accepts_others is None:
+            self._accepts_others = False
+        return self._check_example(features)
+
+    def _check_example(self, features: Mapping[str, ParsedFeature]) -> Faults:
+        schema, required = self._expectations.schema, self._expectations.required
+        if schema is not None:  # unset is as good as absent
+            features = {name: feature for name, feature in features.items() if feature.kind}
+        faults = [("schema", misfit) for feature in features.values() if (misfit := _misfit(feature, schema))]
+        if missing := sorted(required - features.keys()):
+            faults.append(("schema", f"the example lacks {', '.join(map(repr, missing))}, which all others have"))
+        if not faults:
+            self.count(features)
+        return faults
+
+
+def _misfit(feature: ParsedFeature, schema: Mapping[str, Expected] | None) -> str | None:
+    if schema is None:
+        return None
+    if feature.name not in schema:
+        return f"the feature {feature.name!r} is not in the manifest"
+    return schema[feature.name].misfit(feature)
+
+
+def check_tfrecord(
+    reader: RecordReader,
+    check: RecordCheck,
+    report: FileReport,
+    *,
+    decoders: int = 0,
+    keep: Callable[[bytes], None] | None = None,
+) -> None:
+    """Read all records; fill in the report's faults and numbers.
+
+    Args:
+        reader: at the beginning of the file.
+        check: called with each record whose CRCs match.
+        report: the report of the file.
+        decoders: number of threads that decode images and arrays; 0 if they are not to be decoded.
+        keep: called with each good record, in order.
+
+    Raises:
+        SourceError: when the file cannot be read for reasons other than damage.
+    """
+    tally, checker = _Tally(reader, report), value_checker(report, decoders)
+
+    def records() -> Iterator[Checked]:
+        for offset, data in reader:
+            yield Checked({"record": data}, check(data), "", reader.count, offset, data)
+
+    def checked_records() -> Iterator[Checked]:
+        return decoded(records(), _values, checker, decoders)
+
+    try:
+        for checked in iter_resuming(checked_records, tally.resume, lambda error, more: None):
+            if checked.faults:
+                tally.reject(checked, reader.size_of(checked.data))
+            elif keep:
+                keep(checked.data)
+    finally:
+        tally.finish()
+
+
+def _values(item: Sample) -> list[Value]:
+    """Return the bytes values of an example, with the names of their features; not those that are plain numbers."""
+    with suppress(ValueError):  # another message, which has no values
+        features = parse(item.get("record", b""), sequence=True)
+        named = (feature for feature in features.values() if feature.kind == "bytes")
+        return [(item.name, part) for item in named if f"{item.name}/shape" not in features for part in item.parts()]
+    return []
+
+
+def _key_of(record: bytes) -> str | None:
+    """Return the key of a record that has one."""
+    with suppress(ValueError):
+        return key_of(parse(record))
+    return None
+
+
+class _Tally:
+    """Adds faults to the report of a file, and counts its bad records; a gap without any record counts as one."""
+
+    def __init__(self, reader: RecordReader, report: FileReport) -> None:
+        self._reader = reader
+        self._report = report
+        self._bad = Amount()
+        self._gaps = 0  # bad records that may be several records, or none
+
+    def reject(self, checked: Checked, length: int) -> None:
+        """Add the faults of a record whose framing is right, and whose data has this length."""
+        number, offset, key = checked.number, checked.offset, _key_of(checked.data)
+        before = Amount(number - self._bad.records, offset - self._bad.bytes)
+        for kind, message in checked.faults:
+            self._report.add(Fault(kind, message, number, offset, length + FRAMING, before, key=key))
+        self._bad = Amount(self._bad.records + 1, self._bad.bytes + length + FRAMING)
+
+    def resume(self, error: DamagedShardError) -> bool:
+        """Add a fault of the framing, and go to the next record; returns whether there may be one."""
+        reader, before, number, start = self._reader, self._good(), self._reader.count, self._reader.offset
+        second = None
+        try:
+            more = reader.resume(error)
+        except DamagedShardError as next_one:
+            more, second = False, next_one
+        if reader.count == number:
+            self._end(error)
+            return False
+        lost = reader.offset - start
+        fault = Fault(error.kind, error.message, number, start, lost, before)
+        fault = fault if more else _last(fault, reader.header)
+        self._report.add(fault)
+        self._bad = Amount(self._bad.records + 1, self._bad.bytes + lost)
+        self._gaps += fault.kind != "data_crc"
+        if second:
+            self._end(second)
+        return more
+
+    def finish(self) -> None:
+        """Fill in the numbers of the report."""
+        self._report.good, self._report.bad = self._good(), self._bad
+        self._report.records = self._reader.count - self._gaps
+        self._report.examined = not self._report.cut and not self._gaps
+
+    def _good(self) -> Amount:
+        return Amount(self._reader.count - self._bad.records, self._reader.offset - self._bad.bytes)
+
+    def _end(self, error: DamagedShardError) -> None:
+        """Add a fault of the stream, after which nothing can be read."""
+        rest = "" if error.kind == "truncated" else "; the rest of the file cannot be read"
+        self._report.add(Fault(error.kind, error.message + rest, self._reader.count, error.offset, None, self._good()))
+        self._report.cut = True
+
+
+def _last(fault: Fault, header: bytes) -> Fault:
+    """A fault after which no record was found: a damaged last record, or bytes after it."""
+    lost = fault.lost or 0
+    if fault.kind == "truncated" and (len(header) == 12 or _may_begin_record(header)):
+        return fault
+    length = (lost - FRAMING).to_bytes(8, "little", signed=True)
+    damaged = fault.kind == "length_crc" and (header[:8] == length or header[8:] == crc_field(length))
+    if damaged or fault.kind == "too_large" or not fault.offset:
+        return fault
+    message = f"{lost:,} bytes after the last record do not form a record"
+    return Fault("trailing_garbage", message, fault.record, fault.offset, lost, fault.before)
+
+
+def _may_begin_record(header: bytes) -> bool:
+    """Whether fewer than 12 bytes may be the beginning of a record below 4 GiB."""
+    return any(header) and not any(header[4:8]) and crc_field(header[:8]).startswith(header[8:])

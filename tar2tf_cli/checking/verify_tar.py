@@ -1,0 +1,135 @@
+"""Checks a tar to its end: headers, samples, the names of their entries, and the end of the archive."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+
+from tar2tf_cli.api.values import KEY, Sample
+from tar2tf_cli.checking.checks import own_checks
+from tar2tf_cli.checking.expectations import Expectations
+from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage
+from tar2tf_cli.checking.values import Checked, Faults, Value, decoded, value_checker
+from tar2tf_cli.errors import DamagedShardError, SampleError
+from tar2tf_cli.formats.example import delimited_name
+from tar2tf_cli.formats.files import whole_sample
+from tar2tf_cli.formats.streams import iter_resuming
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
+
+
+def check_tar(
+    shard: OpenShard, rules: TarRules, report: FileReport, expectations: Expectations, *, decoders: int = 0
+) -> None:
+    """Read every byte of a tar, as any of them may be unreadable; fill in the report's faults and numbers.
+
+    Args:
+        shard: the tar.
+        rules: how it is read.
+        report: the report of the file.
+        expectations: which entries samples may and must have.
+        decoders: number of threads that decode images and arrays; 0 if they are not to be decoded.
+
+    Raises:
+        SourceError: when the file cannot be read for reasons other than damage.
+        NotAdjacentError: when the check must begin again with `regroup`.
+    """
+
+    def note(error: SampleError) -> None:
+        kind, what = ("duplicate_key", error.member) if error.member else ("half_sample", f"sample {error.key}")
+        report.add(Fault(error.kind or kind, f"{what}: {error.message}", None, error.offset, key=error.key))
+
+    def damaged(error: DamagedShardError, more: bool) -> None:
+        report.add(damage(error, last=not more))
+        report.cut = report.cut or not more
+
+    own = own_checks("check_sample")
+    names = _EntryNames(report, expectations)
+    rules = rules._replace(sizes_only=not (decoders or own), every_byte=True)
+    with closing(TarSamples(shard, rules, note)) as tar:
+
+        def samples() -> Iterator[Checked]:
+            for stored in iter_resuming(tar.samples, tar.resume, damaged):
+                report.records += 1
+                names.check(stored, tar.grouper.offset)
+                if decoders or own:
+                    sample, faults = _in_memory(stored)
+                    faults = faults or [fault for check in own for fault in check(sample)]
+                    yield Checked(sample, faults, stored[KEY], 0, tar.grouper.offset)
+
+        for checked in decoded(samples(), _entries, value_checker(report, decoders), decoders):
+            for kind, message in checked.faults:
+                report.add(Fault(kind, f"sample {checked.key}: {message}", None, checked.offset, key=checked.key))
+        report.features.update(names.counts())
+        report.examined = not report.faults
+        _check_end(tar, report)
+    report.good = Amount(report.records, report.bytes)
+
+
+def _check_end(tar: TarSamples, report: FileReport) -> None:
+    report.not_adjacent = tar.not_adjacent
+    try:
+        tar.check_end()
+    except DamagedShardError as error:
+        report.add(damage(error, last=False))
+    if tar.archives > 1:
+        report.notes.append(f"holds {tar.archives} archives end to end; all were read")
+    if tar.grouper.lacking:
+        report.notes.append(tar.grouper.lacking)
+
+
+def _in_memory(stored: Sample) -> tuple[Sample, Faults]:
+    """Return a sample with its values in memory, or its faults."""
+    try:
+        return whole_sample(stored), []
+    except SampleError as error:
+        return {}, [("undecodable", f"{error.member} {error.message}")]
+
+
+def _entries(sample: Sample) -> list[Value]:
+    return [(name, data) for name, data in sample.items() if name != KEY]
+
+
+class _EntryNames:
+    """Checks the names of the entries of samples, and counts them.
+
+    Args:
+        report: receives the faults.
+        expectations: which names samples may and must have.
+    """
+
+    def __init__(self, report: FileReport, expectations: Expectations) -> None:
+        self._report = report
+        self._expectations = expectations
+        self._samples: Counter[tuple[str, ...]] = Counter()
+        self._misfits: dict[tuple[str, ...], Faults] = {}
+
+    def check(self, sample: Sample, offset: int) -> None:
+        """Report faults in the names of a sample's entries."""
+        names = tuple(sample)
+        if names not in self._samples:
+            self._misfits[names] = [*self._find(names)]
+        self._samples[names] += 1
+        for kind, what in self._misfits[names]:
+            self._report.add(Fault(kind, f"sample {sample[KEY]}{what}", None, offset, key=sample[KEY]))
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how many samples have each entry."""
+        counts: Counter[str] = Counter()
+        for names, samples in self._samples.items():
+            counts.update(dict.fromkeys(names, samples))
+        return counts
+
+    def _find(self, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        schema, required = self._expectations.schema, self._expectations.required
+        for name in names:
+            if schema is not None and name not in schema:
+                yield "schema", f" has an entry {name!r}, which is not in the manifest"
+        if missing := sorted(required.difference(names)):
+            yield "schema", f" lacks {', '.join(map(repr, missing))}, which all others have"
+        for name in names:
+            try:
+                delimited_name(name)  # which no feature can have, either
+            except SampleError as error:
+                yield "name", f": {error.message}"
