@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from checked import SEVERAL, Ran, check, flipped, framed, in_a_process, kinds, some_examples, write
+
+from verify_runs import SEVERAL, Ran, check, flipped, framed, in_a_process, kinds, some_examples, write
 
 OTHERS = [b"\x08\x96\x01\x12\x05hello%d" % number for number in range(5)]
 """Messages of another proto."""
