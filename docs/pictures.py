@@ -18,8 +18,9 @@ import PIL.ImageDraw
 import PIL.ImageFont
 import skimage.data
 
-from tar2tf_cli.ops import OpContext, parse_op
+from tar2tf_cli.ops import OPS, OpContext, parse_op
 from tar2tf_cli.ops.base import apply_ops
+from tar2tf_cli.ops.image import ImageOp
 
 FOLDER = Path(__file__).parent / "reference" / "ops"
 HEIGHT, MARGIN, LINE = 150, 8, 18
@@ -131,7 +132,15 @@ def pictures() -> dict[str, Sequence[Tile]]:
         chart("cast:jpg,float32", np.arange(256, dtype=np.uint8), 0, 255),
         chart("cast:jpg,uint8", np.linspace(-100, 400, 500, dtype=np.float32), 0, 255),
     ]
+    for name in on_images():
+        if name not in found:  # no tiles of its own: the photograph before, and after each of its examples
+            found[name] = [before, *(tile(source, "decode:jpg", example) for example in OPS[name].examples)]
     return found
+
+
+def on_images() -> list[str]:
+    """The names of the ops on images."""
+    return [name for name, op in OPS.items() if issubclass(op, ImageOp)]
 
 
 def drawn(tiles: Sequence[Tile]) -> np.ndarray:

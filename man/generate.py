@@ -1,7 +1,8 @@
-"""Generates man pages, completions and the schema of spec files: `python man/generate.py`."""
+"""Generates man pages, completions, the schema of spec files and the reference of ops: `python man/generate.py`."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import re
@@ -16,6 +17,7 @@ from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.cli.grammar import SHELLS
 from tar2tf_cli.cli.options import grouped
 from tar2tf_cli.ops import OPS
+from tar2tf_cli.ops.base import DeclaredOp, details, paragraphs, summary
 from tar2tf_cli.spec.yaml_file import spec_schema
 
 ROOT = Path(__file__).parent.parent
@@ -57,6 +59,8 @@ def generated() -> dict[Path, str]:
         page = "\n".join(_command_page(click.Context(command, parent=context, info_name=name)))
         files[ROOT / "man" / f"{_page_name(name)}.1"] = page
     files[ROOT / "docs" / "spec.schema.json"] = json.dumps(spec_schema(), indent=1) + "\n"
+    reference = ROOT / "docs" / "reference" / "ops.md"
+    files[reference] = _with_ops(reference.read_text(encoding="utf-8"))
     return files | {ROOT / "completions" / f"tar2tf.{name}": shell.script for name, shell in SHELLS.items()}
 
 
@@ -91,11 +95,52 @@ def _command_page(context: click.Context) -> Iterator[str]:
         yield _escape(LIMIT)
         yield ".SH OPS"
         for op in OPS.values():
-            yield _term(op.usage, f"{op.help()} {op.more()}\n.br\nFor example: {'   '.join(op.examples)}")
+            yield _term(op.usage, f"{summary(op)} {details(op)}\n.br\nFor example: {'   '.join(op.examples)}")
         yield ".SH FILES"
         for path, meaning in FILES.items():
             yield f".TP\n.I {_escape(path)}\n{_escape(meaning)}"
     yield from _tail(EXIT_STATUS if len(groups) > 1 else (0, 2))
+
+
+GENERATED_OPS = re.compile(
+    r"(<!-- ops: generated from tar2tf_cli/ops by man/generate.py -->\n).*?(<!-- /ops -->)", re.DOTALL
+)
+
+
+def _with_ops(page: str) -> str:
+    """Replace the generated part of the reference of ops: a table of all ops, and a section for each."""
+    table = [f"| [`{op.examples[0]}`](#{op.name}) | {_lower_first(summary(op)[:-1])} |" for op in OPS.values()]
+    head = ["| op | what it does |", "|---|---|", *table, ""]
+    sections = (line for op in OPS.values() for line in (*_op_section(op), ""))
+    return GENERATED_OPS.sub(lambda match: match[1] + "\n" + "\n".join((*head, *sections)) + "\n" + match[2], page)
+
+
+def _op_section(op: type[DeclaredOp]) -> Iterator[str]:
+    """The section of an op in Markdown: its form, its docstring, its fields, examples, and its picture."""
+    yield from (f"### {op.name}", "", f"`{op.usage}`", "")
+    for paragraph in paragraphs(op):
+        yield from (_code_words(paragraph), "")
+    if dataclasses.is_dataclass(op) and (fields := dataclasses.fields(op)) and op.from_value.__func__ is FROM_VALUE:
+        yield from (f"Fields: {', '.join(map(_field, fields))}.", "")
+    yield from ("```text", *op.examples, "```")
+    if (ROOT / "docs" / "reference" / "ops" / f"{op.name}.jpg").exists():
+        yield from ("", f"![{op.name}: {_lower_first(summary(op)[:-1])}](ops/{op.name}.jpg)")
+
+
+FROM_VALUE = DeclaredOp.from_value.__func__  # type: ignore[attr-defined]
+
+
+def _field(field: dataclasses.Field[object]) -> str:
+    """A field with its default, as in the fields of an op."""
+    if field.default is dataclasses.MISSING or field.default is None:
+        return f"`{field.name}`"
+    written = json.dumps(field.default) if isinstance(field.default, bool) else f"{field.default}".removesuffix(".0")
+    return f"`{field.name}` ({written})"
+
+
+def _code_words(text: str) -> str:
+    """Mark placeholders and assignments of a docstring as code: EXT, DTYPE, short=N."""
+    return re.sub(r"(?<![`\w/:{])((?:[a-z_]+=)[\w.\[\]]+)(?![`\w])", r"`\1`", text)
 
 
 def _page_name(command: str) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from threading import Lock
 from typing import Final
 
+from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
 from tar2tf_cli.checking.contents import is_text
 from tar2tf_cli.errors import ImageError, SampleError, UsageError
 from tar2tf_cli.formats.decoding import can_decode, decode
-from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS
 from tar2tf_cli.formats.image import codecs, cv2, headers, np, opencv
 from tar2tf_cli.formats.image.headers import tiff_pages
 from tar2tf_cli.formats.npy import PickledError

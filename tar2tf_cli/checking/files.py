@@ -20,8 +20,8 @@ from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
 from tar2tf_cli.inputs.named import Named, resolve
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
-from tar2tf_cli.ops.base import accepted, text
-from tar2tf_cli.ops.base import workers as number_of
+from tar2tf_cli.ops.rules import accepted, text
+from tar2tf_cli.ops.rules import workers as number_of
 from tar2tf_cli.spec.urls import ConnectionOptions
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import OnFault

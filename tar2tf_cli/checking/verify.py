@@ -18,7 +18,7 @@ from tar2tf_cli.checking.verify_file import CheckRun, Checks
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
 from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.inputs.named import list_files, names_manifest, nothing_found, resolve
-from tar2tf_cli.ops.base import accepted, one_of, optional
+from tar2tf_cli.ops.rules import accepted, one_of, optional
 from tar2tf_cli.spec.templates import TAR_SUFFIXES, is_glob, is_numbered, is_record_name
 from tar2tf_cli.stores import ObjectInfo, Source
 

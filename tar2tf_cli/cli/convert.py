@@ -198,8 +198,9 @@ def _plan_document(
 def _ops() -> dict[str, list[tuple[str, str]]]:
     """The ops, as lines of the help below --op."""
     from tar2tf_cli.ops import OPS
+    from tar2tf_cli.ops.base import summary
 
-    return {"--op": [(op.examples[0], op.help()) for op in OPS.values()]}
+    return {"--op": [(op.examples[0], summary(op)) for op in OPS.values()]}
 
 
 _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."

@@ -190,7 +190,7 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
     The cluster requests one tar at a time, and receives its records. It sets AIS_TARGET_URL.
     """
     from tar2tf_cli.engines import cpu_count
-    from tar2tf_cli.ops import base as rules
+    from tar2tf_cli.ops import rules
     from tar2tf_cli.remote.stream import ENVIRONMENT, TARGET, Settings
     from tar2tf_cli.spec.yaml_file import SpecFile
 

@@ -18,7 +18,7 @@ from tar2tf_cli.cli.output import print_json, terminal_width
 from tar2tf_cli.errors import UsageError, meant
 
 if TYPE_CHECKING:
-    from tar2tf_cli.ops import Op
+    from tar2tf_cli.api.op import Op
 
 
 @click.command("ops", cls=Command)
@@ -50,13 +50,17 @@ def ops(name: tuple[str, ...], as_json: bool) -> int:
 
 
 def _document(op: type[Op]) -> dict[str, Any]:
-    return {"name": op.name, "usage": op.usage, "help": op.help(), "more": op.more(), "examples": list(op.examples)}
+    from tar2tf_cli.ops.base import details, summary
+
+    return {"name": op.name, "usage": op.usage, "help": summary(op), "more": details(op), "examples": list(op.examples)}
 
 
 def _lines(op: type[Op]) -> Iterator[str]:
+    from tar2tf_cli.ops.base import details, summary
+
     yield op.usage
     width = min(terminal_width() or 80, 100)
-    for text in filter(None, (op.help(), op.more())):
+    for text in filter(None, (summary(op), details(op))):
         yield from wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     for example in op.examples:
         yield f"    --op {example}"

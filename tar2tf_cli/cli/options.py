@@ -62,8 +62,9 @@ def propose_types(ctx: click.Context, param: click.Parameter, incomplete: str) -
 def propose_op_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
     """Propose ops by name."""
     from tar2tf_cli.ops import OPS
+    from tar2tf_cli.ops.base import summary
 
-    return _beginning(incomplete, ((name, op.help()) for name, op in OPS.items()))
+    return _beginning(incomplete, ((name, summary(op)) for name, op in OPS.items()))
 
 
 def propose_ops(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
@@ -71,18 +72,19 @@ def propose_ops(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
     from dataclasses import fields, is_dataclass
 
     from tar2tf_cli.ops import OPS
+    from tar2tf_cli.ops.base import summary
 
     name, colon, text = incomplete.partition(":")
     if not colon:
-        named = ((f"{op.name}:" if op.usage != op.name else op.name, op.help()) for op in OPS.values())
+        named = ((f"{op.name}:" if op.usage != op.name else op.name, summary(op)) for op in OPS.values())
         return _beginning(incomplete, named)
     op, before = OPS.get(name), incomplete.rpartition(",")[0]
     names: list[str] = [field.name for field in fields(op)] if op and is_dataclass(op) else []
     place = text.count(",")
     if not op or not 0 < place < len(names):
         return propose_files(ctx, param, incomplete) if name == "func" else []
-    words = op.checks[names[place]].schema.get("enum", ())
-    return _beginning(incomplete, ((f"{before},{word}", "") for word in words))
+    words = op.checks[names[place]].schema.get("enum")
+    return _beginning(incomplete, ((f"{before},{word}", "") for word in (words if isinstance(words, list) else ())))
 
 
 def _beginning(incomplete: str, named: Iterable[tuple[str, str]]) -> Proposals:
@@ -248,7 +250,7 @@ new_file, new_file_in_output = _NewFile(), _NewFile(folder_is_there=False)
 
 
 def _checked(rule: _OfRules, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-    from tar2tf_cli.ops import base as rules  # only here: 7 ms that help and completion do without
+    from tar2tf_cli.ops import rules  # only here: 7 ms that help and completion do without
 
     return rules.accepted(rule(rules), value, label(param, ctx) if param else "")
 

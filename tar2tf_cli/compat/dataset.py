@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 import numpy as np
 
+from tar2tf_cli.api.op import Op
 from tar2tf_cli.api.values import KeySplit, Sample
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.run import convert
@@ -37,9 +38,9 @@ from tar2tf_cli.features.presets.webdataset import INTEGER_ENTRIES
 from tar2tf_cli.flow.sample_flow import Faults, Making, Reading, Steps, context_of, flow
 from tar2tf_cli.formats.files import MAX_ENTRY_SIZE, whole_sample
 from tar2tf_cli.inputs.report import Notes
-from tar2tf_cli.ops import Convert, Decode, Func, Op, Rename, Resize, Select, SelectDict, Selection, SelectList
-from tar2tf_cli.ops.base import called
+from tar2tf_cli.ops import Convert, Decode, Func, Rename, Resize, Select, SelectDict, Selection, SelectList
 from tar2tf_cli.ops.select import flatten, to_selection
+from tar2tf_cli.ops.user_code import called
 from tar2tf_cli.remote import cluster_samples
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import STDOUT

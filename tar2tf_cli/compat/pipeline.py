@@ -15,6 +15,7 @@ from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, Final, Literal, TypeAlias
 
+from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.compat.file_objects import Readable, check_inputs, check_output, name_of, sources_of
 from tar2tf_cli.compat.transformations import as_transformation, typed
@@ -26,11 +27,11 @@ from tar2tf_cli.features.feature_map import check_names
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.tf_example import TFExample, unfit
 from tar2tf_cli.flow.sample_flow import Faults, Making, Reading, Steps, context_of, feature_map_of, flow
-from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE, whole_sample, write_whole
+from tar2tf_cli.formats.files import MAX_ENTRY_SIZE, whole_sample, write_whole
 from tar2tf_cli.inputs.base import StagesSource, Tar, TarsSource
 from tar2tf_cli.inputs.report import InputReport, Notes
 from tar2tf_cli.ops import DropEmpty, Op
-from tar2tf_cli.ops.base import RAISED, is_identified, label, source_digest
+from tar2tf_cli.ops.user_code import RAISED, is_identified, label, source_digest
 from tar2tf_cli.samples.grouping import is_utf8
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import fields_of

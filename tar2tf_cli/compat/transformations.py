@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tar2tf_cli.api.op import Op, OpContext, Subject
 from tar2tf_cli.api.values import Feature, Sample
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.feature_map import TypeName, give_types
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.example import values_of
 from tar2tf_cli.ops import Func
-from tar2tf_cli.ops.base import Kind, Op, OpContext, called, label, source_digest
+from tar2tf_cli.ops.base import DeclaredOp
 from tar2tf_cli.ops.fields import NameRule, keep, move_first, names_with
+from tar2tf_cli.ops.user_code import called, label, source_digest
 
 
 def by_key(key: str) -> NameRule:
@@ -113,7 +115,7 @@ def _as_float32(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Transformation(Op):
+class _Transformation(DeclaredOp):
     """What the functions below make.
 
     Attributes:
@@ -125,7 +127,7 @@ class _Transformation(Op):
     written: Any
     function: Callable[[Any], Any]
     bound: Sequence[Any] = ()  # type: ignore[assignment]
-    only: Kind | None = None  # type: ignore[misc]
+    only: Subject | None = None  # type: ignore[misc]
     by_name: bool = False  # type: ignore[misc]
 
     def canonical(self) -> dict[str, Any]:
@@ -210,14 +212,14 @@ def id() -> Op:
     return _Transformation("id", {}, lambda sample: sample)
 
 
-def as_transformation(item: Any, kind: Kind) -> Op:
+def as_transformation(item: Any, kind: Subject) -> Op:
     """Return an item as a transformation of samples or examples; your own functions are accepted.
 
     Raises:
         UsageError: when it is not a transformation, or is for the other kind.
     """
     stage = {"sample": "transform_samples", "example": "transform_tf_examples"}
-    other: Kind = "example" if kind == "sample" else "sample"
+    other: Subject = "example" if kind == "sample" else "sample"
     if item is id or (isinstance(item, type) and issubclass(item, Op)):
         item = item()
     if not isinstance(item, Op):

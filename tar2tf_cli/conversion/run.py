@@ -25,7 +25,7 @@ from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.tar import END
 from tar2tf_cli.inputs.manifest import Manifest
-from tar2tf_cli.ops.base import workers as number_of
+from tar2tf_cli.ops.rules import workers as number_of
 from tar2tf_cli.remote import backend_of, cluster_backend
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import STDOUT

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, dropwhile, islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from tar2tf_cli.api.op import Op
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport, rows_of
 from tar2tf_cli.conversion.spool import (
@@ -35,7 +36,6 @@ from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.files import RecordFile, WholeFile, crc32c_of_file, shard_file, sync, write_whole
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import put_together
-from tar2tf_cli.ops.base import Op
 from tar2tf_cli.ops.select import flatten
 from tar2tf_cli.sinks import Flusher
 from tar2tf_cli.spec.conversion import Conversion

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, over
 
 import numpy as np
 
+from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.datasets.indexes import Indexes, Layout, Places
 from tar2tf_cli.datasets.shards import Paths, Shard, find_shards, paths_in
@@ -25,7 +26,7 @@ from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.example import parse
 from tar2tf_cli.formats.streams import decompressed
 from tar2tf_cli.formats.tfrecord import ShardIndex, Streams
-from tar2tf_cli.ops.base import OpContext, accepted, one_of, optional
+from tar2tf_cli.ops.rules import accepted, one_of, optional
 from tar2tf_cli.samples.grouping import key_of
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import Ranges

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from tar2tf_cli.api.op import Op, OpContext
 from tar2tf_cli.api.values import Feature, Kind
 from tar2tf_cli.errors import ImageError, SampleError
 from tar2tf_cli.features.feature_map import describe
@@ -18,7 +19,7 @@ from tar2tf_cli.formats.example import (
     values_of,
 )
 from tar2tf_cli.formats.files import whole
-from tar2tf_cli.ops.base import Op, OpContext, apply_ops
+from tar2tf_cli.ops.base import apply_ops
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,6 +13,7 @@ from itertools import accumulate, chain, compress, pairwise, repeat
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Batch, Form, RecordBatch, Sample
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, count, few, read_failed
 from tar2tf_cli.features.feature_map import Schema
@@ -20,7 +21,7 @@ from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import HashTable, blake2b, hash64, key_hash
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.ops.base import OpContext, missing_entry
+from tar2tf_cli.ops.base import missing_entry
 from tar2tf_cli.ops.select import ANY
 from tar2tf_cli.spec.conversion import Conversion, JoinMissing
 from tar2tf_cli.spec.urls import without_secrets

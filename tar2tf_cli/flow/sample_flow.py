@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from tar2tf_cli.api.op import Op, OpContext
 from tar2tf_cli.api.values import KEY, Batch, Feature, KeySplit, RecordBatch, Sample
 from tar2tf_cli.errors import (
     DamagedShardError,
@@ -42,7 +43,7 @@ from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
-from tar2tf_cli.ops.base import Op, OpContext, apply_ops
+from tar2tf_cli.ops.base import apply_ops
 from tar2tf_cli.samples.grouping import key_of
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo, Source

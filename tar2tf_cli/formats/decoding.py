@@ -8,9 +8,9 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
 from tar2tf_cli.errors import ImageError, SampleError, UsageError
 from tar2tf_cli.formats import npy
-from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS
 from tar2tf_cli.formats.image import codecs, headers
 from tar2tf_cli.formats.streams import riff_chunks, sniff
 

@@ -34,9 +34,6 @@ IN_PLACE: Final = 2 << 20
 MAX_ENTRY_SIZE: Final = 512 << 20
 """The default size in bytes of the largest entry that is held in memory as a whole."""
 
-DEFAULT_MAX_PIXELS: Final = 2**27
-"""Height x width above which an image is not decoded: 402 MB of RGB bytes."""
-
 PIECE: Final = 1 << 20
 _MOST_HELD: Final = 16 << 20  # of one sample in memory
 

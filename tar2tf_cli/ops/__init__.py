@@ -1,6 +1,6 @@
 """Ops on samples and selections of their entries: the registry that flags, spec files and Python share.
 
-Every file here is imported when a name of this module is first used, as most commands use none. An op in a file beside
+Every file here is imported when a name of this module is first used, as most commands use none. An op in a file next to
 the others is known to flags, spec files and Python once it is there.
 """
 
@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.registry import files_in
 
 if TYPE_CHECKING:
-    from tar2tf_cli.ops.base import OPS, Op, OpContext, parse_op, register
+    from tar2tf_cli.api.op import OpContext
+    from tar2tf_cli.ops.base import OPS, parse_op, register
+    from tar2tf_cli.ops.base import DeclaredOp as Op
+    from tar2tf_cli.ops.crop import CenterCrop, Crop
+    from tar2tf_cli.ops.decode import Decode, Encode, Orient
+    from tar2tf_cli.ops.dtype import Cast, Convert
     from tar2tf_cli.ops.fields import DropEmpty, Filter, Keep, Rename
     from tar2tf_cli.ops.func import Func
-    from tar2tf_cli.ops.image import Cast, CenterCrop, Convert, Crop, Decode, Encode, Orient, Pad, Resize, Rotate
+    from tar2tf_cli.ops.resize import Pad, Resize
+    from tar2tf_cli.ops.rotate import Rotate
     from tar2tf_cli.ops.select import Select, SelectDict, Selection, SelectJSON, SelectList
 
 __all__ = ["OPS", "Op", "OpContext", "parse_op", "register"]
@@ -24,13 +31,16 @@ __all__ += ["Cast", "CenterCrop", "Convert", "Crop", "Decode", "Encode", "Orient
 __all__ += ["DropEmpty", "Filter", "Func", "Keep", "Rename"]
 __all__ += ["Select", "SelectDict", "SelectJSON", "SelectList", "Selection"]
 
-_FIRST: Final = ("base", "image", "fields", "func", "select")
+_FIRST: Final = ("base", "image", "decode", "dtype", "resize", "crop", "rotate", "fields", "func", "select")
 """The files whose ops are listed first, in this order."""
+
+_NAMED: Final = {"Op": "DeclaredOp"}
+"""Names of this module by which users know classes that have another name in their files."""
 
 
 @cache
-def _imported() -> list[Any]:
-    """The modules of all files here; their ops are listed in the same order, whichever was imported before."""
+def _imported() -> list[ModuleType]:
+    """Import all files here; list their ops in the order of files, whichever was imported before."""
     names = dict.fromkeys((*_FIRST, *files_in(__name__)))
     modules = [import_module(f"{__name__}.{name}") for name in names]
     ops = modules[0].OPS
@@ -46,11 +56,12 @@ def __getattr__(name: str) -> Any:
     if name in __all__ or name[0].isupper():
         modules = _imported()
         if name in __all__:
-            return next(getattr(module, name) for module in modules if hasattr(module, name))
+            inner = _NAMED.get(name, name)
+            return next(getattr(module, inner) for module in modules if hasattr(module, inner))
         if op := next((op for op in modules[0].OPS.values() if op.__name__ == name), None):
             return op
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), *__all__, *(op.__name__ for op in _imported()[0].OPS.values())]

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
+from tar2tf_cli.api.op import JsonSchema, Op, OpContext, Subject
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import LackingError, SampleError, meant
 from tar2tf_cli.formats.files import whole
-from tar2tf_cli.ops.base import JsonSchema, Kind, Op, OpContext, Rule, register, text
+from tar2tf_cli.ops.base import DeclaredOp, register
+from tar2tf_cli.ops.rules import Rule, text
 from tar2tf_cli.ops.select import ANY, NothingThereError, Select, to_selection
 
 
@@ -37,7 +39,7 @@ class NameRule(NamedTuple):
 
     names: Callable[[Any], Iterable[str]]
     label: str
-    only: Kind | None = None
+    only: Subject | None = None
     bound: Any = None
 
 
@@ -70,7 +72,7 @@ ONE_OR_SEVERAL: Final[JsonSchema] = {
 }
 
 
-class _NamesOp(Op):
+class _NamesOp(DeclaredOp):
     """An op on any number of names; two that are written alike are equal."""
 
     by_name = True
@@ -209,7 +211,7 @@ def _equal(key: str, wanted: str, entries: Any) -> list[str]:
 
 @register
 @dataclass(frozen=True)
-class DropEmpty(Op):
+class DropEmpty(DeclaredOp):
     """Skip samples that have no entries left.
 
     >>> parse_op("drop_empty") == DropEmpty()
@@ -239,7 +241,7 @@ _ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 @register
 @dataclass(frozen=True)
-class Filter(Op):
+class Filter(DeclaredOp):
     """Keep samples that meet a condition.
 
     ENTRY keeps samples that have the entry, and !ENTRY samples that lack it. ENTRY=A,B keeps samples in which its text

@@ -11,15 +11,17 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from tar2tf_cli.api.op import JsonSchema, Op, OpContext
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import SampleError, Tar2tfError, UsageError, failure
 from tar2tf_cli.formats.checksums import blake2b
-from tar2tf_cli.ops.base import RAISED, JsonSchema, Op, OpContext, label, register, source_digest
+from tar2tf_cli.ops.base import DeclaredOp, register
+from tar2tf_cli.ops.user_code import RAISED, label, source_digest
 from tar2tf_cli.samples.grouping import is_utf8
 
 
 @register
-class Func(Op):
+class Func(DeclaredOp):
     """Call your own Python function.
 
     The function takes a sample (a dict). It returns a sample, several samples, or None to skip the sample.

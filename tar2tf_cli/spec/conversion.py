@@ -7,15 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS, Op
 from tar2tf_cli.api.values import KeySplit, Sample
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.feature_map import TypeName, check_names
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.features.presets import Preset, find_preset
-from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS, MAX_ENTRY_SIZE, is_stream
-from tar2tf_cli.ops import base as rules
-from tar2tf_cli.ops.base import Op, label
+from tar2tf_cli.formats.files import MAX_ENTRY_SIZE, is_stream
+from tar2tf_cli.ops import rules
+from tar2tf_cli.ops.base import runs_own_code
 from tar2tf_cli.ops.select import Selection
+from tar2tf_cli.ops.user_code import label
 from tar2tf_cli.registry import input_kinds
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
@@ -410,7 +412,7 @@ class Conversion:
     @property
     def runs_own_code(self) -> bool:
         """Whether a function of the user is called for each sample."""
-        return bool(self.example_ops or self.record_to_example or any(op.own_code for op in self.ops))
+        return bool(self.example_ops or self.record_to_example or any(map(runs_own_code, self.ops)))
 
     @property
     def gains_by_threads(self) -> bool:

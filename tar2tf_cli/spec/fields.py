@@ -8,17 +8,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from tar2tf_cli.api.op import JsonSchema
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
 from tar2tf_cli.features.feature_map import TYPES
 from tar2tf_cli.features.labels import AUTO, IMAGENET, LabelMap
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.formats.streams import IMAGE_SUFFIXES
-from tar2tf_cli.ops.base import JsonSchema, accepted, refusal, rule, text, whole_number
+from tar2tf_cli.ops.rules import accepted, refusal, rule, text, whole_number
 from tar2tf_cli.ops.select import ANY, Selection, parse_select
 from tar2tf_cli.registry import preset_names
 
 if TYPE_CHECKING:
-    from tar2tf_cli.ops import Op
+    from tar2tf_cli.api.op import Op
 
 
 Given = TypeVar("Given")
@@ -81,7 +82,7 @@ def fields_of(kind: type) -> dict[str, Checked[Any, Any]]:
     return {name: field for name, field in vars(kind).items() if isinstance(field, Checked)}
 
 
-_TEXTS: Final = {"anyOf": [text.schema, {"type": "array", "items": text.schema}]}
+_TEXTS: Final[JsonSchema] = {"anyOf": [text.schema, {"type": "array", "items": text.schema}]}
 
 
 @rule(**_TEXTS)
@@ -166,7 +167,7 @@ def types(value: Any, label: str) -> dict[str, Any]:
     return {str(name): kind for name, kind in _each(pairs.items(), known).items()}
 
 
-_MAP: Final = {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1}
+_MAP: Final[JsonSchema] = {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1}
 
 
 @rule(anyOf=_named({"additionalProperties": {"anyOf": [text.schema, _MAP]}}, "^[^=]+=.+"))

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tar2tf_cli.errors import Problem, SourceError, UsageError, meant
-from tar2tf_cli.ops.base import text
+from tar2tf_cli.ops.rules import text
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import Checked, fields_of, problems_of
 
@@ -300,9 +300,10 @@ def _sentence(meaning: str) -> str:
 def _op() -> dict[str, Any]:
     """Return the schema of one item of `ops`."""
     from tar2tf_cli.ops import OPS
+    from tar2tf_cli.ops.base import details, summary
 
     fields = {
-        name: {**op.schema(), "description": f"{op.help()} {op.more()}".strip(), "examples": list(op.examples)}
+        name: {**op.schema(), "description": f"{summary(op)} {details(op)}".strip(), "examples": list(op.examples)}
         for name, op in OPS.items()
     }
     names = "|".join(OPS)

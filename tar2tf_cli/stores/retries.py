@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.events import waiting
-from tar2tf_cli.ops.base import accepted, seconds
+from tar2tf_cli.ops.rules import accepted, seconds
 
 CONNECT_SECONDS: Final = 5.0
 """Seconds that connecting may take."""

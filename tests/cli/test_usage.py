@@ -16,6 +16,7 @@ from commands import convert, tar2tf
 from shards import samples, shards_in, write_tar
 from tar2tf_cli.cli import VARIABLES, all_commands, cli
 from tar2tf_cli.ops import OPS
+from tar2tf_cli.ops.base import summary
 from verify_runs import framed
 
 # --- Help and near misses ---
@@ -323,7 +324,7 @@ def test_ops_prints_every_op_with_usage_meaning_and_examples() -> None:
     listed = json.loads(tar2tf("ops", "--json").stdout)
     assert [item["name"] for item in listed] == list(OPS)
     for item, op in zip(listed, OPS.values(), strict=True):
-        assert f"{op.usage}\n  {op.help()}\n" in printed
+        assert f"{op.usage}\n  {summary(op)}\n" in printed
         assert item["examples"] == list(op.examples)
         for example in op.examples:
             assert f"    --op {example}\n" in printed

@@ -91,7 +91,7 @@ def test_the_spec_page_has_every_key_with_its_default(heading: str, spec: type) 
 def sections_of_ops() -> dict[str, str]:
     """What the page says of each op, below its heading."""
     text = (REFERENCE / "ops.md").read_text(encoding="utf-8")
-    ops = text[text.index("\n## Ops\n") : text.index("\n### Masks\n")]
+    ops = text[text.index("<!-- ops:") : text.index("<!-- /ops -->")]
     return dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", ops, re.DOTALL | re.MULTILINE))
 
 
@@ -119,9 +119,9 @@ def test_no_table_of_the_ops_page_is_too_wide_for_a_phone() -> None:
 
 
 def test_every_example_of_an_op_parses(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in ("pkg/mod.py", "path/file.py"):
-        (data / path).parent.mkdir()
-        (data / path).write_text("def fn(sample):\n    return sample\n")
+    for path, name in (("crop.py", "crop"), ("package/module.py", "function")):
+        (data / path).parent.mkdir(exist_ok=True)
+        (data / path).write_text(f"def {name}(sample):\n    return sample\n")
     monkeypatch.chdir(data)
     monkeypatch.syspath_prepend(str(data))
     for name, text in sections_of_ops().items():

@@ -11,10 +11,10 @@ import pytest
 
 from shards import PHOTOS
 from tar2tf_cli import Conversion
+from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.errors import SampleError, Tar2tfError
 from tar2tf_cli.flow.sample_flow import Faults, Making, Reading, Steps, flow
 from tar2tf_cli.ops import Func
-from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.stores import open_source
 
 THREADS = pytest.mark.parametrize("threads", [1, 3])

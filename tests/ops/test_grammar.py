@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -148,8 +150,24 @@ def test_an_op_is_the_same_as_flag_in_yaml_and_in_python(
         assert hash(op) == hash(parse_op(flag))
 
 
-def test_every_op_is_among_those_whose_grammar_is_tested() -> None:
-    assert {flag.partition(":")[0] for flag, _, _ in GRAMMAR} == set(OPS)
+EXAMPLES = [example for op in OPS.values() if op is not Func for example in op.examples]
+
+
+def as_yaml(document: object) -> str:
+    """A document as YAML text."""
+    file = io.StringIO()
+    YAML(typ="safe").dump(document, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("flag", EXAMPLES)
+def test_every_example_of_an_op_is_the_same_as_flag_in_yaml_and_in_python(flag: str) -> None:
+    op = parse_op(flag)
+    in_yaml = YAML(typ="safe").load(as_yaml(op.canonical()))
+    assert parse_op(in_yaml) == op
+    if dataclasses.is_dataclass(op):
+        fields = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
+        assert type(op)(**fields) == op
 
 
 @pytest.mark.parametrize(

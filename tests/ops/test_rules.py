@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tar2tf_cli.ops.base import Op, Rule, text, whole_number
+from tar2tf_cli.api.op import OpContext, Sample
+from tar2tf_cli.ops.base import DeclaredOp
+from tar2tf_cli.ops.rules import Rule, text, whole_number
 
 
 @pytest.mark.parametrize("value", [2, 5, "2", "5"])
@@ -38,12 +40,15 @@ def test_text_is_not_empty(value: object) -> None:
 
 
 @dataclass(frozen=True)
-class _OfEntry(Op):
+class _OfEntry(DeclaredOp):
     name = "of_entry"
     usage = "of_entry:EXT"
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text}
 
     ext: str
+
+    def apply(self, sample: Sample, context: OpContext) -> Sample:
+        return sample
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ import pytest
 
 from commands import tar2tf
 from readme import ROOT, block
+from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
 from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.cli.options import GROUPS
-from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS
 from tar2tf_cli.ops import OPS
+from tar2tf_cli.ops.base import summary
 
 pytestmark = [pytest.mark.spread, pytest.mark.on_disk]
 
@@ -36,7 +37,7 @@ def test_generated_files_are_what_the_code_generates(path):
 
 def test_nothing_else_is_among_them():
     present = {path for folder in ("man", "completions") for path in (ROOT / folder).glob("tar2tf*")}
-    assert set(GENERATED) == {*present, *(ROOT / "docs").glob("*.json")}
+    assert set(GENERATED) == {*present, *(ROOT / "docs").glob("*.json"), ROOT / "docs" / "reference" / "ops.md"}
 
 
 def test_the_help_names_the_default_of_max_pixels():
@@ -46,7 +47,7 @@ def test_the_help_names_the_default_of_max_pixels():
 
 @pytest.mark.parametrize("op", OPS.values(), ids=OPS)
 def test_every_op_has_help_of_one_sentence_and_usage_that_begins_with_its_name(op):
-    assert re.fullmatch(r"[A-Z][^\n]*\.", op.help())
+    assert re.fullmatch(r"[A-Z][^\n]*\.", summary(op))
     assert op.usage.startswith(op.name)
     assert op.usage.replace("-", "\\-") in GENERATED[ROOT / "man" / "tar2tf-convert.1"]
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import LackingError, SampleError, UsageError, meant
 from tar2tf_cli.formats.example import parse_features
 from tar2tf_cli.formats.files import whole, whole_sample
-from tar2tf_cli.ops.base import OpContext, called
-from tar2tf_cli.ops.base import label as name_of
+from tar2tf_cli.ops.user_code import called
+from tar2tf_cli.ops.user_code import label as name_of
 from tar2tf_cli.registry import preset_names
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import LackingError, SampleError
 from tar2tf_cli.features.presets import IMAGE_FEATURES, LABEL_ENTRIES, Preset, encoded, first_of, image_for_reader
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list
-from tar2tf_cli.ops.base import OpContext
 from tar2tf_cli.ops.select import json_of
 
 ANNOTATION_ENTRIES: Final = ("annotations", "json")

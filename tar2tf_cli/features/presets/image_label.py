@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.features.presets import Preset, encoded_image, label_of
-from tar2tf_cli.ops.base import OpContext
 
 
 def image_label(sample: Sample, context: OpContext) -> dict[str, Any]:

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import SampleError, reason
 from tar2tf_cli.features.presets import Preset
 from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.formats.npy import read_array
-from tar2tf_cli.ops.base import OpContext
 
 INTEGER_ENTRIES: Final = ("cls", "cls2", "class", "count", "index", "inx", "id")
 """Entries that hold an integer as text, as in webdataset's basic decoder."""

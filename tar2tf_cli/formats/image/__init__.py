@@ -595,6 +595,11 @@ def center_crop(image: Image) -> Image:
     return crop(image, min(height, width), min(height, width))
 
 
+def flipped(image: Image) -> Image:
+    """Mirror an image left to right: `tf.image.flip_left_right`."""
+    return np.ascontiguousarray(image[:, ::-1])
+
+
 def oriented(image: Image, orientation: int) -> Image:
     """Turn an image as EXIF's tag 274 says: `PIL.ImageOps.exif_transpose`.
 

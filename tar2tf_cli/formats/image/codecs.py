@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache, partial
 from typing import Any, Final, Literal, NamedTuple
 
+from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
 from tar2tf_cli.errors import ImageError, UsageError
-from tar2tf_cli.formats.files import DEFAULT_MAX_PIXELS
 from tar2tf_cli.formats.image import Image, NDArray, cv2, headers, np, opencv, shape_of
 
 _CHANNELS: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}

@@ -16,8 +16,8 @@ from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import SampleError, UsageError, changed, failure
 from tar2tf_cli.formats.example import raw
 from tar2tf_cli.inputs.kinds.table import Rows, RowsSource, no_rows
-from tar2tf_cli.ops.base import RAISED, source_digest
 from tar2tf_cli.ops.func import load_object
+from tar2tf_cli.ops.user_code import RAISED, source_digest
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.base import ListingInfo, OnBytes, OnFault, Samples

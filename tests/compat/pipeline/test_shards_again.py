@@ -17,7 +17,7 @@ from commands import convert, python, tar2tf
 from pipeline_runs import build, load, shards_of, straight, tagged
 from shards import keys, samples, shards_in, small_shards, tree, write_tar
 from tar2tf_cli.errors import OutputExistsError
-from tar2tf_cli.ops.base import is_identified
+from tar2tf_cli.ops.user_code import is_identified
 from tar2tf_cli.pipeline import (
     Pipeline,
     PipelineSummary,

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
-from tar2tf_cli.ops.base import Op, OpContext, Rule, register, text
+from tar2tf_cli.ops.base import DeclaredOp, register
+from tar2tf_cli.ops.rules import Rule, text
 
 
 @register
 @dataclass(frozen=True)
-class Upper(Op):
+class Upper(DeclaredOp):
     """Make the text of an entry upper case."""
 
     name = "upper"

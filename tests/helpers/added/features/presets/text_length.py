@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.features.presets import Preset
 from tar2tf_cli.formats.files import whole
-from tar2tf_cli.ops.base import OpContext
 
 
 def text_length(sample: Sample, context: OpContext) -> dict[str, Any]:

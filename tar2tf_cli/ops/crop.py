@@ -1,0 +1,62 @@
+"""Parts of an image: crop and center_crop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tar2tf_cli.api.op import OpContext
+from tar2tf_cli.formats import image
+from tar2tf_cli.ops.base import keyword_aliases, register
+from tar2tf_cli.ops.image import ImageOp, size_rule
+from tar2tf_cli.ops.rules import Rule, one_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@register
+@dataclass(frozen=True)
+class Crop(ImageOp):
+    """Cut out height x width.
+
+    It keeps the middle, and pads smaller images with 0, as `tf.image.resize_with_crop_or_pad` does. AT is another
+    place: a side, a corner such as top-left, or random, which depends on the seed and the key.
+
+    >>> parse_op("crop:jpg,224x224") == Crop("jpg", (224, 224))
+    True
+    """
+
+    name = "crop"
+    usage = "crop:EXT,HEIGHTxWIDTH[,AT]"
+    examples = ("crop:jpg,224x224", "crop:jpg,224,top-left", "crop:jpg,224x224,at=random")
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {"size": size_rule, "at": one_of(*image.PLACES)}
+
+    size: Any
+    at: str = "center"
+
+    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+        height, width = self.size
+        self._check_size(height, width, context)
+        return image.crop(pixels, height, width, self.at, seed=context.seed, key=key)
+
+
+@register
+class CenterCrop(ImageOp):
+    """Crop to the largest centred square.
+
+    >>> parse_op("center_crop:jpg") == CenterCrop("jpg")
+    True
+    """
+
+    name = "center_crop"
+    usage = "center_crop:EXT"
+    examples = ("center_crop:jpg",)
+
+    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+        return image.center_crop(pixels)
+
+
+for _op in (Crop, CenterCrop):
+    keyword_aliases(_op, ext_name="ext", dst_size="size")

@@ -1,0 +1,40 @@
+"""Mirror images: flip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from tar2tf_cli.api.op import OpContext
+from tar2tf_cli.formats import image
+from tar2tf_cli.ops.base import register
+from tar2tf_cli.ops.image import ImageOp
+from tar2tf_cli.ops.rules import Rule, probability
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@register
+@dataclass(frozen=True)
+class Flip(ImageOp):
+    """Flip left to right.
+
+    With P, only that fraction of the images is flipped; which ones depends on the seed and the key. The result equals
+    that of `tf.image.flip_left_right`.
+
+    >>> parse_op("flip:jpg,p=0.5") == Flip("jpg", 0.5)
+    True
+    """
+
+    name = "flip"
+    usage = "flip:EXT[,p=P]"
+    examples = ("flip:jpg", "flip:jpg,p=0.5")
+    checks: ClassVar[Mapping[str, Rule[object]]] = {"p": probability}
+
+    p: float = 1.0
+
+    def change(self, pixels: NDArray[np.generic], key: str, context: OpContext) -> NDArray[np.generic]:
+        return image.flipped(pixels) if image.random_fraction(context.seed, key, 3) < self.p else pixels

@@ -1,0 +1,101 @@
+"""Other sizes: resize, and pad, which keeps the ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tar2tf_cli.api.op import OpContext
+from tar2tf_cli.formats import image
+from tar2tf_cli.ops.base import keyword_aliases, register
+from tar2tf_cli.ops.image import ResamplingOp, size_rule
+from tar2tf_cli.ops.rules import Rule, number_of, one_of, optional, whole_number, yes_or_no
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@register
+@dataclass(frozen=True)
+class Resize(ResamplingOp):
+    """Scale to height x width, bilinear, float32.
+
+    METHOD is any method of `tf.image.resize`; nearest keeps the dtype, so use it for masks. short=N or long=N scales
+    that side to N and keeps the ratio. only_if=larger scales only images that are larger than the new size,
+    only_if=smaller only those that are smaller.
+
+    >>> parse_op("resize:png,64x64,nearest") == Resize("png", (64, 64), "nearest")
+    True
+    """
+
+    name = "resize"
+    usage = "resize:EXT,HEIGHTxWIDTH[,METHOD] or resize:EXT,short=N"
+    examples = (
+        "resize:jpg,224x224",
+        "resize:png,224,nearest",
+        "resize:jpg,short=256,antialias=true",
+    )
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {
+        "size": optional(size_rule),
+        "method": optional(one_of(*image.METHODS)),
+        "antialias": yes_or_no,
+        "short": optional(whole_number(1)),
+        "long": optional(whole_number(1)),
+        "only_if": optional(one_of("larger", "smaller")),
+    }
+
+    exactly_one = ("size", "short", "long")
+
+    size: Any = None
+    method: str | None = None
+    antialias: bool = False
+    short: int | None = None
+    long: int | None = None
+    only_if: str | None = None
+
+    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+        rows, columns = pixels.shape[:2]
+        height, width = self.size or image.scaled_size(rows, columns, short=self.short, long=self.long)
+        fits = {"larger": height >= rows and width >= columns, "smaller": height <= rows and width <= columns}
+        if fits.get(self.only_if or ""):
+            return pixels if self.method == "nearest" else image.cast(pixels, "float32")
+        self._check_size(height, width, context)
+        return image.resample(pixels, height, width, self.method or "bilinear", antialias=self.antialias)
+
+
+@register
+@dataclass(frozen=True)
+class Pad(ResamplingOp):
+    """Scale to fit height x width, and pad the rest.
+
+    It keeps the ratio, as `tf.image.resize_with_pad` does. The result is float32; method=nearest keeps the dtype. New
+    pixels are 0, or FILL.
+
+    >>> parse_op("pad:jpg,224x224") == Pad("jpg", (224, 224))
+    True
+    """
+
+    name = "pad"
+    usage = "pad:EXT,HEIGHTxWIDTH[,FILL][,METHOD]"
+    examples = ("pad:jpg,224x224", "pad:jpg,224,fill=128", "pad:png,224x224,255,nearest")
+    checks: ClassVar[Mapping[str, Rule[Any]]] = {
+        "size": size_rule,
+        "fill": number_of("", 1e9),
+        "method": optional(one_of(*image.METHODS)),
+        "antialias": yes_or_no,
+    }
+
+    size: Any
+    fill: float = 0.0
+    method: str | None = None
+    antialias: bool = False
+
+    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+        height, width = self.size
+        self._check_size(height, width, context)
+        return image.pad(pixels, height, width, self.fill, self.method or "bilinear", antialias=self.antialias)
+
+
+for _op in (Resize, Pad):
+    keyword_aliases(_op, ext_name="ext", dst_size="size")
