@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from types import ModuleType
@@ -47,6 +47,35 @@ class Feature(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     message: bytes
+
+
+class StoredValue(Protocol):
+    """A large value that stays in a file until its bytes are written."""
+
+    def __len__(self) -> int:
+        """Return the size in bytes."""
+
+    def check_stored(self) -> None:
+        """Refuse a value that was too large to be kept.
+
+        Raises:
+            SampleError: for such a value.
+        """
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes, at most a mebibyte at a time.
+
+        Raises:
+            SourceError: when the file cannot be read, or has become shorter.
+            SampleError: when the value was not kept.
+        """
+
+
+Features: TypeAlias = Mapping[str, "bytes | StoredValue | Feature"]
+"""Features of one example by name; plain bytes are a list of one bytes value."""
+
+MessagePart: TypeAlias = "bytes | StoredValue"
+"""A part of a serialised example, or of the members of a sample."""
 
 
 Record: TypeAlias = tuple[str, Iterable[bytes], int, "bytes | None"]

@@ -100,8 +100,8 @@ def _check_alike(documents: Sequence[Document]) -> None:
 def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport]) -> None:
     inputs = _Side(plan.source, TarRules(), items=plan.inputs, conversion=plan.work)
     passing = None  # what keeps the entries of tars
-    if plan.work.output.is_tar:
-        passing = Conversion(Input("-", key_split=plan.work.input.key_split), Output("-", to="tar"))
+    if plan.work.output.traits.holds == "sample":
+        passing = Conversion(Input("-", key_split=plan.work.input.key_split), Output("-", to=plan.work.output.to))
     outputs = _Side(shards, TarRules(), items=shards.list(()), conversion=passing)
     with Spill() as expected, Spill() as actual:
         for side, digests in ((inputs, expected), (outputs, actual)):
@@ -211,7 +211,7 @@ class _Side(FileContext):
         if self.conversion:
             making = Making(self.conversion, self.source)
             with Reading(making, item, on_bytes=self.on_bytes, regroup=regroup) as reading:
-                members = self.conversion.output.is_tar
+                members = self.conversion.output.traits.holds == "sample"
                 for number, (key, parts, _) in enumerate(islice(reading.records(), self.conversion.limit_of_each)):
                     if members:
                         yield _Record(parts, _named(reading), number, reading.offset, members, key)

@@ -17,7 +17,6 @@ from tar2tf_cli.formats.example import ParsedFeature, fields, read_varint
 from tar2tf_cli.formats.image import MOST_VALUES, values_described
 from tar2tf_cli.formats.npy import read_header
 from tar2tf_cli.formats.streams import riff_chunks, sniff
-from tar2tf_cli.inputs.open_shard import Format
 
 _MOST_JSON: Final = 1 << 20
 _WITHOUT_HEADER: Final = tuple(f"image/{name}" for name in ("avif", "heic", "jp2", "jxl", "exr", "psd"))
@@ -496,7 +495,7 @@ class ShardContents:
 
     path: str
     name: str
-    format: Format | None = None
+    format: str | None = None
     samples: int = 0
     bytes: int = 0
     entries: dict[str, Stats] = field(default_factory=dict)

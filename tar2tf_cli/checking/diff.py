@@ -25,7 +25,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from tar2tf_cli.api.values import KEY, Feature, Kind
+from tar2tf_cli.api.values import KEY, Feature, Kind, StoredValue
 from tar2tf_cli.checking.files import (
     FileContext,
     FileTask,
@@ -586,7 +586,7 @@ def _array(name: str, value: bytes | StoredBytes) -> dict[str, Any]:
     return {name: _parsed(made) for name, made in features.items() if name != KEY}
 
 
-def _parsed(feature: bytes | StoredBytes | Feature) -> Any:
+def _parsed(feature: bytes | StoredValue | Feature) -> Any:
     return feature_in(feature.message, 0, len(feature.message)) if isinstance(feature, Feature) else feature
 
 

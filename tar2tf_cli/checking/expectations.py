@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.features.described import Expected
-from tar2tf_cli.spec.conversion import Format
 
 Messages: TypeAlias = Literal["example", "any"]
 """Whether each record must be a tf.train.Example, or may be any message."""
@@ -25,7 +24,7 @@ class Expectations(NamedTuple):
     schema: Mapping[str, Expected] | None = None
     required: frozenset[str] = frozenset()
     messages: Messages | None = None
-    format: Format | None = None
+    format: str | None = None
 
 
 NO_EXPECTATIONS: Final = Expectations()

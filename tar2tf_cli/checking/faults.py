@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.inputs.open_shard import Format
 from tar2tf_cli.spec import __version__
 
 _MOST_FAULTS: Final = 1000
@@ -98,7 +97,7 @@ class FileReport:
     """
 
     path: str
-    format: Format | None = None
+    format: str | None = None
     records: int = 0
     bytes: int = 0
     faults: list[Fault] = field(default_factory=list)

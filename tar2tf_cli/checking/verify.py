@@ -19,7 +19,7 @@ from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
 from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.inputs.named import list_files, names_manifest, nothing_found, resolve
 from tar2tf_cli.ops.rules import accepted, one_of, optional
-from tar2tf_cli.spec.templates import TAR_SUFFIXES, is_glob, is_numbered, is_record_name
+from tar2tf_cli.spec.templates import format_named, is_glob, is_numbered
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.checking.against import Origin
     from tar2tf_cli.inputs.manifest import Document, Manifest, ShardEntry
-    from tar2tf_cli.spec.conversion import Format, PathText
+    from tar2tf_cli.spec.conversion import PathText
     from tar2tf_cli.spec.templates import PathTemplate
 
 
@@ -308,7 +308,7 @@ def _is_marker(name: str) -> bool:
 
 
 def _has_name_of_shard(name: str) -> bool:
-    return name.lower().endswith(TAR_SUFFIXES) or is_record_name(name)
+    return format_named(name.lower()) is not None
 
 
 def _shape(name: str) -> str:
@@ -316,7 +316,7 @@ def _shape(name: str) -> str:
 
 
 def add_gaps(
-    source: Source, names: list[str], report: Report, *, by_folder: bool = False, kind: Format = "tfrecord"
+    source: Source, names: list[str], report: Report, *, by_folder: bool = False, kind: str = "tfrecord"
 ) -> None:
     """Insert a fault for every gap in the numbering of shards of a kind, where they would be; an empty one is there."""
     known = [(name, _shape(name), file.format) for name, file in zip(names, report.files, strict=False)]
@@ -336,7 +336,7 @@ def _gaps_by_folder(paths: list[str]) -> Iterator[Gap]:
     return (gap for alike in folders.values() for gap in find_gaps(alike) if not os.path.exists(gap.first))
 
 
-def _gap_fault(source: Source, gap: Gap, kind: Format) -> FileReport:
+def _gap_fault(source: Source, gap: Gap, kind: str) -> FileReport:
     message = "this shard is missing from the numbering"
     if gap.missing > 1:
         message = f"{gap.missing:,} shards, up to {gap.last}, are missing from the numbering"
@@ -391,7 +391,7 @@ def _nearby(run: CheckRun, source: Source, manifest: Manifest, template: PathTem
         return {}
 
 
-def _missing(source: Source, shard: ShardEntry, kind: Format) -> FileReport:
+def _missing(source: Source, shard: ShardEntry, kind: str) -> FileReport:
     fault = Fault("missing", f"the file is missing; the manifest lists it with {count(shard.records, 'record')}")
     return FileReport(source.locate(shard.path), kind, faults=[fault], missing=True)
 

@@ -27,7 +27,7 @@ from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, index_lines
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
-from tar2tf_cli.spec.templates import TAR_SUFFIXES
+from tar2tf_cli.registry import find_format
 from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class _FileCheck:
     def _index(self) -> bytes | None:
         """Return the file NAME.idx next to the shard, if it can be read; that of a tar only if it is local."""
         source, name = self.context.source, self.item.name
-        if source.capabilities().seekable or not name.lower().endswith(TAR_SUFFIXES):
+        if source.capabilities().seekable or not find_format("tar").is_named(name.lower()):
             with suppress(SourceError):
                 for item in source.find([f"{name}.idx"]).values():
                     return read_to_end(source.open(item))

@@ -95,7 +95,7 @@ def _lost(summary: Summary) -> str:
 
 
 def _print_totals(summary: Summary, output: Output) -> None:
-    done = f"{count(summary.records, output.holds)}, {size(summary.bytes)}"
+    done = f"{count(summary.records, output.traits.holds)}, {size(summary.bytes)}"
     if summary.manifest is None:
         message(f"{done} on {output.shown}")
     elif summary.up_to_date:
@@ -104,12 +104,12 @@ def _print_totals(summary: Summary, output: Output) -> None:
         kept = f" ({summary.kept:,} kept)" if summary.kept else ""
         message(f"{done} in {count(len(summary.shards), 'shard')}{kept}, manifest {summary.manifest}")
     if summary.shuffled:
-        message(f"shuffled {count(summary.records, output.holds)} across all shards, seed {summary.seed}")
+        message(f"shuffled {count(summary.records, output.traits.holds)} across all shards, seed {summary.seed}")
     if summary.classes:
         message(_classes(summary.classes))
     for name, labels in summary.labels.items():
         message(f"{name}: {_classes([*labels])}")
-    print_count(summary.oversized, output.holds, " larger than --max-shard-size, each in its own shard")
+    print_count(summary.oversized, output.traits.holds, " larger than --max-shard-size, each in its own shard")
     print_members(summary.skipped)
     for note in summary.shapes:
         message(note)
@@ -152,7 +152,7 @@ def print_plan(plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
     echo(f"to {plan.conversion.output.template.text}" + (f", at most {size(limit)} each" if limit else ""))
     if expected:
         shards = f" in {count(expected.shards, 'shard')}" if not plan.conversion.output.is_stream else ""
-        echo(f"about {count(expected.records, plan.conversion.output.holds)}, {size(expected.bytes)}{shards}")
+        echo(f"about {count(expected.records, plan.conversion.output.traits.holds)}, {size(expected.bytes)}{shards}")
         for note in expected.shapes:
             echo(f"among the first samples: {note}")
     palettes = expected.palettes if expected else ()

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import FileIO, TextIOBase
 from typing import Any, Protocol, TypeAlias
 
-from tar2tf_cli.api.values import Feature
+from tar2tf_cli.api.values import Feature, MessagePart
 from tar2tf_cli.conversion.targets import prepared
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
 from tar2tf_cli.features.tf_example import TFExample
-from tar2tf_cli.formats.example import FRAMING, MAX_RECORD, Encoder, Part, frame
+from tar2tf_cli.formats.example import FRAMING, MAX_RECORD, Encoder, frame
 from tar2tf_cli.formats.files import RecordStream, WholeFile
 from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.formats.tfrecord import RecordReader
@@ -260,7 +260,7 @@ class TFRecordWriter:
         if hasattr(example, "SerializeToString"):
             example = example.SerializeToString()
         if isinstance(example, (bytes, bytearray)):
-            parts: list[Part] = [bytes(example)]
+            parts: list[MessagePart] = [bytes(example)]
             size = len(example)
             if size > MAX_RECORD:
                 raise SampleError(f"the record has {size:,} bytes, more than protobuf's limit of {MAX_RECORD:,}")

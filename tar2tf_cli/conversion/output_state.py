@@ -532,7 +532,7 @@ class Measure:
 
     def __init__(self, conversion: Conversion) -> None:
         output = conversion.output
-        self.columns: tuple[str, ...] = (*_COLUMNS, "keys") if output.is_tar else _COLUMNS
+        self.columns: tuple[str, ...] = _COLUMNS if output.traits.holds == "record" else (*_COLUMNS, "keys")
         divided = output.is_limited or output.limit is not None or conversion.split
         self._together = not (divided or conversion.drop_duplicates is not None)
 

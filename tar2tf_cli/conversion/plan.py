@@ -20,8 +20,8 @@ from tar2tf_cli.inputs.base import TarsSource
 from tar2tf_cli.inputs.manifest import Document, Manifest, read_document
 from tar2tf_cli.inputs.named import manifests_named
 from tar2tf_cli.ops.select import natural
+from tar2tf_cli.registry import find_format
 from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input
-from tar2tf_cli.spec.templates import TAR_SUFFIXES
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import ObjectInfo, Source, open_source, reach_of
 
@@ -143,7 +143,7 @@ def documents_beside(
     """The manifests in the folders of inputs, perhaps not of tars; one that cannot be read says nothing."""
     folders: dict[str, None] = {}
     for item in inputs:
-        if (tars or not item.name.endswith(TAR_SUFFIXES)) and len(folders) < _MOST_FOLDERS:
+        if (tars or not find_format("tar").is_named(item.name)) and len(folders) < _MOST_FOLDERS:
             folders[os.path.dirname(source.locate(item.name))] = None
     documents = []
     for folder in folders:
@@ -170,7 +170,7 @@ def _described(
             item = where.get(os.path.normpath(document.folder.locate(shard.path)))
             if item and item.size in (None, shard.bytes):
                 ordered.append(item)
-                if not item.name.endswith(TAR_SUFFIXES):
+                if not find_format("tar").is_named(item.name):
                     described[item.name] = document.manifest.features
         if in_order and len(ordered) == len(inputs):
             inputs = ordered

@@ -221,13 +221,14 @@ def _steps(plan: Plan) -> list[Step]:
         sample = next(reading.samples(), None)
         if sample is None:
             return []
-        steps, in_tar = [Step(f"the first sample, {sample[KEY]}:", _looks(sample))], plan.conversion.output.is_tar
+        steps = [Step(f"the first sample, {sample[KEY]}:", _looks(sample))]
+        of_samples = plan.conversion.output.traits.holds == "sample"
         for op, one in reading.steps.each():
-            title = f"after {_title(op.canonical())}:" if op else "members:" if in_tar else "features:"
+            title = f"after {_title(op.canonical())}:" if op else "members:" if of_samples else "features:"
             results = list(flow([sample], one, Faults(option="--on-error skip"), where=reading.where))
             if not results:
                 return [*steps, Step(f"{title} dropped", {})]
-            sample = results[0] if op or in_tar else dict(sorted(results[0].items()))
+            sample = results[0] if op or of_samples else dict(sorted(results[0].items()))
             looks = _looks(sample, reading.steps.context.palettes or ())
             steps.append(Step(title if len(results) == 1 else f"{title} {len(results)} samples", looks))
     return steps

@@ -23,7 +23,6 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.features.described import notes_on_shapes
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.formats.tar import END
 from tar2tf_cli.inputs.manifest import Manifest
 from tar2tf_cli.ops.rules import workers as number_of
 from tar2tf_cli.remote import backend_of, cluster_backend
@@ -219,7 +218,7 @@ def _target(plan: Plan, events: Events, **options: Any) -> Target:
     if conversion.output.is_stream:
         from tar2tf_cli.conversion.targets import DeviceTarget, StreamTarget
 
-        path, end = conversion.output.path, END if conversion.output.is_tar else b""
+        path, end = conversion.output.path, conversion.output.traits.end
         return StreamTarget(end=end) if path == STDOUT else DeviceTarget(path, end)
     return Publisher(destination(plan, **options), events)
 

@@ -157,7 +157,7 @@ class ConversionSchedule(Schedule):
             sorted_tables,
             path=lambda number: worker.path(number, "table"),
             first=len(plan.inputs),
-            keyed=plan.conversion.output.is_tar,
+            keyed=plan.conversion.output.traits.holds == "sample",
         )
         tracked = earlier is not None
         self._planner = planner = ShardPlanner(plan.work, plan.stems, plan.records, tracked=tracked, tables=tables)

@@ -27,7 +27,6 @@ from tar2tf_cli.conversion.working_folder import entry_of, line_of
 from tar2tf_cli.flow.choosing import digest_in
 from tar2tf_cli.formats.checksums import crc32c, hash64, key_hash
 from tar2tf_cli.formats.files import RecordFile
-from tar2tf_cli.formats.tar import END
 from tar2tf_cli.spec.conversion import Conversion, Output
 
 COLUMNS: Final = ("sizes", "records", "lanes", "order", "offsets", "keys", "high", "low")
@@ -358,23 +357,18 @@ def unit_bytes(chunks: Iterable[Chunk], output: Output) -> Iterator[Chunk]:
 
 def size_around(output: Output) -> int:
     """How many bytes a shard has besides its units."""
-    if not output.is_tar or output.is_stream:
-        return 0
-    return sum(size for _, size in shard_bytes((), output))
+    return sum(size for _, size in shard_bytes((), output)) if output.end else 0
 
 
 def shard_bytes(units: Iterable[Chunk], output: Output) -> Iterable[Chunk]:
     """The bytes of a shard, made of its units."""
-    if not output.is_tar or output.is_stream:
-        return _in_streams(units, output) if output.compresses_shards else units
-    ended = chain(units, [([END], len(END))])
+    end: list[Chunk] = [([output.end], len(output.end))] if output.end else []
     if output.compresses_shards:
-        return compressed(ended, output) if output.compression == "gzip" else _in_streams(ended, output)
-    if output.compression == "none":
-        return ended
+        ended = chain(units, end)
+        return compressed(ended, output) if _is_one_member(output) else _in_streams(ended, output)
     if _has_parts(output):
-        return _one_member(units)
-    return chain(units, compressed([([END], len(END))], output))
+        return _in_one_member(units, output.end)
+    return chain(units, compressed(end, output) if end and output.compression != "none" else end)
 
 
 class _Compressor(Protocol):
@@ -419,13 +413,18 @@ def _in_streams(chunks: Iterable[Chunk], output: Output) -> Iterator[Chunk]:
         yield [last], len(last)
 
 
+def _is_one_member(output: Output) -> bool:
+    """Whether a shard is a single gzip member."""
+    return output.traits.one_member and output.compression == "gzip"
+
+
 def _has_parts(output: Output) -> bool:
     """Whether units are parts of one gzip member."""
-    return output.is_tar and output.compression == "gzip" and output.limit is not None
+    return _is_one_member(output) and output.limit is not None
 
 
-def _one_member(units: Iterable[Chunk]) -> Iterator[Chunk]:
-    """A gzip member of parts, which are decompressed again for the checksum behind them."""
+def _in_one_member(units: Iterable[Chunk], end: bytes) -> Iterator[Chunk]:
+    """Join parts, and the end of the shard, in a gzip member; they are decompressed again for its checksum."""
     from isal import isal_zlib
 
     yield [_GZIP_HEAD], len(_GZIP_HEAD)
@@ -440,7 +439,7 @@ def _one_member(units: Iterable[Chunk]) -> Iterator[Chunk]:
             crc, size = zlib.crc32(data, crc), size + len(data)
             left = inflate.unconsumed_tail
     deflate = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    crc, size = zlib.crc32(END, crc), size + len(END)
-    last = deflate.compress(END) + deflate.flush()
+    crc, size = zlib.crc32(end, crc), size + len(end)
+    last = deflate.compress(end) + deflate.flush()
     last += crc.to_bytes(4, "little") + (size & 0xFFFFFFFF).to_bytes(4, "little")
     yield [last], len(last)

@@ -463,7 +463,7 @@ def _copied(worker: Worker, pieces: Iterable[Piece]) -> Iterator[Chunk]:
     with _Spools(worker) as spools:
         for piece in pieces:
             if worker.conversion.shuffle:
-                width = 4 if worker.conversion.output.is_tar else 3
+                width = 4 if worker.conversion.output.traits.holds == "sample" else 3
                 yield from _from_table(worker.path(piece.group, "table"), width, piece, spools)
             elif piece.spooled:
                 yield from from_spool(spools[piece.group], piece)
@@ -575,15 +575,9 @@ def _made_again(reading: Reading, units: int) -> Iterator[Chunk]:
 
 
 def write_index(path: str, conversion: Conversion) -> None:
-    """Write a shard's `--index`: a line `OFFSET SIZE` for each record, or the index of a tar as `wds2idx` writes it."""
-    from tar2tf_cli.formats.tfrecord import RecordReader
-    from tar2tf_cli.inputs.tar_index import find_samples, index_lines
-
+    """Write a shard's `--index`."""
     with open(path, "rb", buffering=0) as stream, RecordFile(f"{path}.idx") as file:
-        lines: Iterable[bytes] = RecordReader(stream, path, want="lengths").index_lines()
-        if conversion.output.is_tar:
-            lines = index_lines(find_samples(stream, path, conversion.input.key_split))
-        for line in lines:
+        for line in conversion.output.format.index_lines(stream, path, conversion.input.key_split):
             file.write([line], len(line))
 
 

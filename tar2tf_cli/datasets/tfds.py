@@ -96,8 +96,8 @@ def check_output(output: Output, name: str) -> None:
     _name_and_version(name, "")
     if output.is_stream or is_remote(output.path):
         raise UsageError("--tfds describes shards in a folder", hint=_NAMED)
-    if output.is_tar:
-        raise UsageError("--tfds describes TFRecord shards, and the output is tar", hint=_NAMED)
+    if not output.traits.carries_examples:
+        raise UsageError(f"--tfds describes TFRecord shards, and the output is {output.format.name}", hint=_NAMED)
     if output.compression != "none":
         raise UsageError(_GZIP, hint="leave out --compression")
     template = output.template

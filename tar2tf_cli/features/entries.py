@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tar2tf_cli.api.values import KEY, Feature, KeySplit, Sample
+from tar2tf_cli.api.values import KEY, Feature, Features, KeySplit, StoredValue
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.formats.example import Features, Part, values_of
-from tar2tf_cli.formats.files import StoredBytes, pieces_of
+from tar2tf_cli.formats.example import values_of
 from tar2tf_cli.formats.npy import to_npy
-from tar2tf_cli.formats.tar import header, header_size, padded, padding
 from tar2tf_cli.samples.grouping import split_name, unwanted
 
 if TYPE_CHECKING:
@@ -18,12 +15,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _RENAME: Final = "give it another name with --select NEW=OLD or --op rename:NEW=OLD"
-_NO_ENTRIES: Final = "has no entries, so a tar cannot hold it"
 _GIVE_KEY: Final = "give it another key in a function of yours, with --op func:FILE.py:NAME"
 _SPLIT_LAST: Final = "with --key-split last, names are split at the last dot instead"
 
 
-def as_entries(features: Features, key: str, rule: KeySplit) -> dict[str, bytes | StoredBytes]:
+def as_entries(features: Features, key: str, rule: KeySplit) -> dict[str, bytes | StoredValue]:
     """Return what the members of a sample hold, with the key as bytes.
 
     Bytes stay what they are, a number becomes text, and an array becomes an npy file in an entry `NAME.npy`, which says
@@ -37,21 +33,26 @@ def as_entries(features: Features, key: str, rule: KeySplit) -> dict[str, bytes 
     Raises:
         SampleError: for a feature or key that no member can be named after, and a feature of several byte strings.
     """
-    entries: dict[str, bytes | StoredBytes] = {KEY: key.encode("utf-8", "surrogateescape")}
+    entries: dict[str, bytes | StoredValue] = {KEY: key.encode("utf-8", "surrogateescape")}
     for name, value in features.items():
         if name == KEY or (name.endswith("/shape") and name.removesuffix("/shape") in features):
             continue
-        data: bytes | StoredBytes | NDArray[np.generic]
-        data = _value(name, value, shaped=f"{name}/shape" in features) if isinstance(value, Feature) else value
-        if not isinstance(data, (bytes, StoredBytes)):
-            data = to_npy(data)
-            if name.rpartition(".")[2] != "npy":
-                name = f"{name}.npy"
+        data = value
+        if isinstance(data, Feature):
+            name, data = _entry(name, data, shaped=f"{name}/shape" in features)
         check_name(key, name, rule)
         if name in entries:
             raise SampleError(f"has two entries that a tar would name {name!r}", hint=_RENAME)
         entries[name] = data
     return entries
+
+
+def _entry(name: str, feature: Feature, *, shaped: bool) -> tuple[str, bytes]:
+    """The name and the bytes of the entry that a feature becomes."""
+    value = _value(name, feature, shaped=shaped)
+    if isinstance(value, bytes):
+        return name, value
+    return name if name.rpartition(".")[2] == "npy" else f"{name}.npy", to_npy(value)
 
 
 def _value(name: str, feature: Feature, *, shaped: bool) -> bytes | NDArray[np.generic]:
@@ -96,55 +97,3 @@ def check_name(key: str, name: str, rule: KeySplit) -> None:
     problem = f"would read {read!r} as its name" if read else "would not find it"
     hint = f"{_RENAME}; {_SPLIT_LAST}" if rule == "first" and read and read == name.lower() else _RENAME
     raise SampleError(f"the feature {name!r} cannot be named in a tar: readers {problem}", hint=hint)
-
-
-class MemberEncoder:
-    """Makes the members of samples, as the encoder of records makes examples.
-
-    Attributes:
-        framing: how many bytes `frame` adds.
-    """
-
-    framing: Final = 0
-
-    def encode(self, entries: Features) -> tuple[list[Part], int]:
-        """Return the members of a sample in parts, without copying or reading large entries, and their length in bytes.
-
-        Raises:
-            SampleError: when it has no entries, or a large one was not stored.
-        """
-        key = entries[KEY]
-        assert isinstance(key, bytes)
-        parts: list[Part] = []
-        total, before = 0, b""
-        for name, data in entries.items():
-            if name == KEY:
-                continue
-            assert not isinstance(data, Feature)
-            if type(data) is StoredBytes:
-                data.check_stored()
-            size = len(data)
-            head = header(b"%b.%b" % (key, name.encode("utf-8", "surrogateescape")), size)
-            parts += (before + head, data)
-            before = padding(size)
-            total += len(head) + size + len(before)
-        if not total:
-            raise SampleError(_NO_ENTRIES, hint="drop such samples with --op drop_empty")
-        parts.append(before)
-        return parts, total
-
-    def measure(self, sample: Sample, key: bytes) -> int:
-        """Return the length in bytes of the members of a sample whose values are the sizes of its entries."""
-        total = 0
-        for name, size in sample.items():
-            if name != KEY:
-                head = header_size(b"%b.%b" % (key, name.encode("utf-8", "surrogateescape")))
-                total += head + padded(size)
-        return total
-
-    @staticmethod
-    def frame(parts: Sequence[Part], size: int) -> Iterable[bytes]:
-        """Return the parts as they are written: a list, or a generator that reads stored ones piece by piece."""
-        if any(type(part) is StoredBytes for part in parts):
-            return (piece for part in parts for piece in pieces_of(part))
-        return parts  # type: ignore[return-value]  # all of them are bytes

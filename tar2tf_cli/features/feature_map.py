@@ -10,12 +10,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from tar2tf_cli.api.op import OpContext
-from tar2tf_cli.api.values import KEY, Feature, Sample
+from tar2tf_cli.api.values import KEY, Feature, Features, Sample
 from tar2tf_cli.errors import LackingError, SampleError, UsageError, meant, reason
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.features.labels import AUTO, LabelMap, Unnumbered
 from tar2tf_cli.features.presets import Make, Preset
-from tar2tf_cli.formats.example import Features, bytes_list, float_list, int64_list, packed_floats, raw
+from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, packed_floats, raw
 from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.ops.select import Select, Selection, flatten
 

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.api.op import Op, OpContext
-from tar2tf_cli.api.values import KEY, Batch, Feature, KeySplit, RecordBatch, Sample
+from tar2tf_cli.api.values import KEY, Batch, Feature, Features, KeySplit, MessagePart, RecordBatch, Sample
 from tar2tf_cli.errors import (
     DamagedShardError,
     LackingError,
@@ -37,7 +37,6 @@ from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, transform, unfit
 from tar2tf_cli.flow.choosing import SampleFilter
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.example import FRAMING, Encoder, Features, Part, frame
 from tar2tf_cli.formats.files import IN_PLACE, whole_sample
 from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.inputs.open_shard import OpenShard
@@ -52,7 +51,6 @@ from tar2tf_cli.stores.base import OnBytes, OnFault
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from tar2tf_cli.features.entries import MemberEncoder
     from tar2tf_cli.inputs.record_samples import RecordSamples
 
 
@@ -364,25 +362,6 @@ class MissingFeatures:
 T = TypeVar("T")
 
 
-class RecordEncoder(Encoder):
-    """Makes records of features.
-
-    Attributes:
-        framing: how many bytes `frame` adds.
-    """
-
-    framing: Final = FRAMING
-    frame = staticmethod(frame)
-
-    def measure(self, sample: Sample, key: bytes) -> int:
-        """Return the length in bytes of the record of a sample whose values are the sizes of its entries.
-
-        The key of the sample, too, becomes its size.
-        """
-        sample[KEY] = len(key)
-        return self.size(sample) + FRAMING
-
-
 _LOOK_AHEAD: Final = 32 << 20
 """How much of a compressed or remote tar is looked at, before its samples are used at once."""
 
@@ -407,7 +386,7 @@ class Making:
         make: the same, or what remains of it: a source may give examples already, and there may be no ops.
         plain: whether the features are the entries, byte for byte.
         make_of_examples: the same for samples of TFRecords, whose entries are not all bytes; None for `make`.
-        is_tar: whether they are members of a tar.
+        of_samples: whether shards hold samples under a key, such as tars.
         passes: whether the records of a TFRecord are written as they are.
         encoder: encodes examples, or the members of samples.
         native: the kernel, if it makes records of many plain samples at once, as features are their entries.
@@ -423,15 +402,15 @@ class Making:
         features = feature_map_of(conversion).features
         gives = source.capabilities().gives
         self.plain = gives == "bytes" and conversion.keeps_entries
-        self.is_tar = conversion.output.is_tar
-        self.passes = self.plain and not self.is_tar
+        traits = conversion.output.traits
+        self.of_samples = traits.holds == "sample"
+        self.passes = self.plain and traits.carries_examples
         self.make_of_examples: Callable[[Any], Iterable[Any]] | None = None
-        self.encoder: RecordEncoder | MemberEncoder = RecordEncoder()
+        self.encoder = conversion.output.format.encoder()
         check: Callable[[str, str], None] | None = None
-        if self.is_tar:
-            from tar2tf_cli.features.entries import MemberEncoder, check_name
+        if self.of_samples:
+            from tar2tf_cli.features.entries import check_name
 
-            self.encoder = MemberEncoder()
             check = partial(check_name, rule=spec.key_split)
             entries = partial(_entries, features, spec.key_split)
             if self.plain:
@@ -444,7 +423,8 @@ class Making:
             self.make = lambda example: (example,)
         elif not (conversion.ops or conversion.example_ops):
             self.make = lambda sample: (features(sample),)
-        self.native = native = kernel.native() if gives == "bytes" and conversion.only_chooses else None
+        batches = gives == "bytes" and conversion.only_chooses and self.encoder.kernel_form
+        self.native = native = kernel.native() if batches else None
         self.choosing = SampleFilter(conversion, source.joined, native, self.steps.context, check)
 
 
@@ -674,7 +654,7 @@ class Reading:
             return self.batches()
         return self.records() if self._records else self._flow(self._framed, batches=self._native is not None)
 
-    def _framed(self, key: str, parts: list[Part], size: int) -> Record:
+    def _framed(self, key: str, parts: list[MessagePart], size: int) -> Record:
         encoder = self._encoder
         return key, encoder.frame(parts, size), size + encoder.framing
 
@@ -711,7 +691,7 @@ class Reading:
             yield key, parts, size
 
     def _sizes(self) -> Iterator[int]:
-        measure, keyed = self._encoder.measure, self._making.is_tar
+        measure, keyed = self._encoder.measure, self._making.of_samples
         signatures, report = self.report.schema.signatures, self.report
         for sample in self.samples():
             key = sample[KEY].encode("utf-8", "surrogateescape")
@@ -726,10 +706,10 @@ class Reading:
             report.samples += 1
             yield size
 
-    def _flow(self, give: Callable[[str, list[Part], int], T], *, batches: bool = False) -> Iterator[Any]:
+    def _flow(self, give: Callable[[str, list[MessagePart], int], T], *, batches: bool = False) -> Iterator[Any]:
         """The result of `give` for each example; it is called with the key, the encoded parts and their total size."""
         encode, note, report = self._encoder.encode, self._note, self.report
-        missing, keyed = self._missing, self._making.is_tar
+        missing, keyed = self._missing, self._making.of_samples
 
         def encoded(key: str, features: Features | RecordBatch) -> T | RecordBatch:
             if isinstance(features, RecordBatch):

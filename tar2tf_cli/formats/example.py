@@ -12,23 +12,16 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from tar2tf_cli.api.values import Feature, Kind
+from tar2tf_cli.api.values import Feature, Features, Kind, MessagePart
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import MASK, extend, masked
-from tar2tf_cli.formats.files import StoredBytes, pieces_of
+from tar2tf_cli.formats.files import pieces_of
 
 TAGS: Final[dict[Kind, bytes]] = {"bytes": b"\x0a", "float": b"\x12", "int64": b"\x1a"}
 """The tag of each kind of list in a Feature."""
-
-
-Features: TypeAlias = Mapping[str, "bytes | StoredBytes | Feature"]
-"""Features of one example by name; plain bytes are a list of one bytes value."""
-
-Part: TypeAlias = "bytes | StoredBytes"
-"""A part of a serialised example."""
 
 
 MAX_RECORD: Final = 2**31 - 1
@@ -142,14 +135,14 @@ class Encoder:
         self._orders: dict[tuple[str, ...], list[tuple[str, _Heads]]] = {}
         self._heads: dict[str, _Heads] = {}
 
-    def encode(self, features: Features) -> tuple[list[Part], int]:
+    def encode(self, features: Features) -> tuple[list[MessagePart], int]:
         """Return the message as a list of parts, without copying or reading large values, and its length in bytes.
 
         Raises:
             SampleError: when the message would exceed protobuf's limit of 2 GiB.
         """
         names = tuple(features)
-        parts: list[Part] = [b""]
+        parts: list[MessagePart] = [b""]
         total = 0
         for name, heads in self._orders.get(names) or self._order(names):
             value = features[name]
@@ -180,7 +173,7 @@ class Encoder:
         self._orders[names] = order
         return order
 
-    def _finish(self, parts: list[Part], total: int) -> tuple[list[Part], int]:
+    def _finish(self, parts: list[MessagePart], total: int) -> tuple[list[MessagePart], int]:
         parts[0] = head = b"\x0a" + varint(total)
         size = len(head) + total
         if size > MAX_RECORD:
@@ -216,7 +209,7 @@ def begins_record(head: bytes) -> bool:
     return head[8:12] == crc_field(head[:8])
 
 
-def frame(parts: Sequence[Part], size: int) -> Iterable[bytes]:
+def frame(parts: Sequence[MessagePart], size: int) -> Iterable[bytes]:
     """Frame one record, given as `parts` of `size` bytes in total; large parts are not copied.
 
     Returns:
@@ -235,7 +228,7 @@ def frame(parts: Sequence[Part], size: int) -> Iterable[bytes]:
     return [header, *parts, _CRC.pack(masked(crc))]  # type: ignore[list-item]
 
 
-def _framed(header: bytes, parts: Sequence[Part]) -> Iterator[bytes]:
+def _framed(header: bytes, parts: Sequence[MessagePart]) -> Iterator[bytes]:
     yield header
     crc = 0
     for part in parts:

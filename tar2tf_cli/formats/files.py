@@ -17,6 +17,7 @@ from io import RawIOBase
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from tar2tf_cli.api.values import StoredValue
 from tar2tf_cli.errors import ReaderGoneError, SampleError, SinkError, SourceError, changed, write_errors, write_failed
 from tar2tf_cli.events import note_once
 from tar2tf_cli.formats.checksums import extend
@@ -218,9 +219,9 @@ def whole(value: Any) -> Any:
     return value.whole() if type(value) is StoredBytes else value
 
 
-def pieces_of(value: bytes | StoredBytes) -> Iterable[bytes]:
+def pieces_of(value: bytes | StoredValue) -> Iterable[bytes]:
     """The bytes of a value, those of a stored one at most a mebibyte at a time."""
-    return value.pieces() if isinstance(value, StoredBytes) else (value,)
+    return (value,) if isinstance(value, bytes) else value.pieces()
 
 
 def whole_sample(sample: dict[str, Any]) -> dict[str, Any]:

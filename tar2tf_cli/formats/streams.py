@@ -13,6 +13,7 @@ from functools import partial
 from io import BytesIO
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from tar2tf_cli.api.shard_format import Readable as Readable
 from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError, Tar2tfError, UsageError, few
 from tar2tf_cli.formats.example import begins_record
 
@@ -20,13 +21,6 @@ T = TypeVar("T")
 
 
 # --- Open inputs ---
-
-
-class Readable(Protocol):
-    """A readable binary stream, such as that of a tar or TFRecord."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most `size` bytes; b"" only at the end."""
 
 
 class ByteStream(Readable, Protocol):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, Ty
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError, few, read_failed
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.formats.checksums import blake2b, crc32c
+from tar2tf_cli.registry import DEFAULT_FORMAT, format_names
 from tar2tf_cli.spec.templates import PathTemplate
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import ObjectInfo, Source, read_with_folder
@@ -24,7 +25,6 @@ from tar2tf_cli.stores.directory import DirectorySource
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tar2tf_cli.spec.conversion import Format
     from tar2tf_cli.spec.urls import ConnectionOptions
 
 
@@ -187,7 +187,7 @@ _SHARD: Final[Rule] = {"path": _BELOW, "records": _COUNT, "bytes": _COUNT, "dige
 _LOST: Final[Rule] = {"input": _NAME, "from": _COUNT, "to": (None, _COUNT), "bytes": _COUNT}
 MANIFEST: Final[dict[str | type[str], Rule]] = {
     "spec": {
-        "output": {"path": _BELOW, "compression?": _one_of("none", "gzip", "zstd"), "to?": _one_of("tfrecord", "tar")},
+        "output": {"path": _BELOW, "compression?": _one_of("none", "gzip", "zstd"), "to?": _one_of(*format_names())},
         "input?": {"fields?": {}, "joined?": [[_INPUT]]},
     },
     "inputs": [_INPUT],
@@ -297,9 +297,9 @@ class Manifest:
         return bool(self.spec["output"].get("compression", "none") != "none")
 
     @property
-    def format(self) -> Format:
+    def format(self) -> str:
         """What the shards are."""
-        return "tar" if self.spec["output"].get("to") == "tar" else "tfrecord"
+        return str(self.spec["output"].get("to") or DEFAULT_FORMAT)
 
     @property
     def template(self) -> PathTemplate | None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-from tar2tf_cli.formats.example import begins_record, crc_field, read_varint
 from tar2tf_cli.formats.streams import HEAD, ByteStream, PlainStream, StreamLog, foreign, open_stream
-from tar2tf_cli.formats.tar import BLOCK, is_header
-from tar2tf_cli.spec.templates import is_record_name
+from tar2tf_cli.registry import format_of, formats
 from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.base import OnBytes
-
-Format: TypeAlias = Literal["tar", "tfrecord", "manifest"]
 
 
 class OpenShard:
@@ -33,9 +29,9 @@ class OpenShard:
         on_bytes: the same.
         name: path or URL.
         head: the first bytes, decompressed.
-        format: the detected format; None when it is unknown. A file whose name alone is that of a TFRecord is one if a
-            record is found in it: its first bytes may be damaged.
-        by_name: whether that is so.
+        format: name of the detected format, or "manifest"; None when it is unknown. A file whose name alone is that of
+            a TFRecord is one if a record is found in it: its first bytes may be damaged.
+        by_name: whether only the name says so.
         damage: why the first bytes could not be read; those before the damage can.
         plain: the stream, when the input is not compressed.
         seekable: the same, when it can be read by offset and is not read at once.
@@ -69,9 +65,10 @@ class OpenShard:
         self.read = self.content.read
         self.format = shard_format(self.head)
         unknown = not (self.damage or self.format or foreign(self.head))
-        self.by_name = unknown and is_record_name(item.name)  # nobody can tell by its first bytes what it is
-        if self.by_name:
-            self.format = "tfrecord"
+        named = next((one for one in formats() if one.traits.named_only and one.is_named(item.name)), None)
+        self.by_name = unknown and named is not None  # nobody can tell by its first bytes what it is
+        if self.by_name and named:
+            self.format = named.name
 
     @property
     def size(self) -> int:
@@ -94,34 +91,10 @@ class OpenShard:
         self.close()
 
 
-def shard_format(head: bytes) -> Format | None:
-    """Detect the format of a file from its first decompressed bytes, usually even when they are damaged."""
-    if is_header(head[:BLOCK]) or head[257:262] == b"ustar":
-        return "tar"
-    if begins_record(head) or _begins_with_example(head):
-        return "tfrecord"
-    if re.match(_MANIFEST, head):
-        return "manifest"
-    return "tar" if _holds_header(head) and not foreign(head) else None
-
-
-def _holds_header(head: bytes) -> bool:
-    """Whether a block after the first is the header of a tar, of which the first one is damaged then."""
-    blocks = (head[start : start + BLOCK] for start in range(BLOCK, len(head) - BLOCK + 1, BLOCK))
-    return any(block[257:262] == b"ustar" and is_header(block) for block in blocks)
+def shard_format(head: bytes) -> str | None:
+    """Detect the format of a file, or a manifest, from its first decompressed bytes, usually even when damaged."""
+    found = format_of(head)
+    return found.name if found else "manifest" if re.match(_MANIFEST, head) else None
 
 
 _MANIFEST: Final = rb'\s*\{\s*"version":\s*\d+,\s*"spec":'
-_EXAMPLE: Final = rb"\x0a([\x80-\xff]{0,4}[\x00-\x7f])"
-
-
-def _begins_with_example(head: bytes) -> bool:
-    """Whether the first record's data begins like an example whose length agrees with the record's length or with
-    the CRC of that length; the other of the two is damaged then.
-    """
-    match = re.match(_EXAMPLE, head[12:])
-    if not match:
-        return False
-    features, _ = read_varint(match[1], 0, 5, 5)
-    length = (len(match[0]) + features).to_bytes(8, "little")
-    return head[:8] == length or head[8:12] == crc_field(length)

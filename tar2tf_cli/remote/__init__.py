@@ -82,4 +82,6 @@ def cluster_samples(
 
 def _may_be_beside(conversion: Conversion, source: Source) -> bool:
     store = source.store()
-    return not conversion.output.is_tar and bool(conversion.remote_exec or conversion.etl or (store and store.cluster))
+    return conversion.output.traits.carries_examples and bool(
+        conversion.remote_exec or conversion.etl or (store and store.cluster)
+    )

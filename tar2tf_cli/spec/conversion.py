@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS, Op
+from tar2tf_cli.api.shard_format import FormatTraits, ShardFormat
 from tar2tf_cli.api.values import KeySplit, Sample
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.feature_map import TypeName, check_names
@@ -18,16 +19,15 @@ from tar2tf_cli.ops import rules
 from tar2tf_cli.ops.base import runs_own_code
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.ops.user_code import label
-from tar2tf_cli.registry import input_kinds
+from tar2tf_cli.registry import DEFAULT_FORMAT, find_format, format_names, formats, input_kinds
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
-from tar2tf_cli.spec.templates import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate, is_tar_path, named_compression
+from tar2tf_cli.spec.templates import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate, named_compression, output_format
 from tar2tf_cli.spec.urls import as_recorded, check_url, is_remote, without_secrets
 
 PathText: TypeAlias = "str | os.PathLike[str]"
 Texts: TypeAlias = "str | Sequence[str]"
 Compression: TypeAlias = Literal["none", "gzip", "zstd"]
-Format: TypeAlias = Literal["tfrecord", "tar"]
 OnError: TypeAlias = Literal["fail", "skip"]
 JoinMissing: TypeAlias = Literal["error", "skip", "keep"]
 KeysMissing: TypeAlias = Literal["error", "skip"]
@@ -145,47 +145,61 @@ class Output:
     records_per_shard: Exact[int | None] = Checked(rules.whole_number(1), None)
     compression: Exact[Compression] = Checked(rules.one_of("none", "gzip", "zstd"), "none")
     index: Exact[bool] = Checked(rules.yes_or_no, False)
-    to: Exact[Format | None] = Checked(rules.one_of("tfrecord", "tar"), None)
+    to: Exact[str | None] = Checked(rules.one_of(*format_names()), None)
 
     def __post_init__(self) -> None:
         """Refuse credentials in the path, and numbers that are written as elsewhere; take from it what it says."""
         check_url(self.path)
         PathTemplate.check(self.path)
-        if not is_tar_path(self.path):
-            object.__setattr__(self, "to", None if self.to == "tfrecord" else self.to)
-        elif self.to != "tfrecord":
-            object.__setattr__(self, "to", "tar")
-        if self.compression == "zstd" and not self.is_tar:
+        named = output_format(self.path)
+        if named != DEFAULT_FORMAT:
+            object.__setattr__(self, "to", self.to or named)
+        elif self.to == DEFAULT_FORMAT:
+            object.__setattr__(self, "to", None)
+        self._check_compression()
+        compression = named_compression(self.path)
+        if compression and (compression in self.traits.compressions[1:] or self.to == named):
+            self._check_suffix(compression)
+            object.__setattr__(self, "compression", compression)
+        if self.traits.end and self.is_stream and self.compression != "none":
             raise UsageError(
-                "--compression zstd is only for tars: TensorFlow cannot read such TFRecords", hint="use gzip"
+                f"a {self.format.name} that goes to {self.path} is not compressed",
+                hint="leave out --compression, and pipe it to gzip",
             )
-        named = named_compression(self.path)
-        if named == "gzip" or (named and self.is_tar):
-            self._check_suffix(named)
-            object.__setattr__(self, "compression", named)
-        if self.is_tar and self.is_stream and self.compression != "none":
+
+    def _check_compression(self) -> None:
+        if self.compression not in self.traits.compressions:
+            others = [one.traits.plural for one in formats() if self.compression in one.traits.compressions]
             raise UsageError(
-                f"a tar that goes to {self.path} is not compressed", hint="leave out --compression, and pipe it to gzip"
+                f"--compression {self.compression} is only for {', '.join(others)}:"
+                f" readers of {self.traits.plural} do not know it",
+                hint=f"use {' or '.join(self.traits.compressions)}",
             )
 
     def _check_suffix(self, named: str) -> None:
         """Refuse another compression than the path's suffix says, as readers go by it."""
         if self.compression not in ("none", named):
-            suffix = {"gzip": ".tar.gz", "zstd": ".tar.zst"}[self.compression]
+            suffix = next(suffix for suffix, how in self.traits.suffixes.items() if how == self.compression)
             raise UsageError(
-                f"the output path {self.path!r} has the name of a tar that is not compressed with {self.compression}",
+                f"the output path {self.path!r} has the name of a {self.format.name} that is not compressed with "
+                f"{self.compression}",
                 hint=f"use the suffix {suffix}, or leave out --compression",
             )
 
     @property
-    def is_tar(self) -> bool:
-        """Whether shards are tars."""
-        return self.to == "tar"
+    def format(self) -> ShardFormat:
+        """The format of the shards."""
+        return find_format(self.to or DEFAULT_FORMAT)
 
     @property
-    def holds(self) -> str:
-        """What shards hold, in a word."""
-        return "sample" if self.is_tar else "record"
+    def traits(self) -> FormatTraits:
+        """The properties of that format."""
+        return self.format.traits
+
+    @property
+    def end(self) -> bytes:
+        """The bytes after the last unit of each shard; shards of a stream follow each other without them."""
+        return b"" if self.is_stream else self.traits.end
 
     @property
     def is_stream(self) -> bool:
@@ -330,10 +344,12 @@ class Conversion:
                 "the output path has <split>, but no --split is given",
                 hint="add one, such as --split train=0.9,val=0.1",
             )
-        if self.output.is_tar and (self.remote_exec or self.etl):
-            raise UsageError("--remote-exec writes TFRecords, but the output is a tar: leave it out")
-        if self.output.is_tar and self.example_ops:
-            raise UsageError("examples cannot be written to a tar, which holds samples: name the output X.record")
+        if not self.output.traits.carries_examples and (self.remote_exec or self.etl):
+            raise UsageError(f"--remote-exec writes TFRecords, but the output is a {self.output.to}: leave it out")
+        if not self.output.traits.carries_examples and self.example_ops:
+            raise UsageError(
+                f"examples cannot be written to {self.output.traits.plural}: name the output X.record",
+            )
         if "total" in named and "number" not in named:
             raise UsageError(
                 "the output path has <total> without a number", hint="add one, such as 'train-<00000>-of-<total>'"

@@ -9,15 +9,11 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, OutputExistsError, UsageError, few, meant
 from tar2tf_cli.formats.files import is_stream
+from tar2tf_cli.registry import DEFAULT_FORMAT, formats
 from tar2tf_cli.spec.urls import is_remote
-
-TAR_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
-"""The names of what is listed without a template."""
-
-_RECORDS: Final = r"(?i)(?s:.+)(\.(tf)?records?(-\d+-of-\d+)?(\.(gz|zlib|zst|bz2|xz))?|-\d{3,}-of-\d{3,})\Z"
-"""Names of TFRecords, also `train.tfrecord-00000-of-00010` and `train-00000-of-01024`, as TensorFlow's tools write."""
 
 MAX_NAMES: Final = 1_000_000
 """The most names that a brace template may expand to."""
@@ -213,24 +209,22 @@ def resolve(
 
 def _shards(names: Iterable[str]) -> list[str]:
     """Return the names of tars or, where there are none, of TFRecords, sorted."""
-    tars, records = [], []
+    shards: dict[str, list[str]] = {one.name: [] for one in formats()}
     hint = "name the shards with a template"
     for name in names:
         visible = not name.startswith(".") and "/" not in name
-        if visible and name.endswith(TAR_SUFFIXES):
-            tars.append(name)
-        elif visible and is_record_name(name):
-            records.append(name)
+        if visible and (named := format_named(name)):
+            shards[named.name].append(name)
         else:
             hint = next((text for suffixes, text in _ELSE if name.lower().endswith(suffixes)), hint)
-    if not (tars or records):
-        raise NoShardsError(f"holds no *{', *'.join(TAR_SUFFIXES)}, and no TFRecords", hint=hint)
-    return sorted(tars or records)
+    if not any(shards.values()):
+        raise NoShardsError(f"holds no {', and no '.join(one.traits.listed_as for one in formats())}", hint=hint)
+    return sorted(next(filter(None, shards.values())))
 
 
-def is_record_name(name: str) -> bool:
-    """Whether a name is that of a TFRecord; only its content decides what a file is."""
-    return re.match(_RECORDS, name) is not None
+def format_named(name: str) -> ShardFormat | None:
+    """Return the shard format that a name is usual for; only its content decides what a file is."""
+    return next((one for one in formats() if one.is_named(name)), None)
 
 
 def _matches(name: str, listing: Callable[[str], Iterable[str]], *, numbers: bool) -> list[str]:
@@ -247,9 +241,6 @@ STDOUT: Final = "-"
 
 DEFAULT_SHARD_SIZE: Final = 256 * 1024 * 1024
 """The default limit in bytes for a numbered template."""
-
-_TARS: Final = {".tar": "none", ".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd"}
-"""How a tar that is written is compressed, by the suffix of its name."""
 
 _UNWRITTEN: Final = re.compile(r"(\.tar)?\.(t?bz2|tbz|t?xz|t?lz4|t?zst|t?lzma|z|zip)\Z")
 
@@ -354,9 +345,23 @@ class PathTemplate(NamedTuple):
         return re.compile("".join(parts) + r"\Z")
 
 
-def is_tar_path(path: str) -> bool:
-    """Whether the shards of a path have the names of tars that are written."""
-    return path.lower().endswith((*_TARS,))
+def output_format(path: str) -> str:
+    """Return the name of the format that an output path stands for by its longest known suffix."""
+    suffix = _output_suffix(path)
+    return suffix.format if suffix else DEFAULT_FORMAT
+
+
+class _Suffix(NamedTuple):
+    text: str
+    format: str
+    compression: str
+
+
+def _output_suffix(path: str) -> _Suffix | None:
+    """The longest known suffix of an output path."""
+    known = [_Suffix(text, one.name, how) for one in formats() for text, how in one.traits.suffixes.items()]
+    fitting = [suffix for suffix in known if path.lower().endswith(suffix.text)]
+    return max(fitting, key=lambda suffix: len(suffix.text), default=None)
 
 
 def named_compression(path: str) -> str | None:
@@ -366,12 +371,12 @@ def named_compression(path: str) -> str | None:
         UsageError: for a suffix of a compression that is not written.
     """
     name = path.lower()
-    if (unwritten := _UNWRITTEN.search(name)) and not is_tar_path(path):
+    named = _output_suffix(path)
+    if (unwritten := _UNWRITTEN.search(name)) and not named:
         tar = unwritten[1] or unwritten[2].startswith("t")
         hint = "use .tar, .tar.gz or .tar.zst" if tar else "use .record, or .record.gz for gzip"
         raise UsageError(f"cannot write {unwritten[0]}", hint=hint)
-    suffixes = {**_TARS, ".gz": "gzip"}
-    return next((compression for suffix, compression in suffixes.items() if name.endswith(suffix)), None)
+    return named.compression if named else None
 
 
 def _without_compression(name: str) -> str:

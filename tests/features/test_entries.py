@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tar2tf_cli.api.values import KEY, KeySplit
+from tar2tf_cli.api.values import KEY, Features, KeySplit
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.features.entries import MemberEncoder, as_entries
+from tar2tf_cli.features.entries import as_entries
 from tar2tf_cli.features.feature_map import FeatureMap
-from tar2tf_cli.formats.example import Features, bytes_list, int64_list
+from tar2tf_cli.formats.example import bytes_list, int64_list
+from tar2tf_cli.shards.tar import MemberEncoder
 
 
 def features(**values: Any) -> Features:

@@ -1,0 +1,133 @@
+"""The interface of a shard format: a kind of file that holds samples or records, such as a tar or a TFRecord.
+
+A format is one file in `shards/`, or one of another package, with `FORMAT = ShardFormat(...)`. Rooms ask it by these
+methods and by its traits, and never by its name. One format is chosen by the content of an input, or by the suffix of
+an output.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+
+from tar2tf_cli.api.values import Features, KeySplit, MessagePart
+
+KernelForm: TypeAlias = Literal["record", "members"]
+"""The bytes that the kernel makes of plain samples: framed tf.train.Examples, or members of a tar."""
+
+
+class Readable(Protocol):
+    """A readable binary stream, such as that of a tar or TFRecord."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes; b"" only at the end."""
+
+
+class FormatTraits(NamedTuple):
+    """The properties of a format that decide how it is planned, encoded, divided and named.
+
+    Attributes:
+        plural: what several shards are called, such as `tars`.
+        listed_as: the files that a folder is searched for, such as `*.tar, *.tar.gz`.
+        holds: what one unit of a shard is: a `record`, which is made of features, or a `sample`, which is made of
+            entries of bytes under a key that no other sample of the shard has.
+        suffixes: the suffixes of names that are written, in lower case, and the compression of such a file.
+        compressions: how shards can be compressed.
+        end: bytes after the last unit of a shard.
+        one_member: whether a shard compressed with gzip is a single member, as readers stop after the first.
+        carries_examples: whether a record is a framed tf.train.Example, so that those of other inputs can be copied.
+        named_only: whether a file with a name of the format is one although its first bytes are of no known format, as
+            damage may have changed them.
+    """
+
+    plural: str
+    listed_as: str
+    holds: Literal["record", "sample"] = "record"
+    suffixes: Mapping[str, str] = MappingProxyType({})
+    compressions: Sequence[str] = ("none",)
+    end: bytes = b""
+    one_member: bool = False
+    carries_examples: bool = False
+    named_only: bool = False
+
+
+class ShardEncoder(Protocol):
+    """Makes the units of shards, each of one record or sample, in one thread.
+
+    Attributes:
+        framing: how many bytes `frame` adds to a unit.
+        kernel_form: the form in which the kernel makes the same bytes of plain samples; None if it cannot.
+    """
+
+    framing: int
+    kernel_form: KernelForm | None
+
+    def encode(self, features: Features, /) -> tuple[list[MessagePart], int]:
+        """Return features in parts, and the length of all parts in bytes; large values are neither copied nor read.
+
+        Where units are samples, these are entries of bytes, and the key is the one named `__key__`.
+
+        Raises:
+            SampleError: when the format cannot hold them.
+        """
+
+    def frame(self, parts: Sequence[MessagePart], size: int, /) -> Iterable[bytes]:
+        """Return a unit as a shard holds it: a list, or a generator that reads stored parts piece by piece."""
+
+    def measure(self, sizes: dict[str, int], key: bytes, /) -> int:
+        """Return the length in bytes of a unit made of entries of these sizes; `sizes` may be changed.
+
+        Callers rely on `encode` and `frame` then giving exactly as many bytes.
+        """
+
+
+class ShardFormat(ABC):
+    """A kind of shard.
+
+    Attributes:
+        name: the format's name in `--to`, `--from` and manifests; the name of its file.
+        traits: its properties.
+    """
+
+    name: ClassVar[str]
+    traits: ClassVar[FormatTraits]
+
+    @abstractmethod
+    def recognizes(self, head: bytes, *, damaged: bool = False) -> bool:
+        """Whether a decompressed file begins like one of this format.
+
+        Callers rely on at most one format recognizing a file that is intact. How many of the bytes are looked at is the
+        format's own business.
+
+        Args:
+            head: the first bytes, at most 4,096.
+            damaged: no format recognized them, so they may be damaged: whether later bytes are those of this format.
+        """
+
+    @abstractmethod
+    def is_named(self, name: str) -> bool:
+        """Whether a file's name is usual for the format, compressed or not; only its content decides what it is."""
+
+    @abstractmethod
+    def encoder(self) -> ShardEncoder:
+        """Return a new encoder, which one thread uses; what it remembers between units is its own business."""
+
+    @abstractmethod
+    def index_lines(self, stream: Readable, name: str, key_split: KeySplit) -> Iterable[bytes]:
+        """Yield the lines of an index file for a shard that is not compressed.
+
+        Callers write them next to the shard as SHARD.idx, and give them to `read_index` later. What a line says is the
+        format's own business, or that of other tools.
+
+        Args:
+            stream: the shard at its first byte; if it has `seek`, most of it need not be read.
+            name: what to call the shard in errors.
+            key_split: where the names of members are split into key and extension.
+
+        Raises:
+            DamagedShardError: when the shard is damaged.
+            SampleError: when a sample is faulty.
+            UsageError: when its samples cannot be listed.
+        """

@@ -1,0 +1,104 @@
+"""Tar: samples as members that share a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from tar2tf_cli.api.shard_format import FormatTraits, KernelForm, Readable, ShardFormat
+from tar2tf_cli.api.values import KEY, Feature, Features, KeySplit, MessagePart
+from tar2tf_cli.errors import SampleError
+from tar2tf_cli.formats.files import StoredBytes, pieces_of
+from tar2tf_cli.formats.streams import foreign
+from tar2tf_cli.formats.tar import BLOCK, END, header, header_size, is_header, padded, padding
+from tar2tf_cli.inputs.tar_index import find_samples, index_lines
+
+_READ: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
+_WRITTEN: Final = {".tar": "none", ".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd"}
+_MAGIC: Final = slice(257, 262)
+
+
+class MemberEncoder:
+    """Makes the members of samples, whose key is an entry of bytes; headers and padding are made with them."""
+
+    framing: int = 0
+    kernel_form: KernelForm | None = "members"
+
+    def encode(self, features: Features, /) -> tuple[list[MessagePart], int]:
+        """Return the members of a sample in parts, without copying or reading large entries, and their length in bytes.
+
+        Raises:
+            SampleError: when it has no entries, or a large one was not stored.
+        """
+        key = features[KEY]
+        assert isinstance(key, bytes)
+        parts: list[MessagePart] = []
+        total, before = 0, b""
+        for name, data in features.items():
+            if name == KEY:
+                continue
+            assert not isinstance(data, Feature)
+            if type(data) is StoredBytes:
+                data.check_stored()
+            size = len(data)
+            head = header(b"%b.%b" % (key, name.encode("utf-8", "surrogateescape")), size)
+            parts += (before + head, data)
+            before = padding(size)
+            total += len(head) + size + len(before)
+        if not total:
+            raise SampleError("has no entries, so a tar cannot hold it", hint="drop such samples with --op drop_empty")
+        parts.append(before)
+        return parts, total
+
+    def measure(self, sizes: dict[str, int], key: bytes, /) -> int:
+        """Return the length in bytes of the members of a sample, given the size of each entry."""
+        total = 0
+        for name, size in sizes.items():
+            if name != KEY:
+                head = header_size(b"%b.%b" % (key, name.encode("utf-8", "surrogateescape")))
+                total += head + padded(size)
+        return total
+
+    def frame(self, parts: Sequence[MessagePart], size: int, /) -> Iterable[bytes]:
+        """Return the parts as they are written: a list, or a generator that reads stored ones piece by piece."""
+        if any(type(part) is StoredBytes for part in parts):
+            return (piece for part in parts for piece in pieces_of(part))
+        return parts  # type: ignore[return-value]  # all of them are bytes
+
+
+class TarFormat(ShardFormat):
+    """Tars, plain or compressed by any of the methods that readers of tars know."""
+
+    name = "tar"
+    traits: ClassVar[FormatTraits] = FormatTraits(
+        plural="tars",
+        listed_as=f"*{', *'.join(_READ)}",
+        holds="sample",
+        suffixes=MappingProxyType(_WRITTEN),
+        compressions=("none", "gzip", "zstd"),
+        end=END,
+        one_member=True,
+    )
+
+    def recognizes(self, head: bytes, *, damaged: bool = False) -> bool:
+        """Whether the first block is a header; if it may be damaged, whether a later one is."""
+        if not damaged:
+            return is_header(head[:BLOCK]) or head[_MAGIC] == b"ustar"
+        blocks = (head[start : start + BLOCK] for start in range(BLOCK, len(head) - BLOCK + 1, BLOCK))
+        return any(block[_MAGIC] == b"ustar" and is_header(block) for block in blocks) and not foreign(head)
+
+    def is_named(self, name: str) -> bool:
+        """Whether a name ends like that of a tar, in lower case."""
+        return name.endswith(_READ)
+
+    def encoder(self) -> MemberEncoder:
+        """Return an encoder of members."""
+        return MemberEncoder()
+
+    def index_lines(self, stream: Readable, name: str, key_split: KeySplit) -> Iterable[bytes]:
+        """Yield the lines of the index that DALI's `wds2idx` writes."""
+        return index_lines(find_samples(stream, name, key_split))
+
+
+FORMAT: Final = TarFormat()

@@ -1,0 +1,80 @@
+"""TFRecord: framed messages, usually a tf.train.Example each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from tar2tf_cli.api.shard_format import FormatTraits, KernelForm, Readable, ShardFormat
+from tar2tf_cli.api.values import KEY, KeySplit, MessagePart
+from tar2tf_cli.formats.example import FRAMING, Encoder, begins_record, crc_field, frame, read_varint
+from tar2tf_cli.formats.tfrecord import RecordReader
+
+_NAMES: Final = re.compile(r"(?i)(?s:.+)(\.(tf)?records?(-\d+-of-\d+)?(\.(gz|zlib|zst|bz2|xz))?|-\d{3,}-of-\d{3,})\Z")
+"""Names of TFRecords, also `train.tfrecord-00000-of-00010` and `train-00000-of-01024`, as TensorFlow's tools write."""
+
+_EXAMPLE: Final = rb"\x0a([\x80-\xff]{0,4}[\x00-\x7f])"
+
+
+class RecordEncoder(Encoder):
+    """Makes framed tf.train.Examples of features."""
+
+    framing: int = FRAMING
+    kernel_form: KernelForm | None = "record"
+
+    def measure(self, sizes: dict[str, int], key: bytes, /) -> int:
+        """Return the length in bytes of the record of a sample, given the sizes of its entries; its key is one."""
+        sizes[KEY] = len(key)
+        return self.size(sizes) + FRAMING
+
+    def frame(self, parts: Sequence[MessagePart], size: int, /) -> Iterable[bytes]:
+        """Return a framed record: a list, or a generator that reads stored parts piece by piece."""
+        return frame(parts, size)
+
+
+class TFRecordFormat(ShardFormat):
+    """TFRecords, plain or compressed."""
+
+    name = "tfrecord"
+    traits: ClassVar[FormatTraits] = FormatTraits(
+        plural="TFRecords",
+        listed_as="TFRecords",
+        suffixes=MappingProxyType({".gz": "gzip"}),
+        compressions=("none", "gzip"),
+        carries_examples=True,
+        named_only=True,
+    )
+
+    def recognizes(self, head: bytes, *, damaged: bool = False) -> bool:
+        """Whether a record begins the file, even if its length or the CRC of that is damaged."""
+        return not damaged and (begins_record(head) or _begins_with_example(head))
+
+    def is_named(self, name: str) -> bool:
+        """Whether a name is one that TensorFlow's tools give."""
+        return _NAMES.match(name) is not None
+
+    def encoder(self) -> RecordEncoder:
+        """Return an encoder of examples."""
+        return RecordEncoder()
+
+    def index_lines(self, stream: Readable, name: str, key_split: KeySplit) -> Iterable[bytes]:
+        """Yield a line `OFFSET SIZE` for each record, as `tfrecord2idx` writes it."""
+        seeks, size = hasattr(stream, "seek"), None
+        return RecordReader(stream, name, want="lengths", seeks=seeks, size=size).index_lines()
+
+
+def _begins_with_example(head: bytes) -> bool:
+    """Whether the first record's data begins like an example whose length agrees with the record's length or with
+    the CRC of that length; the other of the two is damaged then.
+    """
+    match = re.match(_EXAMPLE, head[12:])
+    if not match:
+        return False
+    features, _ = read_varint(match[1], 0, 5, 5)
+    length = (len(match[0]) + features).to_bytes(8, "little")
+    return head[:8] == length or head[8:12] == crc_field(length)
+
+
+FORMAT: Final = TFRecordFormat()
