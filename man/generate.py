@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from tar2tf_cli import __version__
+from tar2tf_cli.checking.codes import EXPLANATIONS, explained_table
 from tar2tf_cli.cli import all_commands, cli
 from tar2tf_cli.cli.grammar import SHELLS
 from tar2tf_cli.cli.options import grouped
@@ -61,7 +62,22 @@ def generated() -> dict[Path, str]:
     files[ROOT / "docs" / "spec.schema.json"] = json.dumps(spec_schema(), indent=1) + "\n"
     reference = ROOT / "docs" / "reference" / "ops.md"
     files[reference] = _with_ops(reference.read_text(encoding="utf-8"))
+    for page in (ROOT / "docs" / "faq.md", ROOT / "docs" / "reference" / "inspect-verify.md"):
+        files[page] = _with_explanations(page.read_text(encoding="utf-8"))
     return files | {ROOT / "completions" / f"tar2tf.{name}": shell.script for name, shell in SHELLS.items()}
+
+
+_EXPLAINED = re.compile(r"(<!-- (explain (\w+)|codes) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _with_explanations(page: str) -> str:
+    """A page with the texts of `tar2tf explain` between its marks."""
+
+    def fill(match: re.Match[str]) -> str:
+        text = EXPLANATIONS[match[3]].paragraph if match[3] else explained_table()
+        return f"{match[1]}{text}\n{match[4]}"
+
+    return _EXPLAINED.sub(fill, page)
 
 
 def _group_page(context: click.Context) -> Iterator[str]:

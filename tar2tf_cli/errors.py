@@ -115,6 +115,12 @@ class Tar2tfError(Exception):
             parts.append(f"offset {self.offset}")
         return ", ".join(parts)
 
+    @property
+    def code(self) -> str | None:
+        """The code that `tar2tf explain` explains; None for an error that needs no more words."""
+        kind: str | None = getattr(self, "kind", None)
+        return None if kind == SourceError.kind else kind
+
     def at(self, **where: Any) -> Self:
         """Fill in those locations that are still unknown, and return the error itself."""
         for name, value in where.items():
@@ -251,13 +257,19 @@ class EntryError(SampleError):
 class LackingError(SampleError):
     """A sample lacks an entry or a feature; it may be half of one whose members are not adjacent."""
 
+    kind = "lacking"
+
 
 class NotAdjacentError(SampleError):
     """A key appears again after other keys: the shard must be read again to put its samples together."""
 
+    kind = "not_adjacent"
+
 
 class ImageError(SampleError):
     """An image cannot be decoded, resized or encoded."""
+
+    kind = "undecodable"
 
 
 class StageError(Tar2tfError):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from tar2tf_cli.features.described import Expected
+if TYPE_CHECKING:
+    from tar2tf_cli.features.described import Expected
 
 Messages: TypeAlias = Literal["example", "any"]
 """Whether each record must be a tf.train.Example, or may be any message."""

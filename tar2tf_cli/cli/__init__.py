@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "inspect": "checking",
     "verify": "checking",
     "diff": "checking",
+    "explain": "explain",
     "index": "export",
     "export": "export",
     "ops": "grammar",

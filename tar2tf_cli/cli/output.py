@@ -59,9 +59,10 @@ def prints_on_stderr() -> AbstractContextManager[object]:
 
 
 def print_error(error: Tar2tfError) -> None:
-    """Print an error: where and what on the first line, then the hint, which says what to do."""
+    """Print an error: where, what and its code on the first line, then the hint, which says what to do."""
     where = f"{printable(error.where)}: " if error.where else ""
-    message(f"{where}{error.message}", click.style("error:", fg="red", bold=True) + " ")
+    code = f" ({error.code})" if error.code else ""
+    message(f"{where}{error.message}{code}", click.style("error:", fg="red", bold=True) + " ")
     if error.hint:
         message(f"  {error.hint}")
     if details := error.__dict__.get("details"):

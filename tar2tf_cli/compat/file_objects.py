@@ -184,7 +184,7 @@ class TFRecordReader:
             except ValueError as error:
                 raise DamagedShardError(
                     f"is not a tf.train.Example: {error}",
-                    kind="example",
+                    kind="not_an_example",
                     shard=name,
                     member=f"record {number}",
                     offset=offset,

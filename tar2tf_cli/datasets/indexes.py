@@ -163,7 +163,7 @@ class TarLayout(Layout):
     """The samples of a tar, whose members are adjacent."""
 
     of = "tar"
-    wrong_index = ("bad_header", "truncated", "index")
+    wrong_index = ("bad_header", "unknown_format", "truncated", "index")
 
     def __init__(self, key_split: KeySplit) -> None:
         self._key_split: KeySplit = key_split

@@ -299,7 +299,7 @@ class TarReader:
         self._extension, self._extended = {}, False
         try:
             another = self._find_header()
-            ends = error.kind in ("bad_header", "zeroed")
+            ends = error.kind in ("bad_header", "unknown_format", "zeroed")
         except DamagedShardError:
             another = ends = False
         offset = self.offset
@@ -353,7 +353,7 @@ class TarReader:
             return self._damage(message, "bad_header", offset)
         what, hint = foreign(self.cursor.buffer[:BLOCK]) or (None, AGAIN)
         first = f"the file is {what}, not a tar" if what else "the first block is not a tar header"
-        return self._damage(first, "bad_header", 0, hint=hint)
+        return self._damage(first, "unknown_format", 0, hint=hint)
 
     def _unusual(
         self, header: bytes, size: int, offset: int, start: int

@@ -1,0 +1,264 @@
+"""The codes of faults and errors: what each means, its usual causes, and what to do.
+
+`tar2tf explain` prints these texts, and `docs/faq.md` and the table of `docs/reference/inspect-verify.md` are made of
+them by `python man/generate.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Explanation(NamedTuple):
+    """The explanation of a code.
+
+    Attributes:
+        means: a clause, as tables of codes have it.
+        causes: sentences about the usual causes.
+        remedy: sentences about what to do.
+    """
+
+    means: str
+    causes: str
+    remedy: str
+
+    def to_json(self, code: str) -> dict[str, str]:
+        """Return it as plain JSON."""
+        return {"code": code, **self._asdict()}
+
+    @property
+    def paragraph(self) -> str:
+        """The causes and the remedy, as the pages of the documentation show them."""
+        return f"{self.causes} {self.remedy}"
+
+
+_COPY: Final = "Copy the shard again from an intact copy, or convert again with `--overwrite`."
+_COMPRESSED: Final = Explanation(
+    "a compressed stream is damaged or cut short",
+    "The checksum or the structure of the stream does not match its bytes: a download stopped early, or a disk or a "
+    "copy changed them.",
+    "Download or copy the file again. Everything before the damage can be read: `convert --on-error skip` and "
+    "`verify --salvage` keep it.",
+)
+
+EXPLANATIONS: Final[dict[str, Explanation]] = {
+    "bad_header": Explanation(
+        "a header of a tar is damaged",
+        "The checksum of a member's header does not match: bytes were overwritten, or the file is not a tar from there "
+        "on.",
+        "Fetch the tar again. `convert --on-error skip` resumes at the next header, and reports how much was lost.",
+    ),
+    "bzip2": _COMPRESSED,
+    "changed": Explanation(
+        "a record differs from its source sample, converted again",
+        "The source changed after the conversion, or the shard did; the features that differ are named.",
+        "If the source is right, convert again with `--update`. If the shard is, restore the source.",
+    ),
+    "check_failed": Explanation(
+        "a check of your own, in `checking/checks/`, raised an exception",
+        "The function that you added is wrong, or did not expect this record.",
+        "Correct the function: the message has its exception.",
+    ),
+    "count": Explanation(
+        "a number of records or features differs from the manifest",
+        "Shards of two conversions lie in one folder, or a shard was replaced or cut at a record's end.",
+        "Convert again with `--overwrite`, which restores the shards that the manifest lists.",
+    ),
+    "damaged": Explanation(
+        "a shard, or the answer of a server, is damaged in a way that has no code of its own",
+        "The message says what is wrong.",
+        "Fetch the shard again, or repeat the request.",
+    ),
+    "data_crc": Explanation(
+        "the CRC of a record's data does not match",
+        "A disk, a copy or a program changed the record after it was written.",
+        "Copy the shard again from an undamaged copy. If there is none, convert again with `--overwrite`; the other "
+        "shards get the same bytes as before. If the source is gone too, `--salvage good.record` writes the good "
+        "records to a new file.",
+    ),
+    "digest": Explanation(
+        "a file's digest differs from the manifest",
+        "The file's bytes changed after the conversion, or the manifest did.",
+        _COPY,
+    ),
+    "doubled": Explanation(
+        "a source sample is in the output more than once",
+        "Parts of a conversion overlap, or shards of two conversions are verified together.",
+        "Compare the inputs that the manifests list; `convert --drop-duplicates` writes each sample once.",
+    ),
+    "duplicate_key": Explanation(
+        "a tar has the same member twice in one sample",
+        "Two members have the same name, for example after `tar --append`, or their extensions differ only in case.",
+        "Remove one of them; tar2tf does not guess which.",
+    ),
+    "empty": Explanation(
+        "a file is empty, or a tar has no samples",
+        "A download or a writer failed, or the members of the tar are not named `KEY.EXTENSION`, such as `0001.jpg`.",
+        "`tar tf FILE` lists the names, and `tar2tf inspect` shows what becomes of them. If empty TFRecords are "
+        "expected, pass `--allow-empty` to `verify`.",
+    ),
+    "gap": Explanation(
+        "the numbering of shards has a gap",
+        "A shard was not copied, was deleted, or was never written; a name such as `x-00002-of-00004` states how many "
+        "there are.",
+        "Copy the missing shard, or convert again. If the gap is meant, name the shards one by one, or pass "
+        "`--ignore-gaps` to `convert`.",
+    ),
+    "gzip": _COMPRESSED,
+    "half_sample": Explanation(
+        "the last sample lacks entries that all others have, and the tar has no proper end",
+        "The program that wrote the tar stopped in the middle of a sample. With a proper end, it is only a note.",
+        "Make the shard again. To reject such samples in any tar, select the entries that each must have "
+        "(`--select jpg,cls`).",
+    ),
+    "index": Explanation(
+        "the offsets in `SHARD.idx`, next to a local shard, are wrong",
+        "The shard was written again after its index, or the index is of another file.",
+        "Write it again: `tar2tf index SHARD --overwrite`.",
+    ),
+    "lacking": Explanation(
+        "a sample lacks an entry or a feature that is asked for",
+        "The entry has another name in this sample, or the sample is incomplete.",
+        "`tar2tf inspect` lists the entries, and how many samples have each. If an entry has different names in "
+        "different samples, give it one name: `--op rename:image=jpg,jpeg`.",
+    ),
+    "length_crc": Explanation(
+        "the CRC of a record's length does not match",
+        "The frame of a record was overwritten, or the file is no TFRecord from there on. It may be compressed: "
+        "`tar2tf` finds that out, TensorFlow needs `compression_type`.",
+        f"{_COPY} `verify --salvage` writes the records before and after the damage to a new file.",
+    ),
+    "link": Explanation(
+        "an entry is a link that cannot be followed",
+        "The tar was made without `--dereference`, and the link's target is not an earlier member of the same tar.",
+        "Make the tar again with `tar --dereference`.",
+    ),
+    "lost": Explanation(
+        "part of an input could not be read during the conversion, so its samples are not in the shards",
+        "`convert --on-error skip` passed a damaged stretch of an input.",
+        "Fetch the input again, then run the conversion with `--update`.",
+    ),
+    "manifest": Explanation(
+        "a manifest is damaged, or of a newer version",
+        "It was edited or cut short, or another version of tar2tf wrote it.",
+        "Restore it from a copy, update tar2tf, or convert again.",
+    ),
+    "missing": Explanation(
+        "a shard or sample is missing",
+        "The file was deleted, renamed or never copied; with `--against`, a sample of the source is not in the output.",
+        "Copy the missing file, or run the same conversion again: it makes only what is missing.",
+    ),
+    "name": Explanation(
+        "the name of an entry is not UTF-8, as a feature's name must be",
+        "The tar was written on a system with another encoding.",
+        "Give the members other names, or rename entries with `--op rename`.",
+    ),
+    "not_adjacent": Explanation(
+        "members of one sample are not adjacent in their tar",
+        "`tar cf x.tar FOLDER` writes files in directory order, so other members may lie between the members of a "
+        "sample.",
+        "tar2tf reads such a tar twice, and nothing is lost. Standard input can be read only once: `--regroup` "
+        "keeps it in a temporary file. Tars made with `tar --sort=name` need neither.",
+    ),
+    "not_an_example": Explanation(
+        "a record is not a tf.train.Example",
+        "The file holds messages of another kind, such as protos of your own, among examples, or bytes that happen to "
+        "have the right CRC.",
+        "If other messages are meant, pass `--messages any`: framing and CRCs are then checked, not contents.",
+    ),
+    "schema": Explanation(
+        "a feature differs from the manifest",
+        "The shard is of another conversion, with other types or selections, or the manifest was edited.",
+        "Restore the manifest from a copy, or convert again with `--overwrite`.",
+    ),
+    "size": Explanation(
+        "a file's size differs from the manifest or the listing",
+        "A copy stopped early, or the file was written again.",
+        _COPY,
+    ),
+    "skipped": Explanation(
+        "the conversion skipped faulty samples, which are not in the shards",
+        "It ran with `--on-error skip`.",
+        "`--errors FILE` lists them; correct them, and run the conversion with `--update`.",
+    ),
+    "sparse": Explanation(
+        "an entry is stored as a sparse file, which cannot be read",
+        "The tar was made with `tar --sparse`.",
+        "Make the tar again without it.",
+    ),
+    "stray": Explanation(
+        "a shard is not in the manifest",
+        "Shards of an earlier or unfinished conversion remain in the folder.",
+        "Delete them, or move them elsewhere: readers that list the folder would read them, too.",
+    ),
+    "too_large": Explanation(
+        "a record is larger than an example may be",
+        "A length claims 2 GiB or more, which protobuf cannot hold; usually the length is damaged.",
+        "Copy the shard again. If samples are that large, convert to tars: `--to tar`.",
+    ),
+    "trailing_garbage": Explanation(
+        "there are bytes after the last record, or after a compressed stream, which TensorFlow cannot read",
+        "Another file was appended, or a block of a disk was not cut to size.",
+        "`verify --salvage` writes the records without them.",
+    ),
+    "truncated": Explanation(
+        "a file is cut short",
+        "A download or copy stopped early, or its writer did. A tar ends with two blocks of zeros; without them, most "
+        "readers cannot tell a tar that was cut between two members from a shorter dataset.",
+        "Fetch the file again. `tar2tf verify FOLDER` checks many at once, and `tar2tf verify s3://bucket/shards` "
+        "shows whether the original is intact. If there is no intact copy, `--on-error skip` converts the samples that "
+        "can be read, and reports how much was lost. If a writer never adds the end-of-archive blocks, pass "
+        "`--ignore-missing-end`.",
+    ),
+    "undecodable": Explanation(
+        "an entry is not an image, sound or array that can be decoded or worked on",
+        "The value is cut short or damaged, or is something else than its name says, such as an error page that a "
+        "crawler saved. The content decides what can be decoded, not the name. Or an op needs pixels, and no `decode` "
+        "comes before it.",
+        "Replace the value, or skip such samples with `--on-error skip`. Without `decode`, entries are stored as they "
+        "are.",
+    ),
+    "unexpected": Explanation(
+        "a record was not made from a source sample",
+        "The source lacks a sample that it had, or shards of another conversion are verified with it.",
+        "Verify against the source that the manifest names, or convert again with `--update`.",
+    ),
+    "unknown_format": Explanation(
+        "a file is neither a tar nor a TFRecord",
+        "It is of another format, a Git LFS pointer, or an error page that was saved under the name of a shard; or its "
+        "first bytes are damaged. The content counts, not the name.",
+        "The message quotes or names what it is. Fetch the shard itself, or unpack another archive and make a tar "
+        "of its contents, such as `tar cf x.tar --sort=name -C FOLDER .`.",
+    ),
+    "unknown_type": Explanation(
+        "an entry is a member of unknown type",
+        "The tar holds a device, a pipe, or a kind of member that only its writer knows.",
+        "Make the tar again with plain files.",
+    ),
+    "unreadable": Explanation(
+        "a file cannot be read",
+        "Its permissions, its disk, or the server that holds it; the message has the reason.",
+        "Remove the reason, then run the same command, which continues.",
+    ),
+    "volume": Explanation(
+        "an entry is part of a file that begins in another volume of a multi-volume tar",
+        "The tar was made with `tar --multi-volume`.",
+        "Join the volumes with `tar --multi-volume` and make one tar.",
+    ),
+    "xz": _COMPRESSED,
+    "zeroed": Explanation(
+        "part of a tar is zeros",
+        "The file has its full size, but only part of its data: a download allocated the space first, and did not "
+        "finish, or a disk lost blocks.",
+        "Fetch the tar again.",
+    ),
+    "zlib": _COMPRESSED,
+    "zstd": _COMPRESSED,
+}
+"""The explanation of each code, in the order of the codes."""
+
+
+def explained_table() -> str:
+    """Return the table of codes as Markdown."""
+    rows = [f"| `{code}` | {about.means} |" for code, about in EXPLANATIONS.items()]
+    return "\n".join(["| code | means |", "|---|---|", *rows])
