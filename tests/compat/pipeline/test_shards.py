@@ -212,7 +212,7 @@ def test_the_manifest_holds_stages_and_no_objects(small: Path, tmp_path: Path) -
     pipeline.to_tf_record(tmp_path / "train-<>.record").do()
     stages = load(tmp_path)["spec"]["input"]["stages"]
     assert [next(iter(stage)) for stage in stages] == ["ops", "SamplesStage", "example_ops"]
-    assert stages[1]["SamplesStage"][0] == "pipelines:straight"
+    assert stages[1]["SamplesStage"][0] == "pipeline_runs:straight"
 
 
 def test_the_pipelines_of_the_reference_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
