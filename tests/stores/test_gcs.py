@@ -57,7 +57,7 @@ class TestGcs(SourceSuite, PlainSuite):
             open_source("gs://no-such-bucket-anywhere").list(["*.tar"])
         assert caught.value.shard == "gs://no-such-bucket-anywhere"
 
-    @pytest.mark.usefixtures("hurry")
+    @pytest.mark.usefixtures("quick_retries")
     def test_an_answer_that_is_no_listing_is_an_error(self, bucket: str) -> None:
         self.put(bucket, "x.tar", b"x")
         self.put(bucket, "y.tar", b"y")

@@ -84,7 +84,7 @@ class TestS3(SourceSuite):
         assert ["continuation-token" in path for path in asked[-4:]] == [False, True, True, False]
         assert asked[-1].endswith("start-after=p-0203.tar")  # a page of the last object alone: nothing is behind it
 
-    @pytest.mark.usefixtures("hurry")
+    @pytest.mark.usefixtures("quick_retries")
     @pytest.mark.parametrize("kind", ["close", "stall"])
     def test_a_broken_transfer_goes_on_where_it_stopped(
         self, bucket: str, s3: str, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -350,7 +350,7 @@ class _Refusal(QuietHandler):
     do_HEAD = do_GET
 
 
-@pytest.mark.usefixtures("s3", "hurry")
+@pytest.mark.usefixtures("s3", "quick_retries")
 @pytest.mark.parametrize(
     ("status", "code", "words", "attempts"),
     [
@@ -530,7 +530,7 @@ SIGN_IN = b"<html><body><form action='/login'><input name='user'/></form></body>
 ERROR = b'<?xml version="1.0"?><Error><Code>InternalError</Code></Error>'
 
 
-@pytest.mark.usefixtures("hurry")
+@pytest.mark.usefixtures("quick_retries")
 @pytest.mark.parametrize("answer", [SIGN_IN, ERROR], ids=["sign-in", "error"])
 @pytest.mark.parametrize("times", [1, 1000], ids=["once", "always"])
 def test_an_answer_that_is_no_listing_does_not_end_one(s3: str, s3_client: Any, answer: bytes, times: int) -> None:
@@ -556,7 +556,7 @@ def test_an_answer_that_is_no_listing_does_not_end_one(s3: str, s3_client: Any, 
     assert listed == [f"p-{number:04d}.tar" for number in range(250)]
 
 
-@pytest.mark.usefixtures("hurry")
+@pytest.mark.usefixtures("quick_retries")
 def test_a_proxy_that_asks_to_sign_in_behind_the_first_page_is_an_error(s3: str, s3_client: Any) -> None:
     s3_client.create_bucket(Bucket="signed-out")
     for number in range(150):
@@ -578,7 +578,7 @@ def test_a_proxy_that_asks_to_sign_in_behind_the_first_page_is_an_error(s3: str,
         open_source("s3://signed-out", endpoint=url).list(["p-*.tar"])
 
 
-@pytest.mark.usefixtures("hurry")
+@pytest.mark.usefixtures("quick_retries")
 def test_a_proxy_that_asks_to_sign_in_is_not_an_empty_bucket(s3: str, s3_client: Any) -> None:
     s3_client.create_bucket(Bucket="no-objects")
 

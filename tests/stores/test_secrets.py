@@ -92,7 +92,7 @@ class TestSecrets:
             found, said = self.run(capfd, *command)
             assert (found in (2, 3), "secret" in said) == (True, False), said
 
-    @pytest.mark.usefixtures("hurry")
+    @pytest.mark.usefixtures("quick_retries")
     @pytest.mark.parametrize("bucket", ["ais://b", "s3://b"])
     def test_those_of_an_endpoint_are_not_shown(
         self, bucket: str, s3: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -67,7 +67,7 @@ def read(reader: ResumingStream, most: int = 1 << 20) -> bytes:
     ],
     ids=["from there", "from the start", "shorter than before", "no size", "no version"],
 )
-@pytest.mark.usefixtures("hurry")
+@pytest.mark.usefixtures("quick_retries")
 def test_a_transfer_that_breaks_off_is_resumed(bodies: Callable[[], list[Body]]) -> None:
     assert read(stream(bodies(), ObjectInfo("x", 256, None))) == DATA
 
@@ -83,13 +83,13 @@ def test_a_transfer_that_breaks_off_is_resumed(bodies: Callable[[], list[Body]])
     ],
     ids=["another version", "another size", "another range", "neither", "longer"],
 )
-@pytest.mark.usefixtures("hurry")
+@pytest.mark.usefixtures("quick_retries")
 def test_a_transfer_is_not_resumed_with_what_may_be_another_object(second: Body, words: str) -> None:
     with pytest.raises(SourceError, match=words):
         read(stream([body(DATA[:100]), second], ObjectInfo("x", 256, "1")))
 
 
-@pytest.mark.usefixtures("hurry")
+@pytest.mark.usefixtures("quick_retries")
 @pytest.mark.parametrize("size", [256, None])
 @pytest.mark.parametrize("other", [bytes(256), DATA[:99] + b"x" + DATA[100:]])
 def test_an_object_without_version_that_was_replaced_is_no_mixture(size: int | None, other: bytes) -> None:
@@ -117,7 +117,7 @@ def test_a_body_that_comes_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPa
     assert "TAR2TF_MIN_RATE" in (caught.value.hint or "")
 
 
-@pytest.mark.usefixtures("hurry")
+@pytest.mark.usefixtures("quick_retries")
 def test_a_little_in_each_attempt_is_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAR2TF_MIN_RATE", "1e6")
     pieces = (body(DATA[place : place + 1], start=place) for place in range(256))
