@@ -15,6 +15,8 @@ from contextlib import closing
 from typing import Any
 
 from tar2tf_cli.__main__ import _NEW_OBJECTS
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.conversion.output_state import Destination
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Tally
@@ -28,7 +30,6 @@ from tar2tf_cli.inputs.manifest import Manifest
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.conversion import Conversion, Output
-from tar2tf_cli.stores import ObjectInfo, Source
 
 NAMES = ("__key__", "cls", "jpg")
 SIZE = 100_000_000

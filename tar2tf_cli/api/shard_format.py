@@ -10,19 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
+from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.values import Features, KeySplit, MessagePart
 
 KernelForm: TypeAlias = Literal["record", "members"]
 """The bytes that the kernel makes of plain samples: framed tf.train.Examples, or members of a tar."""
-
-
-class Readable(Protocol):
-    """A readable binary stream, such as that of a tar or TFRecord."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most `size` bytes; b"" only at the end."""
 
 
 class FormatTraits(NamedTuple):

@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KEY
 from tar2tf_cli.checking.diff import Numbers, Places, Spill, among, digest_of, left_over, match
 from tar2tf_cli.checking.faults import Fault, FileReport
@@ -37,7 +39,6 @@ from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.spec.yaml_file import build, overlaid
-from tar2tf_cli.stores import ObjectInfo, Source
 
 Origin: TypeAlias = tuple[str, Sequence[str]]
 """What shards were made from: bucket and templates."""

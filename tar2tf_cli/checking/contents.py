@@ -10,8 +10,9 @@ from itertools import islice
 from math import inf, isfinite, prod
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
+from tar2tf_cli.api.source import SampleFault
 from tar2tf_cli.api.values import Kind
-from tar2tf_cli.errors import ImageError, SampleError, SourceError
+from tar2tf_cli.errors import ImageError, SourceError
 from tar2tf_cli.features.described import SIZES, notes_on_shapes
 from tar2tf_cli.formats.example import ParsedFeature, fields, read_varint
 from tar2tf_cli.formats.image import MOST_VALUES, values_described
@@ -521,7 +522,7 @@ class ShardContents:
             stats = self.entries[name] = Stats()
         return stats
 
-    def count_fault(self, error: SampleError) -> None:
+    def count_fault(self, error: SampleFault) -> None:
         """Count a faulty sample."""
         self.faulty += 1
 

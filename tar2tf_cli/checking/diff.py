@@ -25,6 +25,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KEY, Feature, Kind, StoredValue
 from tar2tf_cli.checking.files import (
     FileContext,
@@ -41,12 +43,11 @@ from tar2tf_cli.formats.example import ParsedFeature, feature_in, int64_list
 from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.streams import foreign
-from tar2tf_cli.inputs.named import Named, nothing_found
+from tar2tf_cli.inputs.named import Named, is_explicit, nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarSamples, put_together
 from tar2tf_cli.samples.grouping import key_of
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -349,7 +350,7 @@ class _Side:
                 dataset.shards.append(path)
                 dataset.samples += file_rows.samples
                 dataset.bytes += file_rows.size
-            elif source.asked_for(item.name, templates):
+            elif is_explicit(source, templates):
                 raise not_a_shard(path, item.size, file_rows.instead)
             else:
                 dataset.skipped.append(item.name)

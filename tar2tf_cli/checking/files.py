@@ -8,6 +8,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import OnFault, Source
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.base import Outcome, Schedule, Task, run_tasks
@@ -23,8 +25,6 @@ from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.ops.rules import accepted, text
 from tar2tf_cli.ops.rules import workers as number_of
 from tar2tf_cli.spec.urls import ConnectionOptions
-from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import OnFault
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.manifest import Manifest

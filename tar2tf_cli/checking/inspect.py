@@ -15,6 +15,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.checking.contents import STEPS, Contents, Look, ShardContents, Stats, example_of, look_at, shortened
 from tar2tf_cli.checking.files import (
@@ -41,11 +42,10 @@ from tar2tf_cli.formats.files import LARGE, StoredBytes, WholeFile, pieces_of
 from tar2tf_cli.formats.image import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.image.headers import is_palette, orientation
 from tar2tf_cli.formats.streams import foreign
-from tar2tf_cli.inputs.named import nothing_found
+from tar2tf_cli.inputs.named import is_explicit, nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarSamples, put_together
 from tar2tf_cli.samples.grouping import key_of
-from tar2tf_cli.stores import ObjectInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -96,9 +96,9 @@ def inspect(
     tasks = [FileTask(item, partial(_inspect_shard, looks, damaged)) for item in inputs]
     contents = Contents(bucket=source.bucket, manifests=named.read)
     inspected = run.read(tasks, FileContext(source, run.rules))
-    for item, shard in zip(inputs, inspected, strict=True):
+    for shard in inspected:
         known = shard.format in ("tar", "tfrecord")
-        if not known and not shard.error and source.asked_for(item.name, named.templates):
+        if not known and not shard.error and is_explicit(source, named.templates):
             shard.error = not_a_shard(shard.path, shard.bytes, shard.instead)
             if not damaged:
                 raise shard.error
@@ -381,7 +381,7 @@ def read_samples(
                 yield from (RawSample(shard.name, number, content) for number, content in read)
                 if shard.format in ("tar", "tfrecord"):
                     any_read = True
-                elif source.asked_for(item.name, named.templates):
+                elif is_explicit(source, named.templates):
                     raise not_a_shard(shard.name, item.size, foreign(shard.head))
         except SourceError as error:
             if damaged is None:

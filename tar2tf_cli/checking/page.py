@@ -21,6 +21,7 @@ import cv2
 import numpy as np
 from humanfriendly import format_size
 
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.values import KEY
 from tar2tf_cli.checking.contents import Contents, shortened
 from tar2tf_cli.checking.diff import Digester, content_of
@@ -34,7 +35,6 @@ from tar2tf_cli.formats.image import codecs
 from tar2tf_cli.formats.streams import sniff
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.samples.grouping import key_of
-from tar2tf_cli.stores import ObjectInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

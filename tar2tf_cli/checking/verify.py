@@ -10,6 +10,8 @@ from contextlib import closing, nullcontext, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.checking.expectations import Expectations, Messages
 from tar2tf_cli.checking.faults import Fault, FileReport, Report, unreadable
 from tar2tf_cli.checking.files import ReadOptions, as_texts
@@ -17,10 +19,9 @@ from tar2tf_cli.checking.salvage import Salvage
 from tar2tf_cli.checking.verify_file import CheckRun, Checks
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
 from tar2tf_cli.formats.streams import read_to_end
-from tar2tf_cli.inputs.named import list_files, names_manifest, nothing_found, resolve
+from tar2tf_cli.inputs.named import is_explicit, list_files, names_manifest, nothing_found, resolve
 from tar2tf_cli.ops.rules import accepted, one_of, optional
 from tar2tf_cli.spec.templates import format_named, is_glob, is_numbered
-from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -287,7 +288,7 @@ def _skip_others(source: Source, templates: Sequence[str], names: list[str], rep
     shapes = {_shape(name) for name, file in zip(names, report.files, strict=True) if _is_shard(file)}
     kept = []
     for name, file in zip(names, report.files, strict=True):
-        asked_for = source.asked_for(name, templates) and (name in templates or not _is_marker(name))
+        asked_for = is_explicit(source, templates) and (name in templates or not _is_marker(name))
         if file.format == "manifest" and not asked_for:
             report.manifest = report.manifest or file.path
         elif asked_for or _is_shard(file) or _shape(name) in shapes or _has_name_of_shard(name):

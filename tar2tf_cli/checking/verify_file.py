@@ -10,6 +10,8 @@ from functools import partial
 from itertools import chain, pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.checking.checks import own_checks
 from tar2tf_cli.checking.expectations import EXAMPLES, NO_EXPECTATIONS, Expectations, Messages
 from tar2tf_cli.checking.faults import Fault, FileReport, damage, unreadable
@@ -22,13 +24,12 @@ from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.example import FRAMING
-from tar2tf_cli.formats.streams import ByteStream, foreign, read_to_end
+from tar2tf_cli.formats.streams import foreign, read_to_end
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, index_lines
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.registry import find_format
-from tar2tf_cli.stores import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

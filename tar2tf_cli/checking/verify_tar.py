@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
+from tar2tf_cli.api.source import SampleFault
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.checking.checks import own_checks
 from tar2tf_cli.checking.expectations import Expectations
@@ -36,7 +37,7 @@ def check_tar(
         NotAdjacentError: when the check must begin again with `regroup`.
     """
 
-    def note(error: SampleError) -> None:
+    def note(error: SampleFault) -> None:
         kind, what = ("duplicate_key", error.member) if error.member else ("half_sample", f"sample {error.key}")
         report.add(Fault(error.kind or kind, f"{what}: {error.message}", None, error.offset, key=error.key))
 

@@ -48,11 +48,11 @@ from tar2tf_cli.errors import alternatives, count, few
 from tar2tf_cli.registry import input_kinds, preset_names
 
 if TYPE_CHECKING:
+    from tar2tf_cli.api.source import Source
     from tar2tf_cli.conversion.plan import Plan
     from tar2tf_cli.conversion.preview import Estimate, Outcome, Step
     from tar2tf_cli.conversion.publish import Summary
     from tar2tf_cli.spec.conversion import Conversion, Output
-    from tar2tf_cli.stores import Source
 
 
 def _document(summary: Summary) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _print_inputs(plan: Plan) -> None:
         echo(f"  {item.name}" + (f"  {size(item.size)}" if item.size is not None else ""))
     if len(plan.inputs) > 3:
         echo(f"  and {len(plan.inputs) - 3:,} more")
-    if classes := plan.source.known().classes:
+    if classes := plan.source.listing_info().classes:
         echo(_classes(classes))
 
 
@@ -190,7 +190,7 @@ def _plan_document(
         "outcome": outcome._asdict(),
         "estimate": expected._asdict() if expected else None,
         "warnings": [warning] if warning else [],
-        **({"classes": [*classes]} if (classes := plan.source.known().classes) else {}),
+        **({"classes": [*classes]} if (classes := plan.source.listing_info().classes) else {}),
         "steps": [step._asdict() for step in steps],
     }
 

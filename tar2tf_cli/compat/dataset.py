@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 import numpy as np
 
 from tar2tf_cli.api.op import Op
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KeySplit, Sample
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.run import convert
@@ -44,7 +45,6 @@ from tar2tf_cli.ops.user_code import called
 from tar2tf_cli.remote import cluster_samples
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import STDOUT
-from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -658,7 +658,7 @@ class _Stream:
         def samples() -> Iterator[Sample]:
             source = copy(self._source)  # what is fetched ahead belongs to this iteration alone
             making = Making(self._plan.conversion, source)
-            with source.expecting(self._plan.inputs, threads):
+            with source.prefetch(self._plan.inputs, threads):
                 for item in self._plan.inputs:
                     with Reading(making, item, ahead=True) as reading:
                         shard["shard"] = reading.name

@@ -9,18 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import FileIO, TextIOBase
 from typing import Any, Protocol, TypeAlias
 
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.source import READ_ONCE, Capabilities, Source
 from tar2tf_cli.api.values import Feature, MessagePart
 from tar2tf_cli.conversion.targets import prepared
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError
 from tar2tf_cli.features.tf_example import TFExample
 from tar2tf_cli.formats.example import FRAMING, MAX_RECORD, Encoder, frame
 from tar2tf_cli.formats.files import RecordStream, WholeFile
-from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.spec.templates import PathTemplate, named_compression
-from tar2tf_cli.stores import ObjectInfo, open_source
-from tar2tf_cli.stores.base import READ_ONCE, Capabilities, Source
+from tar2tf_cli.stores import open_source
 from tar2tf_cli.stores.directory import version_of
 
 

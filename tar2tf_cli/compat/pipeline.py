@@ -16,12 +16,13 @@ from itertools import groupby
 from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
-from tar2tf_cli.api.values import KEY, KeySplit, Sample
+from tar2tf_cli.api.source import OnFault, SampleFault, Samples, Source
+from tar2tf_cli.api.values import KEY, KeySplit, Sample, SourceReport
 from tar2tf_cli.compat.file_objects import Readable, check_inputs, check_output, name_of, sources_of
 from tar2tf_cli.compat.transformations import as_transformation, typed
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget
-from tar2tf_cli.errors import OutputExistsError, StageError, Tar2tfError, UsageError
+from tar2tf_cli.errors import OutputExistsError, StageError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import check_names
 from tar2tf_cli.features.presets import find_preset
@@ -37,7 +38,6 @@ from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import fields_of
 from tar2tf_cli.spec.templates import STDOUT
 from tar2tf_cli.spec.urls import is_remote
-from tar2tf_cli.stores.base import OnFault, Samples, Source
 
 
 class Run:
@@ -52,7 +52,7 @@ class Run:
         failure: the first error, which a later stage may have swallowed.
     """
 
-    def __init__(self, report: InputReport, on_fault: OnFault) -> None:
+    def __init__(self, report: SourceReport, on_fault: OnFault) -> None:
         self.report = report
         self.shard: str | None = None
         self._on_fault = on_fault
@@ -72,7 +72,7 @@ class Run:
         if self.failure is not None:
             raise self.failure
 
-    def fault(self, error: Tar2tfError) -> None:
+    def fault(self, error: SampleFault) -> None:
         """Skip a faulty sample or raise its error, depending on the policy."""
         with self.remembering():
             self._on_fault(error)
@@ -268,9 +268,9 @@ class Recipe:
         bound = (value for stage in (self.begin, *self.middle) for value in stage.bound)
         return next((label(value) for value in bound if not is_identified(value)), None)
 
-    def run(self) -> Run:
-        """Begin a run whose output is no conversion's input."""
-        report, skip = InputReport(), self.settings.on_error == "skip"
+    def run(self, report: InputReport) -> Run:
+        """Begin a run whose output is no conversion's input, with the report that it fills."""
+        skip = self.settings.on_error == "skip"
         option = "on_error='skip'"
         return Run(report, Faults(skip=skip, most=self.settings.max_errors, noted=report.errors, option=option))
 
@@ -299,7 +299,7 @@ class Recipe:
     def source(self, *, repeatable: bool) -> StagesSource:
         """The output of the stages as the only input of a conversion."""
 
-        def examples(report: InputReport, on_fault: OnFault) -> Samples:
+        def examples(report: SourceReport, on_fault: OnFault) -> Samples:
             with closing(self.items(Run(report, on_fault))) as made:
                 for example in made:
                     yield {}, example
@@ -396,8 +396,8 @@ def _write_by(last: Own, recipe: Recipe) -> PipelineSummary:
     Raises:
         Tar2tfError: the first error, even if the stage swallowed it.
     """
-    run = recipe.run()
-    report = run.report
+    report = InputReport()
+    run = recipe.run(report)
 
     def noted(example: Any) -> Any:
         report.schema.add(example)
@@ -559,7 +559,7 @@ class Pipeline:
         if "TarStage" not in self._once:
             raise UsageError("the pipeline has no TarStage", hint=_REMEDIES["TarStage"])
         recipe = self._recipe(self._once["TarStage"][1], self._stages["sample"])
-        return recipe.items(recipe.run())
+        return recipe.items(recipe.run(InputReport()))
 
     # --- Sample2TFExampleStage ---
 

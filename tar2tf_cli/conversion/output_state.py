@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache, partial
 from io import BytesIO
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.conversion.plan import Plan, lanes_of
 from tar2tf_cli.conversion.sharding import Origin, Shard, ShardPlanner, ShardReport
 from tar2tf_cli.conversion.spool import Part, SpoolIndex, packed, unpacked
@@ -27,7 +28,7 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import PathTemplate, check_replaceable
-from tar2tf_cli.stores import ObjectInfo, reach_of
+from tar2tf_cli.stores import reach_of
 
 JournalEntry: TypeAlias = list[Any]
 """A whole shard: lane, number, size, records, CRC-32C, and its path as far as that is known."""
@@ -112,7 +113,7 @@ class Destination:
 
     def other_options(self, spec: dict[str, Any]) -> list[str]:
         """Keys that differ in another conversion's spec, except those that only list its inputs."""
-        listed_by = self.plan.source.known().listed_by
+        listed_by = self.plan.source.listing_info().listed_by
         return [name for name in differing(spec, self.identity["spec"]) if name not in listed_by]
 
     def working_folder(self) -> WorkingFolder:

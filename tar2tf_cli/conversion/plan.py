@@ -12,6 +12,8 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.flow.choosing import keys_of
@@ -23,7 +25,7 @@ from tar2tf_cli.ops.select import natural
 from tar2tf_cli.registry import find_format
 from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input
 from tar2tf_cli.spec.urls import is_remote
-from tar2tf_cli.stores import ObjectInfo, Source, open_source, reach_of
+from tar2tf_cli.stores import open_source, reach_of
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.joined import Joined
@@ -228,7 +230,7 @@ class Plan(NamedTuple):
         """The number of records, if it is certain before anything is read; otherwise None."""
         spec = self.conversion
         uncertain = spec.ops or spec.split or spec.on_error == "skip" or spec.chooses or spec.drop_duplicates
-        return None if uncertain else self.source.known().samples
+        return None if uncertain else self.source.listing_info().samples
 
     @property
     def why_everything(self) -> str | None:
@@ -241,7 +243,7 @@ class Plan(NamedTuple):
             f"--labels {AUTO}": AUTO in spec.labels.values(),
             "<total>": "total" in spec.output.template.fields,
             "an input that can be read only once": not source.capabilities().resumable,
-            f"--from {spec.input.kind}": None in source.known().documents.values(),
+            f"--from {spec.input.kind}": None in source.listing_info().documents.values(),
         }
         return next((reason for reason, applies in reasons.items() if applies), None)
 
@@ -278,7 +280,7 @@ class Plan(NamedTuple):
     def manifest(self) -> Manifest:
         """The part of the manifest that is known before anything is read."""
         spec = self.conversion.canonical()
-        spec["input"].update(self.source.known().identity)
+        spec["input"].update(self.source.listing_info().identity)
         if self.conversion.input.keys:
             spec["input"]["keys_digest"] = keys_of(self.conversion.input.keys).digest
         if self.source.joined:
@@ -294,7 +296,7 @@ class Plan(NamedTuple):
             described: the descriptions in the reports of all inputs, joined.
         """
         template, text = self.conversion.output.template, described.encode("utf-8", "surrogateescape")
-        documents = self.source.known().documents
+        documents = self.source.listing_info().documents
         return {template.beside(name): text if data is None else data for name, data in documents.items()}
 
 

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.values import KEY, Feature
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, Action, decide, destination
 from tar2tf_cli.conversion.plan import Plan
@@ -22,7 +23,6 @@ from tar2tf_cli.flow.sample_flow import Faults, Making, Reading, flow
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.spec.conversion import Output
-from tar2tf_cli.stores import ObjectInfo
 
 _INPUTS: Final = 3
 _SAMPLES: Final = 32
@@ -69,7 +69,7 @@ def estimate(plan: Plan) -> Estimate | None:
     size, spec = plan.size, plan.conversion
     if not (plan.source.capabilities().repeatable and plan.inputs and size is not None):
         return None
-    count = plan.source.known().samples
+    count = plan.source.listing_info().samples
     records, total, schema, palettes = 0.0, 0.0, Schema(), set[str]()
     for group in _alike(plan.inputs, whole=count is not None):
         seen = _Seen(schema, palettes)

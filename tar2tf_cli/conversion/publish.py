@@ -37,7 +37,7 @@ from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, digest, without_col
 from tar2tf_cli.inputs.report import InputReport, Notes
 
 if TYPE_CHECKING:
-    from tar2tf_cli.stores.store import Store
+    from tar2tf_cli.stores.store import ObjectStore
 
 
 _TIMES: Final = 4
@@ -118,7 +118,7 @@ class Tally:
         self._notes = Notes(plan.conversion.input, events.note)
         self._note_ops()
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
-        known = plan.source.known()
+        known = plan.source.listing_info()
         self.summary.classes = known.classes
         self.summary.skipped.update(known.skipped)
         self._read = 0  # stored bytes of the inputs so far, if their sizes are known
@@ -387,7 +387,7 @@ class Publisher:
                 self._sink.release()
 
     @property
-    def store(self) -> Store | None:
+    def store(self) -> ObjectStore | None:
         """The bucket in which others may write shards; None for folders, and while an update keeps what is there."""
         return None if self.earlier else self._sink.store
 

@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, destination
 from tar2tf_cli.conversion.plan import Plan, joined_to, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Summary, Tally
@@ -29,7 +30,6 @@ from tar2tf_cli.remote import backend_of, cluster_backend
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import STDOUT
 from tar2tf_cli.spec.urls import is_remote
-from tar2tf_cli.stores import Source
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.targets import Target

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, dropwhile, islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.op import Op
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport, rows_of
 from tar2tf_cli.conversion.spool import (
@@ -39,7 +41,6 @@ from tar2tf_cli.inputs.tar_samples import put_together
 from tar2tf_cli.ops.select import flatten
 from tar2tf_cli.sinks import Flusher
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import ObjectInfo, Source
 
 FileKind: TypeAlias = Literal["index", "spool", "table"]
 
@@ -293,7 +294,7 @@ def spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
     with ExitStack() as stack:
         if len(numbers) > 1:
             reader = worker.maker or worker.source
-            stack.enter_context(reader.expecting([worker.inputs[number] for number in numbers]))
+            stack.enter_context(reader.prefetch([worker.inputs[number] for number in numbers]))
         file = stack.enter_context(WholeFile(worker.new_path(group.number, "spool"), lasting=False))
         spool = Spool(worker.conversion, file, group.index)
         try:

@@ -14,6 +14,8 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Ranges, Source
 from tar2tf_cli.api.values import KeySplit, Sample
 from tar2tf_cli.datasets.shards import Shard
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, UsageError
@@ -35,7 +37,7 @@ from tar2tf_cli.formats.tfrecord import (
     packed_index,
     read_index,
 )
-from tar2tf_cli.inputs.named import nothing_found, resolve
+from tar2tf_cli.inputs.named import is_explicit, nothing_found, resolve
 from tar2tf_cli.inputs.open_shard import OpenShard, shard_format
 from tar2tf_cli.inputs.tar_index import (
     TarSample,
@@ -47,8 +49,6 @@ from tar2tf_cli.inputs.tar_index import (
 )
 from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.urls import is_remote
-from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import Ranges
 
 _HEAD: Final = 1 << 12
 _SAMPLES: Final = 8
@@ -365,7 +365,7 @@ def write_indexes(
         raise UsageError("is a manifest: name the shards, or their folder", shard=bucket)
     indexed = False
     for item in named.files():
-        lines = _lines_of(named.source, item, key_split, asked_for=named.source.asked_for(item.name, named.templates))
+        lines = _lines_of(named.source, item, key_split, asked_for=is_explicit(named.source, named.templates))
         if lines is not None:
             indexed = True
             path = f"{named.source.locate(item.name)}.idx"

@@ -233,7 +233,7 @@ def _any_reader(places: Mapping[str, tuple[Document, ShardEntry]]) -> Reader:
         for one, alike in groupby(wanted, lambda place: place[0]):
             items = one.find([entry for _, entry in alike])
             folder = copy(one.folder)  # what is fetched ahead belongs to this iteration alone
-            with folder.expecting(items, _AT_ONCE):
+            with folder.prefetch(items, _AT_ONCE):
                 for item in items:
                     with OpenShard(folder, item) as shard:
                         yield from _in_pieces(record for _, record in RecordReader(shard.content, shard.name))

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, over
 
 import numpy as np
 
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.op import OpContext
+from tar2tf_cli.api.source import Ranges, Source
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.datasets.indexes import Indexes, Layout, Places
 from tar2tf_cli.datasets.shards import Paths, Shard, find_shards, paths_in
@@ -28,8 +30,6 @@ from tar2tf_cli.formats.streams import decompressed
 from tar2tf_cli.formats.tfrecord import ShardIndex, Streams
 from tar2tf_cli.ops.rules import accepted, one_of, optional
 from tar2tf_cli.samples.grouping import key_of
-from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import Ranges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

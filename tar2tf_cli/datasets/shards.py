@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.conversion.plan import documents_beside
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.features.decoder import Decoder
@@ -16,7 +18,7 @@ from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.inputs.manifest import Document, ShardEntry, read_document
 from tar2tf_cli.inputs.named import resolve_path
 from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores import ObjectInfo, Source, open_source
+from tar2tf_cli.stores import open_source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -181,7 +181,7 @@ class StoredShard(NamedTuple):
 class RecordMaker(Protocol):
     """Makes the records of inputs where the inputs are, in the place of tasks that read them; it can be pickled."""
 
-    def expecting(self, items: Sequence[Any]) -> AbstractContextManager[None]:
+    def prefetch(self, items: Sequence[Any]) -> AbstractContextManager[None]:
         """Start to fetch, all at once, the records of inputs that will be read inside the `with` block."""
 
     def read(self, item: Any, on_bytes: Callable[[int], None] | None) -> Any:

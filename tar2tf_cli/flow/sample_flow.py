@@ -20,7 +20,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.op import Op, OpContext
+from tar2tf_cli.api.source import OnBytes, OnFault, SampleFault, Source
 from tar2tf_cli.api.values import KEY, Batch, Feature, Features, KeySplit, MessagePart, RecordBatch, Sample
 from tar2tf_cli.errors import (
     DamagedShardError,
@@ -45,8 +47,6 @@ from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.ops.base import apply_ops
 from tar2tf_cli.samples.grouping import key_of
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import OnBytes, OnFault
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -327,7 +327,7 @@ class MissingFeatures:
         self._decided = False
         self.held: list[MissingFeatureError] = []
 
-    def __call__(self, error: SampleError) -> None:
+    def __call__(self, error: SampleFault) -> None:
         """Hold the error back if its feature may be missing from all samples, or pass it to the policy."""
         if self._decided or not isinstance(error, MissingFeatureError):
             self._policy(error)
@@ -747,7 +747,7 @@ class Reading:
         made = flow(self._left, steps, on_fault, where=self.where, finish=finish, threads=self._threads)
         return missing.watched(made) if missing else made
 
-    def _judge(self, error: SampleError) -> None:
+    def _judge(self, error: SampleFault) -> None:
         """Apply the policy to a faulty sample, unless it is half of one whose members are not adjacent.
 
         Raises:
@@ -784,5 +784,5 @@ class Reading:
             self.report.errors.sort(key=lambda error: error["offset"] or 0)  # threads report their errors later
             self._shard = self._records = None  # breaks a reference cycle that would keep the buffers
 
-    def _fault(self, error: SampleError | DamagedShardError) -> None:
+    def _fault(self, error: SampleFault) -> None:
         self._on_fault(error.at(**self.where()))

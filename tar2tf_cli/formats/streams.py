@@ -13,7 +13,7 @@ from functools import partial
 from io import BytesIO
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from tar2tf_cli.api.shard_format import Readable as Readable
+from tar2tf_cli.api.objects import ByteStream, Readable
 from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError, Tar2tfError, UsageError, few
 from tar2tf_cli.formats.example import begins_record
 
@@ -21,13 +21,6 @@ T = TypeVar("T")
 
 
 # --- Open inputs ---
-
-
-class ByteStream(Readable, Protocol):
-    """An open input: raw bytes as stored, front to back."""
-
-    def close(self) -> None:
-        """Close the file or connection."""
 
 
 def read_into(stream: Readable, buffer: bytearray | memoryview) -> int:

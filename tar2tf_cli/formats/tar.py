@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 from zlib import adler32
 
+from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.errors import AGAIN, DamagedShardError, EntryError, Lost
 from tar2tf_cli.formats.example import MAX_RECORD
 from tar2tf_cli.formats.files import LargeEntries, StoredBytes
-from tar2tf_cli.formats.streams import Cursor, Readable, foreign
+from tar2tf_cli.formats.streams import Cursor, foreign
 
 BLOCK: Final = 512
 ZEROS: Final = bytes(BLOCK)

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
+from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.errors import DamagedShardError, Lost
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import MASK, crc32c, extend, masked
 from tar2tf_cli.formats.example import FRAMING, known_lengths, read_varint, record_length, varint
-from tar2tf_cli.formats.streams import Cursor, OnDamage, Readable, iter_resuming
+from tar2tf_cli.formats.streams import Cursor, OnDamage, iter_resuming
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Samples, Source
+from tar2tf_cli.api.values import SourceReport
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.checksums import blake2b
-from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import Capabilities, ListingInfo, OnBytes, OnFault, Samples, Source
 
 if TYPE_CHECKING:
-    from tar2tf_cli.inputs.report import InputReport
+    pass
 
 
 CHUNK: Final = 128
@@ -38,7 +38,7 @@ class ListSource(Source):
         self.skipped: Counter[str] = Counter()
 
     @abstractmethod
-    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
+    def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield the samples of an input, each with its file or row as `member`."""
 
     def capabilities(self) -> Capabilities:
@@ -97,7 +97,7 @@ def divided(
 Tar: TypeAlias = tuple[Source, ObjectInfo]
 """A tar, and its source."""
 
-Open: TypeAlias = "Callable[[InputReport, OnFault], Samples]"
+Open: TypeAlias = "Callable[[SourceReport, OnFault], Samples]"
 """Starts the stages, which yield samples or examples; adds skips to the report and calls the function with failures."""
 
 
@@ -191,7 +191,7 @@ class StagesSource(ListSource):
         again = self._repeatable
         return Capabilities(ordered=True, threads=1, gives="examples", repeatable=again, resumable=again)
 
-    def known(self) -> ListingInfo:
+    def listing_info(self) -> ListingInfo:
         """Return the tars, and the names and sources of the stages."""
         return ListingInfo(identity={"tars": self._described(), "stages": list(self._stages)})
 
@@ -210,7 +210,7 @@ class StagesSource(ListSource):
         text = repr(self._described()).encode("utf-8", "surrogateescape")
         return [ObjectInfo(self.bucket, sum(size or 0 for size in sizes), blake2b(text, digest_size=16).hexdigest())]
 
-    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
+    def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield the output of the stages."""
         return self._open(report, fault)
 

@@ -12,6 +12,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, changed, few, meant
 from tar2tf_cli.formats.checksums import HashTable, key_hash
@@ -23,12 +25,11 @@ from tar2tf_cli.inputs.kinds.table import Rows, as_entry, no_rows
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, sample_in
 from tar2tf_cli.inputs.tar_samples import SeekableShard
-from tar2tf_cli.stores import ObjectInfo, Source
 from tar2tf_cli.stores.directory import DirectorySource
 
 if TYPE_CHECKING:
+    from tar2tf_cli.api.source import Ranges
     from tar2tf_cli.features.decoder import ExampleEntries
-    from tar2tf_cli.stores.base import Ranges
 
 _KEY_COLUMNS: Final = (KEY, "key")
 

@@ -15,12 +15,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import ListingInfo, Source
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores import ObjectInfo, Source, open_source
-from tar2tf_cli.stores.base import ListingInfo
+from tar2tf_cli.stores import open_source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -143,6 +144,11 @@ def _below(folder: str, name: str) -> str:
 # --- Files of a bucket ---
 
 
+def is_explicit(source: Source, templates: Sequence[str]) -> bool:
+    """Whether the objects of a source are named, by a path or template, rather than found by listing a folder."""
+    return bool(templates or source.templates) or not (os.path.isdir(source.bucket) or is_remote(source.bucket))
+
+
 def list_files(source: Source, templates: Sequence[str]) -> Sequence[ObjectInfo]:
     """Expand templates, without index files; if there are none, list every file of a directory that is not hidden.
 
@@ -150,11 +156,11 @@ def list_files(source: Source, templates: Sequence[str]) -> Sequence[ObjectInfo]
         NothingFoundError: when nothing matches.
     """
     if templates or source.templates or not is_folder(source.bucket):
-        listed = source.list_anyway(templates)
+        listed = source.list_with_unreadable(templates)
         names = {item.name for item in listed}
         return [item for item in listed if not (item.name.endswith(".idx") and item.name[:-4] in names)]
     try:
-        listed = source.list_anyway(("*",))
+        listed = source.list_with_unreadable(("*",))
     except NothingFoundError:
         if not is_remote(source.bucket):
             raise nothing_found(source.bucket) from None
@@ -216,7 +222,7 @@ class PathsSource(TarsSource):
                 raise UsageError("is given twice", shard=item.name)
             seen.add(where)
 
-    def known(self) -> ListingInfo:
+    def listing_info(self) -> ListingInfo:
         """Return that the bucket, too, only says which inputs there are."""
         return ListingInfo(listed_by=(*ListingInfo().listed_by, "input.bucket"))
 

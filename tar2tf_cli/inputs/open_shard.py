@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from tar2tf_cli.formats.streams import HEAD, ByteStream, PlainStream, StreamLog, foreign, open_stream
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.source import OnBytes, Source
+from tar2tf_cli.formats.streams import HEAD, PlainStream, StreamLog, foreign, open_stream
 from tar2tf_cli.registry import format_of, formats
-from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import OnBytes
 
 
 class OpenShard:

@@ -9,6 +9,8 @@ from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import KEY, Kind, RecordBatch, Sample
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.features.described import DTYPES, Census, Expected, expected
@@ -18,7 +20,6 @@ from tar2tf_cli.formats.example import FRAMING, ParsedFeature, frame, is_sequenc
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.samples.grouping import key_of
-from tar2tf_cli.stores.base import ObjectInfo, OnFault
 
 if TYPE_CHECKING:
     from tar2tf_cli.features.decoder import ExampleEntries

@@ -13,9 +13,9 @@ from contextlib import suppress
 from io import BytesIO
 from typing import Final, NamedTuple
 
+from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.errors import DamagedShardError, EntryError, NotAdjacentError, SampleError, UsageError
-from tar2tf_cli.formats.streams import Readable
 from tar2tf_cli.formats.tar import Entries, Member, TarReader, padded, text
 from tar2tf_cli.samples.grouping import Grouper, no_samples, split_name
 

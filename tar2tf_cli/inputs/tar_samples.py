@@ -11,14 +11,15 @@ from io import BytesIO
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from tar2tf_cli.api.objects import ByteStream, Readable
+from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import KeySplit
 from tar2tf_cli.errors import DamagedShardError, EntryError, NotAdjacentError, SourceError, write_errors
 from tar2tf_cli.formats.files import LARGE, MAX_ENTRY_SIZE, LargeEntries, StoredBytes, write_all
-from tar2tf_cli.formats.streams import ByteStream, Peekable, PlainStream, Readable, open_stream
+from tar2tf_cli.formats.streams import Peekable, PlainStream, open_stream
 from tar2tf_cli.formats.tar import Entries, TarReader, padded
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.samples.grouping import Grouper, KernelBatcher, Regrouper, no_samples
-from tar2tf_cli.stores.base import OnFault
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport

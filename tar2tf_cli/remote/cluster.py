@@ -12,6 +12,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, OnBytes, Samples, Source
+from tar2tf_cli.api.store import Body, Transient
 from tar2tf_cli.engines import LocalBackend
 from tar2tf_cli.engines.base import StoredShard
 from tar2tf_cli.errors import (
@@ -27,18 +30,16 @@ from tar2tf_cli.errors import (
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote import transformers as etl
 from tar2tf_cli.remote.stream import Asked, Part, Settings, StreamReader, end_record, from_example
 from tar2tf_cli.remote.transformers import Transformers
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import IN_FLIGHT, Ahead, Capabilities, OnBytes, Samples
-from tar2tf_cli.stores.retries import Transient, in_thread
-from tar2tf_cli.stores.store import ObjectSource, Store
-from tar2tf_cli.stores.transfer import Body, ResumingStream
+from tar2tf_cli.stores.base import Ahead
+from tar2tf_cli.stores.retries import in_thread
+from tar2tf_cli.stores.store import ObjectSource, ObjectStore
+from tar2tf_cli.stores.transfer import ResumingStream
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -95,17 +96,17 @@ class RemoteSource(ObjectSource):
         stream, where = self.open(item), self.locate(item.name)
         return RemoteReading(stream, where, self.settings.digest, lambda size: self.check_input(item, size, on_bytes))
 
-    def makes_shards_in(self, store: Store) -> bool:
+    def makes_shards_in(self, store: ObjectStore) -> bool:
         """Whether a bucket is in the same cluster."""
         return store.cluster == self._store.cluster
 
     def shard_tasks(
-        self, shards: Mapping[str, ObjectInfo], store: Store, replaceable: Container[str], folder: str
+        self, shards: Mapping[str, ObjectInfo], store: ObjectStore, replaceable: Container[str], folder: str
     ) -> tuple[list[MakeShard], _ShardContext]:
         """Return tasks that each have the cluster store a shard."""
         return [MakeShard(item, path) for path, item in shards.items()], _ShardContext(self, store, replaceable, folder)
 
-    def make_shard(self, item: ObjectInfo, target: Store, path: str, on_bytes: OnBytes = None) -> dict[str, Any]:
+    def make_shard(self, item: ObjectInfo, target: ObjectStore, path: str, on_bytes: OnBytes = None) -> dict[str, Any]:
         """Have the cluster store an input's records as a shard, which is checked there.
 
         Args:
@@ -191,7 +192,7 @@ class RemoteSamples(RemoteSource):
                 yield {}, from_example(message)
 
     @contextlib.contextmanager
-    def expecting(self, items: Sequence[ObjectInfo], most: int = IN_FLIGHT) -> Iterator[None]:
+    def prefetch(self, items: Sequence[ObjectInfo], most: int = IN_FLIGHT) -> Iterator[None]:
         """Fetch the answers for the inputs that will be used inside the `with` block, several at once."""
         self._answers = Ahead(items, self._fetched, most)
         try:
@@ -220,7 +221,7 @@ def _close(answer: Future[IO[bytes]]) -> None:
         answer.result().close()
 
 
-def _has_checksum(store: Store, shard: ObjectInfo, end: Mapping[str, Any]) -> bool:
+def _has_checksum(store: ObjectStore, shard: ObjectInfo, end: Mapping[str, Any]) -> bool:
     """Whether an object has the checksum that an end record gives; it is read where the cluster's own is another."""
     known = {"xxhash": end.get("xxh64"), "xxhash2": end.get("xxh64"), "crc32c": f"{end['crc32c']:08x}"}
     kind, value = shard.checksum or ("", "")
@@ -238,7 +239,7 @@ class _ShardContext:
     """The context of tasks that have shards stored; the arguments are those of `RecordMaker.shard_tasks`."""
 
     source: RemoteSource
-    store: Store
+    store: ObjectStore
     replaceable: Container[str]
     folder: str
     on_bytes: OnBytes = None

@@ -43,6 +43,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
 
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.source import Capabilities, Source
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.errors import (
     DamagedShardError,
@@ -56,7 +58,6 @@ from tar2tf_cli.errors import (
 from tar2tf_cli.flow.sample_flow import Making, Reading
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.files import RecordFile, write_whole
-from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.inputs.tar_samples import put_together
 from tar2tf_cli.remote.stream import (
     ENVIRONMENT,
@@ -70,8 +71,6 @@ from tar2tf_cli.remote.stream import (
     to_features,
 )
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import ObjectInfo, Source
-from tar2tf_cli.stores.base import Capabilities
 from tar2tf_cli.stores.directory import DirectorySource
 
 MOUNT_PATHS: Final = "TAR2TF_MOUNT_PATHS"

@@ -28,12 +28,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import tar2tf_cli.errors as errors
+from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import DamagedShardError, RemoteError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.formats.example import FRAMING, frame, parse, record_length, unframed
 from tar2tf_cli.formats.npy import read_array
-from tar2tf_cli.formats.streams import Cursor, Readable
+from tar2tf_cli.formats.streams import Cursor
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec import __version__, yaml_file
 from tar2tf_cli.spec.conversion import Conversion

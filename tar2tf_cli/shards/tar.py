@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from tar2tf_cli.api.shard_format import FormatTraits, KernelForm, Readable, ShardFormat
+from tar2tf_cli.api.objects import Readable
+from tar2tf_cli.api.shard_format import FormatTraits, KernelForm, ShardFormat
 from tar2tf_cli.api.values import KEY, Feature, Features, KeySplit, MessagePart
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.files import StoredBytes, pieces_of

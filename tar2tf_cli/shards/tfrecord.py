@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from tar2tf_cli.api.shard_format import FormatTraits, KernelForm, Readable, ShardFormat
+from tar2tf_cli.api.objects import Readable
+from tar2tf_cli.api.shard_format import FormatTraits, KernelForm, ShardFormat
 from tar2tf_cli.api.values import KEY, KeySplit, MessagePart
 from tar2tf_cli.formats.example import FRAMING, Encoder, begins_record, crc_field, frame, read_varint
 from tar2tf_cli.formats.tfrecord import RecordReader

@@ -13,14 +13,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
 
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.store import NoSuchObject, ObjectExists
 from tar2tf_cli.errors import OutputExistsError, SinkError, SourceError, write_errors
 from tar2tf_cli.formats.checksums import blake2b
-from tar2tf_cli.formats.streams import ByteStream, read_to_end
+from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.sinks.directory import Sink, other_size
-from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.control import parsed
-from tar2tf_cli.stores.retries import NoSuchObject, ObjectExists
-from tar2tf_cli.stores.store import ObjectSource, Store
+from tar2tf_cli.stores.store import ObjectSource, ObjectStore
 from tar2tf_cli.stores.transfer import hasher
 
 _UPLOADS: Final = 4
@@ -44,8 +44,8 @@ class ObjectSink(Sink):
 
     renames = False
 
-    def __init__(self, store: Store, url: str) -> None:
-        self.store: Store = store
+    def __init__(self, store: ObjectStore, url: str) -> None:
+        self.store: ObjectStore = store
         self._url = url
         self._begins = self._output = ""
         self._staging = ".tar2tf/"
@@ -272,7 +272,7 @@ class ObjectSink(Sink):
 
     def _are_equal(self, mine: str | ObjectInfo, item: ObjectInfo) -> bool:
         """Whether a part has an object's bytes, which need not be read if the bucket knows their checksum."""
-        kind, value = self.store.sum_of(item) or ("", "")
+        kind, value = self.store.likely_checksum(item) or ("", "")
         if hasher(kind) and self._digest(mine, kind) == value.lower():
             return True
         return self._digest(mine, "md5") == self._digest(item, "md5")
@@ -299,7 +299,7 @@ class ObjectSink(Sink):
     def _listing(self, prefix: str) -> dict[str, int | None]:
         """Return the sizes of objects by prefix, as first listed."""
         if prefix not in self._listings:
-            items = self._ask(lambda: [*self.store.listing(prefix)], prefix)
+            items = self._ask(lambda: [*self.store.list(prefix)], prefix)
             self._listings[prefix] = {item.name: item.size for item in items}
         return self._listings[prefix]
 

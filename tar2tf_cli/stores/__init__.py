@@ -13,7 +13,7 @@ sends one request per call.
 | all of them | `base`: what a `Source` is |
 
 What is fetched before it is read: the next blocks of a stream (`transfer.ResumingStream`; parts at once where a
-connection is slow), inputs that will be opened soon (`Source.expecting`), and blocks behind a range that was read
+connection is slow), inputs that will be opened soon (`Source.prefetch`), and blocks behind a range that was read
 (`store.ObjectRanges`).
 """
 
@@ -22,18 +22,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.registry import files_in
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import check_url, is_remote
-from tar2tf_cli.stores.base import ObjectInfo, Source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tar2tf_cli.spec.conversion import Conversion
     from tar2tf_cli.spec.urls import ConnectionOptions
-    from tar2tf_cli.stores.store import Store
+    from tar2tf_cli.stores.store import ObjectStore
 
 __all__ = [
     "ObjectInfo",
@@ -113,7 +114,7 @@ def _kind(url: str) -> str:
     return url.partition("://")[0].partition("+")[0] if is_remote(url) else ""
 
 
-def open_store(bucket: str, **reach: Unpack[ConnectionOptions]) -> Store:
+def open_store(bucket: str, **reach: Unpack[ConnectionOptions]) -> ObjectStore:
     """Open the object store of a URL.
 
     Raises:
@@ -132,7 +133,7 @@ _SHARED: Final = {"http": "web", "https": "web", "s3": "cloud", "gs": "cloud", "
 """The files that serve several schemes; the file of any other is named after it."""
 
 
-def _store(bucket: str, endpoint: str | None) -> Store:
+def _store(bucket: str, endpoint: str | None) -> ObjectStore:
     scheme = bucket.partition("://")[0]
     name = scheme.partition("+")[0]
     file = _SHARED.get(name, name)

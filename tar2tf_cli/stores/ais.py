@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.store import Body, NoSuchObject, Transient
 from tar2tf_cli.errors import SourceError, UsageError, changed
 from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import server_of, without_secrets
 from tar2tf_cli.stores import retries as network
-from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.control import Answer, ask, parsed
 from tar2tf_cli.stores.curl import Response, WebClient
-from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, NoSuchObject, Transient, check_status, seconds_in, wrong_scheme
-from tar2tf_cli.stores.transfer import Body
+from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, check_status, seconds_in, wrong_scheme
 from tar2tf_cli.stores.web import WebStore, body_of, byte_range, text_of
 
 LOGIN: Final = "log in with `ais auth login`, or set AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE"
@@ -127,7 +127,6 @@ class AisStore(WebStore):
 
     PAGE: Final = 0  # objects per page of a listing; 0 means the cluster's default
 
-    dialect = staticmethod(from_aistore)
     numbers = True
 
     def __init__(self, bucket: str, endpoint: str | None = None) -> None:
@@ -157,7 +156,7 @@ class AisStore(WebStore):
         token = {} if self.unsigned else credentials()
         return WebClient(token, verify=verify, cert=cert, timeout=timeouts(), tls_hint=TLS_HINT)
 
-    def listing(self, prefix: str) -> Iterable[ObjectInfo]:
+    def list(self, prefix: str) -> Iterable[ObjectInfo]:
         """List page by page, in the cluster's order; not while a node leaves or joins, as objects would be missing."""
         nodes = self.cluster_map()
         asked = {"prefix": self.root + prefix, "props": "name,size,checksum,version", "pagesize": self.PAGE}
@@ -172,6 +171,10 @@ class AisStore(WebStore):
                 break
         if self.cluster_map() != nodes:
             raise Transient("a node left or joined during the listing", self.proxy)
+
+    def translate(self, template: str) -> str:
+        """Convert a template of AIStore's own tools to one of bash."""
+        return from_aistore(template)
 
     def cluster_map(self) -> str | None:
         """Return the version of the cluster's map of nodes; None when the token may not read it."""
@@ -224,10 +227,10 @@ class AisStore(WebStore):
             return self.described(response, name)
         return None
 
-    def head_each(self, names: Sequence[str]) -> Sequence[ObjectInfo | None]:
+    def look_up_each(self, names: Sequence[str]) -> Sequence[ObjectInfo | None]:
         """Send a HEAD for each object; the first alone, as it has AIStore tell its nodes of a bucket behind it."""
         first = [self.look_up(name) for name in names[:1]]
-        return [*first, *super().head_each(names[1:])]
+        return [*first, *super().look_up_each(names[1:])]
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
         """Send a GET, which the cluster redirects to the target that has the object."""

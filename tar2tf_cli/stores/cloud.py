@@ -28,24 +28,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn
 from urllib.parse import quote, urlsplit
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.store import Body, NoSuchObject, ObjectExists, Transient
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError, changed, machine_error
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import retries as network
-from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.control import ask
-from tar2tf_cli.stores.retries import (
-    HTTP_TO_HTTPS,
-    TRANSIENT,
-    NoSuchObject,
-    ObjectExists,
-    Transient,
-    check_status,
-    in_time,
-    tls_failed,
-    wrong_scheme,
-)
-from tar2tf_cli.stores.store import Store
-from tar2tf_cli.stores.transfer import Body, ResumingStream, crc32c_of
+from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, TRANSIENT, check_status, in_time, tls_failed, wrong_scheme
+from tar2tf_cli.stores.store import ObjectStore
+from tar2tf_cli.stores.transfer import ResumingStream, crc32c_of
 
 _modules: Final[dict[int, Any]] = {}  # by process
 _library: Final[list[str]] = []  # the path of the compiled module as installed
@@ -368,7 +359,7 @@ _FILE: Final = re.compile(r"\.(tar(\.\w+)?|tgz|tfrecords?|record|idx|json)$")  #
 _CA: Final = ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
-class CloudStore(Store):
+class CloudStore(ObjectStore):
     """A bucket that obstore reads and writes; names are relative to the folder in the URL, if any.
 
     Attributes:
@@ -388,7 +379,7 @@ class CloudStore(Store):
     one_put: ClassVar[int]
     lists_blindly: ClassVar[bool] = True
     checksum: ClassVar[str] = "md5"
-    reads_blindly = True
+    may_stall = True
 
     def __init__(self, bucket: str, endpoint: str | None = None) -> None:
         name, _, folder = bucket.partition("://")[2].strip("/").partition("/")
@@ -445,7 +436,7 @@ class CloudStore(Store):
     def _signing(self) -> dict[str, Any]:
         return {"skip_signature": True} if self.unsigned else {}
 
-    def listing(self, prefix: str) -> Iterable[ObjectInfo]:
+    def list(self, prefix: str) -> Iterable[ObjectInfo]:
         """List from the deepest folder in the prefix."""
         whole = self.root + prefix
         with self._errors(self.bucket):
@@ -531,7 +522,7 @@ class CloudStore(Store):
 
         body = Body(read, lambda: None, answer.range[0], info.size, info.version)
         if self._plain and size is None and info.size:  # TLS sees to it that bytes arrive as they were sent
-            body.checksum = self.sum_of(info) or (self.checksum, "")
+            body.checksum = self.likely_checksum(info) or (self.checksum, "")
             body.ask = partial(self.persist, partial(self._checksum, item.name), shard=where)
         return body
 
@@ -655,7 +646,7 @@ class S3Store(CloudStore):
         """The bucket's region if it is at Amazon and could be looked up; known to forked processes, too."""
         return {} if self._endpoint else region_of(self._name)
 
-    def sum_of(self, item: ObjectInfo) -> tuple[str, str] | None:
+    def likely_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
         """Return the ETag, which is the MD5 of all but large and specially encrypted objects.
 
         https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html
@@ -668,7 +659,7 @@ class S3Store(CloudStore):
         plain = headers.get("x-amz-server-side-encryption", "AES256") == "AES256"
         own = headers.get("x-amz-server-side-encryption-customer-algorithm")
         item = ObjectInfo("", None, headers.get("ETag", "").strip('"'))
-        return (self.sum_of(item) or (None, None))[1] if plain and not own else None
+        return (self.likely_checksum(item) or (None, None))[1] if plain and not own else None
 
     def abort_uploads(self, name: str) -> None:
         """Abort them through boto3, as obstore cannot list them; if it is installed, and the user may."""

@@ -11,9 +11,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
+from tar2tf_cli.api.store import Transient
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.urls import server_of
-from tar2tf_cli.stores.retries import NOT_TLS, Transient, authorities, tls_failed, wrong_scheme
+from tar2tf_cli.stores.retries import NOT_TLS, authorities, tls_failed, wrong_scheme
 
 if TYPE_CHECKING:
     import requests

@@ -18,10 +18,11 @@ from itertools import islice
 from math import inf
 from typing import Any, BinaryIO, Final, NoReturn
 
+from tar2tf_cli.api.store import Transient
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.urls import server_of
 from tar2tf_cli.stores import retries as network
-from tar2tf_cli.stores.retries import NOT_TLS, TRANSIENT, Transient, min_rate, tls_failed, wrong_scheme
+from tar2tf_cli.stores.retries import NOT_TLS, TRANSIENT, min_rate, tls_failed, wrong_scheme
 
 
 def _imported() -> Any:

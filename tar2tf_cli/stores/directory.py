@@ -12,10 +12,11 @@ from io import FileIO
 from time import monotonic
 from typing import Any, Final
 
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.source import READ_ONCE, Capabilities, Ranges, Source
 from tar2tf_cli.errors import SourceError, UsageError, changed, read_failed, remedy
-from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores.base import READ_ONCE, Capabilities, ObjectInfo, Ranges, Source, templates_of
+from tar2tf_cli.stores.base import templates_of
 
 
 class DirectorySource(Source):
@@ -37,7 +38,7 @@ class DirectorySource(Source):
         """List the files that match the templates; versions are times of modification."""
         return [self._input(name) for name in self._names(templates)]
 
-    def list_anyway(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
+    def list_with_unreadable(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
         """List the same files, and dangling links and other files whose state cannot be read; no pipes and sockets."""
         listed = []
         for name in self._names(templates):

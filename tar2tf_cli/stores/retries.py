@@ -17,6 +17,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
+from tar2tf_cli.api.store import NoSuchObject, Transient
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.events import waiting
 from tar2tf_cli.ops.rules import accepted, seconds
@@ -103,31 +104,6 @@ _SAID_AFTER: Final = 4
 """How many failures in a row, about two seconds of them, are reported, once."""
 
 T = TypeVar("T")
-
-
-class Transient(Exception):
-    """A failure that a retry may fix.
-
-    Args:
-        message: what happened.
-        server: URL or name of the server or node that failed.
-        after: how many seconds the server asks to wait before the next request (Retry-After).
-        hint: what to do when no retry fixes it, if there is something better than to wait longer.
-    """
-
-    def __init__(self, message: str, server: str = "", after: float = 0, hint: str = "") -> None:
-        super().__init__(message)
-        self.server = server
-        self.after = after
-        self.hint = hint
-
-
-class NoSuchObject(SourceError):
-    """The bucket exists, but has no object of that name."""
-
-
-class ObjectExists(SourceError):
-    """There is an object of that name already."""
 
 
 NOT_TLS: Final = re.compile("wrong version number|record layer failure|unknown protocol|http request|packet length")

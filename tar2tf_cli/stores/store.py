@@ -6,20 +6,23 @@ import copy
 import io
 import os
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, Ranges, Source
+from tar2tf_cli.api.store import Body, NoSuchObject, ObjectExists, Store, Transient
 from tar2tf_cli.errors import NothingFoundError, SourceError, changed
-from tar2tf_cli.formats.streams import ByteStream, read_to_end
+from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
-from tar2tf_cli.stores.base import IN_FLIGHT, Ahead, Capabilities, ObjectInfo, Ranges, Source, templates_of
-from tar2tf_cli.stores.retries import NoSuchObject, ObjectExists, Transient, in_time, persist
-from tar2tf_cli.stores.transfer import Body, FetchThreads, ParallelStream, ResumingStream
+from tar2tf_cli.stores.base import Ahead, templates_of
+from tar2tf_cli.stores.retries import in_time, persist
+from tar2tf_cli.stores.transfer import FetchThreads, ParallelStream, ResumingStream, whole_body
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -40,45 +43,17 @@ _LIST_FROM: Final = 16
 """Number of names from which one listing is cheaper than a request for each."""
 
 
-class Store(ABC):
-    """An object store as seen from one folder of one bucket; names are relative to it.
-
-    A store sends one request for each call and never repeats it: it raises `Transient` for failures that a retry may
-    fix and SourceError for the rest, and its callers retry (`stores.retries`). Several threads may call methods at
-    once. A store is pickled without its client: each process makes its own, also after a fork.
-
-    To add a store: implement the abstract methods, and `put`, `copy` and `remove` if it can be written to; add its
-    scheme to `open_store`; subclass the suites of sources and sinks in the tests.
-
-    Args:
-        bucket: the bucket as the user gave it, without secrets.
-        root: the folder that names are relative to: "" or ending with a slash.
+class ObjectStore(Store):
+    """A store with a client in each process; its requests can be repeated, and its transfers resumed.
 
     Attributes:
-        can_list: whether the store can list its objects.
-        dialect: converts a template in the store's own syntax to ours.
-        numbers: whether templates may contain `%d` and `%06d`.
-        lists_versions: whether a listing has the same sizes and versions as `head`.
-        exclusive: whether of two uploads of the same `absent` object only one can succeed.
-        reads_blindly: whether a body's `read` may wait for ever, as long as a byte comes now and then.
-        retry_for: how many seconds failed requests are repeated without progress.
-        unsigned: whether requests carry no credentials, as for public buckets.
-        cluster: the address of the AIStore cluster that has the bucket; None for other buckets.
+        retry_for: seconds for which failed requests are repeated without progress.
     """
 
-    can_list = True
-    lists_versions = True
-    exclusive = False
-    reads_blindly = False
-    dialect: Callable[[str], str] = staticmethod(str)
-    numbers = False
     retry_for: float
-    unsigned = False
-    cluster: str | None = None
 
     def __init__(self, bucket: str, root: str) -> None:
-        self.bucket = bucket
-        self.root = root
+        super().__init__(bucket, root)
         self._clients: dict[tuple[Any, ...], Any] = {}
 
     @property
@@ -98,40 +73,7 @@ class Store(ABC):
     def connect(self) -> Any:
         """Make a client for the store's methods; it must not retry by itself."""
 
-    @abstractmethod
-    def listing(self, prefix: str) -> Iterable[ObjectInfo]:
-        """Yield the objects whose names begin with a prefix, in any order, including those in subfolders.
-
-        Raises:
-            SourceError: when the bucket does not exist or may not be listed.
-        """
-
-    @abstractmethod
-    def head(self, name: str) -> ObjectInfo | None:
-        """Return one object; None when it does not exist.
-
-        Raises:
-            SourceError: when the bucket does not exist, or the object may not be read.
-        """
-
-    @abstractmethod
-    def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
-        """Request an object's bytes from an offset on, as stored: never decompressed on the way.
-
-        With `size`, no more than that many bytes are sent, if the server can send a part.
-
-        The body has the version of the object being sent, so that a replacement is detected.
-
-        Raises:
-            NoSuchObject: when the object does not exist.
-            SourceError: when it is no longer the version of the item, or may not be read.
-        """
-
-    @abstractmethod
-    def locate(self, name: str) -> str:
-        """Return the URL of an object, without secrets."""
-
-    def head_each(self, names: Sequence[str]) -> Sequence[ObjectInfo | None]:
+    def look_up_each(self, names: Sequence[str]) -> Sequence[ObjectInfo | None]:
         """Return each object as `head` does, many at once and with retries."""
         if not names:
             return []
@@ -149,35 +91,10 @@ class Store(ABC):
         """Return one object as `head` does, with retries."""
         return self.persist(lambda: self.head(name), shard=self.locate(name))
 
-    def sum_of(self, item: ObjectInfo) -> tuple[str, str] | None:
-        """Return kind and value of what is probably a checksum of an object; an equal one is a proof of equal bytes."""
-        return item.checksum
-
-    def put(self, name: str, path: str, *, absent: bool = False) -> None:
-        """Upload a local file in constant memory; the object appears whole or not at all, and replaces any other.
-
-        Args:
-            name: the object's name.
-            path: the file's path.
-            absent: replace nothing.
-
-        Raises:
-            ObjectExists: when there is such an object, and there must not be.
-        """
-        raise NotImplementedError
-
     def refuse_existing(self, name: str) -> None:
         """Raise `ObjectExists` if there is an object, for stores whose uploads have no such condition."""
         if self.head(name):
             raise ObjectExists("already exists", shard=self.locate(name))
-
-    def copy(self, name: str, target: str) -> None:
-        """Copy an object within the bucket, on the server if the store supports that."""
-        raise NotImplementedError
-
-    def remove(self, name: str) -> None:
-        """Delete an object if it exists."""
-        raise NotImplementedError
 
     def persist(self, action: Callable[[], T], **where: Any) -> T:
         """Return the result of an action that sends a request, with retries."""
@@ -186,7 +103,7 @@ class Store(ABC):
     def open(self, item: ObjectInfo) -> ResumingStream:
         """Return a stream of an object's bytes, which resumes after failures."""
         return ParallelStream(
-            partial(self._fetch, item), item, self.locate(item.name), self.retry_for, watched=self.reads_blindly
+            partial(self._fetch, item), item, self.locate(item.name), self.retry_for, watched=self.may_stall
         )
 
     def _fetch(self, item: ObjectInfo, start: int, size: int | None) -> Body:
@@ -220,7 +137,7 @@ class Store(ABC):
 class ObjectSource(Source):
     """The shards of a store; a bucket that names an object is that one shard."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self.bucket = store.bucket
         self._store = store
         self._small: deque[ObjectInfo] = deque()  # those whose bodies come next
@@ -232,7 +149,7 @@ class ObjectSource(Source):
         templates = templates_of(self, templates)
         if not templates and (only := self._only()):
             return [only]
-        templates = [self._store.dialect(template) for template in templates]
+        templates = [self._store.translate(template) for template in templates]
         objects = self.find([name for template in templates for name in expand(template) if self._may_be_literal(name)])
 
         def listing(prefix: str) -> Iterator[str]:
@@ -256,7 +173,7 @@ class ObjectSource(Source):
         if self._small and self._small[0] == item and self._bodies:
             self._small.popleft()
             body = next(self._bodies)
-            if body and (data := body.whole(item)) is not None:
+            if body and (data := whole_body(body, item)) is not None:
                 return io.BytesIO(data)
         return (self._ahead and self._ahead.take(item)) or self._stream(item)
 
@@ -272,7 +189,7 @@ class ObjectSource(Source):
         return stream
 
     @contextmanager
-    def expecting(self, items: Sequence[ObjectInfo], most: int = IN_FLIGHT) -> Iterator[None]:
+    def prefetch(self, items: Sequence[ObjectInfo], most: int = IN_FLIGHT) -> Iterator[None]:
         """Fetch the inputs that will be opened inside the `with` block, in this order and several at once."""
         small = [item for item in items if item.size is not None and item.size <= SMALL]
         self._bodies = self._fetch_each(small)
@@ -298,13 +215,13 @@ class ObjectSource(Source):
             wanted = set(names)
             prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
             return {item.name: item for item in self.listing(prefix) if item.name in wanted}
-        return {item.name: item for item in self._store.head_each(names) if item}
+        return {item.name: item for item in self._store.look_up_each(names) if item}
 
     def capabilities(self) -> Capabilities:
         """Return those of any store."""
         return Capabilities(remote=True)
 
-    def store(self) -> Store:
+    def store(self) -> ObjectStore:
         """Return the store."""
         return self._store
 
@@ -331,7 +248,7 @@ class ObjectSource(Source):
         return item
 
     def listing(self, prefix: str) -> Inputs:
-        return self._store.persist(lambda: [*self._store.listing(prefix)], shard=self.bucket)
+        return self._store.persist(lambda: [*self._store.list(prefix)], shard=self.bucket)
 
 
 Block: TypeAlias = "Future[bytes]"
@@ -351,7 +268,7 @@ class ObjectRanges(Ranges):
     gap = BLOCK
     parallel = 32
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()
         self._ahead: dict[str, int] = {}
@@ -399,7 +316,7 @@ class ObjectRanges(Ranges):
         where = self._store.locate(item.name)
         try:
             request = partial(self._request, item, start, size)
-            if self._store.reads_blindly:
+            if self._store.may_stall:
                 request = partial(in_time, request, size, self._store.bucket)
             data = self._store.persist(request, shard=where, offset=start)
         except BaseException as error:

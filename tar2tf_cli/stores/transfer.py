@@ -11,55 +11,28 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.store import Body, Transient
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed, machine_error
 from tar2tf_cli.formats.checksums import crc32c
-from tar2tf_cli.stores.base import ObjectInfo
-from tar2tf_cli.stores.retries import CONNECT_SECONDS, READ_SECONDS, RetryPolicy, Transient, in_thread, min_rate
+from tar2tf_cli.stores.retries import CONNECT_SECONDS, READ_SECONDS, RetryPolicy, in_thread, min_rate
 
 
-@dataclass(slots=True)
-class Body:
-    """The response to a request for an object from an offset on.
+def whole_body(body: Body, item: ObjectInfo) -> bytes | None:
+    """Return the bytes of a body that was received; None unless they are all of the item, and match its checksum.
 
-    Attributes:
-        read: returns at most this many bytes, b"" at the end; raises `Transient` when the transfer breaks off.
-        close: releases the connection.
-        start: offset of the first byte, which is 0 if the server ignores ranges.
-        size: size in bytes of the whole object; None when the server does not say.
-        version: as in `ObjectInfo`.
-        checksum: kind of the whole object's checksum, and its value in hexadecimal.
-        ask: returns that value where the one here may be none, or of other bytes; None if nobody knows it.
+    Raises:
+        Transient: when it broke off.
     """
-
-    read: Callable[[int], bytes]
-    close: Callable[[], None]
-    start: int
-    size: int | None
-    version: str | None
-    checksum: tuple[str, str] | None = None
-    ask: Callable[[], str | None] | None = None
-
-    def is_of(self, size: int | None, version: str | None) -> bool:
-        """Whether the body may be that of an object with this size and version, as far as they are known."""
-        same_size = size is None or self.size in (size, None)
-        return same_size and (version is None or self.version in (version, None))
-
-    def whole(self, item: ObjectInfo) -> bytes | None:
-        """Return the bytes of a body that was received; None unless they are all of the item, and match its checksum.
-
-        Raises:
-            Transient: when it broke off.
-        """
-        if self.size != item.size or not self.is_of(item.size, item.version):
-            return None
-        kind, expected = self.checksum or item.checksum or ("", "")
-        data = self.read(self.size or 0)
-        if made := hasher(kind):
-            made.update(data)
-        return data if len(data) == self.size and (made is None or made.hexdigest() == expected.lower()) else None
+    if body.size != item.size or not body.is_of(item.size, item.version):
+        return None
+    kind, expected = body.checksum or item.checksum or ("", "")
+    data = body.read(body.size or 0)
+    if made := hasher(kind):
+        made.update(data)
+    return data if len(data) == body.size and (made is None or made.hexdigest() == expected.lower()) else None
 
 
 Fetch: TypeAlias = Callable[[int, "int | None"], Body]

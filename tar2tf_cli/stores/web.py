@@ -8,13 +8,14 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 from urllib.parse import quote, unquote, urlsplit
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.store import Body, Transient
 from tar2tf_cli.errors import SourceError, UsageError, changed
 from tar2tf_cli.spec.urls import without_secrets
-from tar2tf_cli.stores.base import ObjectInfo
 from tar2tf_cli.stores.curl import Response, WebClient
-from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, Transient, check_status
-from tar2tf_cli.stores.store import SMALL, Store
-from tar2tf_cli.stores.transfer import Body, crc32c_of
+from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, check_status
+from tar2tf_cli.stores.store import SMALL, ObjectStore
+from tar2tf_cli.stores.transfer import crc32c_of
 
 _MOST_TEXT: Final = 1 << 16
 
@@ -48,7 +49,7 @@ def body_of(raw: Response, start: int, version: str | None, checksum: tuple[str,
     return Body(raw.read, raw.close, begins, size, version, checksum)
 
 
-class WebStore(Store):
+class WebStore(ObjectStore):
     """A store with a URL for each object; its client is a `WebClient`.
 
     Attributes:
@@ -70,7 +71,7 @@ class WebStore(Store):
         body = self.body(response)
         return ObjectInfo(name, body.size, body.version, body.checksum)
 
-    def head_each(self, names: Sequence[str]) -> Sequence[ObjectInfo | None]:
+    def look_up_each(self, names: Sequence[str]) -> Sequence[ObjectInfo | None]:
         """Send a HEAD for each object; what fails is left to `head`."""
         objects: dict[str, ObjectInfo | None] = {}
         urls = (self.request_url("HEAD", name) for name in names)
@@ -78,7 +79,7 @@ class WebStore(Store):
             if response and response.status in (200, *self.missing):
                 objects[name] = self.described(response, name) if response.status == 200 else None
         rest = [name for name in names if name not in objects]
-        objects.update(zip(rest, super().head_each(rest), strict=True))
+        objects.update(zip(rest, super().look_up_each(rest), strict=True))
         return [objects[name] for name in names]
 
     def fetch_each(self, items: Sequence[ObjectInfo]) -> Generator[Body | None, None, None]:
@@ -125,7 +126,7 @@ class HttpStore(WebStore):
         folder = super().parent() if self._names_file else None
         return (folder[0], unquote(folder[1])) if folder else None
 
-    def listing(self, prefix: str) -> Iterable[ObjectInfo]:
+    def list(self, prefix: str) -> Iterable[ObjectInfo]:
         """Raise an error, as HTTP has no listing.
 
         Raises:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Capabilities
 from tar2tf_cli.conversion import schedule
 from tar2tf_cli.conversion.schedule import InputQueue
-from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import Capabilities
 
 LARGE, SMALL = 100_000_000, 1000
 

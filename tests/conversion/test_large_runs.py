@@ -17,6 +17,7 @@ import pytest
 from benchmarks.peers.conductor import Listing, conduct, publisher, result
 from shards import samples, write_tar
 from tar2tf_cli import convert
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.conversion.output_state import destination
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.conversion.publish import Publisher, Tally
@@ -30,7 +31,6 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.manifest import Manifest, ShardEntry
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion, Output
-from tar2tf_cli.stores import ObjectInfo
 
 
 def calls(work: Callable[[], Any]) -> int:

@@ -13,16 +13,15 @@ import pytest
 from commands import tar2tf
 from shards import contents, records, samples, samples_of, shards_in, tree, write_members, write_tar
 from tar2tf_cli import convert
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.tasks import load_group
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.files import crc32c_of_file
-from tar2tf_cli.formats.streams import ByteStream
 from tar2tf_cli.ops import Func
 from tar2tf_cli.spec.conversion import Conversion, Output
-from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.directory import DirectorySource
 
 

@@ -24,6 +24,7 @@ from commands import tar2tf
 from hypothesis_profile import example_count
 from shards import every_file, samples, write_tar
 from spooled_units import conversion, indexed
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.conversion.output_state import Earlier, SizesFile
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
@@ -35,7 +36,6 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
-from tar2tf_cli.stores import ObjectInfo
 from tar2tf_cli.stores.directory import DirectorySource
 from verify_runs import edit
 

@@ -394,7 +394,7 @@ class RemoteSinkSuite(SinkSuite):
 
     def staged(self, place: str) -> list[str]:
         store = open_store(place)
-        return [item.name for item in store.listing(".t-manifest.tar2tf/")]
+        return [item.name for item in store.list(".t-manifest.tar2tf/")]
 
     def killed_when(self, ready: Callable[[], bool], command: list[str], folder: Path) -> list[str]:
         """Kill the command when it is `ready`; its op stops in the middle of the samples until then."""

@@ -13,9 +13,11 @@ import pytest
 
 from commands import tar2tf
 from servers import cutting_proxy
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError
 from tar2tf_cli.inputs.named import list_files
-from tar2tf_cli.stores import ObjectInfo, Source, open_source, open_store, read_with_folder
+from tar2tf_cli.stores import open_source, open_store, read_with_folder
 
 BIG = os.urandom(1 << 20) * 5 + b"the end"
 

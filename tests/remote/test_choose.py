@@ -14,13 +14,15 @@ from commands import tar2tf
 from servers import QuietHandler, serving
 from shards import PHOTOS
 from tar2tf_cli import Events
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import RemoteError, SourceError, UsageError
 from tar2tf_cli.remote import cluster_backend, cluster_samples
 from tar2tf_cli.remote import transformers as transformers_module
 from tar2tf_cli.remote.stream import Settings
 from tar2tf_cli.remote.transformers import Transformers, of_cluster
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import ObjectInfo, Source, open_source, retries
+from tar2tf_cli.stores import open_source, retries
 
 OBJECT = ObjectInfo("a.tar", 10_000_000, "1")
 

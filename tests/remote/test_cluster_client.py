@@ -18,6 +18,7 @@ from etl_cluster import EtlCluster
 from make_bytes import tar_of
 from shards import PHOTOS, samples, tree, write_tar
 from tar2tf_cli import Dataset
+from tar2tf_cli.api.store import Body
 from tar2tf_cli.cli import main
 from tar2tf_cli.ops import Convert, Decode, Resize
 from tar2tf_cli.remote import transformers
@@ -25,7 +26,6 @@ from tar2tf_cli.remote.cluster import RemoteSource
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.spec import __version__
 from tar2tf_cli.stores import retries
-from tar2tf_cli.stores.transfer import Body
 from verify_runs import Ran
 
 pytestmark = pytest.mark.xdist_group("transformers")

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.store import Body, Transient
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, SourceError
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.inputs.report import InputReport
@@ -19,9 +21,7 @@ from tar2tf_cli.remote.server import Transform
 from tar2tf_cli.remote.stream import DONE, Asked, Settings, StreamReader
 from tar2tf_cli.remote.transformers import held_back
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.retries import Transient
-from tar2tf_cli.stores.transfer import Body, hasher
+from tar2tf_cli.stores.transfer import hasher
 from verify_runs import a_tar, some_members
 
 SETTINGS = Settings.of(Conversion("ais://b", "-"))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from commands import wait_until
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.values import KEY
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.flow.sample_flow import Making, Reading
@@ -19,7 +20,7 @@ from tar2tf_cli.remote.server import Transform
 from tar2tf_cli.remote.stream import Asked, Settings, StreamReader, from_example, to_features
 from tar2tf_cli.remote.transformers import of_cluster
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import ObjectInfo, open_source
+from tar2tf_cli.stores import open_source
 from verify_runs import a_tar, some_members
 
 ARRAYS = [
@@ -97,7 +98,7 @@ def test_inputs_are_fetched_ahead_but_not_all() -> None:
     def keys(item: ObjectInfo) -> list[str]:
         return [sample[KEY] for _, sample in source.samples(item, None, None)]
 
-    with source.expecting(inputs, 2):
+    with source.prefetch(inputs, 2):
         assert keys(inputs[0]) == ["a"]
         wait_until(lambda: sorted(source.asked) == ["a", "b", "c"], "two more inputs")
         assert [keys(item) for item in inputs[1:4]] == [["b"], ["c"], ["d"]]

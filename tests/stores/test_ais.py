@@ -34,9 +34,10 @@ from servers import (
 )
 from sink_suite import RemoteSinkSuite
 from sources import BIG, SourceSuite, read_all, tar_of
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.errors import SinkError, SourceError, UsageError
 from tar2tf_cli.sinks.objects import ObjectSink
-from tar2tf_cli.stores import ObjectInfo, open_source, open_store, retries, transfer
+from tar2tf_cli.stores import open_source, open_store, retries, transfer
 from tar2tf_cli.stores.ais import AisStore
 from tar2tf_cli.stores.store import ObjectSource
 

@@ -10,9 +10,9 @@ import pytest
 
 from scripted_server import SIZED, moved, scripted
 from servers import faulty_server, nobody_listens, self_signed
+from tar2tf_cli.api.store import Transient
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores.control import Answer, ask
-from tar2tf_cli.stores.retries import Transient
 
 TOKEN = {"Authorization": "Bearer a"}
 

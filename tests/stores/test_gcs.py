@@ -7,10 +7,10 @@ import requests
 
 from servers import Forwarder, serving
 from sources import PlainSuite, SourceSuite
+from tar2tf_cli.api.store import Transient
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import open_source
 from tar2tf_cli.stores.cloud import raise_mapped
-from tar2tf_cli.stores.retries import Transient
 
 pytestmark = pytest.mark.xdist_group("gcs")
 

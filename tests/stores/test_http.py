@@ -18,9 +18,11 @@ import pytest
 from commands import tar2tf, wait_until
 from servers import FaultyServer, faulty_server, nobody_listens, self_signed
 from sources import BIG, SourceSuite, read_all, tar_of
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.named import list_files
-from tar2tf_cli.stores import ObjectInfo, Source, curl, open_source, retries, transfer
+from tar2tf_cli.stores import curl, open_source, retries, transfer
 
 
 class TestHttp(SourceSuite):
@@ -188,7 +190,7 @@ class TestAFaultyServer:
 
         web.take = together  # type: ignore[method-assign]
         try:
-            with source.expecting(items):
+            with source.prefetch(items):
                 assert [read_all(source, item) for item in items] == [b"%d" % number for number in range(8)]
         finally:
             web.take = take  # type: ignore[method-assign]
@@ -198,7 +200,7 @@ class TestAFaultyServer:
         self, web: FaultyServer, source: Source, item: ObjectInfo
     ) -> None:
         assert source.capabilities().remote
-        with source.expecting([item]):
+        with source.prefetch([item]):
             wait_until(lambda: web.log and web.log[-1][0] == "GET", "the request")
         web.log.clear()
         assert read_all(source, item) == BIG
@@ -256,7 +258,7 @@ class TestAFaultyServer:
         before = web.connections
         items = source.list(["y-{0..199}.tar"])
         assert source.capabilities().remote
-        with source.expecting(items):
+        with source.prefetch(items):
             assert {read_all(source, item) for item in items} == {b"y"}
         assert web.connections - before <= 64
 
@@ -287,7 +289,7 @@ class TestManySmallObjects:
         return source.list([f"y-{{0..{self.COUNT - 1}}}.tar"])
 
     def read(self, source: Source, items: list[ObjectInfo]) -> list[bytes]:
-        with source.expecting(items):
+        with source.prefetch(items):
             return [read_all(source, item) for item in items]
 
     def wanted(self) -> list[bytes]:
@@ -298,7 +300,7 @@ class TestManySmallObjects:
     ) -> None:
         web.log.clear()
         before = {thread.name for thread in threading.enumerate()}
-        with source.expecting(items):
+        with source.prefetch(items):
             found = [read_all(source, item) for item in items]
             ours = {thread.name for thread in threading.enumerate()} - before
         assert found == self.wanted()

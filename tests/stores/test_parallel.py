@@ -13,10 +13,11 @@ from typing import Any, cast
 import pytest
 
 from commands import wait_until
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.store import Body, Transient
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores import ObjectInfo, transfer
-from tar2tf_cli.stores.retries import Transient
-from tar2tf_cli.stores.transfer import Body, ParallelStream, ResumingStream
+from tar2tf_cli.stores import transfer
+from tar2tf_cli.stores.transfer import ParallelStream, ResumingStream
 
 DATA = random.Random(7).randbytes(6_000_000)
 

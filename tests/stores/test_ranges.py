@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from servers import FaultyServer
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Ranges
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.stores import ObjectInfo, open_source
-from tar2tf_cli.stores.base import Ranges
+from tar2tf_cli.stores import open_source
 from tar2tf_cli.stores.store import ObjectRanges
 
 DATA = os.urandom((3 << 20) + 12_345)

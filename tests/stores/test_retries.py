@@ -14,12 +14,14 @@ from servers import FaultyServer, faulty_server, nobody_listens
 from shards import PHOTOS
 from sources import BIG, read_all, tar_of
 from tar2tf_cli import events
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.store import Transient
 from tar2tf_cli.cli.output import Terminal
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.yaml_file import build
-from tar2tf_cli.stores import ObjectInfo, open_source, retries
+from tar2tf_cli.stores import open_source, retries
 from tar2tf_cli.stores.ais import timeouts
-from tar2tf_cli.stores.retries import FIRST_PAUSE, LONGEST_PAUSE, READ_SECONDS, RetryPolicy, Transient
+from tar2tf_cli.stores.retries import FIRST_PAUSE, LONGEST_PAUSE, READ_SECONDS, RetryPolicy
 from verify_runs import convert
 
 

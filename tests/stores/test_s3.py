@@ -21,8 +21,9 @@ import pytest
 
 from servers import Forwarder, QuietHandler, cutting_proxy, nobody_listens, serving
 from sources import BIG, SourceSuite, read_all
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.errors import MachineError, SourceError, UsageError
-from tar2tf_cli.stores import ObjectInfo, cloud, open_source, open_store, retries
+from tar2tf_cli.stores import cloud, open_source, open_store, retries
 from tar2tf_cli.stores.cloud import S3Store
 from tar2tf_cli.stores.store import ObjectSource
 

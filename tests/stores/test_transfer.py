@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.store import Body
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores import ObjectInfo, transfer
-from tar2tf_cli.stores.transfer import Body, ResumingStream
+from tar2tf_cli.stores import transfer
+from tar2tf_cli.stores.transfer import ResumingStream, whole_body
 
 DATA = bytes(range(256))
 MD5 = "e2c865db4162bed963bfaa9ef6ac18f0"
@@ -35,12 +37,12 @@ def body(data: bytes, *, start: int = 0, size: int | None = 256, version: str | 
     ],
 )
 def test_a_body_is_whole_if_all_bytes_of_the_object_came(received: Body, whole: bool) -> None:
-    assert received.whole(ObjectInfo("x", 256, "1")) == (DATA if whole else None)
+    assert whole_body(received, ObjectInfo("x", 256, "1")) == (DATA if whole else None)
 
 
 @pytest.mark.parametrize(("listed", "whole"), [(MD5, True), ("0" * 32, False)])
 def test_a_body_must_match_the_checksum_that_a_listing_has(listed: str, whole: bool) -> None:
-    assert body(DATA).whole(ObjectInfo("x", 256, "1", ("md5", listed))) == (DATA if whole else None)
+    assert whole_body(body(DATA), ObjectInfo("x", 256, "1", ("md5", listed))) == (DATA if whole else None)
 
 
 def stream(bodies: Iterable[Body], item: ObjectInfo) -> ResumingStream:

@@ -16,9 +16,9 @@ import pytest
 
 from scripted_server import OK, SIZED, moved, scripted
 from servers import faulty_server, nobody_listens, self_signed
+from tar2tf_cli.api.store import Transient
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores.curl import WebClient, Window
-from tar2tf_cli.stores.retries import Transient
 
 
 def body(client: WebClient, url: str) -> bytes:

@@ -8,22 +8,19 @@ import io
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
-from tar2tf_cli.api.values import KEY, Sample
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import ListingInfo, OnBytes, OnFault, Samples
+from tar2tf_cli.api.values import KEY, Sample, SourceReport
 from tar2tf_cli.errors import SampleError, UsageError, changed, failure
 from tar2tf_cli.formats.example import raw
 from tar2tf_cli.inputs.kinds.table import Rows, RowsSource, no_rows
 from tar2tf_cli.ops.func import load_object
 from tar2tf_cli.ops.user_code import RAISED, source_digest
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import ListingInfo, OnBytes, OnFault, Samples
-
-if TYPE_CHECKING:
-    from tar2tf_cli.inputs.report import InputReport
 
 
 class IgnoreExample(Exception):
@@ -296,7 +293,7 @@ class ExamplesSource(RowsSource):
         self._where = example_class
         self._arguments = _arguments(find_class(example_class), example_args)
 
-    def known(self) -> ListingInfo:
+    def listing_info(self) -> ListingInfo:
         """Return the attributes and source of the class; a file `examples.csv` is in the reports of the inputs."""
         cls = find_class(self._where)
         identity = {"fields": cls.fields(), "digest": source_digest(cls)}
@@ -305,7 +302,7 @@ class ExamplesSource(RowsSource):
     def _opened(self) -> Rows:
         return _rows(self.bucket)
 
-    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
+    def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield the samples of each row, if any: the row number from 1, and the attributes in declared order.
 
         The report gets rows from which the same examples can be made again.

@@ -6,9 +6,11 @@ import os
 import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from tar2tf_cli.api.values import KEY, Sample
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import ListingInfo, OnBytes, OnFault, Samples
+from tar2tf_cli.api.values import KEY, Sample, SourceReport
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, few, read_failed
 from tar2tf_cli.features.labels import FORMS, Labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.formats.checksums import blake2b
@@ -17,12 +19,6 @@ from tar2tf_cli.formats.streams import IMAGE_SUFFIXES
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import resolve
-from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import ListingInfo, OnBytes, OnFault, Samples
-
-if TYPE_CHECKING:
-    from tar2tf_cli.inputs.report import InputReport
-
 
 SPLITS: Final = frozenset(["train", "training", "val", "valid", "validation", "test", "testing", "eval"])
 """Names of folders that hold the classes of a split, in either case; a class never has such a name."""
@@ -93,7 +89,7 @@ class ImageFolderSource(ListSource):
         self._by_split = by_split
         self._chunks: dict[str, str] = {}  # joined by NUL: a million names are large enough as one text a chunk
 
-    def known(self) -> ListingInfo:
+    def listing_info(self) -> ListingInfo:
         """Return the classes and the number of files; the label map is written as `labels.json`."""
         labels = to_bytes(self._labels)
         return ListingInfo(
@@ -157,7 +153,7 @@ class ImageFolderSource(ListSource):
                 raise UsageError(f"has no folders of images in {split!r}", shard=self.bucket, hint=hint)
         return inside
 
-    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
+    def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield a sample for each file: bytes as `image`, class as `label`, `synset` and `text`, and `filename`."""
         total = 0
         for name in self._chunks[item.name].split("\0"):

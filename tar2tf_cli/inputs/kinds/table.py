@@ -14,9 +14,11 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
-from tar2tf_cli.api.values import KEY, Sample
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import ListingInfo, OnBytes, OnFault, Samples
+from tar2tf_cli.api.values import KEY, Sample, SourceReport
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, few, meant, read_failed, reason
 from tar2tf_cli.features.feature_map import TypeName, give_types, number_of
 from tar2tf_cli.formats.checksums import blake2b
@@ -26,11 +28,6 @@ from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.fields import Column
 from tar2tf_cli.spec.urls import is_remote
-from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import ListingInfo, OnBytes, OnFault, Samples
-
-if TYPE_CHECKING:
-    from tar2tf_cli.inputs.report import InputReport
 
 Span: TypeAlias = tuple[int, int, int]
 """A row: its number from 1 without the header and blank rows, and its offset and size in bytes."""
@@ -352,14 +349,14 @@ class TableSource(RowsSource):
         self._files = [column.name for column in columns.values() if column.is_file]
         self._folder = os.path.dirname(bucket)
 
-    def known(self) -> ListingInfo:
+    def listing_info(self) -> ListingInfo:
         """Return the number of rows."""
         return ListingInfo(self._count, self.skipped)
 
     def _opened(self) -> Rows:
         return Rows(self.bucket, header=self._header)
 
-    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
+    def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield a sample for each row, with its columns as entries.
 
         Raises:

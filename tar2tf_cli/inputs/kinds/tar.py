@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import Source, open_source, reach_of
+from tar2tf_cli.stores import open_source, reach_of
 
 
 def open_input(conversion: Conversion, endpoint: str | None) -> Source:

@@ -7,14 +7,13 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.store import Body, NoSuchObject
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.retries import NoSuchObject
-from tar2tf_cli.stores.store import Store
-from tar2tf_cli.stores.transfer import Body
+from tar2tf_cli.stores.store import ObjectStore
 
 
-class ShelfStore(Store):
+class ShelfStore(ObjectStore):
     """Files in a folder."""
 
     def __init__(self, bucket: str, endpoint: str | None) -> None:
@@ -26,7 +25,7 @@ class ShelfStore(Store):
         """The folder."""
         return Path(os.environ["SHELF"])
 
-    def listing(self, prefix: str) -> Iterable[ObjectInfo]:
+    def list(self, prefix: str) -> Iterable[ObjectInfo]:
         """Yield every file."""
         for path in self.client.rglob("*"):
             name = path.relative_to(self.client).as_posix()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tar2tf_cli.api.values import KEY
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import OnBytes, OnFault, Samples
+from tar2tf_cli.api.values import KEY, SourceReport
 from tar2tf_cli.inputs.base import ListSource, divided
-from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores import ObjectInfo
-from tar2tf_cli.stores.base import OnBytes, OnFault, Samples
 
 
 def open_input(conversion: Conversion, endpoint: str | None) -> LinesSource:
@@ -28,7 +27,7 @@ class LinesSource(ListSource):
         self._chunks = {item.name: chunk for item, chunk in chunks}
         return [item for item, _ in chunks]
 
-    def samples(self, item: ObjectInfo, report: InputReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
+    def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """Yield a sample for each line."""
         for number, line in self._chunks[item.name]:
             yield {"member": f"line {number + 1}"}, {KEY: str(number + 1), "txt": line}

@@ -1,0 +1,45 @@
+"""Objects of a bucket: how a listing describes one, and a stream of its bytes."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple, Protocol
+
+_SUFFIX: Final = re.compile(r"(?is)(?<=.)\.(?:tgz|(?:tar|(?:tf)?records?)(?:\.(?:gz|zst|bz2|xz|zlib))?)\Z")
+
+
+class ObjectInfo(NamedTuple):
+    """One input as a listing describes it.
+
+    Attributes:
+        name: the object's name in its bucket.
+        size: size in bytes as stored; None when it is known only after reading to the end.
+        version: an ETag, modification time or the like, which changes when the bytes do; None when there is none.
+        checksum: kind and value of a checksum of the bytes, if a listing has it.
+    """
+
+    name: str
+    size: int | None
+    version: str | None
+    checksum: tuple[str, str] | None = None
+
+    @property
+    def stem(self) -> str:
+        """Name without folders and without `.tar`, `.tar.gz`, `.record`, `.tfrecord` and the like."""
+        base = self.name.rpartition("/")[2]
+        match = _SUFFIX.search(base)
+        return base[: match.start()] if match else base
+
+
+class Readable(Protocol):
+    """A readable binary stream, such as that of a tar or TFRecord."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes; b"" only at the end."""
+
+
+class ByteStream(Readable, Protocol):
+    """An open input: raw bytes as stored, front to back."""
+
+    def close(self) -> None:
+        """Close the file or connection."""

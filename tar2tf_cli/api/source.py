@@ -1,0 +1,212 @@
+"""The interface of a source: shards that can be listed and read, wherever they are.
+
+A source lists its inputs, opens each from front to back, and reads ranges of them. A subclass implements `list`, `open`
+and `locate`; the other methods have defaults that suit most sources. Sources are pickled to worker processes: open
+files and connections belong to the process that made them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.values import Sample, SourceReport
+from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
+
+if TYPE_CHECKING:
+    from tar2tf_cli.api.store import Store
+
+IN_FLIGHT: Final = 32
+"""Number of inputs that one process fetches at once, which hides the latency of most networks."""
+
+
+class Ranges(ABC):
+    """Random access to the inputs of a source, for one process and all its threads.
+
+    Attributes:
+        gap: how many bytes between two ranges cost less to read than another call.
+        parallel: how many calls at once are worth it.
+    """
+
+    gap: int
+    parallel: int
+
+    @abstractmethod
+    def read(self, item: ObjectInfo, start: int, size: int) -> bytes:
+        """Return `size` bytes of an input, starting at an offset; fewer only at its end.
+
+        Callers may rely on bytes of the listed version. Caching, and reading more than was asked for, is the
+        implementation's own business.
+
+        Raises:
+            SourceError: when they cannot be read, or the input is not the version that was listed.
+        """
+
+
+class Capabilities(NamedTuple):
+    """Optional abilities of a source, beyond listing its inputs and reading each from front to back.
+
+    Attributes:
+        seekable: whether the streams have a cheap `seek`.
+        repeatable: whether an input can be opened twice.
+        resumable: whether a later run can know that the inputs are unchanged.
+        remote: whether each object costs a network round trip.
+        gives: the values that `samples` yields: entries of bytes, as in a tar, entries of any type, or examples, which
+            are written unchanged.
+        ordered: whether `list` already applies the conversion's shuffling and limit.
+        threads: number of threads that make the examples of one input; None for as many as are useful.
+    """
+
+    seekable: bool = False
+    repeatable: bool = True
+    resumable: bool = True
+    remote: bool = False
+    gives: Literal["bytes", "values", "examples"] = "bytes"
+    ordered: bool = False
+    threads: int | None = None
+
+
+READ_ONCE: Final = Capabilities(repeatable=False, resumable=False)
+"""Capabilities of a stream that the caller has opened."""
+
+
+class ListingInfo(NamedTuple):
+    """Facts about the inputs that a source knows once it has listed them.
+
+    Attributes:
+        samples: number of samples in all inputs, faulty ones included; None when that is known only after reading.
+        skipped: number of items that the listing skipped, by reason.
+        classes: names of the classes of an image folder, sorted.
+        documents: files to write next to the manifest, by `NAME.SUFFIX`; None for content that is in the reports.
+        identity: facts that identify a conversion, beyond its spec and inputs.
+        listed_by: keys of a conversion's spec that only say which inputs there are, as their names do.
+    """
+
+    samples: int | None = None
+    skipped: Mapping[str, int] = MappingProxyType({})
+    classes: Sequence[str] = ()
+    documents: Mapping[str, bytes | None] = MappingProxyType({})
+    identity: Mapping[str, object] = MappingProxyType({})
+    listed_by: Sequence[str] = ("input.template", "input.tars")
+
+
+Samples: TypeAlias = "Generator[tuple[Mapping[str, str | None], Sample], None, None]"
+"""Samples and the origin of each, as errors name it: a file or row as `member`, a tar as `shard`."""
+
+OnBytes: TypeAlias = "Callable[[int], None] | None"
+"""Called with the number of bytes after each read."""
+
+SampleFault: TypeAlias = SampleError | DamagedShardError
+"""The error of a faulty sample, or of damage that some samples are lost with."""
+
+OnFault: TypeAlias = Callable[[SampleFault], None]
+"""Called with the error of each faulty sample; when it returns, the sample is skipped."""
+
+
+class Source(ABC):
+    """A bucket of shards: it lists them, opens them, and says what else it can do.
+
+    Attributes:
+        bucket: the bucket as the user gave it.
+        templates: templates to list when the caller gives none: the last part of a bucket such as `shards/*.tar`.
+        joined: datasets joined to its samples (`inputs.joined.Joined`).
+        described: the features of inputs by their names, where a manifest describes them (`Schema.describe`).
+    """
+
+    bucket: str
+    templates: Sequence[str] = ()
+    described: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    joined: Sequence[Any] = ()
+
+    @abstractmethod
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
+        """List the inputs that match the templates, in order.
+
+        Callers may rely on the order (that of the templates, then by name) and on each input being listed once. The
+        number of requests that it takes is the source's own business.
+
+        Raises:
+            SourceError: when the bucket or an object in it does not exist or may not be read.
+        """
+
+    @abstractmethod
+    def open(self, item: ObjectInfo) -> ByteStream:
+        """Open an input at its first byte.
+
+        Callers may rely on getting every byte of the listed version, or an error: a stream that ends early or whose
+        object was replaced raises. Retries, resumption and read-ahead are the source's own business.
+
+        Raises:
+            SourceError: when it cannot be opened, or is not the version that was listed; here or at any read.
+        """
+
+    @abstractmethod
+    def locate(self, name: str) -> str:
+        """Return the path or URL of an object without secrets, for messages, logs and manifests."""
+
+    def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
+        """Return the objects that exist under these very names, next to the inputs; none by default.
+
+        Raises:
+            SourceError: when the bucket cannot be reached or refuses.
+        """
+        return {}
+
+    def capabilities(self) -> Capabilities:
+        """Return the optional abilities of the source, which never change."""
+        return Capabilities()
+
+    def listing_info(self) -> ListingInfo:
+        """Return facts about the inputs; call it after `list`."""
+        return ListingInfo()
+
+    def prefetch(self, items: Sequence[ObjectInfo], most: int = IN_FLIGHT) -> AbstractContextManager[None]:
+        """Start fetching the inputs that will be opened inside the `with` block, in this order.
+
+        Callers may open other inputs, or none. By default, nothing is fetched before it is opened.
+
+        Args:
+            items: the inputs.
+            most: number of inputs fetched before the first is opened; each that is opened begins another.
+        """
+        return nullcontext()
+
+    def ranges(self) -> Ranges:
+        """Return a reader of ranges of the inputs, for this process.
+
+        Raises:
+            UsageError: when inputs can only be read from front to back, as by default.
+        """
+        raise UsageError("can only be read from front to back", shard=self.bucket, hint="write it to a file first")
+
+    def samples(
+        self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None
+    ) -> Samples | None:
+        """Yield the samples of an input, each with its origin; None, as by default, for an input that is a shard.
+
+        Args:
+            item: the input.
+            report: receives skips and descriptions of stored examples.
+            fault: called with the error of each faulty sample.
+            on_bytes: called with the number of bytes after each read.
+
+        Raises:
+            SourceError: when something cannot be read, or changed since it was listed.
+        """
+        return None
+
+    def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
+        """Return the paths and URLs that the inputs are read from, which an output must not replace."""
+        return [self.locate(item.name) for item in items]
+
+    def list_with_unreadable(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
+        """List as `list` does, adding inputs that exist but cannot be read, if the source knows of them."""
+        return self.list(templates)
+
+    def store(self) -> Store | None:
+        """Return the store that holds the inputs; None where they are elsewhere."""
+        return None

@@ -1,0 +1,195 @@
+"""The interface of a store: objects in a bucket, reached by one request for each call.
+
+A store never repeats a request: it raises `Transient` for a failure that a retry may fix, and SourceError for any
+other. Retries, resumed and parallel transfers, read-ahead, checksums, and random access are the same for every store,
+and are done by its callers. A subclass implements `list`, `head`, `fetch` and `locate`, and `put` and `remove` if its
+buckets can be written to.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.errors import SourceError, UsageError
+
+
+class Transient(Exception):
+    """A failure that a retry may fix.
+
+    Args:
+        message: what happened.
+        server: URL or name of the server or node that failed.
+        after: seconds that the server asks to wait before the next request (Retry-After).
+        hint: what to do when no retry fixes it, if there is something better than to wait longer.
+    """
+
+    def __init__(self, message: str, server: str = "", after: float = 0, hint: str = "") -> None:
+        super().__init__(message)
+        self.server = server
+        self.after = after
+        self.hint = hint
+
+
+class NoSuchObject(SourceError):
+    """The bucket exists, but has no object of that name."""
+
+
+class ObjectExists(SourceError):
+    """An object of that name exists already."""
+
+
+@dataclass(slots=True)
+class Body:
+    """The response to a request for an object, from an offset on.
+
+    Attributes:
+        read: returns at most this many bytes, b"" at the end; raises `Transient` when the transfer breaks off.
+        close: releases the connection.
+        start: offset of the first byte, which is 0 if the server ignores ranges.
+        size: size in bytes of the whole object; None when the server does not say.
+        version: version of the object that is being sent, as in `ObjectInfo`.
+        checksum: kind of the whole object's checksum, and its value in hexadecimal.
+        ask: asks the store for that value, where the one here may be missing or outdated; None if nobody knows it.
+    """
+
+    read: Callable[[int], bytes]
+    close: Callable[[], None]
+    start: int
+    size: int | None
+    version: str | None
+    checksum: tuple[str, str] | None = None
+    ask: Callable[[], str | None] | None = None
+
+    def is_of(self, size: int | None, version: str | None) -> bool:
+        """Whether the body may be that of an object with this size and version, as far as they are known."""
+        same_size = size is None or self.size in (size, None)
+        return same_size and (version is None or self.version in (version, None))
+
+
+class Store(ABC):
+    """A bucket of objects, as seen from one folder of it; names are relative to that folder.
+
+    Several threads may call methods at once. A store is pickled without its connections.
+
+    Args:
+        bucket: the bucket as the user gave it, without secrets.
+        root: the folder that names are relative to: "" or ending with a slash.
+
+    Attributes:
+        can_list: whether the store can list its objects.
+        lists_versions: whether a listing has the sizes and versions that `head` returns.
+        exclusive: whether only one of two uploads of an `absent` object can succeed.
+        may_stall: whether a body's `read` may wait for ever, as long as a byte comes now and then.
+        numbers: whether templates may contain `%d` and `%06d`.
+        unsigned: whether requests carry no credentials, as for public buckets.
+        cluster: the address of the AIStore cluster that has the bucket; None for other buckets.
+    """
+
+    can_list = True
+    lists_versions = True
+    exclusive = False
+    may_stall = False
+    numbers = False
+    unsigned = False
+    cluster: str | None = None
+
+    def __init__(self, bucket: str, root: str) -> None:
+        self.bucket = bucket
+        self.root = root
+
+    @abstractmethod
+    def list(self, prefix: str) -> Iterable[ObjectInfo]:
+        """Yield the objects whose names begin with a prefix, including those in subfolders.
+
+        Callers may rely on a complete listing or an error. The order and the size of pages are the store's own
+        business.
+
+        Raises:
+            SourceError: when the bucket does not exist or may not be listed.
+        """
+
+    @abstractmethod
+    def head(self, name: str) -> ObjectInfo | None:
+        """Return one object; None when it does not exist.
+
+        Raises:
+            SourceError: when the bucket does not exist, or the object may not be read.
+        """
+
+    @abstractmethod
+    def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
+        """Request an object's bytes from an offset on, as stored: never decompressed on the way.
+
+        Callers may rely on the body naming the version that is being sent, so that a replacement is detected. With
+        `size`, no more than that many bytes are sent, if the server can send a part.
+
+        Raises:
+            NoSuchObject: when the object does not exist.
+            SourceError: when it is no longer the version of the item, or may not be read.
+        """
+
+    @abstractmethod
+    def locate(self, name: str) -> str:
+        """Return the URL of an object, without secrets."""
+
+    def put(self, name: str, path: str, *, absent: bool = False) -> None:
+        """Upload a local file in constant memory; the object appears complete or not at all, and replaces any other.
+
+        Args:
+            name: the object's name.
+            path: the file's path.
+            absent: replace nothing.
+
+        Raises:
+            ObjectExists: when there is such an object, and there must not be.
+            UsageError: when the store cannot be written to, as by default.
+        """
+        raise self.read_only()
+
+    def copy(self, name: str, target: str) -> None:
+        """Copy an object within the bucket, on the server if it can.
+
+        Raises:
+            UsageError: when the store cannot be written to, as by default.
+        """
+        raise self.read_only()
+
+    def remove(self, name: str) -> None:
+        """Delete an object if it exists.
+
+        Raises:
+            UsageError: when the store cannot be written to, as by default.
+        """
+        raise self.read_only()
+
+    @classmethod
+    def is_writable(cls) -> bool:
+        """Whether objects can be uploaded."""
+        return cls.put is not Store.put
+
+    def read_only(self) -> UsageError:
+        """Make the error for a store that cannot be written to."""
+        scheme = self.bucket.partition("://")[0]
+        hint = "write to a folder, then copy its files there"
+        return UsageError(f"{scheme}:// buckets cannot be written to", shard=self.bucket, hint=hint)
+
+    def translate(self, template: str) -> str:
+        """Convert a template in the store's own syntax to that of bash."""
+        return template
+
+    def likely_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
+        """Return kind and value of what is probably a checksum: an equal one proves equal bytes, no other proves that
+        they differ.
+        """
+        return item.checksum
+
+    def fetch_each(self, items: Sequence[ObjectInfo]) -> Generator[Body | None, None, None] | None:
+        """Yield the whole body of each small object, many at once, and None for one that has to be fetched by itself.
+
+        One thread does it all, which takes less CPU time than a thread for each. None, as by default, for a store
+        without such a way.
+        """
+        return None
