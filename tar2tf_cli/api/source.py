@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.values import Sample, SourceReport
@@ -113,14 +113,10 @@ class Source(ABC):
     Attributes:
         bucket: the bucket as the user gave it.
         templates: templates to list when the caller gives none: the last part of a bucket such as `shards/*.tar`.
-        joined: datasets joined to its samples (`inputs.joined.Joined`).
-        described: the features of inputs by their names, where a manifest describes them (`Schema.describe`).
     """
 
     bucket: str
     templates: Sequence[str] = ()
-    described: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-    joined: Sequence[Any] = ()
 
     @abstractmethod
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:

@@ -31,7 +31,6 @@ from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.base import TarsSource
 from tar2tf_cli.inputs.manifest import Document, Manifest, differing
-from tar2tf_cli.inputs.named import paths_source
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, put_together
 from tar2tf_cli.ops.func import asking
@@ -128,7 +127,7 @@ def _plan(run: CheckRun, manifest: Manifest, bucket: str, templates: Sequence[st
     if own is not None:
         given["template"] = tuple(own)
     spec = overlaid(manifest.spec, {"input": given, "retry_for": reach.get("retry_for")})
-    plan = make_plan(build(spec), endpoint=reach.get("endpoint"), source=paths_source(bucket, templates))
+    plan = make_plan(build(spec), endpoint=reach.get("endpoint"), paths=bool(templates))
     maps = {name: manifest.labels.get(name, {}) for name, labels in plan.conversion.labels.items() if labels == AUTO}
     plan = plan._replace(labels={name: LabelMap(numbers) for name, numbers in maps.items()})
     listed, now = (spec.get("input", {}).get("keys_digest") for spec in (manifest.spec, plan.manifest().spec))

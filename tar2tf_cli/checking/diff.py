@@ -43,8 +43,8 @@ from tar2tf_cli.formats.example import ParsedFeature, feature_in, int64_list
 from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.streams import foreign
-from tar2tf_cli.inputs.named import Named, is_explicit, nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found
 from tar2tf_cli.inputs.tar_samples import TarSamples, put_together
 from tar2tf_cli.samples.grouping import key_of
 from tar2tf_cli.spec.urls import without_secrets
@@ -291,18 +291,18 @@ def _add(of: Sequence[tuple[_Side, int]], task: int, file_rows: FileRows) -> Non
     side.add(number, file_rows)
 
 
-def _open(run: Run, path: PathText) -> Named:
+def _open(run: Run, path: PathText) -> ShardSet:
     """What a path names; a folder with a manifest stands for it, as the order of the shards is then known."""
-    named = run.named(path)
-    manifest = None if named.manifests else named.manifest_among(named.files())
-    return run.named(manifest) if manifest else named
+    shards = run.shards(path)
+    manifest = shards.folder_manifest()
+    return run.shards(manifest) if manifest else shards
 
 
 class _Side:
     """One of the two datasets: its files and, once all are read, the rows of its shards and their details.
 
     Attributes:
-        named: what was named.
+        named: the shards that were named.
         items: its files.
         numbers: the features of its records that hold numbers, and their kinds.
         dataset: the dataset.
@@ -310,9 +310,9 @@ class _Side:
         keyless: how many samples have no key.
     """
 
-    def __init__(self, named: Named) -> None:
+    def __init__(self, named: ShardSet) -> None:
         self.named = named
-        self.items = named.files()
+        self.items = named.items
         self.numbers: dict[str, Kind | None] = {}
         self.dataset = Dataset(without_secrets(named.bucket))
         self._spilled_rows, self._spilled_details = Spill(), Spill()
@@ -343,17 +343,16 @@ class _Side:
         Raises:
             SourceError: when there is none, or a file is no shard although it was named.
         """
-        source, templates, dataset = self.named.source, self.named.templates, self.dataset
+        source, dataset = self.named.source, self.dataset
         for number, item in enumerate(self.items):
             file_rows, path = self._file_rows[number], source.locate(item.name)
             if file_rows.is_shard:
                 dataset.shards.append(path)
                 dataset.samples += file_rows.samples
                 dataset.bytes += file_rows.size
-            elif is_explicit(source, templates):
-                raise not_a_shard(path, item.size, file_rows.instead)
             else:
-                dataset.skipped.append(item.name)
+                raise not_a_shard(path, item.size, file_rows.instead)
+        dataset.skipped += self.named.left_out.others
         if not dataset.shards:
             raise nothing_found(source.bucket)
         self._rows, self._details = self._spilled_rows.by_file(ROW), self._spilled_details.by_file(np.uint8)

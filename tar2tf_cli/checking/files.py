@@ -13,21 +13,19 @@ from tar2tf_cli.api.source import OnFault, Source
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.base import Outcome, Schedule, Task, run_tasks
-from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError, few
+from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example import ParsedFeature, parse
 from tar2tf_cli.formats.streams import OnDamage, iter_resuming
 from tar2tf_cli.formats.tfrecord import RecordReader
-from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
-from tar2tf_cli.inputs.named import Named, resolve
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.shard_set import ShardSet, resolve
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.ops.rules import accepted, text
 from tar2tf_cli.ops.rules import workers as number_of
 from tar2tf_cli.spec.urls import ConnectionOptions
 
 if TYPE_CHECKING:
-    from tar2tf_cli.inputs.manifest import Manifest
     from tar2tf_cli.spec.conversion import PathText
 
 
@@ -73,44 +71,19 @@ class Run:
         self.events = events or Events()
         self.reach = ConnectionOptions(endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
 
-    def named(self, bucket: PathText, templates: PathText | Sequence[PathText] = (), *, paths: bool = False) -> Named:
-        """What was named, with the shards that manifests list as its source; otherwise as `resolve` returns it.
-
-        One that does not exist, and one of several manifests that cannot be read, are inputs that cannot be opened.
+    def shards(
+        self, bucket: PathText, templates: PathText | Sequence[PathText] = (), *, paths: bool = False
+    ) -> ShardSet:
+        """Return the shards that are named, as `resolve` does; one that cannot be read is an input that fails to open.
 
         Raises:
             SourceError: when the only manifest does not exist or cannot be read, or there are no shards.
             UsageError: when something else than paths was given.
         """
-        named = resolve(*as_texts(bucket, templates), paths=paths, **self.reach)
-        if not named.manifests:
-            return named
-        several = len(named.manifests) > 1
-        read: list[Manifest] = []
-        source = TarsSource([tar for path in named.manifests for tar in self._shards_of(path, several, read)])
-        source.bucket = few(named.manifests, 1)
-        if not source.list(()):
-            raise SourceError("the manifest lists no shards, so there is nothing to read", shard=source.bucket)
-        return named._replace(source=source, templates=(), read=read)
-
-    def _shards_of(self, path: str, anyway: bool, read: list[Manifest]) -> Iterator[Tar]:
-        """The shards of a manifest, added to `read`; with `anyway`, one that stands for an unreadable manifest."""
-        from tar2tf_cli.inputs.manifest import read_document
-
-        try:
-            document = read_document(path, **self.reach)
-        except SourceError as error:
-            if not anyway:
-                raise
-            yield unreadable_input(path, error)
-            return
-        read.append(document.manifest)
-        listed = {item.name: item for item in document.there()}
-        for shard in document.manifest.shards:
-            if shard.path in listed:
-                yield document.folder, listed[shard.path]
-            else:
-                yield unreadable_input(document.folder.locate(shard.path), document.missing(shard))
+        shards = resolve(*as_texts(bucket, templates), paths=paths, tolerant=True, described=False, **self.reach)
+        if shards.manifests and not shards.items:
+            raise SourceError("the manifest lists no shards, so there is nothing to read", shard=shards.source.bucket)
+        return shards
 
     def read(
         self, tasks: Sequence[FileTask], context: FileContext, use: Callable[[int, Any], None] | None = None

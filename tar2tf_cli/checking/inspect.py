@@ -42,8 +42,8 @@ from tar2tf_cli.formats.files import LARGE, StoredBytes, WholeFile, pieces_of
 from tar2tf_cli.formats.image import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.image.headers import is_palette, orientation
 from tar2tf_cli.formats.streams import foreign
-from tar2tf_cli.inputs.named import is_explicit, nothing_found
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.shard_set import nothing_found
 from tar2tf_cli.inputs.tar_samples import TarSamples, put_together
 from tar2tf_cli.samples.grouping import key_of
 
@@ -90,22 +90,21 @@ def inspect(
     24
     """
     run = Run(**options)
-    named = run.named(bucket, templates, paths=paths)
-    source, inputs = named.source, named.files()
+    named = run.shards(bucket, templates, paths=paths)
+    source, inputs = named.source, named.items
     looks = -(-LOOKS // max(len(inputs), 1))
     tasks = [FileTask(item, partial(_inspect_shard, looks, damaged)) for item in inputs]
-    contents = Contents(bucket=source.bucket, manifests=named.read)
+    documents = named.documents if named.manifests else ()
+    contents = Contents(bucket=source.bucket, manifests=[document.manifest for document in documents])
     inspected = run.read(tasks, FileContext(source, run.rules))
     for shard in inspected:
         known = shard.format in ("tar", "tfrecord")
-        if not known and not shard.error and is_explicit(source, named.templates):
+        if not known and not shard.error:
             shard.error = not_a_shard(shard.path, shard.bytes, shard.instead)
             if not damaged:
                 raise shard.error
-        if known or shard.error:
-            contents.shards.append(shard)
-        elif shard.format != "manifest":
-            contents.skipped.append(shard.name)
+        contents.shards.append(shard)
+    contents.skipped += named.left_out.others
     if not contents.shards:
         raise nothing_found(source.bucket)
     return contents
@@ -366,7 +365,7 @@ def read_samples(
         SourceError: when there is no shard, or one is damaged.
     """
     run = Run(**options)
-    named = run.named(bucket, templates, paths=paths)
+    named = run.shards(bucket, templates, paths=paths)
     source, any_read = named.source, False
 
     def on_damage(error: DamagedShardError, more: bool) -> None:
@@ -374,14 +373,14 @@ def read_samples(
             raise error from None
         damaged(error)
 
-    for item in named.files():
+    for item in named.items:
         try:
             with OpenShard(source, item) as shard:
                 read = contents_of(shard, run.rules._replace(ahead=AHEAD, heads_only=heads_only), on_damage)
                 yield from (RawSample(shard.name, number, content) for number, content in read)
                 if shard.format in ("tar", "tfrecord"):
                     any_read = True
-                elif is_explicit(source, named.templates):
+                else:
                     raise not_a_shard(shard.name, item.size, foreign(shard.head))
         except SourceError as error:
             if damaged is None:

@@ -109,8 +109,8 @@ def read_pages(
         SourceError: when there is nothing to read.
     """
     run = Run(**options)
-    named = run.named(bucket, templates, paths=paths)
-    items = [item for item in named.files() if item.name in shards]
+    named = run.shards(bucket, templates, paths=paths)
+    items = [item for item in named.items if item.name in shards]
     every = max(len(items) // MOST_PICTURES, 1)
     each = -(-MOST_PICTURES // max(len(items), 1))
     tasks = [FileTask(item, partial(_read_page, 0 if place % every else each)) for place, item in enumerate(items)]

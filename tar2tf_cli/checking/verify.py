@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, nullcontext, suppress
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
@@ -18,10 +17,10 @@ from tar2tf_cli.checking.files import ReadOptions, as_texts
 from tar2tf_cli.checking.salvage import Salvage
 from tar2tf_cli.checking.verify_file import CheckRun, Checks
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
-from tar2tf_cli.formats.streams import read_to_end
-from tar2tf_cli.inputs.named import is_explicit, list_files, names_manifest, nothing_found, resolve
+from tar2tf_cli.inputs.numbering import Gap, find_gaps
+from tar2tf_cli.inputs.shard_set import ShardSet, manifests_named, names_manifest, nothing_found
 from tar2tf_cli.ops.rules import accepted, one_of, optional
-from tar2tf_cli.spec.templates import format_named, is_glob, is_numbered
+from tar2tf_cli.spec.templates import format_named
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -88,8 +87,9 @@ def verify(
 
 
 def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], against: str) -> Report:
-    named = resolve(bucket, [name for name in templates if names_manifest(name)], **run.reach)
-    manifests = named.manifests or [path for path in [named.manifest_among(named.files())] if path]
+    manifests = manifests_named(bucket, [name for name in templates if names_manifest(name)], run.reach)
+    if not manifests and (beside := run.shards(bucket).folder_manifest()):
+        manifests = [beside]
     if not manifests:
         hint = "name the manifest beside the shards, such as out/train-manifest.json"
         raise UsageError("--against needs a manifest, which says how the samples were converted", hint=hint)
@@ -98,10 +98,9 @@ def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], agains
 
 
 def _verify(run: CheckRun, bucket: str, templates: Sequence[str], *, paths: bool) -> Report:
-    named = resolve(bucket, templates, paths=paths, **run.reach)
-    if named.manifests:
-        return _verify_documents(run, named.manifests)
-    return verify_bucket(run, named.source, named.templates, by_folder=named.paths)
+    if manifests := manifests_named(bucket, templates, run.reach):
+        return _verify_documents(run, manifests)
+    return verify_shards(run, run.shards(bucket, templates, paths=paths))
 
 
 def _verify_documents(run: CheckRun, paths: Sequence[str], against: Origin | None = None) -> Report:
@@ -140,208 +139,37 @@ def _converted_twice(manifests: Sequence[Manifest]) -> list[str]:
 # --- A bucket, and gaps in its numbering ---
 
 
-_DIGITS: Final = re.compile(r"\d+")
-_OF_TOTAL: Final = re.compile(r"(\d+)(-of-(\d+))(?!.*-of-\d)")
-
-
-class Gap(NamedTuple):
-    """Consecutive shards that are missing in a series.
-
-    Attributes:
-        first: the name of the first missing shard.
-        last: the name of the last missing shard; equal to `first` if only one is missing.
-        missing: number of missing shards.
-        before: the name of the shard that follows the gap; None if the gap is at the end of the series.
-    """
-
-    first: str
-    last: str
-    missing: int
-    before: str | None = None
-
-
-class _Numbered(NamedTuple):
-    """A name split at its number."""
-
-    head: str
-    number: int
-    digits: str
-    tail: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.head}{self.digits}{self.tail}"
-
-
-_Series: TypeAlias = list[_Numbered]
-
-
-def find_gaps(names: Iterable[str]) -> list[Gap]:
-    """Find the missing numbers in names that differ in one number.
-
-    `train-00003-of-00010` belongs to a series of ten. Without a total, numbers form a series if they start at 0 or 1,
-    are padded with zeros, or most of them exist: nothing is missing between `cifar10` and `cifar100`.
-    """
-    of_totals: dict[int, list[_Numbered]] = defaultdict(list)
-    shapes: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        if match := _OF_TOTAL.search(name):
-            of_totals[int(match[3])].append(_numbered(name, match, 1))
-        else:
-            shapes[_shape(name)].append(name)
-    gaps = []
-    for total, numbered in of_totals.items():
-        for series in _series(numbered):
-            gaps += _gaps(series, total)
-    for alike in shapes.values():
-        for series in _series(_at_last_number(alike)):
-            if _is_numbering(series):
-                gaps += _gaps(series)
-    return gaps
-
-
-def _numbered(name: str, match: re.Match[str], group: int = 0) -> _Numbered:
-    start, end = match.span(group)
-    return _Numbered(name[:start], int(match[group]), match[group], name[end:])
-
-
-def _series(names: Iterable[_Numbered]) -> Iterable[_Series]:
-    """Names divided into series by everything except their number."""
-    series: dict[tuple[str, str], _Series] = defaultdict(list)
-    for name in names:
-        series[name.head, name.tail].append(name)
-    return series.values()
-
-
-def _at_last_number(names: list[str]) -> list[_Numbered]:
-    """Names of one shape, each split at the last number in which they differ; none if they do not."""
-    numbers = [_DIGITS.findall(name) for name in names]
-    differing = [index for index, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
-    return [_numbered(name, list(_DIGITS.finditer(name))[differing[-1]]) for name in names if differing]
-
-
-def _is_numbering(series: _Series) -> bool:
-    numbers = {name.number for name in series}
-    absent = max(numbers) - min(numbers) + 1 - len(numbers)
-    padded = any(name.digits != str(name.number) for name in series)
-    return min(numbers) <= 1 or padded or absent <= len(numbers)
-
-
-def _gaps(series: _Series, total: int = 0) -> list[Gap]:
-    """The gaps between the numbers of a series and, if the total is known, before and after them."""
-    by_number = {name.number: name for name in series}
-    numbers = sorted(by_number)
-    if total:
-        first = 1 if numbers[-1] == total and numbers[0] else 0
-        numbers = [first - 1, *numbers, max(first + total, numbers[-1] + 1)]
-    return [
-        _gap(series, by_number.get(after), before + 1, after - 1)
-        for before, after in pairwise(numbers)
-        if after - before > 1
-    ]
-
-
-def _gap(series: _Series, behind: _Numbered | None, first: int, last: int) -> Gap:
-    width = min(len(name.digits) for name in series) if any(name.digits[0] == "0" for name in series) else 0
-
-    def name(number: int) -> str:
-        return f"{series[0].head}{str(number).zfill(width)}{series[0].tail}"
-
-    return Gap(name(first), name(last), last - first + 1, behind and behind.name)
-
-
-def verify_bucket(run: CheckRun, source: Source, templates: Sequence[str], *, by_folder: bool = False) -> Report:
-    """Check the shards that match the templates or, without any, every file whose content is a shard.
-
-    With `by_folder`, the shards of each folder are a separate series, and are missing only if not on disk.
-    """
-    inputs = list_files(source, templates)
-    report = Report(run.check(source, [(item, None) for item in inputs]))
-    formats = [file.format for file in report.files]
-    names = _skip_others(source, templates, [item.name for item in inputs], report)
+def verify_shards(run: CheckRun, shards: ShardSet) -> Report:
+    """Check every shard of a set, and that none is missing from the numbering."""
+    report = Report(run.check(shards.source, [(item, None) for item in shards.items]))
+    report.skipped += shards.left_out.others
+    report.manifest = next(map(shards.source.locate, shards.left_out.manifests), None)
     if not report.files:
-        raise nothing_found(source.bucket)
-    if not templates or any(is_glob(name) or is_numbered(name) for name in templates):
-        add_gaps(source, names, report, by_folder=by_folder)
-    for item, kind in zip(inputs, formats, strict=True):
-        if kind == "manifest" and item.name not in names:
-            report.files += _left_out(source, item)
+        raise nothing_found(shards.bucket)
+    _add_gaps(shards.source, [item.name for item in shards.items], report, shards.gaps)
+    for document in shards.documents:
+        if faults := [*_not_converted(document.manifest)]:
+            report.files.append(FileReport(document.path, "manifest", faults=faults))
     return report
 
 
-def _left_out(source: Source, item: ObjectInfo) -> Iterator[FileReport]:
-    """What a conversion skipped, if anything, whose manifest lies beside the shards and can be read."""
-    from tar2tf_cli.inputs.manifest import Manifest
-
-    path = source.locate(item.name)
-    with suppress(SourceError):
-        if faults := [*_not_converted(Manifest.from_bytes(read_to_end(source.open(item)), path))]:
-            yield FileReport(path, "manifest", faults=faults)
-
-
-def _skip_others(source: Source, templates: Sequence[str], names: list[str], report: Report) -> list[str]:
-    """Skip files that are not shards and were not named by the user; returns the names of the others.
-
-    A file with the name of a shard, or a name like those of the other shards, is kept even if its content is not that
-    of a shard: it is reported as a fault.
-    """
-    shapes = {_shape(name) for name, file in zip(names, report.files, strict=True) if _is_shard(file)}
-    kept = []
-    for name, file in zip(names, report.files, strict=True):
-        asked_for = is_explicit(source, templates) and (name in templates or not _is_marker(name))
-        if file.format == "manifest" and not asked_for:
-            report.manifest = report.manifest or file.path
-        elif asked_for or _is_shard(file) or _shape(name) in shapes or _has_name_of_shard(name):
-            kept.append((name, file))
-        else:
-            report.skipped.append(name)
-    report.files = [file for _, file in kept]
-    return [name for name, _ in kept]
-
-
-def _is_shard(file: FileReport) -> bool:
-    return file.format in ("tar", "tfrecord")
-
-
-def _is_marker(name: str) -> bool:
-    """Whether a file is one that Hadoop and Spark write beside shards, such as _SUCCESS."""
-    return os.path.basename(name).startswith("_")
-
-
-def _has_name_of_shard(name: str) -> bool:
-    return format_named(name.lower()) is not None
-
-
-def _shape(name: str) -> str:
-    return _DIGITS.sub("0", name)
-
-
-def add_gaps(
-    source: Source, names: list[str], report: Report, *, by_folder: bool = False, kind: str = "tfrecord"
-) -> None:
-    """Insert a fault for every gap in the numbering of shards of a kind, where they would be; an empty one is there."""
-    known = [(name, _shape(name), file.format) for name, file in zip(names, report.files, strict=False)]
-    shapes = {shape for _, shape, format in known if format == kind}
-    alike = [name for name, shape, format in known if shape in shapes and format in (kind, None)]
-    for gap in _gaps_by_folder(alike) if by_folder else find_gaps(alike):
+def _add_gaps(source: Source, names: Sequence[str], report: Report, gaps: Sequence[Gap]) -> None:
+    """Insert a fault for every gap in the numbering of shards, where they would be."""
+    names = [*names]
+    for gap in gaps:
         position = names.index(gap.before) if gap.before else len(names)
         names.insert(position, gap.first)
-        report.files.insert(position, _gap_fault(source, gap, kind))
+        report.files.insert(position, _gap_fault(source, gap))
 
 
-def _gaps_by_folder(paths: list[str]) -> Iterator[Gap]:
-    """The gaps in each folder whose first shard does not exist on disk."""
-    folders: dict[str, list[str]] = {}
-    for path in paths:
-        folders.setdefault(os.path.dirname(path), []).append(path)
-    return (gap for alike in folders.values() for gap in find_gaps(alike) if not os.path.exists(gap.first))
-
-
-def _gap_fault(source: Source, gap: Gap, kind: str) -> FileReport:
+def _gap_fault(source: Source, gap: Gap) -> FileReport:
     message = "this shard is missing from the numbering"
     if gap.missing > 1:
         message = f"{gap.missing:,} shards, up to {gap.last}, are missing from the numbering"
-    return FileReport(source.locate(gap.first), kind, faults=[Fault("gap", message)], missing=True)
+    named = format_named(gap.first.lower())
+    return FileReport(
+        source.locate(gap.first), named.name if named else None, faults=[Fault("gap", message)], missing=True
+    )
 
 
 # --- What a manifest lists ---
@@ -404,7 +232,7 @@ def _look_around(
     names = [shard.path for shard in manifest.shards]
     regex, listed = template.regex(), set(names)
     if "number" in template.fields and "input" not in template.fields:  # with <input>, the numbers come from the inputs
-        add_gaps(source, names, report, kind=manifest.format)
+        _add_gaps(source, names, report, find_gaps(names))
     for name, item in nearby.items():
         if name not in listed and regex.match(name):
             fault = Fault("stray", "the manifest does not list this shard")

@@ -48,7 +48,6 @@ from tar2tf_cli.errors import alternatives, count, few
 from tar2tf_cli.registry import input_kinds, preset_names
 
 if TYPE_CHECKING:
-    from tar2tf_cli.api.source import Source
     from tar2tf_cli.conversion.plan import Plan
     from tar2tf_cli.conversion.preview import Estimate, Outcome, Step
     from tar2tf_cli.conversion.publish import Summary
@@ -491,7 +490,7 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
         check_output(conversion.output, options["tfds"])
     if options["errors_path"]:
         _check_errors_path(options["errors_path"], conversion, options["spec_path"])
-    where: dict[str, Any] = {"endpoint": options["endpoint"], "source": _paths(conversion)}
+    where: dict[str, Any] = {"endpoint": options["endpoint"], "paths": True}
     earlier = {name: options[name] for name in ("overwrite", "update", "remove_many")}
     if options["dry_run"]:
         from tar2tf_cli.conversion.preview import outcome
@@ -525,19 +524,6 @@ def _value(params: Mapping[str, Any], name: str, section: str) -> Any:
     if len(maps) > 1:
         raise click.UsageError(f"--labels: an image folder takes one label map, not {' and '.join(maps)}")
     return maps[0] if maps else None
-
-
-def _paths(conversion: Conversion) -> Source | None:
-    """The source of the inputs if all arguments are existing paths; otherwise None."""
-    spec = conversion.input
-    if spec.kind not in ("tar", "tfrecord") or not spec.template:
-        return None
-    from tar2tf_cli.inputs.named import names_manifest, paths_source
-
-    if names_manifest(spec.bucket):
-        return None
-
-    return paths_source(spec.bucket, spec.template)
 
 
 def _check_errors_path(path: str, conversion: Conversion, spec_path: str | None) -> None:

@@ -657,7 +657,7 @@ class _Stream:
 
         def samples() -> Iterator[Sample]:
             source = copy(self._source)  # what is fetched ahead belongs to this iteration alone
-            making = Making(self._plan.conversion, source)
+            making = Making(self._plan.conversion, source, self._plan.joins, self._plan.shards.described)
             with source.prefetch(self._plan.inputs, threads):
                 for item in self._plan.inputs:
                     with Reading(making, item, ahead=True) as reading:

@@ -6,7 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from types import MappingProxyType
@@ -17,37 +17,31 @@ from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.flow.choosing import keys_of
+from tar2tf_cli.flow.sample_flow import Making
 from tar2tf_cli.formats.checksums import blake2b
-from tar2tf_cli.inputs.base import TarsSource
-from tar2tf_cli.inputs.manifest import Document, Manifest, read_document
-from tar2tf_cli.inputs.named import manifests_named
-from tar2tf_cli.ops.select import natural
-from tar2tf_cli.registry import find_format
+from tar2tf_cli.inputs.manifest import Manifest, read_document
+from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found, resolve
 from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input
 from tar2tf_cli.spec.urls import is_remote
-from tar2tf_cli.stores import open_source, reach_of
+from tar2tf_cli.stores import reach_of
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.joined import Joined
     from tar2tf_cli.spec.urls import ConnectionOptions
 
-_MANIFESTS: Final = "*manifest.json"
-_MOST_FOLDERS: Final = 16  # in which manifests are looked for
-
 
 def find_inputs(
-    conversion: Conversion, *, endpoint: str | None = None, source: Source | None = None
-) -> tuple[Source, list[ObjectInfo]]:
-    """Return the source of a conversion's inputs, and the inputs in order.
+    conversion: Conversion, *, endpoint: str | None = None, source: Source | None = None, paths: bool = False
+) -> ShardSet:
+    """Return the inputs of a conversion.
 
-    A manifest stands for its shards. The manifests in the folders of inputs say in which order a whole folder is read
-    and, where they are TFRecords, what dtypes and shapes their features have. Shards that an earlier run of the
-    conversion wrote into the folder of the inputs are not listed.
+    Shards that an earlier run of the conversion wrote into the folder of the inputs are not among them.
 
     Args:
         conversion: what is converted.
         endpoint: URL of the store that holds the bucket.
         source: where the inputs are; defaults to the conversion's bucket.
+        paths: whether bucket and templates are files and folders of their own, if all of them exist.
 
     Raises:
         SourceError: when the bucket or an input does not exist.
@@ -55,28 +49,18 @@ def find_inputs(
         UsageError: when a template or a URL is not valid.
     """
     spec = conversion.input
+    if source:
+        return ShardSet.of(source, spec.template)
+    if spec.kind not in SHARDS:
+        return ShardSet.of(_opened(conversion, endpoint), spec.template)
     reach = reach_of(spec.bucket, conversion, endpoint)
-    documents: Sequence[Document] = ()
-    listed = source is None and not spec.template and spec.kind in SHARDS
-    if spec.kind in SHARDS and source is None:
-        manifests = manifests_named(spec.bucket, spec.template, lambda bucket: open_source(bucket, **reach))
-        documents = [read_document(path, **reach) for path in manifests]
-    if documents:
-        source, inputs = _listed_by(documents)
-    else:
-        source = source or _opened(conversion, endpoint)
-        inputs = source.list(spec.template)
-    assert source
-    if listed:
-        inputs = _without_output(conversion, source, inputs, reach)
-    if source.capabilities().gives == "bytes":
-        whole = listed and not source.templates
-        names = [item.name for item in inputs]
-        tars = whole and names != sorted(names, key=natural)  # else a manifest's order is this one, without asking
-        documents = documents or documents_beside(source, inputs, reach, tars=tars)
-        inputs = _described(source, inputs, documents, in_order=whole)
-    source.joined = joined_to(conversion, endpoint)
-    return source, inputs
+    shards = resolve(spec.bucket, spec.template, paths=paths, **reach)
+    if shards.listed:
+        shards = _without_output(conversion, shards, reach)
+    if not (shards.items or shards.manifests):
+        shards.source.list(())  # says what is there instead
+        raise nothing_found(spec.bucket)
+    return shards
 
 
 def joined_to(conversion: Conversion, endpoint: str | None) -> list[Joined]:
@@ -96,8 +80,7 @@ def _joined(place: str, conversion: Conversion, endpoint: str | None) -> Joined:
     if is_table(place):
         return JoinedTable(place, spec.join_key)
     own = Input(place, key_split=spec.key_split, no_sign_request=spec.no_sign_request)
-    source, inputs = find_inputs(replace(conversion, input=own), endpoint=endpoint)
-    return JoinedShards(place, source, inputs, spec.key_split)
+    return JoinedShards(find_inputs(replace(conversion, input=own), endpoint=endpoint), spec.key_split)
 
 
 def _opened(conversion: Conversion, endpoint: str | None) -> Source:
@@ -108,77 +91,24 @@ def _opened(conversion: Conversion, endpoint: str | None) -> Source:
     return kind.open_input(conversion, endpoint)  # type: ignore[no-any-return]
 
 
-def _listed_by(documents: Sequence[Document]) -> tuple[Source, list[ObjectInfo]]:
-    """The shards that manifests list, which must have their sizes."""
-    shards = [(one.folder, item) for one in documents for item in one.whole(one.manifest.shards)]
-    if len(documents) == 1:
-        return documents[0].folder, [item for _, item in shards]
-    source = TarsSource(shards)
-    return source, source.list(())
-
-
-def _without_output(
-    conversion: Conversion, source: Source, inputs: list[ObjectInfo], reach: ConnectionOptions
-) -> list[ObjectInfo]:
+def _without_output(conversion: Conversion, shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
     """The inputs of a folder without the shards that an earlier run of this conversion wrote into the same folder."""
     output = conversion.output
-    if output.is_stream or not inputs:
-        return inputs
+    if output.is_stream or not shards.items:
+        return shards
     manifest = output.template.manifest()
-    if _real(os.path.dirname(manifest)) != _real(os.path.dirname(source.locate(inputs[0].name))):
-        return inputs
+    if _real(os.path.dirname(manifest)) != _real(os.path.dirname(shards.source.locate(shards.items[0].name))):
+        return shards
     try:
         written = read_document(manifest, **reach)
     except Tar2tfError:  # there is none
-        return inputs
+        return shards
     names = {os.path.basename(shard.path) for shard in written.manifest.shards}
-    return [item for item in inputs if os.path.basename(item.name) not in names]
+    return replace(shards, items=[item for item in shards.items if os.path.basename(item.name) not in names])
 
 
 def _real(folder: str) -> str:
     return folder.rstrip("/") if is_remote(folder) else os.path.realpath(folder)
-
-
-def documents_beside(
-    source: Source, inputs: Iterable[ObjectInfo], reach: ConnectionOptions, *, tars: bool = False
-) -> list[Document]:
-    """The manifests in the folders of inputs, perhaps not of tars; one that cannot be read says nothing."""
-    folders: dict[str, None] = {}
-    for item in inputs:
-        if (tars or not find_format("tar").is_named(item.name)) and len(folders) < _MOST_FOLDERS:
-            folders[os.path.dirname(source.locate(item.name))] = None
-    documents = []
-    for folder in folders:
-        if not (is_remote(folder) or os.path.isdir(folder or ".")):
-            continue
-        with suppress(Tar2tfError):
-            place = open_source(folder or ".", **(reach if is_remote(folder) else {}))
-            paths = [place.locate(item.name) for item in place.list((_MANIFESTS,))]
-            for path in paths:
-                with suppress(Tar2tfError):
-                    documents.append(read_document(path, **reach))
-    return documents
-
-
-def _described(
-    source: Source, inputs: list[ObjectInfo], documents: Sequence[Document], *, in_order: bool
-) -> list[ObjectInfo]:
-    """Note what manifests say of TFRecords; with `in_order`, return the inputs in the order of one that has all."""
-    where = {os.path.normpath(source.locate(item.name)): item for item in inputs}
-    described = {}
-    for document in documents:
-        ordered = []
-        for shard in document.manifest.shards:
-            item = where.get(os.path.normpath(document.folder.locate(shard.path)))
-            if item and item.size in (None, shard.bytes):
-                ordered.append(item)
-                if not find_format("tar").is_named(item.name):
-                    described[item.name] = document.manifest.features
-        if in_order and len(ordered) == len(inputs):
-            inputs = ordered
-    if described:
-        source.described = described
-    return inputs
 
 
 _QUICK_INPUTS: Final = 8
@@ -190,20 +120,33 @@ class Plan(NamedTuple):
     """A conversion and the list of its inputs.
 
     Attributes:
+        conversion: what is converted, and how.
+        shards: the inputs.
         stems: the lane of each input: its stem if the output path has `<input>`, the split that it belongs to, or an
             empty text.
         labels: the label maps of features whose labels are `auto`, by name, once they are known.
-        size: total size of the inputs in bytes as stored; None if the size of any is unknown.
+        joins: datasets whose entries are added to the samples.
     """
 
     conversion: Conversion
-    source: Source
-    inputs: list[ObjectInfo]
+    shards: ShardSet
     stems: list[str]
     labels: Mapping[str, LabelMap] = MappingProxyType({})
+    joins: Sequence[Joined] = ()
+
+    @property
+    def source(self) -> Source:
+        """Where the inputs are."""
+        return self.shards.source
+
+    @property
+    def inputs(self) -> Sequence[ObjectInfo]:
+        """The inputs, in order."""
+        return self.shards.items
 
     @property
     def size(self) -> int | None:
+        """Total size of the inputs in bytes as stored; None if the size of any is unknown."""
         sizes = [item.size for item in self.inputs]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
@@ -272,10 +215,14 @@ class Plan(NamedTuple):
     def joined(self) -> Iterator[Sequence[Joined]]:
         """What is joined to the samples, which is closed at the end."""
         try:
-            yield self.source.joined
+            yield self.joins
         finally:
-            for dataset in self.source.joined:
+            for dataset in self.joins:
                 dataset.close()
+
+    def making(self) -> Making:
+        """Return how the inputs are read, and their samples become records."""
+        return Making(self.work, self.source, self.joins, self.shards.described)
 
     def manifest(self) -> Manifest:
         """The part of the manifest that is known before anything is read."""
@@ -283,9 +230,9 @@ class Plan(NamedTuple):
         spec["input"].update(self.source.listing_info().identity)
         if self.conversion.input.keys:
             spec["input"]["keys_digest"] = keys_of(self.conversion.input.keys).digest
-        if self.source.joined:
-            spec["input"]["joined"] = [one.to_json() for one in self.source.joined]
-        if described := _digest(self.source.described.values()):
+        if self.joins:
+            spec["input"]["joined"] = [one.to_json() for one in self.joins]
+        if described := _digest(self.shards.described.values()):
             spec["input"]["described"] = described
         return Manifest(spec, self.inputs)
 
@@ -300,13 +247,16 @@ class Plan(NamedTuple):
         return {template.beside(name): text if data is None else data for name, data in documents.items()}
 
 
-def make_plan(conversion: Conversion, *, endpoint: str | None = None, source: Source | None = None) -> Plan:
+def make_plan(
+    conversion: Conversion, *, endpoint: str | None = None, source: Source | None = None, paths: bool = False
+) -> Plan:
     """Find a conversion's inputs.
 
     Args:
         conversion: what to convert.
         endpoint: URL of the store that holds the bucket.
         source: where the inputs are; defaults to the conversion's bucket.
+        paths: whether bucket and templates are files and folders of their own, if all of them exist.
 
     Raises:
         SourceError: when the bucket or an input does not exist.
@@ -316,13 +266,13 @@ def make_plan(conversion: Conversion, *, endpoint: str | None = None, source: So
     if not is_remote(folder) and os.path.isdir(folder):
         hint = f"name the shards in it, such as {os.path.join(folder, '<>.record')!r}"
         raise UsageError(f"the output path {folder!r} is a directory", hint=hint)
-    source, inputs = find_inputs(conversion, endpoint=endpoint, source=source)
-    _check_labels(conversion, source)
-    stems = lanes_of(conversion, inputs)
+    shards = find_inputs(conversion, endpoint=endpoint, source=source, paths=paths)
+    _check_labels(conversion, shards.source)
+    stems = lanes_of(conversion, shards.items)
     if "input" in conversion.output.template.fields and len(set(stems)) < len(stems):
         stem, count = Counter(stems).most_common(1)[0]
         raise UsageError(f"{count} inputs have the same name for <input> in the output path, {stem!r}")
-    return Plan(conversion, source, inputs, stems)
+    return Plan(conversion, shards, stems, joins=joined_to(conversion, endpoint))
 
 
 def lanes_of(conversion: Conversion, inputs: Sequence[ObjectInfo]) -> list[str]:

@@ -19,7 +19,7 @@ from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.features.described import notes_on_shapes
 from tar2tf_cli.features.feature_map import MissingFeatureError, Schema
 from tar2tf_cli.features.labels import AUTO, Unnumbered
-from tar2tf_cli.flow.sample_flow import Faults, Making, Reading, flow
+from tar2tf_cli.flow.sample_flow import Faults, Reading, flow
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.spec.conversion import Output
@@ -103,7 +103,7 @@ def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
     fetched: list[int] = []
     deadline, whole = time.monotonic() + _SECONDS, item.size or 0
     ahead = plan.source.capabilities().seekable
-    with Reading(Making(plan.work, plan.source), item, on_bytes=fetched.append, ahead=ahead) as reading:
+    with Reading(plan.making(), item, on_bytes=fetched.append, ahead=ahead) as reading:
         consumed, blocks, records, written = whole, 0, 0, 0.0
         for _, parts, size in reading.records():
             late = records and time.monotonic() > deadline
@@ -204,7 +204,7 @@ def trace(plan: Plan) -> list[Step]:
     try:
         return _steps(plan)
     except MissingFeatureError:
-        with Reading(Making(plan.work, plan.source), plan.inputs[0], first=True) as reading:
+        with Reading(plan.making(), plan.inputs[0], first=True) as reading:
             deque(reading.records(), maxlen=0)  # raises the UsageError
         raise
 
@@ -217,7 +217,7 @@ def _unnumbered(plan: Plan) -> Plan:
 def _steps(plan: Plan) -> list[Step]:
     if not plan.source.capabilities().repeatable or not plan.inputs:
         return []
-    with Reading(Making(plan.work, plan.source), plan.inputs[0], ahead=True) as reading:
+    with Reading(plan.making(), plan.inputs[0], ahead=True) as reading:
         sample = next(reading.samples(), None)
         if sample is None:
             return []

@@ -50,6 +50,7 @@ def convert(
     endpoint: str | None = None,
     events: Events | None = None,
     source: Source | None = None,
+    paths: bool = False,
     target: Target | None = None,
     engine: str = "local",
     address: str | None = None,
@@ -68,6 +69,7 @@ def convert(
         events: notified of progress.
         source: an object that lists and opens the inputs, a `tar2tf_cli.stores.Source`; by default, that of the
             conversion's bucket.
+        paths: whether bucket and templates of the input are files and folders of their own, if all of them exist.
         target: an object that receives the finished shards, a `tar2tf_cli.conversion.targets.Target`; by default, they
             go to the output path, with a manifest beside them.
         engine: where to convert: `local`, or `ray` for a Ray cluster.
@@ -89,7 +91,7 @@ def convert(
     if engine != "local" and (conversion.remote_exec or conversion.etl):
         raise UsageError(f"--engine {engine} and --remote-exec cannot be combined: use one of them")
     place = backend_of(engine, address)
-    plan = make_plan(conversion, endpoint=endpoint, source=source)
+    plan = make_plan(conversion, endpoint=endpoint, source=source, paths=paths)
     if place.shared and not plan.source.capabilities().repeatable:
         raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
     target = target or _target(
@@ -108,7 +110,7 @@ def _run(
     with target:
         if target.up_to_date:
             return _finished_before(target.up_to_date, target.manifest)
-        for joined in plan.source.joined:
+        for joined in plan.joins:
             joined.prepare()
         cpus = workers or place.cpus
         readers = plan.readers(cpus)
@@ -125,7 +127,7 @@ def _run(
                 worker = _worker(plan, target, place, maker, cpus)
                 with closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
                     run_tasks(schedule, engine(readers + writers), worker)
-        for joined, now in zip(plan.source.joined, joined_to(plan.conversion, endpoint), strict=True):
+        for joined, now in zip(plan.joins, joined_to(plan.conversion, endpoint), strict=True):
             joined.check(now)
         tally.fill_in(manifest)
         tally.summary.shards = target.finish(manifest, plan.documents(tally.described))
@@ -177,7 +179,18 @@ def _worker(plan: Plan, target: Target, place: Backend, maker: RecordMaker | Non
     direct = not (target.reads_shards or output.index)
     fills = direct and not (place.shared or output.compresses_shards)
     threads = place.threads(plan.threads(cpus))
-    return Worker(plan.work, plan.source, plan.inputs, target.folder, threads, direct, fills, maker=maker)
+    return Worker(
+        plan.work,
+        plan.source,
+        plan.inputs,
+        target.folder,
+        threads,
+        direct,
+        fills,
+        maker=maker,
+        joined=plan.joins,
+        described=plan.shards.described,
+    )
 
 
 def _one_shard_each(spec: Conversion) -> bool:

@@ -6,11 +6,12 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, dropwhile, islice
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.op import Op
@@ -41,6 +42,10 @@ from tar2tf_cli.inputs.tar_samples import put_together
 from tar2tf_cli.ops.select import flatten
 from tar2tf_cli.sinks import Flusher
 from tar2tf_cli.spec.conversion import Conversion
+
+if TYPE_CHECKING:
+    from tar2tf_cli.features.described import Described
+    from tar2tf_cli.inputs.joined import Joined
 
 FileKind: TypeAlias = Literal["index", "spool", "table"]
 
@@ -140,18 +145,22 @@ class Worker:
         fills: whether a shard is written while it fills up.
         stores_indexes: whether indexes are read from their files, as all are needed before the first shard is planned.
         maker: makes the records elsewhere; None where the tasks make them of the inputs.
+        joined: datasets whose entries are added to the samples.
+        described: the features of TFRecords that a manifest describes, by the names of the inputs.
         on_bytes: called with the number of stored bytes after each read of an input.
     """
 
     conversion: Conversion
     source: Source
-    inputs: list[ObjectInfo]
+    inputs: Sequence[ObjectInfo]
     folder: str
     threads: int = 1
     direct: bool = False
     fills: bool = False
     stores_indexes: bool = False
     maker: RecordMaker | None = None
+    joined: Sequence[Joined] = ()
+    described: Mapping[str, Described] = MappingProxyType({})
     on_bytes: Callable[[int], None] | None = None
     scratch: str = ""
     _making: Making | None = None
@@ -175,7 +184,7 @@ class Worker:
         if self.maker:
             made: Reading = self.maker.read(item, self.on_bytes)
             return made
-        self._making = making = self._making or Making(self.conversion, self.source)
+        self._making = making = self._making or Making(self.conversion, self.source, self.joined, self.described)
         return Reading(making, item, first=number == 0, **options)
 
 

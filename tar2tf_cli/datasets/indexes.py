@@ -37,8 +37,8 @@ from tar2tf_cli.formats.tfrecord import (
     packed_index,
     read_index,
 )
-from tar2tf_cli.inputs.named import is_explicit, nothing_found, resolve
 from tar2tf_cli.inputs.open_shard import OpenShard, shard_format
+from tar2tf_cli.inputs.shard_set import nothing_found, resolve
 from tar2tf_cli.inputs.tar_index import (
     TarSample,
     begins_with,
@@ -360,23 +360,20 @@ def write_indexes(
     if is_remote(bucket) or bucket == "-":
         hint = "convert --index writes indexes beside shards in a bucket"
         raise UsageError("is not on this machine, so no index can be written beside it", shard=bucket, hint=hint)
-    named = resolve(bucket, templates, paths=True)
+    named = resolve(bucket, templates, paths=True, described=False)
     if named.manifests:
         raise UsageError("is a manifest: name the shards, or their folder", shard=bucket)
-    indexed = False
-    for item in named.files():
-        lines = _lines_of(named.source, item, key_split, asked_for=is_explicit(named.source, named.templates))
-        if lines is not None:
-            indexed = True
-            path = f"{named.source.locate(item.name)}.idx"
-            write_beside({path: b"".join(lines)}, "exists, and is not the index of this shard", overwrite=overwrite)
-            yield path, len(lines) - lines[0].startswith(b"v")
-    if not indexed:
+    for item in named.items:
+        lines = _lines_of(named.source, item, key_split)
+        path = f"{named.source.locate(item.name)}.idx"
+        write_beside({path: b"".join(lines)}, "exists, and is not the index of this shard", overwrite=overwrite)
+        yield path, len(lines) - lines[0].startswith(b"v")
+    if not named.items:
         raise nothing_found(bucket)
 
 
-def _lines_of(source: Source, item: ObjectInfo, key_split: KeySplit, *, asked_for: bool) -> list[bytes] | None:
-    """The lines of the index of a shard; None for another file that was not named."""
+def _lines_of(source: Source, item: ObjectInfo, key_split: KeySplit) -> list[bytes]:
+    """The lines of the index of a shard."""
     with OpenShard(source, item) as shard:
         if shard.compression and shard.format in ("tar", "tfrecord"):
             message = f"is compressed with {shard.compression.lower()}, so nothing in it can be read by offset"
@@ -388,9 +385,7 @@ def _lines_of(source: Source, item: ObjectInfo, key_split: KeySplit, *, asked_fo
                 shard.content, shard.name, want="lengths", seeks=shard.seekable is not None, size=item.size
             )
             return list(reader.index_lines())
-        if asked_for:
-            raise UsageError("is neither a tar nor a TFRecord", shard=shard.name)
-    return None
+        raise UsageError("is neither a tar nor a TFRecord", shard=shard.name)
 
 
 def write_beside(files: Mapping[str, bytes], what: str, *, overwrite: bool) -> None:

@@ -6,19 +6,16 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.conversion.plan import documents_beside
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import Schema
-from tar2tf_cli.inputs.manifest import Document, ShardEntry, read_document
-from tar2tf_cli.inputs.named import resolve_path
-from tar2tf_cli.spec.urls import is_remote, without_secrets
-from tar2tf_cli.stores import open_source
+from tar2tf_cli.inputs.manifest import Document, ShardEntry
+from tar2tf_cli.inputs.shard_set import ShardSet, documents_beside, resolve_each
+from tar2tf_cli.spec.urls import without_secrets
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -79,13 +76,14 @@ def find_shards(paths: Sequence[str], split: str | None, **reach: Unpack[Connect
     if not paths:
         raise UsageError("there are no shards: name a manifest, files or a folder")
     raw, read, shards = Decoder(), list[Document](), list[Shard]()
-    for path, documents, files, source in _named(paths, reach):
-        read += documents
-        if split is not None and not documents:
-            raise UsageError(f"there is no manifest, so there is no split {split!r}", shard=without_secrets(path))
-        for document in documents:
+    for named in resolve_each(paths, **reach):
+        read += named.documents
+        if split is not None and not named.documents:
+            message = f"there is no manifest, so there is no split {split!r}"
+            raise UsageError(message, shard=without_secrets(named.bucket))
+        for document in named.documents:
             shards += _of_manifest(document, split, raw)
-        shards += [Shard(source, item, raw) for item in files]
+        shards += [Shard(named.source, item, raw) for item in named.items]
     if split is not None:
         listed(read, split)
     if len(read) > 1:  # examples of all manifests have the same features, dtypes and ranks
@@ -98,20 +96,6 @@ def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]]) -> list[str]:
     """Return one or several paths, and further ones, as a list."""
     several = [given] if isinstance(given, (str, os.PathLike)) else given
     return [os.fspath(path) for path in (*several, *more)]
-
-
-def _named(
-    paths: Sequence[str], reach: ConnectionOptions
-) -> Iterator[tuple[str, list[Document], Sequence[ObjectInfo], Any]]:
-    """Each path, with the manifests that it stands for, or else its files and their source; a folder is opened once."""
-    opened = cache(lambda bucket: open_source(bucket, **(reach if is_remote(bucket) else {})))
-    for path in paths:
-        named = resolve_path(path, opened)
-        files = () if named.manifests else named.files()
-        inside = named.manifest_among(files)
-        manifests = [inside] if inside else named.manifests
-        read = [read_document(manifest, **reach) for manifest in manifests]
-        yield path, read, () if read else files, named.source
 
 
 def _of_manifest(document: Document, split: str | None, raw: Decoder) -> Iterator[Shard]:
@@ -140,20 +124,20 @@ def read_manifests(paths: Sequence[str], *, beside: bool = False, **reach: Unpac
     if not paths:
         raise UsageError("there is no manifest: name one or several")
     read = list[Document]()
-    for path, documents, files, source in _named(paths, reach):
-        read += documents or _beside(path, files, source, documents_beside(source, files, reach) if beside else ())
+    for named in resolve_each(paths, **reach):
+        documents = documents_beside(named.source, named.items, reach) if beside and not named.documents else ()
+        read += named.documents or _beside(named, documents)
     return read
 
 
-def _beside(
-    path: str, files: Sequence[ObjectInfo], source: Source, documents: Sequence[Document]
-) -> Iterator[Document]:
+def _beside(shards: ShardSet, documents: Sequence[Document]) -> Iterator[Document]:
     """The manifests that list files, each with those of its shards that they are.
 
     Raises:
         UsageError: when none lists a file.
     """
-    left = {os.path.normpath(source.locate(item.name)): item for item in files}
+    locate, files = shards.source.locate, shards.items
+    left = {os.path.normpath(locate(item.name)): item for item in files}
     for document in documents:
         entries = {os.path.normpath(document.folder.locate(one.path)): one for one in document.manifest.shards}
         if both := [name for name in left if name in entries]:
@@ -161,7 +145,7 @@ def _beside(
         for name in both:
             del left[name]
     if left:
-        name = path if len(left) == len(files) else source.locate(next(iter(left.values())).name)
+        name = shards.bucket if len(left) == len(files) else locate(next(iter(left.values())).name)
         hint = "tar2tf convert writes it beside the shards; tar2tf inspect --code prints a parser for those without one"
         raise UsageError("has no manifest, which says how to parse its records", shard=without_secrets(name), hint=hint)
 

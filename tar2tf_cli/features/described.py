@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.api.values import Kind
 from tar2tf_cli.errors import SourceError, few
@@ -131,6 +131,10 @@ def is_shape_of_array(name: str, features: Mapping[str, Mapping[str, Any]]) -> b
     """Whether a feature is only the shape of another one."""
     base, slash, last = name.rpartition("/")
     return bool(slash) and last == "shape" and base in features and features[base]["shape"] != []
+
+
+Described: TypeAlias = "Mapping[str, Mapping[str, Any]]"
+"""Encoding, dtype and shape of each feature, as a manifest describes it (`Schema.describe`)."""
 
 
 def expected(features: Mapping[str, Mapping[str, Any]]) -> dict[str, Expected]:

@@ -18,6 +18,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.api.objects import ObjectInfo
@@ -51,6 +52,8 @@ from tar2tf_cli.spec.conversion import Conversion
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from tar2tf_cli.features.described import Described
+    from tar2tf_cli.inputs.joined import Joined
     from tar2tf_cli.inputs.record_samples import RecordSamples
 
 
@@ -375,10 +378,13 @@ class Making:
     Args:
         conversion: the conversion.
         source: where the inputs are.
+        joined: datasets whose entries are added to the samples.
+        described: the features of TFRecords that a manifest describes, by the names of the inputs.
 
     Attributes:
         conversion: the same.
         source: the same.
+        described: the same.
         rules: how tars are read.
         skips: whether faulty samples are skipped.
         of_records: whether all inputs are TFRecords, even empty ones.
@@ -393,8 +399,15 @@ class Making:
         choosing: decides before any op which samples are converted, and what is added to them.
     """
 
-    def __init__(self, conversion: Conversion, source: Source) -> None:
+    def __init__(
+        self,
+        conversion: Conversion,
+        source: Source,
+        joined: Sequence[Joined] = (),
+        described: Mapping[str, Described] = MappingProxyType({}),
+    ) -> None:
         self.conversion, self.source, spec = conversion, source, conversion.input
+        self.described = described
         self.skips = conversion.on_error == "skip"
         self.of_records = spec.kind == "tfrecord"
         missing_end, most = spec.ignore_missing_end, conversion.max_entry_size
@@ -425,7 +438,7 @@ class Making:
             self.make = lambda sample: (features(sample),)
         batches = gives == "bytes" and conversion.only_chooses and self.encoder.kernel_form
         self.native = native = kernel.native() if batches else None
-        self.choosing = SampleFilter(conversion, source.joined, native, self.steps.context, check)
+        self.choosing = SampleFilter(conversion, joined, native, self.steps.context, check)
 
 
 def _entries(features: Callable[[Sample], Features], rule: KeySplit, sample: Sample) -> Features:
@@ -536,7 +549,8 @@ class Reading:
         from tar2tf_cli.inputs.record_samples import RecordSamples  # only here, as most inputs are tars
 
         making = self._making
-        self._shard = records = RecordSamples(shard, self._fault, may_be_empty=making.of_records)
+        described = making.described.get(shard.item.name, {})
+        self._shard = records = RecordSamples(shard, self._fault, may_be_empty=making.of_records, described=described)
         records.seekable = records.seekable and not making.conversion.chooses
         self._records = records if making.passes else None
         self._note = self.report.schema.add

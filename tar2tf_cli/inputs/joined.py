@@ -30,6 +30,7 @@ from tar2tf_cli.stores.directory import DirectorySource
 if TYPE_CHECKING:
     from tar2tf_cli.api.source import Ranges
     from tar2tf_cli.features.decoder import ExampleEntries
+    from tar2tf_cli.inputs.shard_set import ShardSet
 
 _KEY_COLUMNS: Final = (KEY, "key")
 
@@ -167,15 +168,14 @@ class JoinedShards(Joined):
     """Tars and TFRecords that are joined; a compressed one is decompressed into a temporary file.
 
     Args:
-        bucket: what the user named.
-        source: where the shards are.
-        inputs: the shards.
+        shards: the shards.
         key_split: how the names of members are split into key and extension.
     """
 
-    def __init__(self, bucket: str, source: Source, inputs: Sequence[ObjectInfo], key_split: KeySplit) -> None:
-        super().__init__(bucket, inputs)
-        self._source = source
+    def __init__(self, shards: ShardSet, key_split: KeySplit) -> None:
+        super().__init__(shards.bucket, shards.items)
+        self._source = shards.source
+        self._described = shards.described
         self._key_split = key_split
         self._open = _Open()
 
@@ -225,7 +225,7 @@ class JoinedShards(Joined):
 
         entries = self._open.entries.get(item.name)
         if entries is None:
-            entries = self._open.entries[item.name] = ExampleEntries(self._source.described.get(item.name, {}))
+            entries = self._open.entries[item.name] = ExampleEntries(self._described.get(item.name, {}))
         return entries
 
     def read(self, place: Place) -> Sample:

@@ -6,14 +6,14 @@ from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import KEY, Kind, RecordBatch, Sample
 from tar2tf_cli.errors import DamagedShardError, SampleError
-from tar2tf_cli.features.described import DTYPES, Census, Expected, expected
+from tar2tf_cli.features.described import DTYPES, Census, Described, Expected, expected
 from tar2tf_cli.features.feature_map import MIXED
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import FRAMING, ParsedFeature, frame, is_sequence, parse, strict_parse
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.features.decoder import ExampleEntries
     from tar2tf_cli.features.feature_map import Look, Schema
     from tar2tf_cli.inputs.report import InputReport
-
-Described = Mapping[str, Mapping[str, Any]]
-"""A manifest's features (`Schema.describe`)."""
 
 _TOGETHER: Final = 1 << 18  # bytes of records that become one batch
 _COPIED: Final = 1 << 18
@@ -45,6 +42,7 @@ class RecordSamples:
         shard: the open TFRecord.
         fault: called with the error of each faulty sample; when it returns, the sample is skipped.
         may_be_empty: whether it may hold no records.
+        described: its features, where a manifest describes them.
 
     Attributes:
         seekable: whether records can be read by their offset.
@@ -54,11 +52,13 @@ class RecordSamples:
     regroups = False
     count = None
 
-    def __init__(self, shard: OpenShard, fault: OnFault, *, may_be_empty: bool) -> None:
+    def __init__(
+        self, shard: OpenShard, fault: OnFault, *, may_be_empty: bool, described: Described = MappingProxyType({})
+    ) -> None:
         self.seekable = shard.seekable is not None
         self._stream: Any = shard.content
         self._fault = fault
-        self._described = described = shard.source.described.get(shard.item.name, {})
+        self._described = described
         self._may_be_empty = may_be_empty
         self._item = shard.item
         self._looks = FeatureInference(described)

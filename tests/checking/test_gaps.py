@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tar2tf_cli.checking.verify import find_gaps
+from tar2tf_cli.inputs.numbering import find_gaps
 from verify_runs import Ran, framed, some_examples, write
 
 # --- Numbering ---

@@ -16,7 +16,7 @@ from servers import cutting_proxy
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError
-from tar2tf_cli.inputs.named import list_files
+from tar2tf_cli.inputs.shard_set import resolve
 from tar2tf_cli.stores import open_source, open_store, read_with_folder
 
 BIG = os.urandom(1 << 20) * 5 + b"the end"
@@ -137,7 +137,7 @@ class SourceSuite:
             pytest.skip("no listing")
         self.put(bucket, "folder/below/x.record", b"x")
         with pytest.raises(NoShardsError, match="folder: holds no tar or TFRecord"):
-            list_files(open_source(f"{bucket}/folder", endpoint=self.endpoint), ())
+            resolve(f"{bucket}/folder", endpoint=self.endpoint)
 
     def test_a_missing_object_is_named(self, bucket: str) -> None:
         source = self.fill(bucket, x_0=b"zero")
@@ -168,8 +168,8 @@ class SourceSuite:
 
     def test_the_url_of_an_object_is_that_object(self, bucket: str) -> None:
         self.fill(bucket, x=tar_of(3))
-        source = open_source(f"{bucket}/x.tar", endpoint=self.endpoint)
-        (item,) = list_files(source, ())  # as `inspect` and `verify` do
+        shards = resolve(f"{bucket}/x.tar", endpoint=self.endpoint)
+        source, (item,) = shards.source, shards.items
         assert source.locate(item.name) == f"{bucket}/x.tar"
         assert read_all(source, item) == tar_of(3)
 

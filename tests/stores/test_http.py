@@ -21,7 +21,7 @@ from sources import BIG, SourceSuite, read_all, tar_of
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.inputs.named import list_files
+from tar2tf_cli.inputs.shard_set import resolve
 from tar2tf_cli.stores import curl, open_source, retries, transfer
 
 
@@ -365,9 +365,8 @@ class TestHttpUsage:
         assert "braces" in (caught.value.hint or "")
 
     def test_a_file_that_is_not_there_is_named(self, web: FaultyServer) -> None:
-        source = open_source(f"{web.url}/b/nope.tar")
         with pytest.raises(SourceError, match="there is no such file") as caught:
-            list_files(source, ())
+            resolve(f"{web.url}/b/nope.tar")
         assert caught.value.shard == f"{web.url}/b/nope.tar"
 
     def test_a_folder_without_a_template_is_a_usage_error(self, web: FaultyServer) -> None:

@@ -1,0 +1,147 @@
+"""The numbering of shards: which numbers are missing in names that differ in one number."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeAlias
+
+_DIGITS: Final = re.compile(r"\d+")
+_OF_TOTAL: Final = re.compile(r"(\d+)(-of-(\d+))(?!.*-of-\d)")
+
+
+class Gap(NamedTuple):
+    """Consecutive shards that are missing in a series.
+
+    Attributes:
+        first: the name of the first missing shard.
+        last: the name of the last missing shard; equal to `first` if only one is missing.
+        missing: number of missing shards.
+        before: the name of the shard that follows the gap; None if the gap is at the end of the series.
+        stated: whether the names state how many shards there are.
+    """
+
+    first: str
+    last: str
+    missing: int
+    before: str | None = None
+    stated: bool = False
+
+    def located(self, locate: Callable[[str], str]) -> Gap:
+        """Return the gap with paths or URLs in place of names."""
+        return Gap(
+            locate(self.first), locate(self.last), self.missing, self.before and locate(self.before), self.stated
+        )
+
+
+class _Numbered(NamedTuple):
+    """A name split at its number."""
+
+    head: str
+    number: int
+    digits: str
+    tail: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.head}{self.digits}{self.tail}"
+
+
+_Series: TypeAlias = list[_Numbered]
+
+
+def find_gaps(names: Iterable[str], *, ends: bool = True) -> list[Gap]:
+    """Find the missing numbers in names that differ in one number.
+
+    `train-00003-of-00010` belongs to a series of ten. Without a total, numbers form a series if they start at 0 or 1,
+    are padded with zeros, or most of them exist: nothing is missing between `cifar10` and `cifar100`.
+
+    Args:
+        names: the names of shards.
+        ends: whether shards are missing that a total promises before the first name or after the last.
+    """
+    of_totals: dict[int, list[_Numbered]] = defaultdict(list)
+    shapes: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        if match := _OF_TOTAL.search(name):
+            of_totals[int(match[3])].append(_numbered(name, match, 1))
+        else:
+            shapes[shape(name)].append(name)
+    gaps = []
+    for total, numbered in of_totals.items():
+        for series in _series(numbered):
+            gaps += _gaps(series, total, ends=ends)
+    for alike in shapes.values():
+        for series in _series(_at_last_number(alike)):
+            if _is_numbering(series):
+                gaps += _gaps(series)
+    return gaps
+
+
+def _numbered(name: str, match: re.Match[str], group: int = 0) -> _Numbered:
+    start, end = match.span(group)
+    return _Numbered(name[:start], int(match[group]), match[group], name[end:])
+
+
+def _series(names: Iterable[_Numbered]) -> Iterable[_Series]:
+    """Names divided into series by everything except their number."""
+    series: dict[tuple[str, str], _Series] = defaultdict(list)
+    for name in names:
+        series[name.head, name.tail].append(name)
+    return series.values()
+
+
+def _at_last_number(names: list[str]) -> list[_Numbered]:
+    """Names of one shape, each split at the last number in which they differ; none if they do not."""
+    numbers = [_DIGITS.findall(name) for name in names]
+    differing = [index for index, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
+    return [_numbered(name, list(_DIGITS.finditer(name))[differing[-1]]) for name in names if differing]
+
+
+def _is_numbering(series: _Series) -> bool:
+    numbers = {name.number for name in series}
+    absent = max(numbers) - min(numbers) + 1 - len(numbers)
+    padded = any(name.digits != str(name.number) for name in series)
+    return min(numbers) <= 1 or padded or absent <= len(numbers)
+
+
+def _gaps(series: _Series, total: int = 0, *, ends: bool = True) -> list[Gap]:
+    """The gaps between the numbers of a series and, if the total is known, before and after them."""
+    by_number = {name.number: name for name in series}
+    numbers = sorted(by_number)
+    if total and ends:
+        first = 1 if numbers[-1] == total and numbers[0] else 0
+        numbers = [first - 1, *numbers, max(first + total, numbers[-1] + 1)]
+    return [
+        _gap(series, by_number.get(after), before + 1, after - 1, total=bool(total))
+        for before, after in pairwise(numbers)
+        if after - before > 1
+    ]
+
+
+def _gap(series: _Series, behind: _Numbered | None, first: int, last: int, *, total: bool) -> Gap:
+    width = min(len(name.digits) for name in series) if any(name.digits[0] == "0" for name in series) else 0
+
+    def name(number: int) -> str:
+        return f"{series[0].head}{str(number).zfill(width)}{series[0].tail}"
+
+    return Gap(name(first), name(last), last - first + 1, behind and behind.name, total)
+
+
+def shape(name: str) -> str:
+    """Return a name with every number replaced, which the shards of one series have in common."""
+    return _DIGITS.sub("0", name)
+
+
+def conflicting_totals(names: Iterable[str]) -> tuple[str, ...]:
+    """Return two names of one series that state different totals; none if all agree."""
+    first: dict[tuple[str, str], tuple[str, str]] = {}
+    for name in names:
+        if match := _OF_TOTAL.search(name):
+            start, end = match.span()
+            other, total = first.setdefault((name[:start], name[end:]), (name, match[3]))
+            if int(total) != int(match[3]):
+                return other, name
+    return ()

@@ -1,0 +1,509 @@
+"""The shards that a user names, resolved once, by one rule for every command and function that reads them.
+
+| named | is |
+|---|---|
+| `x.json`, and a template that ends so | manifests, whose shards are meant; several are one dataset |
+| a file, or the URL of an object | that shard |
+| a folder, or the URL of a bucket or folder | every file in it whose content is a shard; as a dataset, its manifest |
+| `folder/train-*.record`, `{0..9}`, or a bucket followed by these | the files that match |
+| several of these, if all are paths that exist | all of them, in the order given |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import ListingInfo, Source
+from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError, Tar2tfError, UsageError, count, few
+from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
+from tar2tf_cli.inputs.numbering import Gap, find_gaps, shape
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.registry import find_format
+from tar2tf_cli.spec.templates import (
+    expand,
+    format_named,
+    glob_regex,
+    is_glob,
+    is_numbered,
+    number_regex,
+    split_template,
+)
+from tar2tf_cli.spec.urls import ConnectionOptions, is_remote, without_secrets
+from tar2tf_cli.stores import open_source
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tar2tf_cli.features.described import Described
+    from tar2tf_cli.inputs.manifest import Document, ShardEntry
+
+_MANIFESTS: Final = "*manifest.json"
+_MOST_FOLDERS: Final = 16  # in which manifests are looked for
+
+
+class LeftOut(NamedTuple):
+    """Files that a user did not name one by one, and that are no shards of the set.
+
+    Attributes:
+        others: names of files that are neither tars nor TFRecords.
+        manifests: names of manifests.
+    """
+
+    others: Sequence[str] = ()
+    manifests: Sequence[str] = ()
+
+
+_NOTHING: Final = LeftOut()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShardSet:
+    """Shards that belong together, and what is known of them before any is read.
+
+    Attributes:
+        bucket: the bucket or path as the user gave it.
+        source: where the shards are.
+        items: the shards, in order.
+        manifests: paths or URLs of the manifests that the user named; empty if something else was named.
+        documents: the manifests that list the shards, as far as they could be read.
+        described: the features of TFRecords that a manifest describes, by the names of the shards.
+        listed: whether the shards were found by listing a folder, and not named one by one or by a template.
+        left_out: the other files that were found.
+        gaps: the shards that are missing from the numbering of those that were asked for.
+    """
+
+    bucket: str
+    source: Source
+    items: Sequence[ObjectInfo]
+    manifests: Sequence[str] = ()
+    documents: Sequence[Document] = ()
+    described: Mapping[str, Described] = field(default_factory=dict)
+    listed: bool = False
+    left_out: LeftOut = _NOTHING
+    gaps: Sequence[Gap] = ()
+
+    @classmethod
+    def of(cls, source: Source, templates: Sequence[str] = ()) -> ShardSet:
+        """Return the inputs that a source lists."""
+        return cls(source.bucket, source, source.list(templates))
+
+    def folder_manifest(self) -> str | None:
+        """Return the path or URL of the manifest in a folder; None if it has none, or if something else was named.
+
+        Raises:
+            UsageError: when there are several.
+        """
+        if not self.listed:
+            return None
+        names = sorted(name for name in self.left_out.manifests if name.endswith("manifest.json"))
+        if len(names) > 1:
+            hint = f"name one: {', '.join(map(os.path.basename, names[:3]))}"
+            raise UsageError(f"has {len(names)} manifests", shard=without_secrets(self.bucket), hint=hint)
+        return _below(self.bucket, names[0]) if names else None
+
+    def notes(self) -> Iterator[str]:
+        """Yield what a user should know about the set, a sentence each."""
+        if others := self.left_out.others:
+            yield f"{count(len(others), 'file')} skipped (neither tar nor TFRecord): {few(others)}"
+
+
+def resolve(
+    bucket: str,
+    templates: Sequence[str] = (),
+    *,
+    paths: bool = False,
+    tolerant: bool = False,
+    described: bool = True,
+    **reach: Unpack[ConnectionOptions],
+) -> ShardSet:
+    """Return the shards that a user names.
+
+    Args:
+        bucket: a file, folder, template, manifest, `-`, or a URL of any of these.
+        templates: names in the bucket, or further manifests.
+        paths: whether all of them are files, folders and templates of their own, if they exist.
+        tolerant: whether a shard that is missing or cannot be read is an input whose opening fails, so that the others
+            are read nevertheless.
+        described: whether to read the manifests next to shards that were named one by one, too, and not only those in
+            a folder that was listed.
+        reach: how servers are reached.
+
+    Raises:
+        SourceError: when nothing is found, or something cannot be read.
+        DamagedShardError: when a shard has another size than in the manifest that was named.
+        UsageError: when a manifest is followed by something else, or a file is given twice.
+    """
+    if manifests := manifests_named(bucket, templates, reach):
+        return _of_manifests(bucket, manifests, reach, tolerant=tolerant)
+    if paths and _are_paths(bucket, templates):
+        shards = _of_paths((bucket, *templates), tolerant=tolerant)
+        return _with_documents(shards, reach) if described else shards
+    if names_manifest(bucket) and templates:
+        raise UsageError("a manifest takes no template, as it lists its shards; give only further manifests")
+    shards = _found(open_source(bucket, **reach), templates, alone=True)
+    return _with_documents(shards, reach) if described or shards.listed else shards
+
+
+def resolve_each(paths: Sequence[str], **reach: Unpack[ConnectionOptions]) -> Iterator[ShardSet]:
+    """Yield what each path or URL names, as a dataset; a folder with a manifest stands for the manifest.
+
+    Raises:
+        SourceError: when a path does not exist, or nothing is found.
+        UsageError: when a folder has several manifests.
+    """
+    from tar2tf_cli.inputs.manifest import read_document
+
+    opened = cache(lambda bucket: open_source(bucket, **(reach if is_remote(bucket) else {})))
+    for path in paths:
+        shards = None
+        manifests = manifests_named(path, (), reach)
+        if not manifests:
+            shards = _found_at(path, opened)
+            manifests = [inside] if (inside := shards.folder_manifest()) else []
+        if shards is None or manifests:
+            documents = [read_document(manifest, **reach) for manifest in manifests]
+            shards = ShardSet(path, shards.source if shards else TarsSource([]), (), manifests, documents)
+        yield shards
+
+
+def _found_at(path: str, opened: Callable[[str], Source]) -> ShardSet:
+    """The shards at a path; the files of a folder share its source."""
+    if os.path.isfile(path):
+        folder, name = os.path.split(path)
+        return _found(opened(folder or "."), (name,), alone=True)
+    bucket, template = split_template(path)
+    return _found(opened(bucket), (template,) if template else (), alone=True)
+
+
+# --- Manifests ---
+
+
+def names_manifest(path: str) -> bool:
+    """Whether a path, URL or template is that of manifests, by its suffix."""
+    return without_secrets(path).endswith(".json")
+
+
+def manifests_named(bucket: str, templates: Sequence[str], reach: ConnectionOptions) -> Sequence[str]:
+    """Return the manifests that bucket and templates name; none if they name anything else.
+
+    Raises:
+        SourceError: when no manifest matches a template.
+    """
+    if not templates:
+        bucket, template = split_template(bucket)
+        templates = (template,) if template else ()
+    if not all(map(names_manifest, templates)):
+        return []
+    if names_manifest(bucket) and not os.path.isdir(bucket):
+        return [bucket, *templates]
+    if not templates:
+        return []
+    return [_below(bucket, item.name) for item in open_source(bucket, **reach).list_with_unreadable(templates)]
+
+
+def _of_manifests(bucket: str, paths: Sequence[str], reach: ConnectionOptions, *, tolerant: bool) -> ShardSet:
+    """The shards that manifests list."""
+    from tar2tf_cli.inputs.manifest import read_document  # slow to import, and only for manifests
+
+    documents: list[Document] = []
+    tars: list[Tar] = []
+    for path in paths:
+        try:
+            document = read_document(path, **reach)
+        except SourceError as error:
+            if not tolerant or len(paths) == 1:
+                raise
+            tars.append(unreadable_input(path, error))
+            continue
+        documents.append(document)
+        tars += _shards_of(document, tolerant=tolerant)
+    if len(documents) == len(paths) == 1 and not tolerant:
+        source, items = documents[0].folder, [item for _, item in tars]
+    else:
+        source = TarsSource(tars)
+        source.bucket, items = few(paths, 1), source.list(())
+    whole = ShardSet(bucket, source, items, paths, documents)
+    return replace(whole, described=_described(whole, documents))
+
+
+def _shards_of(document: Document, *, tolerant: bool) -> Iterator[Tar]:
+    """The shards that a manifest lists, which have the sizes that it gives; or all that are there, and the others."""
+    if not tolerant:
+        yield from ((document.folder, item) for item in document.whole(document.manifest.shards))
+        return
+    there = {item.name: item for item in document.there()}
+    for shard in document.manifest.shards:
+        if shard.path in there:
+            yield document.folder, there[shard.path]
+        else:
+            yield unreadable_input(document.folder.locate(shard.path), document.missing(shard))
+
+
+def documents_beside(source: Source, items: Iterable[ObjectInfo], reach: ConnectionOptions) -> list[Document]:
+    """Return the manifests in the folders of shards; one that cannot be read says nothing."""
+    folders: dict[str, None] = {}
+    for item in items:
+        if len(folders) < _MOST_FOLDERS:
+            folders[os.path.dirname(source.locate(item.name))] = None
+    documents: list[Document] = []
+    for folder in folders:
+        if not (is_remote(folder) or os.path.isdir(folder or ".")):
+            continue
+        with suppress(Tar2tfError):
+            place = open_source(folder or ".", **(reach if is_remote(folder) else {}))
+            documents += _readable([place.locate(item.name) for item in place.list((_MANIFESTS,))], reach)
+    return documents
+
+
+def _readable(paths: Sequence[str], reach: ConnectionOptions) -> Iterator[Document]:
+    """The manifests that can be read."""
+    if paths:
+        from tar2tf_cli.inputs.manifest import read_document
+    for path in paths:
+        with suppress(Tar2tfError):
+            yield read_document(path, **reach)
+
+
+def described_by(shards: ShardSet, documents: Sequence[Document]) -> ShardSet:
+    """Return a set with what manifests say of its shards, and a listed set in the order of a manifest that has all."""
+    where = {os.path.normpath(shards.source.locate(item.name)): item for item in shards.items}
+    items = shards.items
+    for document in documents:
+        ordered = [item for _, item in _both(document, where)]
+        if shards.listed and len(ordered) == len(items):
+            items = ordered
+    return replace(shards, items=items, documents=documents, described=_described(shards, documents))
+
+
+def _described(shards: ShardSet, documents: Sequence[Document]) -> dict[str, Described]:
+    where = {os.path.normpath(shards.source.locate(item.name)): item for item in shards.items}
+    return {
+        item.name: document.manifest.features
+        for document in documents
+        if find_format(document.manifest.format).traits.carries_examples
+        for _, item in _both(document, where)
+    }
+
+
+def _both(document: Document, where: Mapping[str, ObjectInfo]) -> Iterator[tuple[ShardEntry, ObjectInfo]]:
+    """The shards of a manifest that are among files, by their paths, and have the sizes that it gives."""
+    for entry in document.manifest.shards:
+        item = where.get(os.path.normpath(document.folder.locate(entry.path)))
+        if item and item.size in (None, entry.bytes):
+            yield entry, item
+
+
+def _below(folder: str, name: str) -> str:
+    """Return the path or URL of a name in a folder."""
+    address, mark, query = folder.partition("?") if is_remote(folder) else (folder, "", "")
+    return f"{address.rstrip('/')}/{name}{mark}{query}"
+
+
+# --- Folders, files and templates ---
+
+
+def _found(source: Source, templates: Sequence[str], *, alone: bool) -> ShardSet:
+    """The shards of a bucket that match templates or, without any, those that the bucket holds.
+
+    `alone`: nothing else is named, so that a file is meant whatever it is.
+    """
+    files, listed = _files_of(source, templates)
+    literal = {item.name for item in files} if alone and not (listed or source.templates) else {*()}
+    items, left_out = _shards_among(source, files, literal if not templates else {*templates}, listed=listed)
+    gaps = _gaps(source, [item.name for item in items], templates or source.templates) if listed or alone else []
+    return ShardSet(source.bucket, source, items, listed=listed, left_out=left_out, gaps=gaps)
+
+
+def _gaps(source: Source, names: Sequence[str], templates: Sequence[str]) -> list[Gap]:
+    """The gaps in the names that a folder holds, or in those that match globs and would match them, too."""
+    if not (templates or _is_folder(source.bucket)):
+        return []
+    globs = [name for template in templates if is_glob(template) or is_numbered(template) for name in expand(template)]
+    if templates and not globs:
+        return []
+    matches = [number_regex(glob) if is_numbered(glob) else glob_regex(glob) for glob in globs]
+    return [gap for gap in find_gaps(names) if not matches or any(match.match(gap.first) for match in matches)]
+
+
+def _with_documents(shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
+    """A set with the manifests that lie next to its shards."""
+    if shards.source.capabilities().gives != "bytes" or not shards.source.capabilities().repeatable:
+        return shards
+    if shards.listed:
+        names = sorted(name for name in shards.left_out.manifests if name.endswith("manifest.json"))
+        return described_by(shards, [*_readable([_below(shards.bucket, name) for name in names], reach)])
+    described = (item for item in shards.items if _may_be_described(item.name))
+    return described_by(shards, documents_beside(shards.source, described, reach))
+
+
+def _files_of(source: Source, templates: Sequence[str]) -> tuple[Sequence[ObjectInfo], bool]:
+    """The files that match templates; without any, every file of a folder that is not hidden, and that it is one."""
+    if templates or source.templates or not _is_folder(source.bucket):
+        return source.list_with_unreadable(templates), False
+    try:
+        return source.list_with_unreadable(("*",)), True
+    except NothingFoundError:
+        if not is_remote(source.bucket):
+            raise nothing_found(source.bucket) from None
+    except (SourceError, UsageError):
+        if not is_remote(source.bucket):
+            raise
+    try:
+        return source.list(()), False  # the object at a URL, or that of a store that cannot be listed
+    except NoShardsError:
+        raise nothing_found(source.bucket) from None
+
+
+def _shards_among(
+    source: Source, items: Sequence[ObjectInfo], literal: set[str], *, listed: bool
+) -> tuple[Sequence[ObjectInfo], LeftOut]:
+    """The files that are shards, by content where a name leaves it open, and the names of the others.
+
+    A file with the name of a shard, or a name like those of the other shards, is one even if its content is that of
+    none: it is damaged. So is one that was named, but for what lies next to shards: manifests, indexes and markers.
+    """
+    names = {item.name for item in items}
+    named = {item.name for item in items if is_shard_name(item.name)}
+    unclear = [item for item in items if item.name not in named and item.name not in literal]
+    unclear = [item for item in unclear if not (item.name.endswith(".idx") and (listed or item.name[:-4] in names))]
+    if not listed:
+        unclear = [item for item in unclear if item.name.endswith(".json") or _is_marker(item.name)]
+    formats = _formats_of(source, unclear)
+    plain = {name for name, format in formats.items() if format not in (None, "manifest")} | named
+    shapes = {*map(shape, plain)} if len(plain) < len(items) else set[str]()
+    kept, others, manifests = list[ObjectInfo](), list[ObjectInfo](), list[str]()
+    for item in items:
+        name = item.name
+        if name in plain or name in literal:
+            kept.append(item)
+        elif formats.get(name) == "manifest":
+            manifests.append(name)
+        elif name in formats or listed:
+            known = name.endswith(".idx") or shape(name) not in shapes
+            (others if known else kept).append(item)
+        elif not name.endswith(".idx"):
+            kept.append(item)
+    return kept, LeftOut([item.name for item in others if not item.name.endswith(".idx")], manifests)
+
+
+def _formats_of(source: Source, items: Sequence[ObjectInfo]) -> dict[str, str | None]:
+    """The formats of files by their first bytes; None for one that is no shard, or cannot be read."""
+    formats: dict[str, str | None] = {}
+    with source.prefetch(items):
+        for item in items:
+            formats[item.name] = None
+            if item.size != 0:
+                with suppress(SourceError), OpenShard(source, item) as shard:
+                    formats[item.name] = shard.format
+    return formats
+
+
+def is_shard_name(name: str) -> bool:
+    """Whether a name is that of a shard; only its content decides what a file is."""
+    return format_named(name.lower()) is not None
+
+
+def _may_be_described(name: str) -> bool:
+    """Whether a name may be that of a shard whose features a manifest describes."""
+    named = format_named(name.lower())
+    return named is None or named.traits.carries_examples
+
+
+def _is_marker(name: str) -> bool:
+    """Whether a name is one that Hadoop and Spark give to files that they write beside shards, such as _SUCCESS."""
+    return os.path.basename(name).startswith("_")
+
+
+def _is_folder(bucket: str) -> bool:
+    """Whether a bucket can hold more than one shard."""
+    return os.path.isdir(bucket) or is_remote(bucket)
+
+
+def nothing_found(bucket: str) -> NoShardsError:
+    """Return the error for a bucket without shards."""
+    hint = "for shards in subfolders, give a template such as '**/*'"
+    if bucket.startswith(("http://", "https://")):
+        hint = "name its shards with braces, such as 'train-{0000..0146}.tar'"
+    return NoShardsError("holds no tar or TFRecord", shard=without_secrets(bucket), hint=hint)
+
+
+# --- Several paths ---
+
+
+class PathsSource(TarsSource):
+    """Files, and the shards of folders; inputs are named by their paths."""
+
+    def listing_info(self) -> ListingInfo:
+        """Return that the bucket, too, only says which inputs there are."""
+        return ListingInfo(listed_by=(*ListingInfo().listed_by, "input.bucket"))
+
+
+def _are_paths(bucket: str, templates: Sequence[str]) -> bool:
+    """Whether bucket and templates are all paths: they exist, and are not also names inside the first.
+
+    If the first is a template of files itself, so may the others be.
+
+    Raises:
+        SourceError: when the first is a file, and one of the others is not a path that exists.
+    """
+    if not templates:
+        return False
+    if is_remote(bucket) or not split_template(bucket)[1]:
+        missing = [path for path in templates if not os.path.lexists(path)]
+        if missing and os.path.isfile(bucket) and not bucket.endswith(".json"):
+            message = f"there is no such file or directory, and {bucket} is a single file, so it takes no template"
+            raise SourceError(message, shard=missing[0])
+        within = all(os.path.exists(os.path.join(bucket, name)) and not os.path.isabs(name) for name in templates)
+        if missing or within or not os.path.lexists(bucket):
+            return False
+    return True
+
+
+def _of_paths(paths: Sequence[str], *, tolerant: bool) -> ShardSet:
+    """The shards of files, folders and templates of files, in the order given."""
+    parts: list[ShardSet] = []
+    for path in paths:
+        try:
+            part = _found(open_source(path), (), alone=False)
+            if part.listed and not (part.items or part.left_out.manifests):
+                raise nothing_found(path)
+        except SourceError as error:
+            if not tolerant:
+                raise error.at(shard=path) from None
+            source, item = unreadable_input(path, error)
+            part = ShardSet(path, source, [item])
+        parts.append(part)
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[ShardSet]) -> ShardSet:
+    """Several sets as one, whose shards are named by their paths."""
+    seen: set[str] = set()
+    tars: list[Tar] = []
+    for part in parts:
+        for item in part.items:
+            path = part.source.locate(item.name)
+            if (where := os.path.abspath(path)) in seen:
+                raise UsageError("is given twice", shard=path)
+            seen.add(where)
+            tars.append((part.source, item))
+    tars = [(source, item) for source, item in tars if not _is_index(source.locate(item.name), seen)]
+    source = PathsSource(tars)
+    others = [part.source.locate(name) for part in parts for name in part.left_out.others]
+    manifests = [part.source.locate(name) for part in parts for name in part.left_out.manifests]
+    gaps = [gap.located(part.source.locate) for part in parts for gap in part.gaps]
+    files = [part.source.locate(item.name) for part in parts if not part.listed for item in part.items]
+    gaps += [gap for gap in find_gaps(files, ends=False) if not os.path.exists(gap.first)]
+    items = source.list(())
+    return ShardSet(source.bucket, source, items, left_out=LeftOut(others, manifests), gaps=gaps)
+
+
+def _is_index(path: str, others: set[str]) -> bool:
+    """Whether a file is the index of one of the others."""
+    return path.endswith(".idx") and os.path.abspath(path[:-4]) in others
