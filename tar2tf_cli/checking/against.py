@@ -98,7 +98,7 @@ def _check_alike(documents: Sequence[Document]) -> None:
 
 
 def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport]) -> None:
-    inputs = _Side(plan.source, TarRules(), items=plan.inputs, conversion=plan.work)
+    inputs = _Side(plan.source, TarRules(), items=plan.inputs, conversion=plan.work, plan=plan)
     passing = None  # what keeps the entries of tars
     if plan.work.output.traits.holds == "sample":
         passing = Conversion(Input("-", key_split=plan.work.input.key_split), Output("-", to=plan.work.output.to))
@@ -201,15 +201,17 @@ class _Side(FileContext):
     Attributes:
         items: the inputs or shards.
         conversion: makes records of inputs, or reads tars; None for shards of TFRecord.
+        plan: gives what is joined to the samples of inputs; None for shards.
     """
 
     items: Sequence[ObjectInfo] = ()
     conversion: Conversion | None = None
+    plan: Plan | None = None
 
     def records(self, item: ObjectInfo, *, regroup: bool) -> Iterator[_Record]:
         """The records of an input; those of a shard whose CRCs are right, as the others are faults found elsewhere."""
         if self.conversion:
-            making = Making(self.conversion, self.source)
+            making = self.plan.making() if self.plan else Making(self.conversion, self.source)
             with Reading(making, item, on_bytes=self.on_bytes, regroup=regroup) as reading:
                 members = self.conversion.output.traits.holds == "sample"
                 for number, (key, parts, _) in enumerate(islice(reading.records(), self.conversion.limit_of_each)):

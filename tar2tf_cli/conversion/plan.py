@@ -103,8 +103,7 @@ def _without_output(conversion: Conversion, shards: ShardSet, reach: ConnectionO
         written = read_document(manifest, **reach)
     except Tar2tfError:  # there is none
         return shards
-    names = {os.path.basename(shard.path) for shard in written.manifest.shards}
-    return replace(shards, items=[item for item in shards.items if os.path.basename(item.name) not in names])
+    return shards.without({os.path.basename(shard.path) for shard in written.manifest.shards})
 
 
 def _real(folder: str) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, dropwhile, islice
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
@@ -160,7 +159,7 @@ class Worker:
     stores_indexes: bool = False
     maker: RecordMaker | None = None
     joined: Sequence[Joined] = ()
-    described: Mapping[str, Described] = MappingProxyType({})
+    described: Mapping[str, Described] = field(default_factory=dict)
     on_bytes: Callable[[int], None] | None = None
     scratch: str = ""
     _making: Making | None = None

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -92,6 +92,12 @@ class ShardSet:
     def of(cls, source: Source, templates: Sequence[str] = ()) -> ShardSet:
         """Return the inputs that a source lists."""
         return cls(source.bucket, source, source.list(templates))
+
+    def without(self, names: Container[str]) -> ShardSet:
+        """Return the set without the shards of these names, the last parts of their paths."""
+        items = [item for item in self.items if os.path.basename(item.name) not in names]
+        described = {item.name: self.described[item.name] for item in items if item.name in self.described}
+        return replace(self, items=items, described=described)
 
     def folder_manifest(self) -> str | None:
         """Return the path or URL of the manifest in a folder; None if it has none, or if something else was named.

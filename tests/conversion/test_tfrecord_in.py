@@ -520,11 +520,11 @@ def test_one_shard_of_a_bucket_is_compared_with_what_was_made_of_it(s3: str, s3_
         assert verify(tmp_path / "one-manifest.json", against=f"s3://{there}").ok
 
 
-def test_the_source_of_described_tfrecords_goes_to_other_machines(tmp_path: Path) -> None:
+def test_the_descriptions_of_tfrecords_go_to_other_machines(tmp_path: Path) -> None:
     reshard(small_shards(tmp_path / "tars"), "-o", tmp_path / "in/x-<>.record", "--num-shards", "2")
-    source, inputs = find_inputs(Conversion(Input(tmp_path / "in"), Output(tmp_path / "out.record")))
-    again = pickle.loads(pickle.dumps(source))
-    assert [again.described[item.name]["cls"]["dtype"] for item in inputs] == ["bytes", "bytes"]
+    shards = find_inputs(Conversion(Input(tmp_path / "in"), Output(tmp_path / "out.record")))
+    again = pickle.loads(pickle.dumps(shards))
+    assert [again.described[item.name]["cls"]["dtype"] for item in again.items] == ["bytes", "bytes"]
 
 
 def test_features_of_several_kinds_pass_and_are_left_out_of_the_manifest(tmp_path: Path) -> None:
