@@ -387,7 +387,7 @@ def not_installed(error: ModuleNotFoundError) -> UsageError:
 
 
 def check_tensorflow(what: str) -> None:
-    """Check that TensorFlow is there for what needs it.
+    """Check that TensorFlow is installed.
 
     Raises:
         UsageError: when it is not installed.
@@ -395,7 +395,7 @@ def check_tensorflow(what: str) -> None:
     from importlib.util import find_spec
 
     if find_spec("tensorflow") is None:
-        hint = "pip install tensorflow; open_records reads shards without it"
+        hint = "pip install 'tar2tf-cli[tensorflow]'; open_records reads shards without it"
         raise UsageError(f"{what} needs TensorFlow, which is not installed", hint=hint)
 
 

@@ -9,10 +9,11 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from compileall import compile_dir
 from contextlib import suppress
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -157,6 +158,27 @@ def pytest_collection_finish() -> None:
     """From now on, the collector of garbage leaves alone what is there now: thousands of tests, and TensorFlow."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Skip files of tests that need TensorFlow where pip finds none, as for a Python that is new."""
+    report = yield
+    if report.failed and "No module named 'tensorflow'" in str(report.longrepr):
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, "Skipped: TensorFlow is not installed")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, Any, Any]:
+    """Skip a test that comes to need TensorFlow where there is none."""
+    try:
+        return (yield)
+    except Exception as error:
+        wanted = getattr(error, "name", "") == "tensorflow" or "needs TensorFlow" in str(error)
+        if wanted and find_spec("tensorflow") is None:
+            pytest.skip("TensorFlow is not installed")
+        raise
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

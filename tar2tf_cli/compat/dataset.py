@@ -292,6 +292,7 @@ class AisDataset(Dataset):
         Returns:
             A `tf.data.Dataset` of pairs or, with `path`, of serialised examples.
         """
+        check_tensorflow("load_from_tar")
         if path is not None and path != "":
             import tensorflow as tf
 
@@ -593,7 +594,7 @@ class _Stream:
 
     def dataset(self, types: Any, shapes: Any) -> tf.data.Dataset[Any]:
         """The `tf.data.Dataset`; its element spec is given, or inferred from the first element."""
-        check_tensorflow("a dataset in memory")
+        check_tensorflow("Dataset in memory")
         import tensorflow as tf
 
         keep_memory(of_threads=True)

@@ -38,6 +38,6 @@ def test_pages_that_are_linked_are_there(page: Path) -> None:
 
 
 def test_the_pages_are_linked_from_the_site() -> None:
-    site = (ROOT / ".mkdocs.yml").read_text()
+    site = (ROOT / "mkdocs.yml").read_text()
     assert "internals.md" in site
     assert "promises.md" in site

@@ -199,7 +199,7 @@ def test_the_manifest_page_shows_a_real_manifest(shards: Path, monkeypatch: pyte
 
 def test_every_page_is_in_the_navigation_of_the_site_and_of_its_folder() -> None:
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
-    assert set(re.findall(r"([\w/-]+\.md)$", (DOCS.parent / ".mkdocs.yml").read_text(), re.MULTILINE)) == pages
+    assert set(re.findall(r"([\w/-]+\.md)$", (DOCS.parent / "mkdocs.yml").read_text(), re.MULTILINE)) == pages
     for folder in ("reference", "migrating"):
         linked = re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / folder / "index.md").read_text(encoding="utf-8"))
         assert {*linked, "index.md"} >= {path.name for path in (DOCS / folder).glob("*.md")}

@@ -13,7 +13,7 @@ import atexit
 import contextlib
 import fcntl
 import gc
-import importlib
+import importlib.util
 import json
 import os
 import pkgutil
@@ -294,7 +294,7 @@ def serve(path: str, tensorflow: bool) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     assert not HEAVY & sys.modules.keys(), HEAVY & sys.modules.keys()
-    if tensorflow:
+    if tensorflow and importlib.util.find_spec("tensorflow"):
         _import_unseen("tensorflow")
     gc.freeze()
     running: dict[int, tuple[int, socket.socket]] = {}  # by a descriptor that tells when the process has ended

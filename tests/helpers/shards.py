@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Sample = tuple[str, dict[str, bytes]]
 """Key and entries by extension."""
 
@@ -117,7 +119,7 @@ def records(*paths: Path) -> list[bytes]:
 
 def examples(*paths: Path) -> list[dict[str, Any]]:
     """Features of the records by name, each a list of values, as TensorFlow's protobuf parses them."""
-    import tensorflow as tf
+    tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 
     found = []
     for parsed in map(tf.train.Example.FromString, records(*paths)):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import strategies as st
 
 from commands import tar2tf
@@ -24,7 +25,7 @@ SEVERAL = ("--num-workers", "2")
 
 def an_example(**features: Any) -> bytes:
     """A serialised tf.train.Example, made by TensorFlow."""
-    import tensorflow as tf
+    tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 
     def feature(value: Any) -> tf.train.Feature:
         values = value if isinstance(value, list) else [value]

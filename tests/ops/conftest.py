@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from op_cases import IMAGES
 from shards import write_tar
 
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two shards of JPEGs of different sizes, one of them gray, with a class each."""
+    from op_cases import IMAGES  # and TensorFlow with it
+
     folder = tmp_path_factory.mktemp("images")
     found = [(key, {"jpg": data, "cls": key[-1:].encode()}) for key, data in IMAGES.items()]
     write_tar(folder / "a.tar", found[:3])

@@ -17,7 +17,7 @@ from shards import PHOTOS, shards_in
 pytestmark = [pytest.mark.xdist_group("s3"), pytest.mark.on_disk]
 
 BLOCK = re.compile(r"(?:<!-- (\w+) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
-INSTALL = "python3 -m venv .venv && WITHOUT_TENSORFLOW=1 .venv/bin/pip install -q -e . && "
+INSTALL = "python3 -m venv .venv && .venv/bin/pip install -q -e . && "
 """What is not run again: the tests run in what the reader installed."""
 SESSION = """
 import json, subprocess, sys, types
