@@ -1,4 +1,4 @@
-"""Generates man pages, completions, the schema of spec files and the reference of ops: `python man/generate.py`."""
+"""Generate man pages, completions, the schema of spec files, and parts of the docs: `python man/generate.py`."""
 
 from __future__ import annotations
 
@@ -48,20 +48,22 @@ shards are closed between blocks of records. A numbered path without a limit has
 def main() -> None:
     """Write every file."""
     for path, text in generated().items():
-        path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 
 def generated() -> dict[Path, str]:
     """The text of every generated file by its path."""
     context = click.Context(cli, info_name="tar2tf", help_option_names=["-h", "--help"])
-    files = {ROOT / "man" / "tar2tf.1": "\n".join(_group_page(context))}
+    pages = ROOT / "man" / "man1"
+    files = {pages / "tar2tf.1": "\n".join(_group_page(context))}
     for name, command in all_commands().items():
         page = "\n".join(_command_page(click.Context(command, parent=context, info_name=name)))
-        files[ROOT / "man" / f"{_page_name(name)}.1"] = page
+        files[pages / f"{_page_name(name)}.1"] = page
     files[ROOT / "docs" / "spec.schema.json"] = json.dumps(spec_schema(), indent=1) + "\n"
     reference = ROOT / "docs" / "reference" / "ops.md"
     files[reference] = _with_ops(reference.read_text(encoding="utf-8"))
+    environment = ROOT / "docs" / "reference" / "environment.md"
+    files[environment] = _with_variables(environment.read_text(encoding="utf-8"))
     for page in (ROOT / "docs" / "faq.md", ROOT / "docs" / "reference" / "inspect-verify.md"):
         files[page] = _with_explanations(page.read_text(encoding="utf-8"))
     return files | {ROOT / "completions" / f"tar2tf.{name}": shell.script for name, shell in SHELLS.items()}
@@ -78,6 +80,32 @@ def _with_explanations(page: str) -> str:
         return f"{match[1]}{text}\n{match[4]}"
 
     return _EXPLAINED.sub(fill, page)
+
+
+_VARIABLES = re.compile(r"(<!-- variables -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _with_variables(page: str) -> str:
+    """Replace the table of the variables that stand for options."""
+    rows: dict[str, tuple[str, list[str]]] = {}
+    for name, command in all_commands().items():
+        context = click.Context(command, info_name=name, **command.context_settings)
+        for param in command.params:
+            if isinstance(param, click.Option) and param.name and not param.is_eager:
+                variable = str(param.envvar or f"{context.auto_envvar_prefix}_{param.name.upper()}")
+                rows.setdefault(variable, (_spelling(param), []))[1].append(name)
+    table = [f"| `{variable}` | {option} | {', '.join(names)} |" for variable, (option, names) in rows.items()]
+    return _VARIABLES.sub(
+        lambda match: "\n".join((match[1] + "| variable | flag | commands |\n|---|---|---|", *table, match[2])), page
+    )
+
+
+def _spelling(option: click.Option) -> str:
+    """The longest spelling of an option, and with what values a variable means it or its opposite."""
+    spelling = max(option.opts, key=len)
+    if not option.secondary_opts:
+        return f"`{spelling}`"
+    return f"`{spelling}` (1) or `{max(option.secondary_opts, key=len)}` (0)"
 
 
 def _group_page(context: click.Context) -> Iterator[str]:

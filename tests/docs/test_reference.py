@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from shards import tree
 from tar2tf_cli import Conversion, Input, Output, convert
-from tar2tf_cli.cli import all_commands, cli
+from tar2tf_cli.cli import cli
 from tar2tf_cli.features.feature_map import TYPES
 from tar2tf_cli.ops import OPS, parse_op
 from tar2tf_cli.registry import preset_names
@@ -133,21 +132,6 @@ def test_every_example_of_an_op_parses(data: Path, monkeypatch: pytest.MonkeyPat
 def test_the_ops_page_has_every_preset_and_type() -> None:
     assert names("ops.md", "Presets") == set(preset_names())
     assert names("ops.md", "Types") == set(TYPES)
-
-
-def test_the_environment_page_has_the_variable_of_every_option() -> None:
-    found: dict[str, set[str]] = {}
-    for name, command in all_commands().items():
-        context = click.Context(command, info_name=name, **command.context_settings)
-        for param in command.params:
-            if isinstance(param, click.Option) and not param.is_eager:
-                variable = param.envvar or f"{context.auto_envvar_prefix}_{param.name.upper()}"
-                found.setdefault(variable, set()).add(name)
-    documented: dict[str, set[str]] = {}
-    for row in rows("environment.md", "tar2tf's own variables"):
-        if row[0].startswith("`"):
-            documented.setdefault(row[0].strip("`"), set()).update(row[2].split(", "))
-    assert documented == found
 
 
 def test_the_environment_page_has_the_variables_of_the_endpoints_of_every_store() -> None:
