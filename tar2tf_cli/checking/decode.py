@@ -99,6 +99,8 @@ def _try(kind: str, data: bytes) -> None:
             raise _UnknownError("of Python objects") from None
         except UsageError as error:
             raise _UnknownError(f"({error.message})") from None
+        if kind == "image/jpeg" and headers.lacks_scans(data):
+            raise ValueError("it is a progressive JPEG without its later scans, so it is coarser than it was")
     elif kind or not is_text(data):
         raise _UnknownError
 

@@ -397,7 +397,7 @@ class CompressedStream(_Ahead):
             raise self._damage("the header of the gzip stream has flags that do not exist", "gzip")
         if first and self.method == "zlib":
             self.unusual = "another zlib stream follows, which TensorFlow does not read"
-        elif first and not self._given:
+        elif first and not self._given and self.method == "gzip":
             self.unusual = f"an empty {self.method} stream precedes others, which TensorFlow does not read"
         self._given = 0
         if self._streams:
@@ -539,7 +539,13 @@ def compression_of(head: bytes) -> str | None:
     match = _MAGIC.match(head)
     if match:
         return None if begins_record(head) else match.lastgroup
-    return "zlib" if head.startswith(ZLIB_MAGIC) and _is_zlib_tfrecord(head) else None
+    return "zlib" if _is_zlib_header(head) and _is_zlib_tfrecord(head) else None
+
+
+def _is_zlib_header(head: bytes) -> bool:
+    """Whether two bytes are a zlib header of any window size, without a dictionary (RFC 1950, section 2.2)."""
+    number = int.from_bytes(head[:2], "big")
+    return number % 31 == 0 and number >> 8 & 0x0F == 8 and number >> 12 < 8 and not number & 0x20
 
 
 def _is_zlib_tfrecord(head: bytes) -> bool:

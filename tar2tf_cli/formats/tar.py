@@ -225,7 +225,8 @@ class TarReader:
         self._large = large
         self._headers_only = headers_only
         self._need_end = need_end
-        self._extension: dict[str, str] = {}  # what extended headers say of the next member
+        self._pax: dict[str, str] = {}  # what the last pax header says of the next member
+        self._gnu: dict[str, str] = {}  # what GNU's extended headers say of it, and a volume's global header
         self._extended = False  # whether there are any
         self._misread = False  # whether one of them could not be read
         self._archive: int | None = 0  # offset at which the archive begins, if it is known
@@ -297,7 +298,7 @@ class TarReader:
 
     def resume(self, error: DamagedShardError) -> bool:
         """After damage, go to the next header, and note in the error what was lost; False when there is none."""
-        self._extension, self._extended = {}, False
+        self._forget_extensions()
         try:
             another = self._find_header()
             ends = error.kind in ("bad_header", "unknown_format", "zeroed")
@@ -367,7 +368,8 @@ class TarReader:
         if kind in _EXTENSIONS:
             self._read_extension(kind, size, offset)
             return None
-        said, self._extension, self._extended = self._extension, {}, False
+        said = {**self._gnu, **self._pax}  # as GNU tar has it, a pax header goes before GNU's own
+        self._forget_extensions()
         name = said.get("path") or name_in(header)
         if "size" in said:
             size = self._stated_size(said["size"], size, name, offset)
@@ -396,7 +398,7 @@ class TarReader:
     ) -> tuple[str, int, bytes | StoredBytes] | None:
         """Name, size and data of a link that was followed; None for another member that has no data."""
         kind = header[156:157]
-        if size and not is_header(self._block()):  # it may claim a size, and writers differ on what that means
+        if size and (block := self._block()) and not is_header(block):  # writers differ on what its size means
             self._skip(size, name)
         if kind not in (b"1", b"2") or not self.entries.wants(name):
             self.skipped[_DATALESS.get(kind, "directory")] += 1
@@ -428,7 +430,7 @@ class TarReader:
         raise self._damage(message, "bad_header", offset, member=name)
 
     def _read_extension(self, kind: bytes, size: int, offset: int) -> None:
-        """Read an extended header, which describes the member after it (g: all members after it).
+        """Read an extended header, which describes the member after it (g: all members after it); the last one counts.
 
         What a global header could give each member besides its times and owner, one name or size for all, makes no
         sense, and readers differ on it.
@@ -441,7 +443,7 @@ class TarReader:
             raise self._damage(f"an extended header claims {size:,} bytes", "bad_header", offset)
         data = self._take(size, "(extended header)", offset)
         if kind in _GNU_NAMES:
-            self._extension.setdefault(_GNU_NAMES[kind], text(data.partition(b"\0")[0]))  # a pax header goes before it
+            self._gnu[_GNU_NAMES[kind]] = text(data.partition(b"\0")[0])
         else:
             self._read_pax(kind, data, offset)
         self._misread = False
@@ -452,13 +454,16 @@ class TarReader:
         except ValueError:
             raise self._damage("a pax header is malformed", "bad_header", offset) from None
         if kind != b"g":  # no more than is needed, as there may be many of them
-            self._extension |= {key: records[key].partition("\0")[0] for key in _STATED if key in records}
+            self._pax = {key: records[key].partition("\0")[0] for key in _STATED if key in records}
             if any(key.startswith("GNU.sparse.") for key in records):
-                self._extension.setdefault(_SPARSE, "")
+                self._pax.setdefault(_SPARSE, "")
         elif meddling := records.keys() & {"path", "size"}:
             raise self._damage(f"a global pax header sets one {min(meddling)} for all members", "bad_header", offset)
         elif _VOLUME in records:  # only of the first member behind it
-            self._extension[_VOLUME], self._extended = records[_VOLUME], True
+            self._gnu[_VOLUME], self._extended = records[_VOLUME], True
+
+    def _forget_extensions(self) -> None:
+        self._pax, self._gnu, self._extended = {}, {}, False
 
     def _end_of_archive(self) -> bool:
         """At a zero block: it must be followed by another, and zeros up to the end or a further archive.
@@ -475,6 +480,9 @@ class TarReader:
                 message = "more than 1 MiB of zeros follow: the shard is cut short here, or not completely written"
                 raise self._damage(message, "truncated", start, hint=_ASK_FOR_END)
             block = self._block()
+        if blocks >= 2 and self._is_left_over(block):
+            cursor.skip(_RECORD)
+            block = b""
         if block and not self._is_further_archive(blocks):
             zeros = f"{blocks * BLOCK:,} zero bytes" if blocks > 1 else "a single zero block"
             message = f"{zeros} up to offset {self.offset} in the middle of the archive: what was here is lost"
@@ -503,6 +511,15 @@ class TarReader:
         """
         filled = self._is_filled(self._archive) or self._is_filled(self._certain)
         return blocks == 2 or (filled and 2 < blocks <= _RECORD // BLOCK + 1)
+
+    def _is_left_over(self, block: bytes) -> bool:
+        """Whether only the rest of the archive's last record follows, with bytes that its writer did not overwrite."""
+        if not block or is_header(block):
+            return False
+        begin = self._archive
+        room = _RECORD if begin is None else (begin - self.offset) % _RECORD
+        rest = self.cursor.fill(room + 1)
+        return rest <= room if begin is None else rest == room
 
     def _is_filled(self, start: int | None) -> bool:
         """Whether whole records lie between an offset and here."""

@@ -104,6 +104,7 @@ def sample_in(data: bytes, name: str, key_split: KeySplit) -> Sample:
         SampleError: when the sample is faulty.
     """
     reader = TarReader(BytesIO(data), name, need_end=False)
+    reader.start_at(0)  # which is not where the archive begins
     samples: list[Sample] = list(_grouper(reader, name, key_split).samples(reader))
     if len(samples) != 1:
         raise DamagedShardError(

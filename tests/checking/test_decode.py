@@ -59,6 +59,17 @@ def test_what_is_neither_image_nor_array_is_left_alone(tmp_path: Path) -> None:
     assert not check(write(tmp_path / "x", framed(*records)), decode=True).faults
 
 
+def test_a_progressive_jpeg_without_its_later_scans_is_found(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).save(file, "JPEG", progressive=True)
+    whole = file.getvalue()
+    half = whole[: whole.rindex(b"\xff\xc4")] + b"\xff\xd9"
+    tf.io.decode_jpeg(half)
+    path = write(tmp_path / "x", framed(an_example(jpg=whole), an_example(jpg=half), an_example(jpg=JPEG)))
+    (fault,) = check(path, decode=True).faults
+    assert (fault.record, "without its later scans" in fault.message) == (1, True)
+
+
 def test_images_of_a_tar_are_decoded(tmp_path: Path) -> None:
     members = [(f"{n}.{name}", data) for n in range(5) for name, data in WHOLE.items()]
     members[8] = ("2.jpg", HALVES["jpg"])

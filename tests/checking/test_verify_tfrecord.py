@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import itertools
@@ -13,6 +14,7 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from zstandard import ZstdCompressor
 
 from tar2tf_cli.errors import count
 from tar2tf_cli.formats.checksums import crc32c, masked
@@ -194,6 +196,19 @@ def test_compressed_streams_are_whole_if_tensorflow_reads_all_of_them(
     with contextlib.suppress(tf.errors.DataLossError):
         read = sum(1 for _ in tf.data.TFRecordDataset(str(path), compression_type=method))
     assert (found.records == read and not found.faults) == (records is not None)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [bz2.compress(b""), ZstdCompressor().compress(b""), b"\x5a\x2a\x4d\x18\3\0\0\0abc"],
+    ids=["bzip2", "zstd", "skip"],
+)
+def test_an_empty_stream_or_a_skippable_frame_is_no_fault_where_tensorflow_reads_no_such_file(
+    tmp_path: Path, first: bytes
+) -> None:
+    compress = bz2.compress if first.startswith(b"BZ") else ZstdCompressor().compress
+    found = check(write(tmp_path / "x.tfrecord", first + compress(_TEN)))
+    assert (found.records, found.faults) == (10, [])
 
 
 @pytest.mark.parametrize(

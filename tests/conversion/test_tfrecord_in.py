@@ -144,6 +144,14 @@ def test_compressed_inputs_are_known_by_their_content(tmp_path: Path, method: st
     assert tensorflow_reads(tmp_path / "out.record") == messages
 
 
+@pytest.mark.parametrize("bits", range(9, 16))
+def test_zlib_streams_of_any_window_are_known(tmp_path: Path, bits: int) -> None:
+    messages, compress = some(40), zlib.compressobj(wbits=bits)
+    (tmp_path / "in.record").write_bytes(compress.compress(framed(*messages)) + compress.flush())
+    reshard(tmp_path / "in.record", "-o", tmp_path / "out.record")
+    assert tensorflow_reads(tmp_path / "out.record") == messages
+
+
 def test_messages_of_any_kind_pass_with_one_note(tmp_path: Path) -> None:
     import tensorflow as tf
 

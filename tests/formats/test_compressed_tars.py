@@ -166,7 +166,8 @@ def test_tfrecord_is_read_whatever_its_name(tmp_path: Path, compression: str) ->
         writer.write(b"record" * 200)
     done = tar2tf("convert", tmp_path / "x", "-o", tmp_path / "z.record")
     assert (done.returncode, "2 records" in done.stderr) == (0, True)
-    done = tar2tf("verify", tmp_path / "x")
+    assert tar2tf("verify", tmp_path / "x").returncode == 0
+    done = tar2tf("verify", tmp_path / "x", "--messages", "example")
     assert (done.returncode, "record 1, offset 16: the record is not a tf.train.Example" in done.stdout) == (1, True)
     assert "2 records" in tar2tf("inspect", tmp_path / "x").stdout
 

@@ -172,3 +172,20 @@ def test_the_frames_of_a_webp_are_those_of_pillow(
     assert capfd.readouterr().err == ""
     with pytest.raises(ImageError, match="3 frames of 33x47 pixels"):
         decode_frames(data, max_pixels=33 * 47)
+
+
+@pytest.mark.parametrize("interlace", [0, 1])
+def test_data_after_the_last_pixel_of_a_frame_is_ignored_as_in_tensorflow(interlace: int) -> None:
+    for size in ((1, 1), (17, 33), (64, 64)):
+        data = animation("GIF", picture(size), interlace=interlace)
+        for rest in (b"\3abc\0", b"\xff" + bytes(255) + b"\0"):
+            longer = data.removesuffix(b"\0;") + rest + b";"
+            assert np.array_equal(decode_frames(longer), tf.io.decode_gif(longer))
+
+
+@pytest.mark.parametrize("rows", [1, 20, 32])
+def test_rows_below_the_last_one_of_a_frame_are_ignored_as_in_tensorflow(rows: int) -> None:
+    data = animation("GIF", picture((33, 40)))
+    place = data.index(b",\0\0\0\0") + 7
+    fewer = data[:8] + bytes([rows]) + data[9:place] + bytes([rows]) + data[place + 1 :]
+    assert np.array_equal(decode_frames(fewer), tf.io.decode_gif(fewer))

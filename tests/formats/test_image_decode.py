@@ -540,6 +540,27 @@ def test_a_webp_has_the_pixels_of_tensorflow() -> None:
         np.testing.assert_array_equal(codecs.decode(data, 3), theirs[..., :3])
 
 
+def tiny_webp(width: int, height: int, green: int, red: int) -> bytes:
+    """A lossless WebP of one colour, whose pixels take no bits (RFC 9649, 3)."""
+    fields = [(0x2F, 8), (width - 1, 14), (height - 1, 14), (0, 7)]  # no alpha, version, transforms, caches
+    for symbol in (green, red, 0, 0, 0):
+        fields += [(1, 2), (0, 1), (symbol, 1)] if symbol < 2 else [(1, 2), (1, 1), (symbol, 8)]
+    bits, position = 0, 0
+    for value, size in fields:
+        bits, position = bits | value << position, position + size
+    body = bits.to_bytes(-(-position // 8), "little")
+    padded = body + bytes(len(body) % 2)
+    return struct.pack("<4sI4s4sI", b"RIFF", 12 + len(padded), b"WEBP", b"VP8L", len(body)) + padded
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 2), (5, 1)])
+def test_a_webp_of_less_than_32_bytes_has_the_pixels_of_tensorflow(shape: tuple[int, int]) -> None:
+    for colors in ((0, 0), (1, 0), (200, 0)):
+        data = tiny_webp(*shape, *colors)
+        assert len(data) < 32
+        assert np.array_equal(codecs.decode(data), tf.io.decode_webp(data).numpy()[0, ..., :3])
+
+
 def test_a_damaged_webp_is_refused_exactly_if_tensorflow_refuses_it() -> None:
     rng, refused = np.random.default_rng(1), 0
     whole = by_pillow(photo(60, 70), "WEBP", "RGB")

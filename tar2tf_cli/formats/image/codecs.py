@@ -462,6 +462,10 @@ def _decode_bmp(data: bytes, wanted: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(image[..., [2, 1, 0, 3][:channels]] if channels > 1 else image)
 
 
+_LEAST_WEBP: Final = 32
+"""OpenCV takes no shorter file for a WebP, although one of a few pixels can be shorter."""
+
+
 def _decode_webp(data: bytes, channels: int) -> NDArray[np.uint8]:
     if headers.has_frames(data):
         raise ImageError("the WebP is an animation, not one image")
@@ -469,7 +473,7 @@ def _decode_webp(data: bytes, channels: int) -> NDArray[np.uint8]:
         raise ImageError("unsupported WebP: its colours cannot be decoded to 1 channel, only to 3")
     if int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise ImageError("truncated WebP: its header says that it is longer")
-    image = _by_opencv(data, "WebP")
+    image = _by_opencv(data.ljust(_LEAST_WEBP, b"\0"), "WebP")
     if image is None:
         raise ImageError("damaged WebP")
     return np.asarray(_swapped(image))
@@ -670,9 +674,49 @@ def _indices(frame: _Frame, number: int) -> NDArray[np.uint8]:
     alone = b"".join((screen, _GRAY, place, frame.codes, bytes([_END])))
     _require_gif()
     indices = _by_opencv(alone, "GIF", cv2.IMREAD_COLOR)
-    if indices is None:
+    if indices is not None:
+        return np.asarray(indices)
+    pixels = _unpack_lzw(frame.codes, frame.width * frame.height)  # it may have more data than OpenCV accepts
+    if len(pixels) < frame.width * frame.height:
         raise ImageError(f"damaged GIF: frame {number} does not have all of its pixels")
-    return np.asarray(indices)
+    rows = np.frombuffer(pixels, np.uint8).reshape(frame.height, frame.width)
+    if frame.interlaced:
+        order = [row for start, step in _GIF_PASSES for row in range(start, frame.height, step)]
+        rows = rows[np.argsort(order)]
+    return np.repeat(rows[:, :, None], 3, 2)
+
+
+_GIF_PASSES: Final = ((0, 8), (4, 8), (2, 4), (1, 2))
+_MOST_LZW_BITS: Final = 12
+
+
+def _unpack_lzw(codes: bytes, most: int) -> bytes:
+    """Decompress at most so many indices of a GIF's frame, up to the first impossible code (GIF89a, appendix F)."""
+    least = codes[0]
+    blocks, position = bytearray(), 1
+    while size := codes[position]:
+        blocks += codes[position + 1 : position + 1 + size]
+        position += 1 + size
+    clear = 1 << least
+    table: list[bytes] = []
+    out, previous, bits = bytearray(), b"", least + 1
+    buffered = have = 0
+    for byte in blocks:
+        buffered, have = buffered | byte << have, have + 8
+        while have >= bits and len(out) < most:
+            code, buffered, have = buffered & (1 << bits) - 1, buffered >> bits, have - bits
+            if code == clear:
+                table, previous, bits = [bytes((index,)) for index in range(clear)] + [b"", b""], b"", least + 1
+            elif code == clear + 1 or code > len(table) or (code == len(table) and not previous):
+                return bytes(out)
+            else:
+                entry = table[code] if code < len(table) else previous + previous[:1]
+                out += entry
+                if previous and len(table) < 1 << _MOST_LZW_BITS:
+                    table.append(previous + entry[:1])
+                previous = entry
+                bits = min(max(len(table).bit_length(), bits), _MOST_LZW_BITS)
+    return bytes(out[:most])
 
 
 _DOT: Final = b"GIF89a\1\0\1\0\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\1\0\1\0\0\2\2L\1\0;"

@@ -139,6 +139,7 @@ def describe(data: bytes, name: str | None) -> str:
 
 # ITU-T T.81, table B.1: sequential and progressive frames; lossless and hierarchical ones; bare markers.
 _JPEG_FRAMES: Final = frozenset((0xC0, 0xC1, 0xC2, 0xC9, 0xCA))
+_JPEG_PROGRESSIVE: Final = frozenset((0xC2, 0xCA))
 _JPEG_OTHER_FRAMES: Final = frozenset((0xC3, 0xC5, 0xC6, 0xC7, 0xCB, 0xCD, 0xCE, 0xCF))
 _JPEG_BARE_MARKERS: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD9)))
 _JPEG_TABLES, _JPEG_RESTARTS, _JPEG_LEAST = (0xC4, 0xCC, 0xDB, 0xDC), 0xDD, 0xC0
@@ -220,6 +221,37 @@ def _ends_behind(data: bytes, offset: int) -> bool:
     except IndexError:
         pass
     return False
+
+
+def lacks_scans(data: bytes) -> bool:
+    """Whether a JPEG is progressive, and some of the scans that refine its coefficients are missing (T.81, G.1.1.1).
+
+    Decoders then smooth what they have, each in its own way.
+    """
+    missing: dict[tuple[int, int], int] = {}  # bits of each coefficient of each component
+    try:
+        offset = 2
+        while True:
+            marker, offset = _jpeg_marker(data, offset)
+            if marker == _JPEG_END:
+                break
+            if marker in _JPEG_BARE_MARKERS:
+                continue
+            body = data[offset + 2 : offset + int.from_bytes(data[offset : offset + 2], "big")]
+            if marker in _JPEG_FRAMES:
+                if marker not in _JPEG_PROGRESSIVE:
+                    return False
+                components = body[6 : 6 + 3 * body[5] : 3]
+                missing = {(component, place): 1 for component in components for place in range(64)}
+            elif marker == _JPEG_SCAN:
+                count = body[0]
+                first, last, bits = body[1 + 2 * count : 4 + 2 * count]
+                for component in body[1 : 1 + 2 * count : 2]:
+                    missing |= {(component, place): bits & 0x0F for place in range(first, last + 1)}
+            offset += max(len(body) + 2, 2)
+    except (IndexError, ValueError):
+        pass
+    return any(missing.values())
 
 
 def is_adobe_segment(marker: int, body: bytes) -> bool:
