@@ -24,15 +24,16 @@ from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.sharding import DuplicateIndex
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.labels import AUTO, LabelMap
-from tar2tf_cli.flow.choosing import digest_in
-from tar2tf_cli.flow.sample_flow import Making, Reading
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
+from tar2tf_cli.flow.select import digest_in
 from tar2tf_cli.formats.example import decode
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.base import TarsSource
 from tar2tf_cli.inputs.manifest import Document, Manifest, differing
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.tar_samples import TarRules, put_together
+from tar2tf_cli.inputs.reader import attempts
+from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.ops.func import asking
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import split_template
@@ -208,18 +209,19 @@ class _Side(FileContext):
     conversion: Conversion | None = None
     plan: Plan | None = None
 
-    def records(self, item: ObjectInfo, *, regroup: bool) -> Iterator[_Record]:
-        """The records of an input; those of a shard whose CRCs are right, as the others are faults found elsewhere."""
-        if self.conversion:
-            making = self.plan.making() if self.plan else Making(self.conversion, self.source)
-            with Reading(making, item, on_bytes=self.on_bytes, regroup=regroup) as reading:
-                members = self.conversion.output.traits.holds == "sample"
-                for number, (key, parts, _) in enumerate(islice(reading.records(), self.conversion.limit_of_each)):
-                    if members:
-                        yield _Record(parts, _named(reading), number, reading.offset, members, key)
-                    else:
-                        yield _Record(_inner(parts), key, sample=key)
+    def attempts(self, item: ObjectInfo) -> Iterator[Iterator[_Record]]:
+        """Iterate over attempts to read the records of an input or shard, of which the last one counts."""
+        if not self.conversion:
+            yield self._stored(item)
             return
+        plan = self.plan.read_plan() if self.plan else ReadPlan.of(self.conversion, self.source)
+        for reading in attempts(
+            lambda regroup: InputFlow(plan, item, ReadOptions(regroup=regroup), on_bytes=self.on_bytes)
+        ):
+            yield _converted(reading, self.conversion)
+
+    def _stored(self, item: ObjectInfo) -> Iterator[_Record]:
+        """Iterate over the records of a shard whose CRCs are right, as the others are faults found elsewhere."""
         with OpenShard(self.source, item, self.on_bytes) as shard:
             reader = RecordReader(shard.content, shard.name)
             for offset, data in reader.undamaged():
@@ -229,21 +231,25 @@ class _Side(FileContext):
         """The records with these ids, in order, each with the path of its input or shard."""
         for number, group in groupby(ids, key=lambda one: one[0]):
             item, wanted = self.items[number], {one[1] for one in group}
-            for record in put_together(partial(self._some, item, wanted)):
+            some: list[_Record] = []
+            for records in self.attempts(item):
+                some = [
+                    record._replace(parts=(b"".join(record.parts),))
+                    for number, record in enumerate(islice(records, max(wanted) + 1))
+                    if number in wanted
+                ]
+            for record in some:
                 yield self.source.locate(item.name), record
 
-    def _some(self, item: ObjectInfo, wanted: set[int], regroup: bool) -> list[_Record]:
-        records = islice(self.records(item, regroup=regroup), max(wanted) + 1)
-        return [
-            record._replace(parts=(b"".join(record.parts),))
-            for number, record in enumerate(records)
-            if number in wanted
-        ]
 
-
-def _named(reading: Reading) -> str | None:
-    """The key of the last sample in a tar."""
-    return None if reading.key is None else reading.key.decode("utf-8", "surrogateescape")
+def _converted(reading: InputFlow, conversion: Conversion) -> Iterator[_Record]:
+    """Iterate over the records that are made of an input again."""
+    for number, (key, parts, _, written) in enumerate(islice(reading.records(), conversion.limit_of_each)):
+        if written is not None:
+            named = written.decode("utf-8", "surrogateescape")
+            yield _Record(parts, named, number, reading.offset, True, key)
+        else:
+            yield _Record(_inner(parts), key, sample=key)
 
 
 def _inner(parts: Iterable[bytes]) -> Iterator[bytes]:
@@ -258,19 +264,18 @@ def _inner(parts: Iterable[bytes]) -> Iterator[bytes]:
 def _digests_of(item: ObjectInfo, side: _Side) -> list[bytes]:
     """The digests of records and, if duplicates are skipped, both halves of those by which their samples are known."""
 
-    def read(regroup: bool) -> list[array[int]]:
+    digests, high, low = array("Q"), array("Q"), array("Q")
+    for records in side.attempts(item):
         digests, high, low = array("Q"), array("Q"), array("Q")
         previous = None
-        for record in side.records(item, regroup=regroup):
+        for record in records:
             digests.append(digest_of(record.parts))
             if side.conversion and side.conversion.drop_duplicates:
                 halves = digest_in(record.sample, previous)
                 for column, half in zip((high, low), halves, strict=True):
                     column.append(half)
                 previous = record.sample
-        return [digests, high, low]
-
-    return [column.tobytes() for column in put_together(read)]
+    return [digests.tobytes(), high.tobytes(), low.tobytes()]
 
 
 def _first_of_each(files: Sequence[Numbers]) -> list[Numbers]:

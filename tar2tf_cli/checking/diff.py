@@ -45,7 +45,7 @@ from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.streams import foreign
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found
-from tar2tf_cli.inputs.tar_samples import TarSamples, put_together
+from tar2tf_cli.inputs.tar_samples import TarSamples
 from tar2tf_cli.samples.grouping import key_of
 from tar2tf_cli.spec.urls import without_secrets
 
@@ -462,10 +462,22 @@ def rows_of(dataset: int, item: ObjectInfo, context: RowsContext) -> FileRows:
         SourceError: when it cannot be read, or is damaged.
         SampleError: when a sample of a tar is faulty.
     """
-    return put_together(partial(_rows, context.sources[dataset], item, context))
+    source = context.sources[dataset]
+    rows = _rows(source, item, context, regroup=False)
+    if rows is None:
+        rows = _rows(source, item, context, regroup=True)
+        assert rows
+    return rows
 
 
-def _rows(source: Source, item: ObjectInfo, context: RowsContext, regroup: bool) -> FileRows:
+def _rows(source: Source, item: ObjectInfo, context: RowsContext, *, regroup: bool) -> FileRows | None:
+    """Make the rows of a file; None if it ended at a key that appeared again, so that samples must be regrouped."""
+    tars: list[TarSamples] = []
+
+    def end(tar: TarSamples) -> None:
+        tar.check_end()
+        tars.append(tar)
+
     rules = context.rules._replace(regroup=regroup or context.rules.regroup)
     with (
         OpenShard(source, item, context.on_bytes) as shard,
@@ -474,12 +486,14 @@ def _rows(source: Source, item: ObjectInfo, context: RowsContext, regroup: bool)
     ):
         digester = Digester(context.numbers if shard.format == "tar" else {})
         try:
-            for _, content in contents_of(shard, rules, _raise, TarSamples.check_end, _raise):
+            for _, content in contents_of(shard, rules, _raise, end, _raise):
                 entries = content if isinstance(content, dict) else features_of(content)
                 key = key_of(entries)
                 files.add(key, *digester.digests(key, entries))
         except DamagedShardError as error:
             raise error.at(hint="run tar2tf verify to list all faults") from None
+    if any(tar.must_regroup for tar in tars):
+        return None
     if shard.format not in ("tar", "tfrecord"):
         return FileRows(False, foreign(shard.head))
     return FileRows(True, None, files.samples, shard.size, files.rows, files.details, digester.numbers)

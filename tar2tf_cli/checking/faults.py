@@ -91,6 +91,7 @@ class FileReport:
         not_decoded: how many images and arrays of each kind could not be decoded here, though they may be whole.
         notes: what is unusual and no fault.
         is_mixed: whether other messages were accepted because of the first record, but examples follow.
+        must_regroup: whether the check ended at a key that appeared again, so that the samples must be regrouped.
 
     >>> [file.path for file in verify("out/train-1.record", workers=1).files]
     ['out/train-1.record']
@@ -114,6 +115,7 @@ class FileReport:
     not_decoded: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     is_mixed: bool = False
+    must_regroup: bool = False
 
     @property
     def status(self) -> str:

@@ -210,7 +210,6 @@ def contents_of(
 
     Raises:
         SourceError: when it cannot be read.
-        NotAdjacentError: when reading must begin again with `regroup`, unless `ahead` was given.
     """
     if shard.damage and not shard.format:
         damaged(shard.damage, False)

@@ -44,7 +44,7 @@ from tar2tf_cli.formats.image.headers import is_palette, orientation
 from tar2tf_cli.formats.streams import foreign
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.shard_set import nothing_found
-from tar2tf_cli.inputs.tar_samples import TarSamples, put_together
+from tar2tf_cli.inputs.tar_samples import TarSamples
 from tar2tf_cli.samples.grouping import key_of
 
 if TYPE_CHECKING:
@@ -116,15 +116,26 @@ def inspect(
 def _inspect_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContext) -> ShardContents:
     """What a shard holds; if it may be `damaged` or unreadable, what of it can be read."""
     try:
-        return put_together(partial(_read_shard, looks, damaged, item, context))
+        contents = _read_shard(looks, damaged, item, context, regroup=False)
+        if contents is None:
+            contents = _read_shard(looks, damaged, item, context, regroup=True)
+            assert contents
+        return contents
     except SourceError as error:
         if not damaged:
             raise
         return ShardContents(context.source.locate(item.name), item.name, error=error)
 
 
-def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContext, regroup: bool) -> ShardContents:
-    """Count all samples, and examine a few; what else a local tar holds is not read, unless it is small."""
+def _read_shard(
+    looks: int, damaged: bool, item: ObjectInfo, context: FileContext, *, regroup: bool
+) -> ShardContents | None:
+    """Count all samples, and examine a few; the rest of a local tar is not read, unless it is small.
+
+    Returns:
+        None if the tar ended at a key that appeared again, so that samples must be regrouped.
+    """
+    tars: list[TarSamples] = []
 
     def on_damage(error: DamagedShardError, more: bool) -> None:
         contents.error = contents.error or error.at(hint="run tar2tf verify to list all faults")
@@ -132,6 +143,7 @@ def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContex
             raise contents.error from None
 
     def end(tar: TarSamples) -> None:
+        tars.append(tar)
         contents.not_adjacent, contents.skipped = tar.not_adjacent, tar.skipped
         if contents.samples:  # the counts say it of a tar that has none
             tar.check_end()
@@ -152,7 +164,7 @@ def _read_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContex
         except DamagedShardError as error:
             on_damage(error, False)
         contents.format, contents.bytes, contents.compression = shard.format, shard.size, shard.compression
-    return contents
+    return None if any(tar.must_regroup for tar in tars) else contents
 
 
 def _whole_or_head(data: StoredBytes) -> bytes:

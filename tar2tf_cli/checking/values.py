@@ -10,7 +10,7 @@ from tar2tf_cli.checking.faults import FileReport
 if TYPE_CHECKING:
     from tar2tf_cli.api.values import Sample
     from tar2tf_cli.checking.decode import ValueChecker
-    from tar2tf_cli.flow.sample_flow import Located
+    from tar2tf_cli.flow.transform import Located
 
 Faults: TypeAlias = Sequence[tuple[str, str]]
 """The faults of one record or sample, each as its kind and a message."""
@@ -62,7 +62,7 @@ def decoded(
     if checker is None:
         yield from items
         return
-    from tar2tf_cli.flow.sample_flow import work_in_threads
+    from tar2tf_cli.flow.transform import work_in_threads
 
     def located() -> Iterator[Located]:
         for item in items:

@@ -28,7 +28,7 @@ from tar2tf_cli.formats.streams import foreign, read_to_end
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, index_lines
-from tar2tf_cli.inputs.tar_samples import TarRules, put_together
+from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.registry import find_format
 
 if TYPE_CHECKING:
@@ -124,10 +124,10 @@ def _check_file(
         context: shared by all files.
     """
     check = _FileCheck(entry, part, item, context)
-    report = put_together(check.report)
+    report = check.report()
     if report.is_mixed and context.source.capabilities().repeatable:
         expectations = context.expectations._replace(messages=EXAMPLES.messages)
-        return put_together(replace(check, context=replace(context, expectations=expectations)).report)
+        return replace(check, context=replace(context, expectations=expectations)).report()
     if report.is_mixed:
         some = f"{report.others:,} of the records are not tf.train.Examples, but others are"
         report.add(Fault("not_an_example", f"{some}; --messages any accepts them"))
@@ -143,12 +143,13 @@ class _FileCheck:
     item: ObjectInfo
     context: CheckContext
 
-    def report(self, regroup: bool) -> FileReport:
-        """Check the file; with `regroup`, samples of a tar are regrouped from the start.
+    def report(self) -> FileReport:
+        """Check the file, a tar whose members are not adjacent once more."""
+        first = self._attempt(regroup=False)
+        return self._attempt(regroup=True) if first.must_regroup else first
 
-        Raises:
-            NotAdjacentError: when the check must begin again with `regroup`.
-        """
+    def _attempt(self, *, regroup: bool) -> FileReport:
+        """Check the file; with `regroup`, samples of a tar are regrouped from the start."""
         context, index = self.context, self._index()
         observer = _StreamObserver(index is not None)
         observes = (self.entry or index is not None) and not context.checks.fast
@@ -158,6 +159,8 @@ class _FileCheck:
             with OpenShard(context.source, self.item, context.on_bytes, wrap) as shard:
                 report.bytes = shard.size
                 self._check(shard, report, observer.starts if index is not None else None, regroup=regroup)
+                if report.must_regroup:
+                    return report
                 report.bytes = shard.size
                 if index is not None and shard.plain and not report.faults:
                     self._check_index(index, observer.starts, report)

@@ -34,7 +34,6 @@ def check_tar(
 
     Raises:
         SourceError: when the file cannot be read for reasons other than damage.
-        NotAdjacentError: when the check must begin again with `regroup`.
     """
 
     def note(error: SampleFault) -> None:
@@ -53,15 +52,18 @@ def check_tar(
         def samples() -> Iterator[Checked]:
             for stored in iter_resuming(tar.samples, tar.resume, damaged):
                 report.records += 1
-                names.check(stored, tar.grouper.offset)
+                names.check(stored, tar.offset)
                 if decoders or own:
                     sample, faults = _in_memory(stored)
                     faults = faults or [fault for check in own for fault in check(sample)]
-                    yield Checked(sample, faults, stored[KEY], 0, tar.grouper.offset)
+                    yield Checked(sample, faults, stored[KEY], 0, tar.offset)
 
         for checked in decoded(samples(), _entries, value_checker(report, decoders), decoders):
             for kind, message in checked.faults:
                 report.add(Fault(kind, f"sample {checked.key}: {message}", None, checked.offset, key=checked.key))
+        if tar.must_regroup:
+            report.must_regroup = True
+            return
         report.features.update(names.counts())
         report.examined = not report.faults
         _check_end(tar, report)
@@ -76,8 +78,8 @@ def _check_end(tar: TarSamples, report: FileReport) -> None:
         report.add(damage(error, last=False))
     if tar.archives > 1:
         report.notes.append(f"holds {tar.archives} archives end to end; all were read")
-    if tar.grouper.lacking:
-        report.notes.append(tar.grouper.lacking)
+    if tar.lacking:
+        report.notes.append(tar.lacking)
 
 
 def _in_memory(stored: Sample) -> tuple[Sample, Faults]:

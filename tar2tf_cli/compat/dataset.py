@@ -36,7 +36,9 @@ from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import unnested
 from tar2tf_cli.features.presets import IMAGE_ENTRIES, label_of
 from tar2tf_cli.features.presets.webdataset import INTEGER_ENTRIES
-from tar2tf_cli.flow.sample_flow import Faults, Making, Reading, Steps, context_of, flow
+from tar2tf_cli.flow.faults import FaultPolicy
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan, context_of, flow
+from tar2tf_cli.flow.transform import Transform
 from tar2tf_cli.formats.files import MAX_ENTRY_SIZE, whole_sample
 from tar2tf_cli.inputs.report import Notes
 from tar2tf_cli.ops import Convert, Decode, Func, Rename, Resize, Select, SelectDict, Selection, SelectList
@@ -589,7 +591,7 @@ class _Stream:
         self._shuffle = shuffle
         self._notes = Notes(plan.conversion.input, Events().note)
         ops = plan.conversion.ops if source is plan.source else ()
-        self._steps = Steps(context_of(plan.conversion), ops, self._element)
+        self._steps = Transform(context_of(plan.conversion), ops, self._element)
         self._begun: list[Iterator[tuple[str, Any]]] = []
 
     def dataset(self, types: Any, shapes: Any) -> tf.data.Dataset[Any]:
@@ -658,10 +660,10 @@ class _Stream:
 
         def samples() -> Iterator[Sample]:
             source = copy(self._source)  # what is fetched ahead belongs to this iteration alone
-            making = Making(self._plan.conversion, source, self._plan.joins, self._plan.shards.described)
+            plan = ReadPlan.of(self._plan.conversion, source, self._plan.joins, self._plan.shards.described)
             with source.prefetch(self._plan.inputs, threads):
                 for item in self._plan.inputs:
-                    with Reading(making, item, ahead=True) as reading:
+                    with InputFlow(plan, item, ReadOptions(ahead=True)) as reading:
                         shard["shard"] = reading.name
                         yield from _shuffled(reading.samples()) if self._shuffle else reading.samples()
                     self._notes.add(reading.name, reading.report)
@@ -669,7 +671,7 @@ class _Stream:
         return flow(
             samples(),
             self._steps,
-            Faults(),
+            FaultPolicy(),
             where=shard.copy,
             finish=lambda key, element: (key, element),
             threads=threads,

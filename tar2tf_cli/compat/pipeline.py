@@ -22,14 +22,17 @@ from tar2tf_cli.compat.file_objects import Readable, check_inputs, check_output,
 from tar2tf_cli.compat.transformations import as_transformation, typed
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget
-from tar2tf_cli.errors import OutputExistsError, StageError, UsageError
+from tar2tf_cli.errors import OutputExistsError, SampleError, StageError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import check_names
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.features.tf_example import TFExample, unfit
-from tar2tf_cli.flow.sample_flow import Faults, Making, Reading, Steps, context_of, feature_map_of, flow
+from tar2tf_cli.flow.faults import FaultPolicy
+from tar2tf_cli.flow.sample_flow import ReadOptions, ReadPlan, context_of, feature_map_of, flow
+from tar2tf_cli.flow.transform import Transform
 from tar2tf_cli.formats.files import MAX_ENTRY_SIZE, whole_sample, write_whole
 from tar2tf_cli.inputs.base import StagesSource, Tar, TarsSource
+from tar2tf_cli.inputs.reader import InputReader
 from tar2tf_cli.inputs.report import InputReport, Notes
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.user_code import RAISED, is_identified, label, source_digest
@@ -118,11 +121,21 @@ class FromTars:
         notes = Notes(self.input, Events().note)
         with run.remembering():
             for source, item in items:
-                with Reading(Making(self.conversion, source), item, on_fault=run.fault, ahead=True) as reading:
-                    run.shard = reading.name
-                    yield from reading.whole_samples()
-                run.report.skipped += reading.report.skipped
-                notes.add(reading.name, reading.report)
+                rules = ReadOptions(ahead=True).rules(ReadPlan.of(self.conversion, source).rules)
+                with InputReader(source, item, rules, InputReport(), run.fault) as reader:
+                    run.shard = reader.name
+                    yield from _in_memory(reader, run.fault)
+                run.report.skipped += reader.report.skipped
+                notes.add(reader.name, reader.report)
+
+
+def _in_memory(reader: InputReader, on_fault: OnFault) -> Iterator[Sample]:
+    """Iterate over samples with all entries in memory; one with an entry that is too large for that is faulty."""
+    for sample in reader.samples():
+        try:
+            yield whole_sample(sample)
+        except SampleError as error:
+            on_fault(error.at(key=sample[KEY], **reader.where()))
 
 
 @dataclass(frozen=True)
@@ -272,7 +285,7 @@ class Recipe:
         """Begin a run whose output is no conversion's input, with the report that it fills."""
         skip = self.settings.on_error == "skip"
         option = "on_error='skip'"
-        return Run(report, Faults(skip=skip, most=self.settings.max_errors, noted=report.errors, option=option))
+        return Run(report, FaultPolicy(skip=skip, most=self.settings.max_errors, noted=report.errors, option=option))
 
     def items(self, run: Run) -> Generator[Any, None, None]:
         """The output of the stages.
@@ -307,12 +320,12 @@ class Recipe:
         described = [text for stage in (self.begin, *self.middle) if (text := stage.described())]
         return StagesSource(self.tars, examples, described, repeatable=repeatable)
 
-    def _steps(self, stages: Iterable[Stage]) -> Steps:
+    def _steps(self, stages: Iterable[Stage]) -> Transform:
         """What some stages do to each item; features are made of copies, as a custom stage may keep its samples."""
         options = _together(stages)
         conversion = replace(self.settings, **options)
         features = feature_map_of(conversion).features
-        return Steps(
+        return Transform(
             context_of(conversion),
             conversion.ops,
             (lambda sample: TFExample(whole_sample(dict(features(dict(sample)))))) if "types" in options else None,

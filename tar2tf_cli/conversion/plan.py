@@ -16,8 +16,8 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.features.labels import AUTO, LabelMap
-from tar2tf_cli.flow.choosing import keys_of
-from tar2tf_cli.flow.sample_flow import Making
+from tar2tf_cli.flow.sample_flow import ReadPlan
+from tar2tf_cli.flow.select import keys_of
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.inputs.manifest import Manifest, read_document
 from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found, resolve
@@ -219,9 +219,9 @@ class Plan(NamedTuple):
             for dataset in self.joins:
                 dataset.close()
 
-    def making(self) -> Making:
+    def read_plan(self) -> ReadPlan:
         """Return how the inputs are read, and their samples become records."""
-        return Making(self.work, self.source, self.joins, self.shards.described)
+        return ReadPlan.of(self.work, self.source, self.joins, self.shards.described)
 
     def manifest(self) -> Manifest:
         """The part of the manifest that is known before anything is read."""

@@ -19,7 +19,8 @@ from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.features.described import notes_on_shapes
 from tar2tf_cli.features.feature_map import MissingFeatureError, Schema
 from tar2tf_cli.features.labels import AUTO, Unnumbered
-from tar2tf_cli.flow.sample_flow import Faults, Reading, flow
+from tar2tf_cli.flow.faults import FaultPolicy
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, flow
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.spec.conversion import Output
@@ -103,15 +104,16 @@ def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
     fetched: list[int] = []
     deadline, whole = time.monotonic() + _SECONDS, item.size or 0
     ahead = plan.source.capabilities().seekable
-    with Reading(plan.making(), item, on_bytes=fetched.append, ahead=ahead) as reading:
+    how, options = plan.read_plan(), ReadOptions(ahead=ahead)
+    with InputFlow(how, item, options, on_bytes=fetched.append) as reading:
         consumed, blocks, records, written = whole, 0, 0, 0.0
-        for _, parts, size in reading.records():
+        for _, parts, size, _ in reading.records():
             late = records and time.monotonic() > deadline
             known = reading.seekable or len(fetched) > blocks  # with a new block, those before are used up
             if late or (known and records >= _SAMPLES):
                 consumed = reading.offset if reading.seekable else sum(fetched[: blocks or None])
-                if reading.count:
-                    consumed = round(whole * records / reading.count)
+                if count := reading.reader.content.count:
+                    consumed = round(whole * records / count)
                 break
             blocks = len(fetched)
             records += 1
@@ -204,7 +206,8 @@ def trace(plan: Plan) -> list[Step]:
     try:
         return _steps(plan)
     except MissingFeatureError:
-        with Reading(plan.making(), plan.inputs[0], first=True) as reading:
+        how = plan.read_plan()
+        with InputFlow(how, plan.inputs[0], ReadOptions(first=True)) as reading:
             deque(reading.records(), maxlen=0)  # raises the UsageError
         raise
 
@@ -217,19 +220,20 @@ def _unnumbered(plan: Plan) -> Plan:
 def _steps(plan: Plan) -> list[Step]:
     if not plan.source.capabilities().repeatable or not plan.inputs:
         return []
-    with Reading(plan.making(), plan.inputs[0], ahead=True) as reading:
+    how = plan.read_plan()
+    with InputFlow(how, plan.inputs[0], ReadOptions(ahead=True)) as reading:
         sample = next(reading.samples(), None)
         if sample is None:
             return []
         steps = [Step(f"the first sample, {sample[KEY]}:", _looks(sample))]
         of_samples = plan.conversion.output.traits.holds == "sample"
-        for op, one in reading.steps.each():
+        for op, one in reading.transform.each():
             title = f"after {_title(op.canonical())}:" if op else "members:" if of_samples else "features:"
-            results = list(flow([sample], one, Faults(option="--on-error skip"), where=reading.where))
+            results = list(flow([sample], one, FaultPolicy(option="--on-error skip"), where=reading.reader.where))
             if not results:
                 return [*steps, Step(f"{title} dropped", {})]
             sample = results[0] if op or of_samples else dict(sorted(results[0].items()))
-            looks = _looks(sample, reading.steps.context.palettes or ())
+            looks = _looks(sample, reading.transform.context.palettes or ())
             steps.append(Step(title if len(results) == 1 else f"{title} {len(results)} samples", looks))
     return steps
 

@@ -30,8 +30,8 @@ from tar2tf_cli.errors import OutputExistsError, SampleError, SinkError, Tar2tfE
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.described import notes_on_shapes
 from tar2tf_cli.features.feature_map import Schema
-from tar2tf_cli.flow.choosing import keys_of
-from tar2tf_cli.flow.sample_flow import check_most
+from tar2tf_cli.flow.faults import check_most
+from tar2tf_cli.flow.select import keys_of
 from tar2tf_cli.formats.files import RecordFile, crc32c_of_file, sync
 from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, digest, without_collection
 from tar2tf_cli.inputs.report import InputReport, Notes

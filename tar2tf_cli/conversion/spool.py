@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeAlias
 
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.conversion.working_folder import entry_of, line_of
-from tar2tf_cli.flow.choosing import digest_in
+from tar2tf_cli.flow.select import digest_in
 from tar2tf_cli.formats.checksums import crc32c, hash64, key_hash
 from tar2tf_cli.formats.files import RecordFile
 from tar2tf_cli.spec.conversion import Conversion, Output

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, dropwhile, islice
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.op import Op
@@ -30,14 +30,15 @@ from tar2tf_cli.conversion.spool import (
     unpacked,
 )
 from tar2tf_cli.engines.base import RecordMaker
-from tar2tf_cli.errors import NotAdjacentError, SourceError, Tar2tfError, WorkerError, changed
+from tar2tf_cli.errors import SourceError, Tar2tfError, WorkerError, changed
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.features.labels import AUTO
-from tar2tf_cli.flow.sample_flow import Making, Reading, Steps, context_of, feature_map_of
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan, context_of, feature_map_of
+from tar2tf_cli.flow.transform import Transform
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.files import RecordFile, WholeFile, crc32c_of_file, shard_file, sync, write_whole
+from tar2tf_cli.inputs.reader import attempts
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.inputs.tar_samples import put_together
 from tar2tf_cli.ops.select import flatten
 from tar2tf_cli.sinks import Flusher
 from tar2tf_cli.spec.conversion import Conversion
@@ -162,7 +163,7 @@ class Worker:
     described: Mapping[str, Described] = field(default_factory=dict)
     on_bytes: Callable[[int], None] | None = None
     scratch: str = ""
-    _making: Making | None = None
+    _plan: ReadPlan | None = None
 
     def path(self, group: int, kind: FileKind) -> str:
         """Path of a group's index or spool, or of a table of shuffled records, in the working folder."""
@@ -177,14 +178,20 @@ class Worker:
         """Path at which the index or spool of a group is written."""
         return os.path.join(self.scratch or self.folder, os.path.basename(self.path(group, kind)))
 
-    def read(self, number: int, **options: Any) -> Reading:
-        """Open an input for reading; its records may be made elsewhere."""
+    def read(self, number: int, options: ReadOptions, *, counted: bool = True) -> InputFlow:
+        """Open an input; its records may be made elsewhere.
+
+        Args:
+            number: the input's number in the plan.
+            options: how it is read.
+            counted: whether the bytes that are read count as progress.
+        """
         item = self.inputs[number]
         if self.maker:
-            made: Reading = self.maker.read(item, self.on_bytes)
+            made: InputFlow = self.maker.read(item, self.on_bytes)
             return made
-        self._making = making = self._making or Making(self.conversion, self.source, self.joined, self.described)
-        return Reading(making, item, first=number == 0, **options)
+        self._plan = plan = self._plan or ReadPlan.of(self.conversion, self.source, self.joined, self.described)
+        return InputFlow(plan, item, options._replace(first=number == 0), on_bytes=self.on_bytes if counted else None)
 
 
 class ReadInputs(NamedTuple):
@@ -243,8 +250,6 @@ def measured(worker: Worker, numbers: tuple[int, ...]) -> Group | None:
     try:
         if not _may_be_direct(worker, numbers) or not all(_measure(worker, number, group) for number in numbers):
             return None
-    except NotAdjacentError:
-        return None
     except Tar2tfError as error:
         if not group.reports:
             raise
@@ -260,19 +265,22 @@ def _measure(worker: Worker, number: int, group: Group) -> bool:
     made: they are checked here, and copied later.
     """
     limit = worker.conversion.limit
-    with worker.read(number, sizes_only=worker.conversion.keeps_entries, ahead=limit is not None) as reading:
+    options = ReadOptions(sizes_only=worker.conversion.keeps_entries, ahead=limit is not None)
+    with worker.read(number, options, counted=False) as reading:
         if not reading.seekable or reading.regroups:
             return False
-        if reading.passes:
-            _add_passing(reading, group.index, limit)
+        if reading.copies:
+            _add_copied(reading, group.index, limit)
         elif not _add_made(reading, group.index, limit):
             return False
+    if reading.must_regroup:
+        return False
     group.add(reading.report)
     return True
 
 
-def _add_passing(reading: Reading, index: SpoolIndex, limit: int | None) -> None:
-    """Add the records of an input that pass as they are, all of which follow each other."""
+def _add_copied(reading: InputFlow, index: SpoolIndex, limit: int | None) -> None:
+    """Add the records of an input that are copied, all of which follow each other."""
     first = len(index.sizes)
     for batch in reading.batches():
         index.sizes.frombytes(batch.sizes)
@@ -283,14 +291,14 @@ def _add_passing(reading: Reading, index: SpoolIndex, limit: int | None) -> None
     index.offsets.extend(islice(accumulate(sizes, initial=0), len(sizes)))
 
 
-def _add_made(reading: Reading, index: SpoolIndex, limit: int | None) -> bool:
+def _add_made(reading: InputFlow, index: SpoolIndex, limit: int | None) -> bool:
     """Add the records that are made of an input; False if they are small."""
     first = len(index.sizes)
-    for size in islice(reading.sizes(), limit):
+    for size, key in islice(reading.sizes(), limit):
         index.sizes.append(size)
         index.offsets.append(reading.offset)
-        if reading.key is not None:
-            index.keys.append(key_hash(reading.key))
+        if key is not None:
+            index.keys.append(key_hash(key))
         if len(index.sizes) - first == _PROBE and sum(index.sizes[first:]) < _PROBE * _LARGE_RECORD:
             return False
     return True
@@ -320,28 +328,27 @@ def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
     """Append an input's records, or nothing after an error."""
     spec, item, mark = worker.conversion, worker.inputs[number], spool.mark()
     most = spec.limit_of_each
-    options = {"ahead": most is not None, "small": worker.is_small(number), "threads": worker.threads}
-
-    def read(regroup: bool) -> InputReport:
-        try:
-            with worker.read(number, on_bytes=worker.on_bytes, regroup=regroup, **options) as reading:
+    options = ReadOptions(ahead=most is not None, small=worker.is_small(number), threads=worker.threads)
+    try:
+        for reading in attempts(lambda regroup: worker.read(number, options._replace(regroup=regroup))):
+            spool.begin(item.name)
+            if most is None and spool.takes_batches:
+                for made in reading.records_and_batches():
+                    spool.add_batch(made) if isinstance(made, RecordBatch) else spool.add(*made)
+            else:
+                for record in islice(reading.records(), most):
+                    spool.add(*record)
+            if reading.must_regroup:
+                spool.go_back(mark)
+                continue
+            if reading.is_unusable():
+                spool.go_back(mark)
                 spool.begin(item.name)
-                if most is None and spool.takes_batches:
-                    for made in reading.records_and_batches():
-                        spool.add_batch(made) if isinstance(made, RecordBatch) else spool.add(*made, reading.key)
-                else:
-                    for record in islice(reading.records(), most):
-                        spool.add(*record, reading.key)
-                if reading.is_unusable():
-                    spool.go_back(mark)
-                    spool.begin(item.name)
-                spool.finish()
-        except Tar2tfError:
-            spool.go_back(mark)
-            raise
-        return reading.report
-
-    return put_together(read)
+            spool.finish()
+    except Tar2tfError:
+        spool.go_back(mark)
+        raise
+    return reading.report
 
 
 Texts: TypeAlias = dict[str, set[str]]
@@ -369,19 +376,19 @@ class FindTexts(NamedTuple):
             SampleError: when a sample is faulty, and such samples are not skipped.
             SourceError: when the input cannot be read.
         """
-        return put_together(lambda regroup: self._texts(worker, regroup))
-
-    def _texts(self, worker: Worker, regroup: bool) -> Texts:
         spec = worker.conversion
         maps = {name: AUTO for name, labels in spec.labels.items() if labels == AUTO}
-        steps = Steps(context_of(spec), _needed(spec), feature_map_of(replace(spec, labels=maps)).texts)
-        all_texts: Texts = {name: set() for name in maps}
-        options = {"on_bytes": worker.on_bytes, "threads": worker.threads, "small": worker.is_small(self.number)}
-        with worker.read(self.number, regroup=regroup, **options) as reading:
-            for texts in reading.results(steps):
+        transform = Transform(context_of(spec), _needed(spec), feature_map_of(replace(spec, labels=maps)).texts)
+        options = ReadOptions(threads=worker.threads, small=worker.is_small(self.number))
+        found: Texts = {}
+        for reading in attempts(lambda regroup: worker.read(self.number, options._replace(regroup=regroup))):
+            found = {name: set() for name in maps}
+            for texts in reading.results(transform):
                 for name, some in texts.items():
-                    all_texts[name] |= some
-            return {name: set() for name in maps} if reading.is_unusable() else all_texts
+                    found[name] |= some
+            if reading.is_unusable():
+                found = {name: set() for name in maps}
+        return found
 
 
 def _needed(spec: Conversion) -> tuple[Op, ...]:
@@ -561,16 +568,16 @@ def from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
 def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
     """The bytes of a piece: copied from a TFRecord whose records pass as they are, or made from a tar again."""
     left = piece.size
-    with worker.read(piece.group, on_bytes=worker.on_bytes, trusted=True) as reading:
+    with worker.read(piece.group, ReadOptions(trusted=True)) as reading:
         reading.seek(piece.start)
-        for chunk in reading.stored(piece.size) if reading.passes else _made_again(reading, piece.units):
+        for chunk in reading.stored(piece.size) if reading.copies else _made_again(reading, piece.units):
             left -= chunk[1]
             yield chunk
     if left:
         raise changed(reading.name)
 
 
-def _made_again(reading: Reading, units: int) -> Iterator[Chunk]:
+def _made_again(reading: InputFlow, units: int) -> Iterator[Chunk]:
     for made in reading.records_and_batches():
         if isinstance(made, RecordBatch):
             data = made.first_records(units)
@@ -578,7 +585,7 @@ def _made_again(reading: Reading, units: int) -> Iterator[Chunk]:
             yield [data], len(data)
         else:
             units -= 1
-            yield made[1:]
+            yield made[1:3]
         if units <= 0:  # nothing behind the piece may be read
             return
 

@@ -185,7 +185,7 @@ class RecordMaker(Protocol):
         """Start to fetch, all at once, the records of inputs that will be read inside the `with` block."""
 
     def read(self, item: Any, on_bytes: Callable[[int], None] | None) -> Any:
-        """Return what is used like a `Reading` of an input, but only from front to back."""
+        """Return what is used like an `InputFlow`, but only from front to back."""
 
     def makes_shards_in(self, store: Any) -> bool:
         """Whether it can store records in a bucket."""

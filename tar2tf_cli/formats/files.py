@@ -136,10 +136,11 @@ class LargeEntries:
         heads_only: whether only the first mebibyte of a copied member will be used.
         least: the size from which members are ranges of the tar itself.
         on_bytes: called with the number of bytes of the tar that need not be read, as others read them.
+        begin: returns the offset in the tar of the current sample; the more of it has been read, the smaller members
+            are stored.
 
     Attributes:
         least: the size from which members are stored.
-        begin: offset in the tar of the current sample; the more of it has been read, the smaller members are stored.
         in_place: whether members are ranges of the tar itself.
         keeps_any: whether members of any size are stored, as no more than their beginning is copied.
     """
@@ -153,6 +154,7 @@ class LargeEntries:
         heads_only: bool = False,
         least: int = LARGE,
         on_bytes: Callable[[int], None] | None = None,
+        begin: Callable[[], int] = int,
     ) -> None:
         self._shard = shard
         self._descriptor = descriptor
@@ -162,13 +164,13 @@ class LargeEntries:
         self._owner = -1  # the sample whose members the temporary file holds
         self.least = min(LARGE, least if descriptor else LARGE, most + 1)
         self.on_bytes = on_bytes
-        self.begin: Callable[[], int] = int
+        self._begin = begin
         self.in_place = descriptor is not None
         self.keeps_any = self.in_place or heads_only
 
     def is_full(self, end: int) -> bool:
         """Whether the current sample has so much data up to an offset that further members should be stored."""
-        return end - self.begin() > _MOST_HELD
+        return end - self._begin() > _MOST_HELD
 
     def at(self, offset: int, size: int, member: str) -> StoredBytes:
         """The value of a member whose data is at an offset of the tar."""
@@ -187,8 +189,8 @@ class LargeEntries:
         Raises:
             SinkError: when there is no room for it.
         """
-        if self._file is None or self._owner != self.begin():
-            self._file, self._owner = _temporary(), self.begin()
+        if self._file is None or self._owner != self._begin():
+            self._file, self._owner = _temporary(), self._begin()
         file, start = self._file, self._file.end
         import tempfile
 

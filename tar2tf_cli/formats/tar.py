@@ -189,15 +189,15 @@ class TarReader:
         every_byte: read it all the same instead of seeking.
         large: stores large members; None to hold all of them in memory.
         need_end: whether the two zero blocks that end an archive must be there, with no more than 1 MiB of zeros.
+        entries: decides about members that are not plain files.
+        on_zeros: called between two members, where zeros may be what is left of others, or the end of an archive.
 
     Attributes:
         cursor: where in the tar the reader is.
         skipped: how many members were skipped, by reason.
         archives: how many archives the stream holds end to end.
         ended: whether the stream ended with end-of-archive blocks.
-        entries: what becomes of members that are not plain files.
         extends: whether members have extended headers, without which their names may be others.
-        on_zeros: called between two members, where zeros may be what is left of others, or the end of an archive.
 
     Raises:
         DamagedShardError: when the stream is not a whole tar; names shard, member and offset.
@@ -212,6 +212,8 @@ class TarReader:
         every_byte: bool = False,
         need_end: bool = True,
         large: LargeEntries | None = None,
+        entries: Entries = _NONE,
+        on_zeros: Callable[[], object] = int,
     ) -> None:
         can_seek = hasattr(stream, "seek")
         leaps = can_seek and headers_only and not every_byte
@@ -237,9 +239,9 @@ class TarReader:
         self.skipped: Counter[str] = Counter()
         self.archives = 0
         self.ended = False
-        self.entries = _NONE
+        self._entries = entries
         self.extends = False
-        self.on_zeros: Callable[[], object] = int
+        self._on_zeros = on_zeros
 
     def __iter__(self) -> Iterator[Member]:
         cursor, headers_only = self.cursor, self._headers_only
@@ -400,17 +402,17 @@ class TarReader:
         kind = header[156:157]
         if size and (block := self._block()) and not is_header(block):  # writers differ on what its size means
             self._skip(size, name)
-        if kind not in (b"1", b"2") or not self.entries.wants(name):
+        if kind not in (b"1", b"2") or not self._entries.wants(name):
             self.skipped[_DATALESS.get(kind, "directory")] += 1
             return None
         target = said.get("linkpath") or text(header[157:257].partition(b"\0")[0])
-        followed = self.entries.follow(name, target if kind == b"1" else None, start)
+        followed = self._entries.follow(name, target if kind == b"1" else None, start)
         return (name, followed[1], followed[0]) if followed else None
 
     def _refuse(self, what: str, error: EntryError, offset: int) -> None:
         """Report a member that would be an entry; count any other."""
-        if self.entries.wants(error.member or ""):
-            self.entries.refuse(error.at(offset=offset))
+        if self._entries.wants(error.member or ""):
+            self._entries.refuse(error.at(offset=offset))
         else:
             self.skipped[what] += 1
 
@@ -492,7 +494,7 @@ class TarReader:
             raise self._damage(message, "truncated", start)
         self._look_back(start, blocks, more=bool(block))
         if block:
-            self.on_zeros()
+            self._on_zeros()
         self.archives += 1
         self.ended = True
         self._archive = self.offset

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnFault
-from tar2tf_cli.api.values import KEY, Kind, RecordBatch, Sample
+from tar2tf_cli.api.values import KEY, Batch, Kind, RecordBatch, Sample
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.features.described import DTYPES, Census, Described, Expected, expected
 from tar2tf_cli.features.feature_map import MIXED
@@ -40,24 +40,26 @@ class RecordSamples:
 
     Args:
         shard: the open TFRecord.
-        fault: called with the error of each faulty sample; when it returns, the sample is skipped.
+        on_fault: called with the error of each faulty sample; when it returns, the sample is skipped.
         may_be_empty: whether it may hold no records.
         described: its features, where a manifest describes them.
 
     Attributes:
         seekable: whether records can be read by their offset.
-        regroups: always false, as a sample is one record.
+        regroups: always false, as a sample is one record; so are `may_regroup` and `must_regroup`.
     """
 
-    regroups = False
+    regroups = may_regroup = must_regroup = False
     count = None
 
     def __init__(
-        self, shard: OpenShard, fault: OnFault, *, may_be_empty: bool, described: Described = MappingProxyType({})
+        self, shard: OpenShard, on_fault: OnFault, *, may_be_empty: bool, described: Described = MappingProxyType({})
     ) -> None:
         self.seekable = shard.seekable is not None
-        self._stream: Any = shard.content
-        self._fault = fault
+        self._name = shard.name
+        self._stream = shard.content
+        self._plain = shard.plain
+        self._on_fault = on_fault
         self._described = described
         self._may_be_empty = may_be_empty
         self._item = shard.item
@@ -77,16 +79,17 @@ class RecordSamples:
 
         return ExampleEntries(self._described)
 
-    def where(self) -> dict[str, Any]:
-        """The number and the offset of the current record."""
+    def where(self) -> dict[str, str | int]:
+        """Return the number and the offset of the current record."""
         return {"member": f"record {self._reader.count}", "offset": self.offset}
 
     def seek(self, offset: int) -> None:
-        """Go to the offset of a record, for `stored`."""
-        self._stream.seek(offset)
+        """Go to the offset of a record, for `stored`; only if `seekable`."""
+        assert self._plain
+        self._plain.seek(offset)
 
     def samples(self, native: ModuleType | None = None) -> Iterator[Sample]:
-        """The samples, in order.
+        """Iterate over the samples, in order.
 
         Args:
             native: has no effect here, as no example has to be made.
@@ -98,14 +101,21 @@ class RecordSamples:
             try:
                 sample = self._entries(data)
             except ValueError as error:
-                self._fault(SampleError(f"the record cannot be read as a sample: {error}", hint=_hint(data)))
+                self._fault(f"the record cannot be read as a sample: {error}", _hint(data))
                 continue
             key = key_of(sample)
             if key is None and KEY in sample:
-                self._fault(SampleError(f"the feature {KEY!r} is not one text or whole number", hint=_ONE_KEY))
+                self._fault(f"the feature {KEY!r} is not one text or whole number", _ONE_KEY)
                 continue
             sample.pop(KEY, None)
             yield {KEY: self._numbered() if key is None else key, **sample}
+
+    def _fault(self, message: str, hint: str) -> None:
+        self._on_fault(SampleError(message, shard=self._name, hint=hint).at(**self.where()))
+
+    def one_by_one(self, batch: Batch) -> Iterator[Sample]:
+        """Not supported: samples do not come in batches."""
+        raise NotImplementedError
 
     def framed(self) -> Iterator[tuple[str, list[bytes], int]]:
         """Each record as it is: the key of its sample, its bytes in parts, and their size; errors as of `samples`.

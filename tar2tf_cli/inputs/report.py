@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from tar2tf_cli.errors import Lost, count
+from tar2tf_cli.errors import DamagedShardError, Lost, Tar2tfError, count
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.samples.grouping import split_name
 from tar2tf_cli.spec.conversion import Input
@@ -88,6 +88,14 @@ class InputReport:
         schema = schema or Schema.from_json(whole["schema"])
         counts = {name: Counter(whole.get(name, {})) for name in ("skipped", "asked")}
         return cls(**{**whole, **counts, "schema": schema})
+
+
+def fault_note(error: Tar2tfError) -> dict[str, Any]:
+    """Return a fault as reports have it: shard, key, member, offset, message, and `lost` where bytes were not read."""
+    note: dict[str, Any] = {name: getattr(error, name) for name in ("shard", "key", "member", "offset", "message")}
+    if isinstance(error, DamagedShardError) and error.lost:
+        note["lost"] = error.lost.to_json()
+    return note
 
 
 _EMPTY: Final = InputReport()

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
-from tar2tf_cli.errors import DamagedShardError, EntryError, NotAdjacentError, SampleError, UsageError
+from tar2tf_cli.errors import DamagedShardError, EntryError, SampleError, UsageError
 from tar2tf_cli.formats.tar import Entries, Member, TarReader, padded, text
 from tar2tf_cli.samples.grouping import Grouper, no_samples, split_name
 
@@ -64,21 +64,19 @@ def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[T
         SampleError: when a sample is faulty, or has an entry that is a link.
         UsageError: when the members of a sample are not adjacent.
     """
-    reader = TarReader(stream, name, headers_only=True)
-    grouper = _grouper(reader, name, key_split)
-    grouper.may_lack = True
+    grouper = _grouper(name, key_split)
+    reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.wants, name))
     members: deque[tuple[int, TarEntry]] = deque()  # with the offsets of their headers
-    try:
-        for sample in grouper.samples(_noted(reader, grouper, members)):
-            entries: list[TarEntry] = []
-            while len(entries) < len(sample) - 1:
-                start, entry = members.popleft()
-                if start >= grouper.offset:
-                    entries.append(entry)
-            yield TarSample(sample[KEY], grouper.offset, entries)
-    except NotAdjacentError as error:
-        message = f"the members of the sample {error.key or error.member!r} are not adjacent"
-        raise UsageError(message, shard=name, hint=f"{_PUT_TOGETHER} they are") from None
+    for sample in grouper.samples(_noted(reader, grouper, members)):
+        entries: list[TarEntry] = []
+        while len(entries) < len(sample) - 1:
+            start, entry = members.popleft()
+            if start >= grouper.offset:
+                entries.append(entry)
+        yield TarSample(sample[KEY], grouper.offset, entries)
+    if returned := grouper.returned:
+        message = f"the members of the sample {returned.key or returned.member!r} are not adjacent"
+        raise UsageError(message, shard=name, hint=f"{_PUT_TOGETHER} they are")
     if grouper.empty:
         raise no_samples(grouper.skipped + reader.skipped)
     reader.check_ends()
@@ -103,20 +101,19 @@ def sample_in(data: bytes, name: str, key_split: KeySplit) -> Sample:
         DamagedShardError: when it begins with no header, or holds another number of samples.
         SampleError: when the sample is faulty.
     """
-    reader = TarReader(BytesIO(data), name, need_end=False)
+    grouper = _grouper(name, key_split)
+    reader = TarReader(BytesIO(data), name, need_end=False, entries=_NoLinks(grouper.wants, name))
     reader.start_at(0)  # which is not where the archive begins
-    samples: list[Sample] = list(_grouper(reader, name, key_split).samples(reader))
-    if len(samples) != 1:
+    samples = list(grouper.samples(reader))
+    if len(samples) != 1 or grouper.returned:
         raise DamagedShardError(
             f"there are {len(samples)} samples at the offset of one in the index", kind="index", shard=name
         )
     return samples[0]
 
 
-def _grouper(reader: TarReader, name: str, key_split: KeySplit) -> Grouper:
-    grouper = Grouper(name, _raise, key_split=key_split, strict=False)
-    reader.entries = _NoLinks(grouper.wants, name)
-    return grouper
+def _grouper(name: str, key_split: KeySplit) -> Grouper:
+    return Grouper(name, _raise, key_split=key_split, strict=False, may_lack=True)
 
 
 def _noted(reader: TarReader, grouper: Grouper, members: deque[tuple[int, TarEntry]]) -> Iterator[Member]:

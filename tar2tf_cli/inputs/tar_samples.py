@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cached_property
 from io import BytesIO
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Final, NamedTuple, TypeAlias, overload
 
 from tar2tf_cli.api.objects import ByteStream, Readable
 from tar2tf_cli.api.source import OnFault
-from tar2tf_cli.api.values import KeySplit
-from tar2tf_cli.errors import DamagedShardError, EntryError, NotAdjacentError, SourceError, write_errors
+from tar2tf_cli.api.values import Batch, KeySplit, Sample
+from tar2tf_cli.errors import DamagedShardError, EntryError, SourceError, write_errors
 from tar2tf_cli.formats.files import LARGE, MAX_ENTRY_SIZE, LargeEntries, StoredBytes, write_all
 from tar2tf_cli.formats.streams import Peekable, PlainStream, open_stream
 from tar2tf_cli.formats.tar import Entries, TarReader, padded
@@ -200,9 +200,9 @@ class EntryLinks(Entries):
 
     def _scan_from(self, start: int, end: int) -> int:
         """Find the members up to an offset or the next damage; returns where to continue."""
-        reader = TarReader(self._tar.view(), self._name, headers_only=True, need_end=False)
+        links = _EarlierLinks(self._members, end)
+        reader = TarReader(self._tar.view(), self._name, headers_only=True, need_end=False, entries=links)
         reader.start_at(start)
-        reader.entries = _EarlierLinks(self._members, end)
         try:
             for name, _, size, first in reader:
                 if first < end:
@@ -244,9 +244,6 @@ class _EarlierLinks(Entries):
             self._members[name] = self._members[target]
 
 
-T = TypeVar("T")
-
-
 class TarRules(NamedTuple):
     """How tars are read: for whom, and for what.
 
@@ -276,94 +273,83 @@ class TarRules(NamedTuple):
     least: int = LARGE
 
 
-def put_together(read: Callable[[bool], T]) -> T:
-    """The result of reading a tar; if members of a sample are not adjacent, that begins again with `regroup`.
-
-    Args:
-        read: reads the tar, and raises NotAdjacentError unless its argument, `regroup`, is true.
-    """
-    try:
-        return read(False)
-    except NotAdjacentError:
-        return read(True)
-
-
 class TarSamples:
     """Reads the samples of a tar.
 
-    If members of a sample are not adjacent, the rules decide: `regroup` puts all samples together from the start, or
-    makes a key that appears again a fault. If it is None, such a key raises NotAdjacentError, and the caller begins
-    again with `regroup`, as `put_together` does; where that is not possible, as the input can be read only once, it is
-    a fault.
+    If members of a sample are not adjacent, the rules decide: `regroup` regroups all samples from the start, or makes a
+    key that appears again a fault. If it is None, such a key ends the samples, `must_regroup` is true, and the caller
+    reads the tar again with `regroup`; where that is not possible, as the input can be read only once, it is a fault.
 
     Args:
         shard: the open tar.
         rules: how it is read.
-        fault: called with the error of each faulty sample; when it returns, the sample is skipped.
+        on_fault: called with the error of each faulty sample; when it returns, the sample is skipped.
 
     Attributes:
-        grouper: groups the members; knows the offset of the current sample.
         seekable: whether samples can be read by offset.
-        regroups: whether samples are put together whose members are not adjacent.
+        regroups: whether samples are regrouped whose members are not adjacent.
+        may_regroup: whether a key that appears again ends the samples.
     """
 
-    def __init__(self, shard: OpenShard, rules: TarRules, fault: OnFault) -> None:
+    def __init__(self, shard: OpenShard, rules: TarRules, on_fault: OnFault) -> None:
         self._name = name = shard.name
-        self._rules = rules
+        self._sizes_only = sizes_only = rules.sizes_only
         able, stream, in_place = shard.source.capabilities(), shard.content, shard.seekable
         self.seekable = in_place is not None
         self._on_bytes = shard.on_bytes if in_place else None
-        regroup, sizes_only = rules.regroup, rules.sizes_only
-        if regroup is None and not able.repeatable:
-            regroup = False
-        elif regroup is None and rules.ahead:
-            regroup = self._not_adjacent(stream, rules)
-        self.grouper = grouper = Grouper(
+        regroup = self._whether_to_regroup(stream, rules, repeatable=able.repeatable)
+        self.regroups, self.may_regroup = bool(regroup), regroup is None
+        self._grouper = grouper = Grouper(
             name,
-            fault,
+            on_fault,
             key_split=rules.key_split,
-            strict=regroup is not None,
+            strict=not self.may_regroup,
             sizes_only=sizes_only,
             trusted=rules.trusted,
+            may_lack=not rules.ignore_missing_end,
         )
-        grouper.may_lack = not rules.ignore_missing_end
-        self.regroups = bool(regroup)
         self._by_offset = tar = SeekableShard(lambda: stream, name, seekable=able.seekable) if regroup else None
-        self._large = large = LargeEntries(
+        self._regrouper = Regrouper(grouper) if regroup else None
+        self._links = EntryLinks(shard, rules, grouper, tar)
+        self._large = LargeEntries(
             name,
             tar.descriptor if tar else in_place.fileno if in_place else None,
             rules.most,
             heads_only=rules.heads_only,
             least=rules.least,
             on_bytes=self._on_bytes,
+            begin=lambda: grouper.begin,
         )
-        large.begin = lambda: grouper.begin
         self._tar = TarReader(
             tar.view() if tar else stream,
             name,
             headers_only=sizes_only or self.regroups,
             every_byte=rules.every_byte,
             need_end=not rules.ignore_missing_end,
-            large=None if sizes_only or regroup else large,
+            large=None if sizes_only or regroup else self._large,
+            entries=self._links,
+            on_zeros=(self._regrouper or grouper).zeros,
         )
-        self._links = self._tar.entries = EntryLinks(shard, rules, grouper, tar)
-        self._runs = Regrouper(grouper) if tar else None
-        self._tar.on_zeros = (self._runs or grouper).zeros
+
+    @property
+    def must_regroup(self) -> bool:
+        """Whether the samples ended at a key that appeared again, so that the tar must be read again with `regroup`."""
+        return self._grouper.returned is not None
 
     @property
     def not_adjacent(self) -> int:
-        """The number of samples whose members are not adjacent, if they are put together."""
-        return self._runs.not_adjacent if self._runs else 0
+        """The number of samples whose members are not adjacent, if samples are regrouped."""
+        return self._regrouper.not_adjacent if self._regrouper else 0
 
     @property
     def count(self) -> int | None:
-        """The number of samples, if they are put together; known once the first one is read."""
-        return self._runs.count if self._runs else None
+        """The number of samples, if they are regrouped; known once the first one is read."""
+        return self._regrouper.count if self._regrouper else None
 
     @property
     def skipped(self) -> Counter[str]:
         """The number of skipped members, by reason."""
-        return self.grouper.skipped + self._tar.skipped
+        return self._grouper.skipped + self._tar.skipped
 
     @property
     def archives(self) -> int:
@@ -373,39 +359,56 @@ class TarSamples:
     @property
     def offset(self) -> int:
         """The offset in the tar at which the current sample begins."""
-        return self.grouper.offset
+        return self._grouper.offset
 
-    def where(self) -> dict[str, Any]:
+    @property
+    def lacking(self) -> str | None:
+        """The note that the last sample lacks what all others have, if it does."""
+        return self._grouper.lacking
+
+    def where(self) -> dict[str, str | int]:
         """The offset of the current sample."""
         return {"offset": self.offset}
 
     def describe(self, report: InputReport) -> None:
         """Note what was seen of the tar."""
         report.skipped, report.archives, report.not_adjacent = self.skipped, self.archives, self.not_adjacent
-        report.split_differs, report.lacking = self.grouper.split_differs, self.grouper.lacking
+        report.split_differs, report.lacking = self._grouper.split_differs, self._grouper.lacking
 
     def seek(self, offset: int) -> None:
         """Start at a sample's offset instead of the beginning."""
         self._tar.start_at(offset)
 
-    def samples(self, native: ModuleType | None = None) -> Iterator[Any]:
-        """The samples, in the order of their first members.
+    @overload
+    def samples(self) -> Iterator[Sample]: ...
+
+    @overload
+    def samples(self, native: ModuleType | None) -> Iterator[Sample | Batch]: ...
+
+    def samples(self, native: ModuleType | None = None) -> Iterator[Sample] | Iterator[Sample | Batch]:
+        """Iterate over the samples, in the order of their first members.
 
         Args:
             native: the kernel, to give plain samples as batches.
 
         Raises:
-            NotAdjacentError: at a key that appears again, if the caller can begin again.
             DamagedShardError: when the tar is not whole; after `resume`, call this again.
         """
-        if self._runs:
-            return self._runs.samples(self._tar, self._members)
-        plain = KernelBatcher(native, self._tar, self.grouper.key_split) if native else None
-        return self.grouper.samples(self._tar, plain)
+        if self._regrouper:
+            return self._regrouper.samples(self._tar, self._members)
+        if native is None:
+            return self._grouper.samples(self._tar)
+        return self._grouper.samples(self._tar, KernelBatcher(native, self._tar, self._grouper.key_split))
+
+    def one_by_one(self, batch: Batch) -> Iterator[Sample]:
+        """Iterate over the samples of the batch that was given last."""
+        return self._grouper.one_by_one(batch)
 
     def check_end(self) -> None:
         """At the end of the samples, refuse a tar that has none, or in which members were overwritten with zeros."""
-        if self.grouper.empty:
+        if self.must_regroup:
+            return
+        if self._grouper.empty:
             raise no_samples(self.skipped)
         self._tar.check_ends()
 
@@ -415,9 +418,9 @@ class TarSamples:
         if error.lost and error.lost.bytes:
             what = "the part up to the next member" if resumed else "the rest of the shard"
             error.message += f"; {what} was not read ({error.lost.bytes:,} bytes)"
-        if self._runs:
-            return self._runs.resume(error, resumed=resumed)
-        self.grouper.resume(error.member, extends=self._tar.extends)
+        if self._regrouper:
+            return self._regrouper.resume(error, resumed=resumed)
+        self._grouper.resume(error.member, extends=self._tar.extends)
         return resumed
 
     def close(self) -> None:
@@ -427,16 +430,26 @@ class TarSamples:
     def _members(self) -> TarReader:
         """A reader of members by offset, after their headers were read."""
         assert self._by_offset
-        sizes_only = self._rules.sizes_only
-        large = None if sizes_only else self._large
-        reader = TarReader(
-            self._by_offset.view(self._on_bytes), self._name, headers_only=sizes_only, need_end=False, large=large
+        return TarReader(
+            self._by_offset.view(self._on_bytes),
+            self._name,
+            headers_only=self._sizes_only,
+            need_end=False,
+            large=None if self._sizes_only else self._large,
+            entries=self._links,
         )
-        reader.entries = self._links
-        return reader
 
-    def _not_adjacent(self, stream: Peekable, rules: TarRules) -> bool:
-        """Whether members of samples are not adjacent in a stream, which is then still at its first byte."""
+    def _whether_to_regroup(self, stream: Peekable, rules: TarRules, *, repeatable: bool) -> bool | None:
+        """Decide whether samples are regrouped; None if that is known only once a key appears again.
+
+        The stream is at its first byte afterwards.
+        """
+        if rules.regroup is not None:
+            return rules.regroup
+        if not repeatable:
+            return False
+        if not rules.ahead:
+            return None
         if self.seekable and isinstance(stream, PlainStream):
             adjacent = _are_adjacent(stream, rules)
             stream.seek(0)
@@ -445,22 +458,16 @@ class TarSamples:
 
 
 class _HardLinks(Entries):
-    """Takes each hard link for a member, whatever it stands for."""
+    """Treats each hard link as a member, whatever its target."""
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes, int] | None:
         return None if target is None else (b"", 0)
 
 
 def _are_adjacent(stream: Readable, rules: TarRules) -> bool:
-    """Whether no key appears again in a tar, as far as it is whole."""
+    """Whether no key appears again in a tar, as far as it is intact."""
     grouper = Grouper("", lambda error: None, key_split=rules.key_split, strict=False, sizes_only=True)
-    reader = TarReader(stream, "", headers_only=True, need_end=False)
-    reader.entries = _HardLinks(grouper.wants)
-    try:
-        for _ in grouper.samples(reader):
-            pass
-    except NotAdjacentError:
-        return False
-    except DamagedShardError:
-        pass
-    return True
+    reader = TarReader(stream, "", headers_only=True, need_end=False, entries=_HardLinks(grouper.wants))
+    with suppress(DamagedShardError):
+        deque(grouper.samples(reader), maxlen=0)
+    return grouper.returned is None

@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, OnBytes, Samples, Source
 from tar2tf_cli.api.store import Body, Transient
+from tar2tf_cli.api.values import Record
 from tar2tf_cli.engines import LocalBackend
 from tar2tf_cli.engines.base import StoredShard
 from tar2tf_cli.errors import (
@@ -209,7 +210,7 @@ class RemoteSamples(RemoteSource):
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(tempfile.TemporaryFile(prefix="tar2tf-"))
             with write_errors(tempfile.gettempdir()), self.read(item) as reading:
-                for _, parts, _ in reading.records():
+                for _, parts, *_ in reading.records():
                     file.writelines(parts)
             file.seek(0)
             stack.pop_all()
@@ -287,23 +288,23 @@ class MakeShard(NamedTuple):
 
 
 class RemoteReading(StreamReader):
-    """One input whose records are made elsewhere; used like a `Reading`.
+    """One input whose records are made in the cluster; used like an `InputFlow`.
 
     Args:
         stream: as for `StreamReader`, like `name` and `settings`.
         finished: called with the size of the input when all was read.
     """
 
-    key: bytes | None = None  # that of a sample in a tar; a transformer makes records
+    must_regroup = False  # the transformer does so
 
     def __init__(self, stream: ByteStream, name: str, settings: str, finished: Callable[[int | None], None]) -> None:
         super().__init__(stream, name, settings)
         self._stream = stream
         self._finished = finished
-        self._records: Iterator[tuple[str, Iterable[bytes], int]] = iter(())
+        self._records: Iterator[Record] = iter(())
 
-    def records(self) -> Iterator[tuple[str, Iterable[bytes], int]]:
-        """The framed record of each example."""
+    def records(self) -> Iterator[Record]:
+        """Iterate over the framed record of each example."""
         self._records = super().records()
         return self._records
 

@@ -55,10 +55,10 @@ from tar2tf_cli.errors import (
     Tar2tfError,
     UsageError,
 )
-from tar2tf_cli.flow.sample_flow import Making, Reading
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.files import RecordFile, write_whole
-from tar2tf_cli.inputs.tar_samples import put_together
+from tar2tf_cli.inputs.reader import attempts
 from tar2tf_cli.remote.stream import (
     ENVIRONMENT,
     NODES,
@@ -286,32 +286,30 @@ class Transform:
             entries = {entry: entry for entry in asked.entries} or None
             conversion = replace(self._to_samples, select=entries, record_to_example=to_features)
         source = _Object(path, name, seekable=conversion.limit is None)
-        end = put_together(partial(self._write, conversion, source, asked, answer, check))
+        end = self._write(conversion, source, asked, answer, check)
         if asked.part:
             _keep_end(end_file, answer, end)
         if asked.part == "end":
             os.replace(end_file, answer)
 
     def _write(
-        self,
-        conversion: Conversion,
-        source: _Object,
-        asked: Asked,
-        answer: str,
-        check: Callable[[], None],
-        regroup: bool,
+        self, conversion: Conversion, source: _Object, asked: Asked, answer: str, check: Callable[[], None]
     ) -> dict[str, Any]:
         most = conversion.limit
         (item,) = source.list()
-        how: dict[str, Any] = {"ahead": most is not None, "regroup": regroup, "first": asked.first}
+        plan, options = ReadPlan.of(conversion, source), ReadOptions(ahead=most is not None, first=asked.first)
+
+        def read(regroup: bool) -> InputFlow:
+            return InputFlow(plan, item, options._replace(regroup=regroup), on_bytes=lambda _: check())
+
         with RecordFile(answer) as file:
-            writer = StreamWriter(file, keys=self._settings.keys, settings=self._settings.digest)
-            with Reading(Making(conversion, source), item, on_bytes=lambda _: check(), **how) as reading:
+            for reading in attempts(read):
+                writer = StreamWriter(file, keys=self._settings.keys, settings=self._settings.digest)
                 one_by_one = self._settings.keys or most is not None
                 for made in islice(reading.records() if one_by_one else reading.records_and_batches(), most):
                     check()
-                    writer.add_batch(made) if isinstance(made, RecordBatch) else writer.add(*made)
-                if reading.is_unusable():
+                    writer.add_batch(made) if isinstance(made, RecordBatch) else writer.add(*made[:3])
+                if reading.must_regroup or reading.is_unusable():
                     file.cut(0)
             return writer.finish(reading.report, item.size)
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import tar2tf_cli.errors as errors
 from tar2tf_cli.api.objects import Readable
-from tar2tf_cli.api.values import KEY, Sample
+from tar2tf_cli.api.values import KEY, Record, Sample
 from tar2tf_cli.errors import DamagedShardError, RemoteError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.formats.example import FRAMING, frame, parse, record_length, unframed
@@ -297,11 +297,10 @@ class StreamReader:
         self.report = InputReport()
         self.size: int | None = None
 
-    def records(self) -> Iterator[tuple[str, Iterable[bytes], int]]:
-        """The framed record of each example with the key of its sample, which is empty unless keys are sent.
+    def records(self) -> Iterator[Record]:
+        """Iterate over the framed record of each example; its key is empty unless keys are sent.
 
-        As from `Reading.records`, the bytes come in parts, which are used before the next record; large ones are not
-        held in memory. Nothing that was read counts before the last record was.
+        Large records are not held in memory. Nothing that was read counts before the last record was.
 
         Raises:
             DamagedShardError: when the stream is not whole.
@@ -320,7 +319,7 @@ class StreamReader:
                     raise self._damage("the cluster's answer has a record of an unknown kind", "damaged")
                 key = control[len(_KEY) :].decode("utf-8", "surrogateescape")
                 continue
-            yield key, [self._whole(size)] if length <= _CHUNK else self._pieces(size), size
+            yield key, [self._whole(size)] if length <= _CHUNK else self._pieces(size), size, None
             count += 1
 
     def end(self) -> dict[str, Any]:

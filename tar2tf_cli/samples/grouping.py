@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, overload
 
 from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.errors import AGAIN, DamagedShardError, EntryError, NotAdjacentError, SampleError
@@ -137,20 +137,19 @@ class Grouper:
     Args:
         shard: what to call the shard in errors.
         key_split: where a name is split into key and extension.
-        strict: whether a key that appears again makes a faulty sample, or else ends the reading of the shard.
+        strict: whether a key that appears again makes a faulty sample, or else ends the samples of the shard.
         sizes_only: entries are sizes in bytes (int) instead of data.
         trusted: do not compare samples with each other, as that was done before.
+        may_lack: whether a last sample that lacks what all others have is not faulty, as the tar has a proper end.
         report: called with each faulty sample; when it returns, the sample is skipped.
 
     Attributes:
+        returned: the error for the key that appeared again and so ended the samples, if one did.
         skipped: how many members were skipped, by reason.
         split_differs: the first member that the other key rule would name differently.
         offset: offset of the header of the current sample's first member.
         begin: the same for the sample that is being put together.
         empty: whether all members were read, and none of them made a sample, not even a faulty one.
-        required: entries without which a sample is faulty; set after damage, to which members may have been lost.
-        ends_last: whether the shard's last member belongs to the last sample; otherwise a cut did not shorten it.
-        may_lack: whether a last sample that lacks what all others have is not faulty, as the tar has a proper end.
         lacking: the note, which says what it lacks.
     """
 
@@ -163,6 +162,7 @@ class Grouper:
         strict: bool = True,
         sizes_only: bool = False,
         trusted: bool = False,
+        may_lack: bool = False,
     ) -> None:
         self._shard = shard
         self._report = report
@@ -179,12 +179,14 @@ class Grouper:
         self._extends = False  # whether the first member behind damage may have lost its name
         self._misnamed = False  # whether the current sample begins with such a member
         self._lost = ""  # the key of the sample that the damage itself cost
-        self._faulty = self.empty = self.may_lack = False
+        self._faulty = self.empty = False
+        self._may_lack = may_lack
+        self.returned: NotAdjacentError | None = None
         self._broken: set[str] = set()  # keys of samples that are known to be faulty
         self._beside: set[str] = set()  # those before and behind zeros, with which members may have been overwritten
         self._behind_zeros = False
-        self.required: frozenset[str] = frozenset()
-        self.ends_last = True
+        self._required: frozenset[str] = frozenset()
+        self._ends_last = True
         self.lacking: str | None = None
         self._current = ""
 
@@ -211,7 +213,7 @@ class Grouper:
         """Record that an entry cannot be read, so that its sample is faulty.
 
         Raises:
-            NotAdjacentError: when that sample was given already, unless it is reported.
+            NotAdjacentError: when that sample was given already, unless it is reported; it ends the samples.
         """
         key = self.key_of(error.member)
         if key not in self._broken:
@@ -219,6 +221,16 @@ class Grouper:
                 self._again(key, error.member or "", error.offset or 0)
             self.skip(key)
             self._report(error.at(shard=self._shard, key=key))
+
+    def expect(self, required: frozenset[str], *, ends_last: bool) -> None:
+        """Tell what was seen in the headers of a shard whose samples are regrouped.
+
+        Args:
+            required: entries without which a sample is faulty, as damage may have hidden members of any sample.
+            ends_last: whether the last member belongs to the last sample; otherwise a cut did not shorten it.
+        """
+        self._required = required
+        self._ends_last = ends_last
 
     def doubt(self, key: str, offset: int) -> None:
         """Record that a sample may lack members that stood before its member at an offset, so that it is faulty."""
@@ -240,8 +252,16 @@ class Grouper:
         self._faulty = True
         self._broken.add(key)
 
-    def samples(self, members: Iterable[Member], plain: KernelBatcher | None = None) -> Iterator[Any]:
-        """The samples of a shard's members, in the order of their first members.
+    @overload
+    def samples(self, members: Iterable[Member]) -> Iterator[Sample]: ...
+
+    @overload
+    def samples(self, members: Iterable[Member], plain: KernelBatcher | None) -> Iterator[Sample | Batch]: ...
+
+    def samples(
+        self, members: Iterable[Member], plain: KernelBatcher | None = None
+    ) -> Iterator[Sample] | Iterator[Sample | Batch]:
+        """Iterate over the samples of a shard's members, in the order of their first members.
 
         Args:
             members: the members.
@@ -250,15 +270,14 @@ class Grouper:
         Raises:
             SampleError: through `report`, for a key that appears again, a member that appears twice and a last sample
                 that lacks what all others have.
-            NotAdjacentError: at a key that appears again, unless it is reported.
             DamagedShardError: when the tar is damaged; names the sample that lost members to the damage, if any did.
         """
         groups = self._grouped(iter(members), plain)
-        if self.required:
+        if self._required:
             groups = self._complete(groups)
         return groups if self._trusted else self._compared(groups)
 
-    def _grouped(self, members: Iterator[Member], plain: KernelBatcher | None) -> Iterator[Any]:
+    def _grouped(self, members: Iterator[Member], plain: KernelBatcher | None) -> Iterator[Sample | Batch]:
         seen, sizes_only, trusted, extensions = self._seen, self._sizes_only, self._trusted, self._extensions
         broken = self._broken
         sample: Sample = {}
@@ -335,7 +354,7 @@ class Grouper:
     def _batch(self, plain: KernelBatcher, current: str, previous: str) -> Batch | None:
         """The batch of samples that comes next; None where members must come one by one."""
         depends_on_single_ones = (
-            self._misnamed or self._behind_zeros or self._cut is not None or self._broken or self.required
+            self._misnamed or self._behind_zeros or self._cut is not None or self._broken or self._required
         )
         batch = None if depends_on_single_ones else plain.batch(previous, self.split_differs is not None)
         if batch and batch.first != current and self._seen.add_all(batch):
@@ -352,29 +371,30 @@ class Grouper:
             yield sample
         self.offset = end
 
-    def _complete(self, samples: Iterator[Sample]) -> Iterator[Sample]:
-        """The samples that have all required entries."""
+    def _complete(self, samples: Iterator[Sample | Batch]) -> Iterator[Sample | Batch]:
+        """Iterate over the samples that have all required entries; there are no batches after damage."""
         for sample in samples:
-            missing = sorted(self.required - sample.keys())
+            assert not isinstance(sample, Batch)
+            missing = sorted(self._required - sample.keys())
             if not missing:
                 yield sample
                 continue
             message = f"lacks {', '.join(missing)}; part of the shard could not be read"
             self._fault(message, None, self.offset, AGAIN, key=sample[KEY])
 
-    def _compared(self, samples: Iterator[Any]) -> Iterator[Any]:
+    def _compared(self, samples: Iterator[Sample | Batch]) -> Iterator[Sample | Batch]:
         """Hold each sample or batch back by one, to compare the last sample with what all others have in common."""
         common: set[str] | None = None
         known: set[str] = set()
         names: tuple[str, ...] = ()
         signatures: list[bytes] = []
-        held: Any = None
+        held: Sample | Batch | None = None
         held_offset = 0
         beside = self._beside
         try:
             for sample in samples:
                 if held is not None and not (beside and self._is_half(held, sample, common, known, held_offset)):
-                    if type(held) is Batch:
+                    if isinstance(held, Batch):
                         if held.signatures != signatures:
                             signatures, of_each = held.signatures, held.count_names()
                             common, known = _common(of_each, common), known.union(*of_each)
@@ -386,6 +406,9 @@ class Grouper:
                     yield held
                     self.offset = offset
                 held, held_offset = sample, self.offset
+        except NotAdjacentError as error:
+            self.returned = error
+            return
         except DamagedShardError:  # another sample began behind the one held, so it is whole
             if held is not None:
                 self.offset = held_offset
@@ -395,7 +418,7 @@ class Grouper:
             self.empty = not self._faulty
         elif beside and self._is_half(held, None, common, known, held_offset):
             pass
-        elif type(held) is Batch:
+        elif isinstance(held, Batch):
             others = held.without_last()
             missing = _missing(
                 held.last_names(), _common(others.count_names(), common), known.union(*others.count_names())
@@ -403,16 +426,23 @@ class Grouper:
             yield others if self._is_short(held.last, missing, held.offset) else held
         else:
             self.offset = held_offset
-            common = common if self.ends_last else None
+            common = common if self._ends_last else None
             if not self._is_short(held[KEY], _missing(set(held), common, known), held_offset):
                 yield held
 
-    def _is_half(self, held: Any, next_one: Any, common: set[str] | None, known: set[str], offset: int) -> bool:
+    def _is_half(
+        self,
+        held: Sample | Batch,
+        next_one: Sample | Batch | None,
+        common: set[str] | None,
+        known: set[str],
+        offset: int,
+    ) -> bool:
         """Whether a sample beside zeros is faulty, as it lacks what all before it have; of the first, the next one."""
-        if type(held) is Batch or held[KEY] not in self._beside:
+        if isinstance(held, Batch) or held[KEY] not in self._beside:
             return False
         if common is None and next_one is not None:
-            names = next_one.count_names() if type(next_one) is Batch else [tuple(next_one)]
+            names = next_one.count_names() if isinstance(next_one, Batch) else [tuple(next_one)]
             common = known = _common(names, None) or set()
         missing = _missing(set(held), common, known)
         if missing:
@@ -423,12 +453,12 @@ class Grouper:
     def _is_short(self, key: str, missing: list[str], offset: int) -> bool:
         """Whether the last sample is faulty, as it lacks what all others have."""
         message = f"lacks {', '.join(missing)}, which all others have"
-        if missing and self.may_lack:
+        if missing and self._may_lack:
             self.lacking = f"the last sample, {key}, {message}"
         elif missing:
             hint = "fetch or make the shard again, or skip such samples with --on-error skip"
             self._fault(f"the last sample {message}: the shard was cut short", None, offset, hint, key=key)
-        return bool(missing) and not self.may_lack
+        return bool(missing) and not self._may_lack
 
     def split(self, name: str) -> tuple[str, str]:
         """Key and extension of a member; both empty when it is not an entry of a sample, which is counted."""
@@ -578,10 +608,11 @@ class Regrouper:
         if not self._scanned:
             self.scan(headers)
             self._scanned = True
+        required = frozenset[str]()
         if self._lost:
             self._doubt()
-            grouper.required = frozenset(name for name, count in self._entries.items() if 4 * count > self.count)
-        grouper.ends_last = not self._owners or self._owners[-1] == self.count - 1
+            required = frozenset(name for name, count in self._entries.items() if 4 * count > self.count)
+        grouper.expect(required, ends_last=not self._owners or self._owners[-1] == self.count - 1)
         yield from grouper.samples(self.members(by_offset()))
 
     def resume(self, error: DamagedShardError, *, resumed: bool) -> bool:

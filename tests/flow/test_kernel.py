@@ -19,7 +19,7 @@ from kernel_build import built, needs_compiler
 from make_bytes import END, File, files_of, long_name, member, padded, pax, tar_of
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.errors import Tar2tfError
-from tar2tf_cli.flow.sample_flow import Making, Reading
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadPlan
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.streams import Cursor
@@ -40,7 +40,7 @@ def outcome(
     records, sizes, keys, batched = bytearray(), array("Q"), array("Q"), 0
     with patch.object(kernel, "native", lambda: native), patch.object(Cursor, "CHUNK", chunk):
         try:
-            with Reading(Making(conversion, source), item) as reading:
+            with InputFlow(ReadPlan.of(conversion, source), item) as reading:
                 for made in reading.records_and_batches():
                     if isinstance(made, RecordBatch):
                         records.extend(made.data)
@@ -50,7 +50,7 @@ def outcome(
                     else:
                         records.extend(b"".join(made[1]))
                         sizes.append(made[2])
-                        keys.extend([] if reading.key is None else [key_hash(reading.key)])
+                        keys.extend([] if made[3] is None else [key_hash(made[3])])
         except Tar2tfError as caught:
             return (type(caught), str(caught), caught.hint), batched
     return (bytes(records), list(sizes), list(keys), reading.report.to_json()), batched

@@ -13,7 +13,9 @@ from shards import PHOTOS
 from tar2tf_cli import Conversion
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.errors import SampleError, Tar2tfError
-from tar2tf_cli.flow.sample_flow import Faults, Making, Reading, Steps, flow
+from tar2tf_cli.flow.faults import FaultPolicy
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan, flow
+from tar2tf_cli.flow.transform import Transform
 from tar2tf_cli.ops import Func
 from tar2tf_cli.stores import open_source
 
@@ -30,8 +32,8 @@ def halves(sample: dict[str, Any]) -> Any:
 
 @THREADS
 def test_results_keep_the_order_of_their_samples(threads: int) -> None:
-    steps = Steps(OpContext(), (Func(halves),), lambda sample: (sample["n"], sample["half"]))
-    made = flow(samples(100), steps, Faults(), threads=threads)
+    steps = Transform(OpContext(), (Func(halves),), lambda sample: (sample["n"], sample["half"]))
+    made = flow(samples(100), steps, FaultPolicy(), threads=threads)
     assert list(made) == [(number, half) for number in range(100) if number % 5 for half in "ab"]
 
 
@@ -51,10 +53,10 @@ def test_a_faulty_sample_is_raised_behind_all_before_it_with_its_key_and_place(t
 
     made: list[int] = []
     with pytest.raises(SampleError, match="broken") as caught:
-        made.extend(flow(placed(), broken, Faults(), where=place.copy, threads=threads))
+        made.extend(flow(placed(), broken, FaultPolicy(), where=place.copy, threads=threads))
     assert (caught.value.key, caught.value.offset) == ("42", 42 * 512)
     taken = []
-    for item in flow(placed(), broken, Faults(skip=True), where=place.copy, threads=threads):
+    for item in flow(placed(), broken, FaultPolicy(skip=True), where=place.copy, threads=threads):
         taken.append(item)
     assert taken == [number for number in range(100) if number != 42]
 
@@ -67,14 +69,14 @@ def test_a_result_that_cannot_be_finished_is_skipped_alone(threads: int) -> None
         return f"{key}{sample['half']}"
 
     noted: list[dict[str, Any]] = []
-    steps = Steps(OpContext(), (Func(halves),))
-    made = list(flow(samples(10), steps, Faults(skip=True, noted=noted), finish=finish, threads=threads))
+    steps = Transform(OpContext(), (Func(halves),))
+    made = list(flow(samples(10), steps, FaultPolicy(skip=True, noted=noted), finish=finish, threads=threads))
     assert made == [f"{n}{half}" for n in range(10) if n % 5 for half in "ab" if (n, half) != (7, "a")]
     assert noted == [{"shard": None, "key": "7", "member": None, "offset": None, "message": "of another kind"}]
 
 
 def test_too_many_faults_are_an_error_that_gives_the_first() -> None:
-    faults = Faults(skip=True, most=2)
+    faults = FaultPolicy(skip=True, most=2)
     for number in range(2):
         faults(SampleError(f"fault {number}"))
     with pytest.raises(Tar2tfError, match="3 samples failed, more than --max-errors 2 allows; the first: fault 0"):
@@ -102,7 +104,7 @@ def test_nothing_of_an_input_stays_in_memory_once_it_is_read(
 
     def read() -> None:
         for item in items:
-            with Reading(Making(conversion, source), item, **how) as reading:
+            with InputFlow(ReadPlan.of(conversion, source), item, ReadOptions(**how)) as reading:
                 assert list(reading.records_and_batches())
 
     read()  # imports leave circles

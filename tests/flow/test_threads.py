@@ -17,7 +17,8 @@ from tar2tf_cli import convert
 from tar2tf_cli.compat.transformations import by_key_value, by_sample_f, select
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.flow.sample_flow import Located, Making, Reading, work_in_threads
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
+from tar2tf_cli.flow.transform import Located, work_in_threads
 from tar2tf_cli.ops import Cast, Decode, Func, Op, Resize, Rotate
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import open_source
@@ -102,8 +103,8 @@ def test_the_work_is_done_in_threads(whole: Path, monkeypatch: pytest.MonkeyPatc
     examples = []
     for threads in (1, 3):
         seen.clear()
-        with Reading(Making(spec, source), source.list(())[0], threads=threads) as reading:
-            examples.append([(key, b"".join(parts)) for key, parts, _ in reading.records()])
+        with InputFlow(ReadPlan.of(spec, source), source.list(())[0], ReadOptions(threads=threads)) as reading:
+            examples.append([(key, b"".join(parts)) for key, parts, *_ in reading.records()])
         assert (threading.main_thread() in seen) == (threads == 1)
     assert examples[0] == examples[1]
     assert reading.report.errors == []
@@ -127,7 +128,7 @@ def test_a_fault_has_the_place_of_its_own_sample(one: Path) -> None:
     places = []
     for threads in (1, 3):
         with (
-            Reading(Making(spec, source), source.list(())[0], threads=threads) as reading,
+            InputFlow(ReadPlan.of(spec, source), source.list(())[0], ReadOptions(threads=threads)) as reading,
             pytest.raises(SampleError) as caught,
         ):
             list(reading.records())

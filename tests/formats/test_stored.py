@@ -16,8 +16,7 @@ def pieces_of(size: int) -> list[bytes]:
 
 
 def test_a_temporary_file_holds_the_members_of_one_sample_only() -> None:
-    begin, entries = 0, LargeEntries("x.tar", None)
-    entries.begin = lambda: begin
+    begin, entries = 0, LargeEntries("x.tar", None, begin=lambda: begin)
     first = [entries.copied([data], len(data), "a.jpg") for data in (b"one", b"second")]
     begin = 1024
     other = entries.copied([b"three"], 5, "b.jpg")

@@ -57,8 +57,8 @@ class Refused(Entries):
 
 def refused(data: bytes, **options: bool) -> tuple[list[str], list[EntryError]]:
     """The names of the members of a tar, and the errors of those that cannot be read."""
-    reader = TarReader(io.BytesIO(data), "x", **options)
-    reader.entries = entries = Refused()
+    entries = Refused()
+    reader = TarReader(io.BytesIO(data), "x", entries=entries, **options)
     return [name for name, *_ in reader], entries.errors
 
 

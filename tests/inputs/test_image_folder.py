@@ -685,13 +685,13 @@ def test_verify_finds_it_whole_and_inspect_shows_it(photos, tmp_path):
 
 def test_a_file_that_changes_while_it_is_read_is_noticed(photos, tmp_path):
     from tar2tf_cli.conversion.plan import make_plan
-    from tar2tf_cli.flow.sample_flow import Making, Reading
+    from tar2tf_cli.flow.sample_flow import InputFlow, ReadPlan
     from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
     plan = make_plan(Conversion(Input(str(photos), kind="imagefolder"), Output(str(tmp_path / "t.record"))))
     (photos / "n01" / "n01_0.JPEG").write_bytes(jpeg(1, 20, 20))
-    making = Making(plan.work, plan.source)
-    with Reading(making, plan.inputs[0]) as reading, pytest.raises(SourceError, match="changed"):
+    how = ReadPlan.of(plan.work, plan.source)
+    with InputFlow(how, plan.inputs[0]) as reading, pytest.raises(SourceError, match="changed"):
         list(reading.records())
 
 

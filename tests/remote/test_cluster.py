@@ -64,7 +64,7 @@ def get(etl: EtlCluster, bucket: Any, name: str, transformer: str) -> bytes:
 def records(answer: bytes, settings: Settings = SETTINGS) -> bytes:
     """The records of a whole answer."""
     reader = StreamReader(BytesIO(answer), "x", settings.digest)
-    return b"".join(part for _, parts, _ in reader.records() for part in parts)
+    return b"".join(part for _, parts, *_ in reader.records() for part in parts)
 
 
 def transformed(etl: EtlCluster, source: Any, name: str, **options: Any) -> tuple[dict[str, bytes], list[Any]]:

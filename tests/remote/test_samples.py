@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,9 @@ import pytest
 
 from commands import wait_until
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.values import KEY
+from tar2tf_cli.api.values import KEY, Record
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.flow.sample_flow import Making, Reading
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadPlan
 from tar2tf_cli.formats.example import Encoder, frame
 from tar2tf_cli.remote.cluster import RemoteSamples
 from tar2tf_cli.remote.server import Transform
@@ -57,9 +57,9 @@ def test_a_transformer_sends_the_entries_that_were_selected_after_the_ops(tmp_pa
     asked = Asked.load(Asked(first=True, entries=["label"]).text)
     Transform(settings)(str(tmp_path / "a.tar"), "/b/a.tar", asked, str(answer), lambda: None)
     with answer.open("rb") as file:
-        framed = [b"".join(parts) for _, parts, _ in StreamReader(file, "x", settings.digest).records()]
+        framed = [b"".join(parts) for _, parts, *_ in StreamReader(file, "x", settings.digest).records()]
     source = open_source(str(tmp_path))
-    with Reading(Making(conversion, source), source.list(["a.tar"])[0]) as reading:
+    with InputFlow(ReadPlan.of(conversion, source), source.list(["a.tar"])[0]) as reading:
         expected = [{KEY: sample[KEY], "label": sample["cls"]} for sample in reading.samples()]
     assert [from_example(record[12:-4]) for record in framed] == expected
 
@@ -86,8 +86,8 @@ class _OneRecord:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def records(self) -> Iterator[tuple[str, Iterable[bytes], int]]:
-        yield "", frame([self._message], len(self._message)), len(self._message) + 16
+    def records(self) -> Iterator[Record]:
+        yield "", frame([self._message], len(self._message)), len(self._message) + 16, None
 
 
 def test_inputs_are_fetched_ahead_but_not_all() -> None:

@@ -45,7 +45,7 @@ class Trickle(BytesIO):
 
 def read(data: bytes, most: int = 1 << 20) -> tuple[StreamReader, list[tuple[str, bytes, int]]]:
     reader = StreamReader(Trickle(data, most), "ais://b/o.tar", "5e77")
-    return reader, [(key, b"".join(parts), size) for key, parts, size in reader.records()]
+    return reader, [(key, b"".join(parts), size) for key, parts, size, _ in reader.records()]
 
 
 def framed(data: bytes) -> bytes:
@@ -87,7 +87,7 @@ def test_large_records_come_in_pieces(tmp_path: Path) -> None:
     stream = BytesIO(stream_of(tmp_path, [("a", large), ("b", b"\x0a\0")]))
     reader = StreamReader(stream, "x", "5e77")
     pieces = []
-    for _, parts, _ in reader.records():
+    for _, parts, *_ in reader.records():
         pieces.append(list(parts))
     assert b"".join(pieces[0]) == framed(large)
     assert len(pieces[0]) > 3

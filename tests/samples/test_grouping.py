@@ -17,7 +17,7 @@ from webdataset.tariterators import group_by_keys
 from hypothesis_profile import example_count
 from make_bytes import tar_of
 from tar2tf_cli.api.values import KEY
-from tar2tf_cli.errors import DamagedShardError, NotAdjacentError, SampleError
+from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
 from tar2tf_cli.samples.grouping import Grouper, Regrouper, SeenKeys, split_name
 
@@ -226,9 +226,10 @@ def test_a_key_that_comes_back_is_an_error_with_shard_key_and_remedy():
 def test_a_key_that_comes_back_can_end_the_reading_of_a_shard():
     grouper = Grouper("x.tar", fail, strict=False)
     samples = grouper.samples(members_of(["a.jpg", "b.jpg", "c.jpg", "a.cls", "d.jpg"]))
-    assert [next(samples)[KEY] for _ in "ab"] == ["a", "b"]
-    with pytest.raises(NotAdjacentError, match="the key 'a' appears again"):
-        next(samples)
+    assert [sample[KEY] for sample in samples] == ["a", "b"]
+    assert grouper.returned is not None
+    assert (grouper.returned.key, grouper.returned.member, grouper.returned.offset) == ("a", "a.cls", 1003)
+    assert "the key 'a' appears again" in str(grouper.returned)
 
 
 def test_a_key_that_comes_back_is_passed_over_where_faults_are():
@@ -420,7 +421,7 @@ def test_the_offset_is_right_before_damage_too():
 def test_the_offset_is_right_before_samples_that_lack_what_is_required():
     errors: list[SampleError] = []
     grouper = Grouper("x.tar", errors.append)
-    grouper.required = frozenset(["jpg"])
+    grouper.expect(frozenset(["jpg"]), ends_last=True)
     found = [(sample[KEY], grouper.offset) for sample in grouper.samples(members_of(["a.jpg", "b.cls"]))]
     assert found == [("a", 1000)]
     assert [(error.key, error.offset) for error in errors] == [("b", 1001)]

@@ -18,7 +18,7 @@ from jpeg_shards import ALL, COUNT, IMAGES
 from shards import PHOTOS, write_tar
 from tar2tf_cli import AisDataset, Dataset
 from tar2tf_cli.errors import DamagedShardError, SourceError, UsageError
-from tar2tf_cli.flow.sample_flow import Reading
+from tar2tf_cli.flow.sample_flow import InputFlow
 from tar2tf_cli.ops import (
     Decode,
     Func,
@@ -170,14 +170,14 @@ def test_shuffled_shards_hold_the_same_samples_in_another_order(bucket: str) -> 
 def counting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keys of the samples that were read, as they are read."""
     read: list[str] = []
-    original = Reading.samples
+    original = InputFlow.samples
 
     def samples(self: Any) -> Iterator[Any]:
         for sample in original(self):
             read.append(sample["__key__"])
             yield sample
 
-    monkeypatch.setattr(Reading, "samples", samples)
+    monkeypatch.setattr(InputFlow, "samples", samples)
     return read
 
 

@@ -1,5 +1,5 @@
-"""What happens to samples by their keys, before any op: some are skipped (`--keys`, `--sample`), others get entries of
-other datasets (`--join`), or a digest by which duplicates are known.
+"""The selection of samples by their keys, before any op: some are skipped (`--keys`, `--sample`), others get entries of
+other datasets (`--join`), or a digest by which duplicates are found.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tar2tf_cli.api.op import OpContext
+from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import KEY, Batch, Form, RecordBatch, Sample
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, count, few, read_failed
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import HashTable, blake2b, hash64, key_hash
 from tar2tf_cli.formats.files import StoredBytes
+from tar2tf_cli.inputs.reader import InputReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.ops.base import missing_entry
 from tar2tf_cli.ops.select import ANY
@@ -313,14 +315,15 @@ def _samples_with(batch: Batch, name: str, added: Added) -> list[Sample]:
 
 
 class SampleFilter:
-    """All that happens to samples by their keys before any op: one sample at a time, or many that the kernel found.
+    """Selects samples by their keys before any op, and joins entries to them: one sample at a time, or in batches.
 
     What may be an error in a batch is left to the functions for single samples, which have all rules.
 
     Args:
         conversion: says which samples are converted, and whether duplicates are skipped later.
         joined: datasets whose entries are added.
-        native: the kernel, if it makes the records; ops then only skip samples by one of their entries (`Op.judges`).
+        native: the kernel, if it makes the records; ops then only skip samples by one of their entries
+            (`Op.filter_entry`).
         context: what the ops may depend on.
         check_name: if members of a tar are made, raises SampleError for a key and name that no member can have; None
             for records.
@@ -337,46 +340,79 @@ class SampleFilter:
         context: OpContext,
         check_name: Callable[[str, str], None] | None,
     ) -> None:
-        self._choice = KeyFilter(conversion) if conversion.chooses else None
+        self._keys = KeyFilter(conversion) if conversion.chooses else None
         self._join = Join(joined, conversion.input.join_missing) if joined else None
         self._digester = Digester(conversion.drop_duplicates) if conversion.drop_duplicates is not None else None
-        self.is_idle = not (self._choice or self._join or self._digester)
+        self.is_idle = not (self._keys or self._join or self._digester)
         self._native = native
         self._ops, self._context = conversion.ops, context
         self._keeps_batches = self.is_idle and not (conversion.ops or conversion.split)
         self._check_name = check_name
         self._form: Form = "members" if check_name else "record"
 
-    def takes(self, sample: Sample, report: InputReport) -> bool:
-        """Give a sample what is joined to it, and a digest; False if it is skipped, which the report counts.
+    def apply(
+        self, samples: Iterator[Sample | Batch], reader: InputReader, on_fault: OnFault
+    ) -> Iterator[Sample | Batch | RecordBatch]:
+        """Iterate over the samples that are selected, with joined entries, and digests if duplicates are skipped later.
+
+        Batches from which some samples are skipped, or to which entries are joined, are encoded as records.
+
+        Args:
+            samples: the samples of an input.
+            reader: reads them; its report counts the samples that are skipped.
+            on_fault: called with the error of each faulty sample.
 
         Raises:
-            SampleError: when a dataset or the sample lacks what it should have.
+            UsageError: when entries of a dataset have the names of entries that a sample has already.
+        """
+        if self.is_idle and (self._keeps_batches or self._native is None):
+            return samples
+        return self._selected(samples, reader, on_fault)
+
+    def _selected(
+        self, samples: Iterable[Sample | Batch], reader: InputReader, on_fault: OnFault
+    ) -> Iterator[Sample | RecordBatch]:
+        for item in samples:
+            if not isinstance(item, Batch):
+                if self.takes(item, reader, on_fault):
+                    yield item
+            elif (records := self._records(item, reader.report)) is None:
+                yield from self._selected(reader.content.one_by_one(item), reader, on_fault)
+            elif len(records):
+                yield records
+
+    def takes(self, sample: Sample, reader: InputReader, on_fault: OnFault) -> bool:
+        """Whether a sample is selected; if it is, entries are joined to it, and its key may get a digest.
+
+        Raises:
             UsageError: when entries of a dataset have the names of entries that it has already.
         """
-        if self._choice and not self._choice.takes(sample[KEY], report):
+        report = reader.report
+        try:
+            if self._keys and not self._keys.takes(sample[KEY], report):
+                return False
+            if self._join and not self._join.add_to(sample, report):
+                return False
+            if self._digester:
+                self._digester(sample)
+        except SampleError as error:
+            on_fault(error.at(key=sample[KEY], **reader.where()))
             return False
-        if self._join and not self._join.add_to(sample, report):
-            return False
-        if self._digester:
-            self._digester(sample)
+        except UsageError as error:
+            raise error.at(shard=reader.name, key=sample[KEY]) from None
         return True
 
-    def records(self, batch: Batch, report: InputReport) -> RecordBatch | None:
-        """The records of a batch, which the report then counts; None if its samples must come one by one."""
+    def _records(self, batch: Batch, report: InputReport) -> RecordBatch | None:
+        """Return the records of a batch, which the report then counts; None if its samples must come one by one."""
         assert self._native
-        if self._keeps_batches:
-            report.samples += len(batch)
-            report.schema.signatures.update(batch.count_names())
-            return batch.records(self._native, self._form)
         counted = InputReport()
         try:
-            chosen = self._chosen(batch, counted)
-            if chosen is None:
+            selected = self._of_batch(batch, counted)
+            if selected is None:
                 return None
-            batch, added, digests = chosen
-            made = batch.encode(self._native, self._form, added)
-            if made is None:
+            batch, added, digests = selected
+            encoded = batch.encode(self._native, self._form, added)
+            if encoded is None:
                 return None
             report.schema.update(Schema(batch.count_names(added)))
         except (SampleError, UsageError):
@@ -385,12 +421,12 @@ class SampleFilter:
         report.asked += counted.asked
         report.keys += counted.keys
         hashes = batch.hashes.tobytes() if self._form == "members" else b""
-        return RecordBatch(*made, batch.keys(), hashes, digests)
+        return RecordBatch(*encoded, batch.keys(), hashes, digests)
 
-    def _chosen(self, batch: Batch, report: InputReport) -> tuple[Batch, Added, list[tuple[int, int]]] | None:
-        """The samples of a batch that are not skipped, with what is added to each, and their digests."""
-        if self._choice:
-            batch = batch.compress(self._choice.takes_each(batch, report))
+    def _of_batch(self, batch: Batch, report: InputReport) -> tuple[Batch, Added, list[tuple[int, int]]] | None:
+        """Return the samples of a batch that are selected, with the entries added to each, and their digests."""
+        if self._keys:
+            batch = batch.compress(self._keys.takes_each(batch, report))
         added: Added = None
         if self._join:
             entries = self._join.entries_for(batch)

@@ -1,0 +1,121 @@
+"""The policy for faults: raise the first, or record and skip each, until there are too many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from tar2tf_cli.errors import LackingError, Tar2tfError, count
+from tar2tf_cli.features.feature_map import MissingFeatureError, no_such_feature
+from tar2tf_cli.inputs.report import fault_note
+
+IsHalf: TypeAlias = Callable[[], bool]
+
+
+def _never() -> bool:
+    return False
+
+
+class FaultPolicy:
+    """Decides about every fault of a conversion's input, or of a dataset: of its stages, and of the shard itself.
+
+    A sample without a feature that an option names may be wrong usage rather than a faulty sample: with `first`, such
+    faults are held until a sample of the input has the feature (`release`), or until the input ends (`finish`).
+
+    Args:
+        skip: whether faulty samples are recorded and skipped.
+        most: how many may be skipped; None for no limit.
+        noted: the shard, key, member, offset and message of each skipped sample are appended to this list, and `lost`
+            where a part of the shard could not be read.
+        option: how the caller's users ask for faulty samples to be skipped; None if they cannot.
+        shard: path or URL of the input, if all faults are of one.
+        first: whether that is the first input, whose samples show which features there are.
+
+    Attributes:
+        held: the faults that are held.
+    """
+
+    def __init__(
+        self,
+        *,
+        skip: bool = False,
+        most: int | None = None,
+        noted: list[dict[str, Any]] | None = None,
+        option: str | None = None,
+        shard: str | None = None,
+        first: bool = False,
+    ) -> None:
+        self._skip = skip
+        self._most = most
+        self._noted = [] if noted is None else noted
+        self._hint = f"correct the sample, or skip such samples with {option}" if option else None
+        self._shard = shard
+        self._holds = first
+        self._features: set[str] = set()  # of the samples whose faults are or were held
+        self.held: list[MissingFeatureError] = []
+
+    def __call__(self, error: Tar2tfError, is_half: IsHalf = _never) -> None:
+        """Hold a fault, skip its sample or raise it.
+
+        Args:
+            error: the fault.
+            is_half: returns whether a sample that lacks something is half of one that must be regrouped; it is no
+                fault then.
+
+        Raises:
+            Tar2tfError: the error itself, or an error saying that there are too many.
+        """
+        error.at(shard=self._shard)
+        if not (self._holds and isinstance(error, MissingFeatureError)):
+            self._decide(error, is_half)
+            return
+        self._features.update(error.names)
+        if self._skip or not self.held:  # otherwise the first one is enough
+            error.__traceback__ = None  # it would keep the sample in memory
+            self.held.append(error)
+        if all(held.name in self._features for held in self.held):
+            self.release(is_half)
+
+    def release(self, is_half: IsHalf = _never) -> None:
+        """Decide about the faults that are held, as the features are known to exist."""
+        self._holds = False
+        held = self.held[:]
+        self.held.clear()
+        for error in held:
+            self._decide(error, is_half)
+
+    def finish(self) -> None:
+        """Decide about the faults that are held at the end of the input.
+
+        Raises:
+            UsageError: when none of its samples has a feature that an option names.
+        """
+        for error in self.held:
+            if error.name not in self._features:
+                raise no_such_feature(error.name, self._features, self._shard, error.option)
+        self.release()
+
+    def _decide(self, error: Tar2tfError, is_half: IsHalf) -> None:
+        if isinstance(error, LackingError) and is_half():
+            return
+        if not self._skip:
+            raise error.at(hint=self._hint)
+        self._noted.append(fault_note(error))
+        if self._most is not None:
+            check_most(len(self._noted), self._most, self._noted)
+
+
+def check_most(failed: int, most: int, noted: Sequence[Mapping[str, Any]]) -> None:
+    """Check that no more than `most` samples were skipped.
+
+    Args:
+        failed: how many were skipped.
+        most: how many may be.
+        noted: those of them that are new.
+
+    Raises:
+        Tar2tfError: when there are more than `most`.
+    """
+    if failed > most:
+        hint = f"the first: {noted[0]['message']}" if noted else None
+        raise Tar2tfError(f"{count(failed, 'sample')} failed, more than --max-errors {most} allows", hint=hint)

@@ -1,0 +1,174 @@
+"""The transform of each sample: ops, then features, then ops on examples; in this thread or in several."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from tar2tf_cli.api.op import Op, OpContext
+from tar2tf_cli.api.values import Feature, Sample
+from tar2tf_cli.errors import SampleError
+from tar2tf_cli.features.tf_example import TFExample, transform
+from tar2tf_cli.formats.files import whole_sample
+from tar2tf_cli.ops.base import apply_ops
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+CHUNK: Final = 8  # items passed to a thread at once; passing one can cost more than processing it
+_WEIGHT: Final = 1 << 16  # a chunk of this many bytes gets no further items; decoded, they may be ten times as large
+_AHEAD: Final = 1  # chunks beyond one per thread
+
+Item: TypeAlias = Mapping[str, Any]
+"""A sample or an example."""
+
+Location: TypeAlias = Mapping[str, "str | int | None"]
+"""The place of a sample as errors name it: shard, member and offset, as far as they are known."""
+
+Located: TypeAlias = tuple[Any, str, Mapping[str, Any]]
+"""An item, or one of its results or errors, with the item's key and location."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Transform:
+    """A function from a sample or example to its results: none, one or several, whatever the thread.
+
+    Attributes:
+        context: what ops may depend on besides the sample.
+        ops: applied to the sample first.
+        features: turns the sample into its features, or into something else; None leaves it unchanged.
+        example_ops: applied to the example last.
+        skipped: called, in any thread, with each op that skips a sample.
+    """
+
+    context: OpContext
+    ops: tuple[Op, ...] = ()
+    features: Callable[[Sample], Any] | None = None
+    example_ops: tuple[Op, ...] = ()
+    skipped: Callable[[Op], None] | None = None
+
+    def __call__(self, item: Sample) -> Iterator[Any]:
+        """Iterate over the results for a sample or example.
+
+        Raises:
+            SampleError: when an op fails, or the features cannot be made.
+        """
+        for sample in apply_ops(item, self.ops, self.context, skipped=self.skipped) if self.ops else (item,):
+            made = self.features(sample) if self.features else sample
+            if self.example_ops:
+                example = made if type(made) is TFExample else TFExample(whole_sample(made))
+                yield from transform(example, self.example_ops, self.context)
+            else:
+                yield made
+
+    def function(self) -> Callable[[Sample], Iterable[Any]]:
+        """Return the fastest function that gives the same results."""
+        features = self.features
+        if self.ops or self.example_ops:
+            return self
+        return (lambda sample: (features(sample),)) if features else (lambda sample: (sample,))
+
+    def for_input(self, palettes: set[str], asked: Counter[str]) -> Transform:
+        """Return the transform for the samples of one input.
+
+        Args:
+            palettes: the names of entries that ops find to be images with a palette are added to it.
+            asked: the number of samples that each op skips is added to it.
+        """
+        if not (self.ops or self.example_ops):
+            return self
+        return replace(self, context=self.context._replace(palettes=palettes), skipped=_counting(asked))
+
+    def each(self) -> Iterator[tuple[Op | None, Transform]]:
+        """Iterate over the steps: each op by itself, then None with all that follows the ops."""
+        for op in self.ops:
+            yield op, Transform(self.context, (op,))
+        yield None, replace(self, ops=())
+
+
+def _counting(asked: Counter[str]) -> Callable[[Op], None]:
+    """Count the samples that each op skips, in any thread."""
+    lock = threading.Lock()
+
+    def skipped(op: Op) -> None:
+        with lock:
+            asked[op.as_flag] += 1
+
+    return skipped
+
+
+# --- Threads ---
+
+
+def work_in_threads(
+    items: Iterator[Located], work: Callable[[Any], Iterable[Any]], threads: int, most: int = CHUNK
+) -> Iterator[Located]:
+    """Iterate over the results and errors of items, in order; a few chunks of items are in progress at any time."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    waiting: deque[Future[list[Any]]] = deque()
+    with ThreadPoolExecutor(threads, "tar2tf-samples") as pool:
+        try:
+            for chunk in _chunks(items, most):
+                waiting.append(pool.submit(_work_on, chunk, work))
+                if len(waiting) >= threads + _AHEAD:
+                    yield from _raised(waiting.popleft().result())
+            while waiting:
+                yield from _raised(waiting.popleft().result())
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _chunks(items: Iterator[Located], most: int) -> Iterator[list[Any]]:
+    """Divide items into lists; if reading them raises, the exception comes last, so that those before it are kept."""
+    chunk: list[Any] = []
+    weight = 0
+    try:
+        for item in items:
+            chunk.append(item)
+            weight += sum(map(_bytes, item[0].values()))
+            if len(chunk) == most or weight >= _WEIGHT:
+                yield chunk
+                chunk, weight = [], 0
+    except Exception as error:
+        chunk.append(error)
+    if chunk:
+        yield chunk
+
+
+def _bytes(value: object) -> int:
+    """Return the approximate size in bytes of an entry or feature."""
+    if isinstance(value, bytes):
+        return len(value)
+    return len(value.message) if isinstance(value, Feature) else getattr(value, "nbytes", 0)
+
+
+def _work_on(chunk: list[Any], work: Callable[[Any], Iterable[Any]]) -> list[Any]:
+    """Return results and errors in order; if another exception stopped the work, it comes last."""
+    results: list[Any] = []
+    try:
+        chunk.reverse()
+        while chunk:
+            located = chunk.pop()  # not kept until the end of the chunk, as its arrays are large
+            if isinstance(located, Exception):
+                raise located
+            item, key, location = located
+            try:
+                for result in work(item):
+                    results.append((result, key, location))
+            except SampleError as error:
+                results.append((error, key, location))
+    except Exception as error:
+        results.append(error)
+    return results
+
+
+def _raised(results: list[Any]) -> Iterator[Located]:
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+        yield result

@@ -1,0 +1,317 @@
+"""Reads one input from front to back: a tar or a TFRecord, as its content says, or the samples that a source lists."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from itertools import chain
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, overload
+
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import OnBytes, OnFault, Samples, Source
+from tar2tf_cli.api.values import Batch, Sample
+from tar2tf_cli.errors import DamagedShardError, Lost, Tar2tfError
+from tar2tf_cli.formats.streams import iter_resuming
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.report import InputReport, fault_note
+from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
+
+if TYPE_CHECKING:
+    from tar2tf_cli.features.described import Described
+    from tar2tf_cli.inputs.record_samples import RecordSamples
+
+LOOK_AHEAD: Final = 32 << 20
+"""Bytes of a compressed or remote tar that are searched for a key that appears again."""
+
+T = TypeVar("T")
+
+
+class Attempt(Protocol):
+    """A reading of an input that may have to be repeated."""
+
+    @property
+    def must_regroup(self) -> bool:
+        """Whether it ended at a key that appeared again, so that the samples must be regrouped."""
+
+
+A = TypeVar("A", bound=Attempt)
+
+
+def attempts(open_input: Callable[[bool], AbstractContextManager[A]]) -> Iterator[A]:
+    """Open an input, and if its samples end at a key that appeared again, open it once more to regroup them.
+
+    Whatever a caller makes of an attempt replaces the result of the one before.
+
+    Args:
+        open_input: opens the input; the argument says whether its samples are regrouped.
+    """
+    with open_input(False) as first:
+        yield first
+    if first.must_regroup:
+        with open_input(True) as second:
+            yield second
+
+
+class ReadRules(NamedTuple):
+    """How an input is read.
+
+    Attributes:
+        tar: how it is read if it is a tar.
+        resumes: whether reading goes on after damage.
+        only_records: whether it is a TFRecord whatever its first bytes look like, and may have no records.
+        small: whether it is read at once, so that samples cannot be read by their offset.
+        described: the features of TFRecords that a manifest describes, by the names of the inputs.
+    """
+
+    tar: TarRules = TarRules()
+    resumes: bool = False
+    only_records: bool = False
+    small: bool = False
+    described: Mapping[str, Described] = MappingProxyType({})
+
+
+class InputContent(Protocol):
+    """The samples of an input whose format is known.
+
+    Attributes:
+        seekable: whether samples can be read by offset.
+        regroups: whether samples are regrouped whose members are not adjacent.
+        may_regroup: whether a key that appears again ends the samples.
+    """
+
+    seekable: bool
+    regroups: bool
+    may_regroup: bool
+
+    @property
+    def must_regroup(self) -> bool:
+        """Whether the samples ended at a key that appeared again."""
+
+    @property
+    def count(self) -> int | None:
+        """The number of samples, if it is known."""
+
+    @property
+    def offset(self) -> int:
+        """The offset at which the current sample begins."""
+
+    def where(self) -> Mapping[str, str | int | None]:
+        """Return where the current sample is, as errors name it."""
+
+    def seek(self, offset: int) -> None:
+        """Go to the sample at an offset; only if `seekable`."""
+
+    def samples(self, native: ModuleType | None) -> Iterator[Sample | Batch]:
+        """Iterate over the samples from the current position on; with the kernel, also in batches."""
+
+    def one_by_one(self, batch: Batch) -> Iterator[Sample]:
+        """Iterate over the samples of the batch that was given last."""
+
+    def resume(self, error: DamagedShardError) -> bool:
+        """Go on after damage; return whether there is more to read."""
+
+    def check_end(self) -> None:
+        """Check the end of the input, once all samples are read."""
+
+    def describe(self, report: InputReport) -> None:
+        """Add to the report what was seen."""
+
+    def close(self) -> None:
+        """Close what was opened in addition to the shard itself."""
+
+
+class ListedSamples:
+    """The samples that a source lists, such as the rows of a table.
+
+    Args:
+        listed: the samples, each with its origin.
+    """
+
+    seekable = regroups = may_regroup = must_regroup = False
+    count = None
+    offset = 0
+
+    def __init__(self, listed: Samples) -> None:
+        self._listed = listed
+        self._origin: Mapping[str, str | None] = {}
+
+    def where(self) -> Mapping[str, str | int | None]:
+        """The origin of the current sample."""
+        return self._origin
+
+    def seek(self, offset: int) -> None:
+        """Not supported: a list has no offsets."""
+        raise NotImplementedError
+
+    def samples(self, native: ModuleType | None) -> Iterator[Sample | Batch]:
+        """Iterate over the samples."""
+        for origin, sample in self._listed:
+            self._origin = origin
+            yield sample
+
+    def one_by_one(self, batch: Batch) -> Iterator[Sample]:
+        """Not supported: a list gives no batches."""
+        raise NotImplementedError
+
+    def resume(self, error: DamagedShardError) -> bool:
+        """Whether there is more to read: never."""
+        return False
+
+    def check_end(self) -> None:
+        """Accept any end."""
+
+    def describe(self, report: InputReport) -> None:
+        """Add nothing, as the source has done so."""
+
+    def close(self) -> None:
+        """Close the list."""
+        self._listed.close()
+
+
+class InputReader:
+    """Reads the samples of one input, and resumes after damage if the rules say so.
+
+    Args:
+        source: where the input is.
+        item: the input.
+        rules: how it is read.
+        report: filled in as the input is read; complete once the reader is closed.
+        on_fault: called with each fault; when it returns, the sample is skipped, or the damage.
+        on_bytes: called with the number of stored bytes after each read.
+
+    Attributes:
+        name: path or URL of the input.
+        content: the samples of the input, by its format.
+        records: the same, if it is a TFRecord.
+        report: the report on the input.
+
+    Raises:
+        SourceError: when the input cannot be opened or read, or is damaged.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        item: ObjectInfo,
+        rules: ReadRules,
+        report: InputReport,
+        on_fault: OnFault,
+        on_bytes: OnBytes = None,
+    ) -> None:
+        self.name = source.locate(item.name)
+        self.report = report
+        self._on_fault = on_fault
+        self._resumes = rules.resumes
+        self._rest: Iterator[Sample | Batch] = iter(())
+        self._shard: OpenShard | None = None
+        self.records: RecordSamples | None = None
+        self.content: InputContent
+        listed = source.samples(item, report, on_fault, on_bytes)
+        if listed is not None:
+            self.content = ListedSamples(listed)
+            return
+        self._shard = shard = OpenShard(source, item, on_bytes, small=rules.small and not rules.tar.regroup)
+        if rules.only_records or shard.format == "tfrecord":
+            from tar2tf_cli.inputs.record_samples import RecordSamples  # only here, as most inputs are tars
+
+            self.content = self.records = RecordSamples(
+                shard, on_fault, may_be_empty=rules.only_records, described=rules.described.get(item.name, {})
+            )
+        else:
+            self.content = TarSamples(shard, rules.tar, on_fault)
+
+    @property
+    def must_regroup(self) -> bool:
+        """Whether the samples ended at a key that appeared again, so that the input must be read again."""
+        return self.content.must_regroup
+
+    def where(self) -> dict[str, str | int | None]:
+        """Return where the current sample is, as errors name it: its shard and, in a tar or TFRecord, its offset."""
+        return {"shard": self.name, **self.content.where()}
+
+    @overload
+    def samples(self) -> Iterator[Sample]: ...
+
+    @overload
+    def samples(self, native: ModuleType | None) -> Iterator[Sample | Batch]: ...
+
+    def samples(self, native: ModuleType | None = None) -> Iterator[Any]:
+        """Iterate over the samples; with the kernel, plain samples come in batches.
+
+        If a key appears again that ends the reading, `must_regroup` is true afterwards.
+        """
+        content = self.content
+        self._rest = self.resuming(lambda: content.samples(native))
+        return self._rest
+
+    def resuming(self, read: Callable[[], Iterable[T]]) -> Iterator[T]:
+        """Iterate over what is read of the content, also after damage if reading goes on then; check its end."""
+        items = iter_resuming(read, self._resume, lambda error, more: self._damaged(error))
+        return chain(items, self._checked_end())
+
+    def _checked_end(self) -> Iterator[T]:
+        """Check the end of the content; there are no items."""
+        try:
+            self.content.check_end()
+        except DamagedShardError as error:
+            self._damaged(error)
+        yield from ()
+
+    def _resume(self, error: DamagedShardError) -> bool:
+        return self._resumes and self.content.resume(error)
+
+    def _damaged(self, error: DamagedShardError) -> None:
+        self._on_fault(error.at(**self.where()))
+
+    def finds_key_again(self) -> bool:
+        """Read on, for at most 32 MiB of a tar that cannot be sought in, until a key appears again.
+
+        A sample that lacks something may be half of one whose members are not adjacent.
+        """
+        content = self.content
+        if content.may_regroup and not self._resumes:
+            end = None if content.seekable else content.offset + LOOK_AHEAD
+            try:
+                deque(self._until(end), maxlen=0)
+            except Tar2tfError:
+                return False
+        return content.must_regroup
+
+    def _until(self, end: int | None) -> Iterator[None]:
+        for _ in self._rest:
+            if end and self.content.offset > end:
+                return
+            yield
+
+    def is_unusable(self) -> bool:
+        """Whether nothing of an input that was read to its end may be used; the report then says so, and nothing else.
+
+        Data from a compressed stream whose checksum is wrong may have been changed anywhere.
+        """
+        wrong = self._shard.content.wrong if self._shard else None
+        if wrong is None or self._shard is None:
+            return False
+        wrong.message += "; any of its samples may be changed, so none is used"
+        wrong.lost = Lost(0, None, self._shard.size)  # decompressed, it depends on the pieces read
+        self.report = InputReport()
+        if self.records:
+            self.records.forget()
+        self.report.errors.append(fault_note(wrong.at(shard=self.name, offset=0)))
+        return True
+
+    def __enter__(self) -> InputReader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the input; the report is now complete."""
+        self._rest = iter(())
+        self.content.close()
+        if self._shard:
+            self._shard.close()
+        self.content.describe(self.report)
+        self.report.errors.sort(key=lambda error: error["offset"] or 0)  # threads report their errors later
