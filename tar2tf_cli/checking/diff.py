@@ -35,7 +35,6 @@ from tar2tf_cli.checking.files import (
     Run,
     contents_of,
     features_of,
-    not_a_shard,
 )
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError, write_errors
 from tar2tf_cli.features.feature_map import FeatureMap, give_types
@@ -43,7 +42,7 @@ from tar2tf_cli.formats.example import ParsedFeature, feature_in, int64_list
 from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.streams import foreign
-from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard
 from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found
 from tar2tf_cli.inputs.tar_samples import TarSamples
 from tar2tf_cli.samples.grouping import key_of

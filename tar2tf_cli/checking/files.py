@@ -255,11 +255,3 @@ def values_of(content: Sample | bytes) -> dict[str, Any]:
 
 def _is_single(value: bytes | ParsedFeature) -> bool:
     return isinstance(value, ParsedFeature) and value.kind == "bytes" and value.count == 1
-
-
-def not_a_shard(path: str, size: int | None, instead: tuple[str, str] | None) -> DamagedShardError:
-    """Return the error for a file that is not a shard, and what it is instead."""
-    what, hint = instead or (None, None)
-    message = f"is {what}, neither a tar nor a TFRecord" if what else "is neither a tar nor a TFRecord"
-    message, kind = ("is empty", "empty") if size == 0 else (message, "unknown_format")
-    return DamagedShardError(message, kind=kind, shard=path, hint=hint)

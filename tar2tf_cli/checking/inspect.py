@@ -25,7 +25,6 @@ from tar2tf_cli.checking.files import (
     ReadOptions,
     Run,
     contents_of,
-    not_a_shard,
     values_of,
 )
 from tar2tf_cli.errors import (
@@ -42,7 +41,7 @@ from tar2tf_cli.formats.files import LARGE, StoredBytes, WholeFile, pieces_of
 from tar2tf_cli.formats.image import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.image.headers import is_palette, orientation
 from tar2tf_cli.formats.streams import foreign
-from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard
 from tar2tf_cli.inputs.shard_set import nothing_found
 from tar2tf_cli.inputs.tar_samples import TarSamples
 from tar2tf_cli.samples.grouping import key_of

@@ -27,7 +27,7 @@ from tar2tf_cli.formats.example import FRAMING
 from tar2tf_cli.formats.streams import foreign, read_to_end
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.tar_index import find_samples, index_lines
+from tar2tf_cli.inputs.tar_index import TarSample, energon_offsets, find_samples, index_lines, index_writer
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.registry import find_format
 
@@ -192,7 +192,7 @@ class _FileCheck:
             try:
                 with open(report.path, "rb", buffering=0) as tar:
                     samples = find_samples(tar, report.path, self.context.rules.key_split)
-                    _compare_index(index, index_lines(samples), report)
+                    _check_tar_index(index, samples, report)
             except (UsageError, SampleError) as error:
                 report.add(_wrong_index(error.message))
 
@@ -321,6 +321,17 @@ class _StreamObserver:
             self.starts.append(self._next)
             self._next += int.from_bytes(buffer[at : at + _LENGTH], "little") + FRAMING
         self._rest = buffer[self._next - start :]
+
+
+def _check_tar_index(index: bytes, samples: Iterable[TarSample], report: FileReport) -> None:
+    """Compare the index of a tar with its samples; of another tool's, only the offsets, if they are known."""
+    writer = index_writer(index)
+    if writer is None:
+        _compare_index(index, index_lines(samples), report)
+    elif (offsets := energon_offsets(index)) and offsets[:-1] != [sample.start for sample in samples]:
+        report.add(_wrong_index(f"it is one of {writer}, and its offsets are not those of the samples"))
+    else:
+        report.notes.append(f"its index is one of {writer}, which tar2tf does not use")
 
 
 def _compare_index(index: bytes, expected: Iterable[bytes], report: FileReport) -> None:

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Ranges, Source
-from tar2tf_cli.api.values import KeySplit, Sample
+from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.datasets.shards import Shard
-from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, UsageError
+from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.example import FRAMING, record_length, unframed
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.streams import StreamLog, compression_of, foreign, read_to_end
-from tar2tf_cli.formats.tar import BLOCK, padded
+from tar2tf_cli.formats.tar import BLOCK
 from tar2tf_cli.formats.tfrecord import (
     RangeStream,
     RecordReader,
@@ -37,14 +37,16 @@ from tar2tf_cli.formats.tfrecord import (
     packed_index,
     read_index,
 )
-from tar2tf_cli.inputs.open_shard import OpenShard, shard_format
+from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard, shard_format
 from tar2tf_cli.inputs.shard_set import nothing_found, resolve
 from tar2tf_cli.inputs.tar_index import (
     TarSample,
-    begins_with,
     find_samples,
     from_index_lines,
     index_lines,
+    index_writer,
+    is_next,
+    sample_digest,
     sample_in,
 )
 from tar2tf_cli.sinks.directory import DirectorySink
@@ -54,6 +56,8 @@ _HEAD: Final = 1 << 12
 _SAMPLES: Final = 8
 _READ: Final = 1 << 20
 _MOST_ZEROS: Final = 1 << 20
+_MOST_NAMED: Final = 10
+_MOST_GAPS: Final = 64  # in a bucket, where each costs a request
 _MOST_AT_ONCE: Final = 1 << 25
 _IN_STREAMS: Final = "tar2tf convert divides it into streams of 1 MiB: -o 'new-<>"
 _SMALLER: Final = {
@@ -110,8 +114,13 @@ class Layout(ABC):
         return []
 
     @abstractmethod
-    def content(self, data: bytes, shard: Shard) -> bytes | Sample:
+    def content(self, data: bytes, shard: Shard, digest: int | None) -> bytes | Sample:
         """Return the record or sample that takes these bytes.
+
+        Args:
+            data: the bytes.
+            shard: the shard.
+            digest: the digest that the sample must have, if an index file says so.
 
         Raises:
             DamagedShardError: when it is damaged, or none takes these bytes.
@@ -155,7 +164,7 @@ class RecordLayout(Layout):
         whole: list[bytes] = native.unframed(buffers, places.tobytes()) if native else []
         return whole
 
-    def content(self, data: bytes, shard: Shard) -> bytes:
+    def content(self, data: bytes, shard: Shard, digest: int | None) -> bytes:
         return unframed(data)
 
 
@@ -172,26 +181,35 @@ class TarLayout(Layout):
         return self._index(find_samples(opened.seekable or opened, shard.name, self._key_split), shard)
 
     def from_beside(self, data: bytes, shard: Shard, ranges: Ranges) -> ShardIndex | None:
-        """The same; it is complete if a manifest says how many samples there are, or its entries fill the tar."""
-        samples = from_index_lines(data, self._key_split)
+        """Read an index of `wds2idx`, which is complete if nothing but its entries is in the tar.
+
+        Other members, and long headers, lie in gaps between entries, each of which is read. What the index says of each
+        sample is compared with the sample when that is read.
+        """
+        samples = from_index_lines(data, self._key_split, shard.size)
         if not samples or shard.records not in (None, len(samples)):
             return None
         entries = [entry for sample in samples for entry in sample.entries]
-        ends = [0, *(entry.offset + padded(entry.size) for entry in entries)]
-        filled = all(entry.offset == end + BLOCK for entry, end in zip(entries, ends, strict=False))
-        left = shard.size - ends[-1]
-        if not (filled or shard.records) or not 0 <= left <= _MOST_ZEROS:
+        ends = [0, *(entry.end for entry in entries)]
+        rest = shard.size - ends[-1]
+        if rest > _MOST_ZEROS or any(ranges.read(shard.item, ends[-1], rest)):
             return None
-        if any(ranges.read(shard.item, ends[-1], left)):
+        gaps = [place for place, entry in enumerate(entries) if entry.offset != ends[place] + BLOCK]
+        if len(gaps) > _MOST_GAPS and ranges.parallel > 1:
             return None
-        for number in _some(len(samples), ranges):
-            stream = RangeStream(partial(ranges.read, shard.item), samples[number].start)
-            if not begins_with(stream, samples[number], shard.name):
+        for place in {*gaps, *_some(len(entries), ranges)}:
+            stream = RangeStream(partial(ranges.read, shard.item), ends[place])
+            if not is_next(stream, ends[place], entries[place], shard.name, self._key_split):
                 return None
-        return self._index(samples, shard)
+        digests = np.array([sample.digest(self._key_split) for sample in samples], np.uint64)
+        return self._index(samples, shard)._replace(digests=digests)
 
-    def content(self, data: bytes, shard: Shard) -> Sample:
-        return sample_in(data, shard.name, self._key_split)
+    def content(self, data: bytes, shard: Shard, digest: int | None) -> Sample:
+        sample = sample_in(data, shard.name, self._key_split)
+        if digest not in (None, sample_digest(sample)):
+            message = f"the sample {sample[KEY]!r} is at the offset of another one in the index"
+            raise DamagedShardError(message, kind="index", shard=shard.name)
+        return sample
 
     def _index(self, samples: Iterable[TarSample], shard: Shard) -> ShardIndex:
         offsets, keys = array("q"), array("Q")
@@ -354,7 +372,7 @@ def write_indexes(
 
     Raises:
         OutputExistsError: when there is another file of that name.
-        SourceError: when a shard is damaged or cannot be read.
+        SourceError: when shards are damaged or cannot be read, after the indexes of the others were written.
         UsageError: when a shard is compressed or not on this machine, or members of a sample are not adjacent.
     """
     if is_remote(bucket) or bucket == "-":
@@ -363,13 +381,33 @@ def write_indexes(
     named = resolve(bucket, templates, paths=True, described=False)
     if named.manifests:
         raise UsageError("is a manifest: name the shards, or their folder", shard=bucket)
+    failed: list[SourceError] = []
     for item in named.items:
-        lines = _lines_of(named.source, item, key_split)
+        try:
+            lines = _lines_of(named.source, item, key_split)
+        except SourceError as error:
+            failed.append(error)
+            continue
         path = f"{named.source.locate(item.name)}.idx"
+        writer = index_writer(DirectorySink().read(path) or b"")
+        if writer and not overwrite:
+            hint = "both have this name: keep it, or move it elsewhere first"
+            raise OutputExistsError(f"is an index of {writer}", shard=path, hint=hint)
         write_beside({path: b"".join(lines)}, "exists, and is not the index of this shard", overwrite=overwrite)
         yield path, len(lines) - lines[0].startswith(b"v")
     if not named.items:
         raise nothing_found(bucket)
+    if failed:
+        raise _summary(failed)
+
+
+def _summary(failed: Sequence[SourceError]) -> SourceError:
+    """The error of the only shard that cannot be indexed, or one that names several."""
+    if len(failed) == 1:
+        return failed[0]
+    named = "; ".join(f"{error.shard}: {error.message}" for error in failed[:_MOST_NAMED])
+    more = f"; and {len(failed) - _MOST_NAMED:,} more" if len(failed) > _MOST_NAMED else ""
+    return SourceError(f"{len(failed):,} files have no index: {named}{more}", hint=failed[0].hint)
 
 
 def _lines_of(source: Source, item: ObjectInfo, key_split: KeySplit) -> list[bytes]:
@@ -385,7 +423,7 @@ def _lines_of(source: Source, item: ObjectInfo, key_split: KeySplit) -> list[byt
                 shard.content, shard.name, want="lengths", seeks=shard.seekable is not None, size=item.size
             )
             return list(reader.index_lines())
-        raise UsageError("is neither a tar nor a TFRecord", shard=shard.name)
+        raise not_a_shard(shard.name, item.size, foreign(shard.head))
 
 
 def write_beside(files: Mapping[str, bytes], what: str, *, overwrite: bool) -> None:

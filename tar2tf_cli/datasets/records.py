@@ -426,7 +426,9 @@ class Records(Sequence[T]):
     def _content(self, span: _Span, data: bytes) -> bytes | Sample:
         layout = self._layout(span.shard)
         try:
-            return layout.content(data, self._shards[span.shard])
+            digests = self._index(span.shard).digests
+            digest = None if digests is None else int(digests[span.record])
+            return layout.content(data, self._shards[span.shard], digest)
         except DamagedShardError as error:
             if error.kind in layout.wrong_index and (other := self._indexed_again(span)):
                 return self._one(other)

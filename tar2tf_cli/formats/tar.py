@@ -357,7 +357,7 @@ class TarReader:
             return self._damage(message, "bad_header", offset)
         what, hint = foreign(self.cursor.buffer[:BLOCK]) or (None, AGAIN)
         first = f"the file is {what}, not a tar" if what else "the first block is not a tar header"
-        return self._damage(first, "unknown_format", 0, hint=hint)
+        return self._damage(first, "unknown_format" if what else "bad_header", 0, hint=hint)
 
     def _unusual(
         self, header: bytes, size: int, offset: int, start: int

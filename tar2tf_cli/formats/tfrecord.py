@@ -527,12 +527,15 @@ class ShardIndex(NamedTuple):
         offsets: its index; in the decompressed bytes if it is compressed.
         keys: the digests of keys; None as long as they are not known.
         streams: where the streams of a compressed shard are; None for another.
+        digests: digests of the samples as an index file of other tools lists them, to be compared with each sample
+            that is read; None if nothing has to be compared. They are not kept.
     """
 
     of: str
     offsets: Index
     keys: Keys | None = None
     streams: Streams | None = None
+    digests: Keys | None = None
 
 
 _NUMBERS: Final = b"0123456789 \n"

@@ -8,6 +8,7 @@ from typing import Final
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import OnBytes, Source
+from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.streams import HEAD, PlainStream, StreamLog, foreign, open_stream
 from tar2tf_cli.registry import format_of, formats
 
@@ -98,3 +99,11 @@ def shard_format(head: bytes) -> str | None:
 
 
 _MANIFEST: Final = rb'\s*\{\s*"version":\s*\d+,\s*"spec":'
+
+
+def not_a_shard(path: str, size: int | None, instead: tuple[str, str] | None) -> DamagedShardError:
+    """Return the error for a file that is not a shard, and what it is instead."""
+    what, hint = instead or (None, None)
+    message = f"is {what}, neither a tar nor a TFRecord" if what else "is neither a tar nor a TFRecord"
+    message, kind = ("is empty", "empty") if size == 0 else (message, "unknown_format")
+    return DamagedShardError(message, kind=kind, shard=path, hint=hint)

@@ -7,19 +7,24 @@ Source: NVIDIA DALI, tools/wds2idx.py, and the `index_paths` of `nvidia.dali.fn.
 
 from __future__ import annotations
 
+import re
+import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.errors import DamagedShardError, EntryError, SampleError, UsageError
-from tar2tf_cli.formats.tar import Entries, Member, TarReader, padded, text
-from tar2tf_cli.samples.grouping import Grouper, no_samples, split_name
+from tar2tf_cli.formats.checksums import key_hash
+from tar2tf_cli.formats.tar import BLOCK, Entries, Member, TarReader, padded, text
+from tar2tf_cli.samples.grouping import Grouper, no_samples, split_name, unwanted
 
 _VERSION: Final = b"v1.2"
+_NUMBERS: Final = re.compile(rb"\d{19,}(?= )")  # more than an offset has
 _PUT_TOGETHER: Final = "tar2tf convert IN -o 'new-<>.tar' writes tars in which"
 
 
@@ -36,6 +41,11 @@ class TarEntry(NamedTuple):
     size: int
     member: str
 
+    @property
+    def end(self) -> int:
+        """The offset after the last block of its data."""
+        return self.offset + padded(self.size)
+
 
 class TarSample(NamedTuple):
     """One sample.
@@ -49,6 +59,25 @@ class TarSample(NamedTuple):
     key: str
     start: int
     entries: Sequence[TarEntry]
+
+    @property
+    def end(self) -> int:
+        """The offset after its last entry."""
+        return self.entries[-1].end
+
+    def digest(self, key_split: KeySplit) -> int:
+        """Return the digest that `sample_digest` returns of the sample itself."""
+        named = ((split_name(entry.member, key_split)[1], entry.size) for entry in self.entries)
+        return _digest(self.key, named)
+
+
+def sample_digest(sample: Sample) -> int:
+    """Return a digest of the key of a sample, and of the names and sizes of its entries."""
+    return _digest(sample[KEY], ((name, len(data)) for name, data in sample.items() if name != KEY))
+
+
+def _digest(key: str, entries: Iterable[tuple[str, int]]) -> int:
+    return key_hash("\0".join((key, *(f"{name} {size}" for name, size in entries))))
 
 
 def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[TarSample]:
@@ -82,15 +111,13 @@ def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[T
     reader.check_ends()
 
 
-def begins_with(stream: Readable, sample: TarSample, name: str) -> bool:
-    """Return whether the first entry of a sample is where the sample begins, at which the stream is."""
-    entry = sample.entries[0]
+def is_next(stream: Readable, start: int, entry: TarEntry, name: str, key_split: KeySplit) -> bool:
+    """Return whether an entry is the first one of a tar from an offset on, at which the stream is."""
     reader = TarReader(stream, name, headers_only=True, need_end=False)
     with suppress(DamagedShardError):
         for member, _, size, _ in reader:
-            offset = sample.start + reader.offset - padded(size)
-            if offset >= entry.offset:
-                return entry == (offset, size, member)
+            if split_name(member, key_split)[0] and not unwanted(member):
+                return entry == (start + reader.offset - padded(size), size, member)
     return False
 
 
@@ -167,24 +194,67 @@ def _line(sample: TarSample) -> bytes:
     return f"{text}\n".encode("utf-8", "surrogateescape")
 
 
-def from_index_lines(data: bytes, key_split: KeySplit = "first") -> list[TarSample] | None:
-    """Read the content of an index file; None if it is not one, or not one of samples by this key rule."""
-    first, *lines = data.splitlines()
-    version, _, number = first.partition(b" ")
-    if version != _VERSION or number.strip() != b"%d" % len(lines):
+def from_index_lines(data: bytes, key_split: KeySplit = "first", size: int | None = None) -> list[TarSample] | None:
+    """Read the content of an index file; None unless its samples can be those of a tar by this key rule.
+
+    Args:
+        data: the content.
+        key_split: where a name is split into key and extension.
+        size: size of the tar in bytes, if it is known.
+    """
+    first, *lines = data.split(b"\n")
+    if not lines or lines.pop() or first != b"%s %d" % (_VERSION, len(lines)):
         return None
     end, samples, keys = 0, list[TarSample](), set[str]()
-    try:
-        for line in lines:
-            words = text(line).split()
-            entries = [
-                TarEntry(int(offset), int(size), member)
-                for _, offset, size, member in zip(*[iter(words)] * 4, strict=True)
-            ]
-            (key,) = {split_name(entry.member, key_split)[0] for entry in entries}
-            samples.append(TarSample(key, end, entries))
-            keys.add(key)
-            end = entries[-1].offset + padded(entries[-1].size)
-    except ValueError:
+    for line in lines:
+        try:
+            sample = _sample_of_line(line, end, key_split)
+        except ValueError:
+            return None
+        samples.append(sample)
+        keys.add(sample.key)
+        end = sample.end
+    fits = size is None or end <= size
+    return samples if fits and len(keys) == len(samples) and "" not in keys else None
+
+
+def _sample_of_line(line: bytes, start: int, key_split: KeySplit) -> TarSample:
+    """Read a line, whose sample begins at an offset of the tar.
+
+    Raises:
+        ValueError: when it is not the line of a sample whose members follow each other from there on.
+    """
+    if _NUMBERS.sub(b"", line) != line:
+        raise ValueError("a number is longer than any offset")
+    words, entries, end = text(line).split(" "), list[TarEntry](), start
+    for extension, offset, size, member in zip(*[iter(words)] * 4, strict=True):
+        if not (offset.isascii() and offset.isdigit() and size.isascii() and size.isdigit()):
+            raise ValueError("not a number")
+        entry = TarEntry(int(offset), int(size), member)
+        if entry.offset % BLOCK or entry.offset < end + BLOCK or not member.endswith(f".{extension}"):
+            raise ValueError("not an entry after the one before")
+        end = entry.end
+        entries.append(entry)
+    (key,) = {split_name(entry.member, key_split)[0] for entry in entries}
+    if any(f"{key}.{extension}" != entry.member for extension, entry in zip(words[::4], entries, strict=True)):
+        raise ValueError("not the extension of its member")
+    return TarSample(key, start, entries)
+
+
+def energon_offsets(data: bytes) -> list[int] | None:
+    """Read an index of Megatron Energon: where each sample begins and where the last one ends, 64 bits each.
+
+    None if it is not one: such an index begins with 0, and its numbers grow by blocks.
+    """
+    if not data or len(data) % 8:
         return None
-    return samples if len(keys) == len(samples) and "" not in keys else None
+    offsets = [number for (number,) in struct.iter_unpack("<Q", data)]
+    grows = all(after > before and not after % BLOCK for before, after in pairwise(offsets))
+    return offsets if offsets[0] == 0 and grows else None
+
+
+def index_writer(data: bytes) -> str | None:
+    """Return the name of another tool that wrote an index file; None if it is not known to be another's."""
+    if energon_offsets(data):
+        return "Megatron Energon"
+    return "an older wds2idx of DALI" if re.match(rb"v1\.[01] \d+\n", data) else None

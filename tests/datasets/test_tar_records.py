@@ -300,10 +300,21 @@ def test_what_cannot_be_indexed_is_named(tmp_path: Path) -> None:
     blank = write(tmp_path / "blank.tar", a_tar([("a b.c", b"1")]))
     assert "contains a space" in (ran := in_a_process("index", blank)).err
     assert ran.code == 2
-    for path, code in ((write(tmp_path / "x.txt", b"text"), 2), (tmp_path / "gone.tar", 3), ("s3://bucket", 2)):
+    for path, code in ((write(tmp_path / "x.txt", b"text"), 3), (tmp_path / "gone.tar", 3), ("s3://bucket", 2)):
         assert in_a_process("index", path).code == code
     cut = write(tmp_path / "cut.tar", a_tar(members(0, 4))[:3000])
     assert (in_a_process("index", cut).code, Path(f"{cut}.idx").exists()) == (3, False)
+
+
+def test_shards_that_cannot_be_read_are_named_and_the_others_indexed(tars: Path) -> None:
+    write(tars / "s-3.tar", b"<!DOCTYPE html>")
+    write(tars / "s-4.tar", b"")
+    ran = in_a_process("index", tars)
+    assert ran.code == 3
+    assert len(list(tars.glob("*.idx"))) == 3
+    assert "2 files have no index: " in ran.err
+    assert "s-3.tar: is text that begins with" in ran.err
+    assert "s-4.tar: is empty" in ran.err
 
 
 def test_tars_on_a_server_are_read_by_their_indexes(
