@@ -76,6 +76,8 @@ class Tar2tfError(Exception):
     """
 
     exit_code: ClassVar[int] = 3
+    family: ClassVar[str] = "failed"
+    """A word for errors of this class, where there is no closer one."""
 
     def __init__(
         self,
@@ -121,6 +123,23 @@ class Tar2tfError(Exception):
         kind: str | None = getattr(self, "kind", None)
         return None if kind == SourceError.kind else kind
 
+    def to_json(self) -> dict[str, str | int | None]:
+        """Return it as `--json` and `--errors` print it, with the keys of the faults of `verify` and a few more."""
+        number = (self.member or "").removeprefix("record ")
+        record = int(number) if number.isdecimal() and self.member != number else None
+        return {
+            "kind": getattr(self, "kind", None) or self.family,
+            "code": self.code,
+            "shard": self.shard,
+            "member": self.member if record is None else None,
+            "record": record,
+            "key": self.key,
+            "offset": self.offset,
+            "message": self.message,
+            "hint": self.hint,
+            "exit_code": self.exit_code,
+        }
+
     def at(self, **where: Any) -> Self:
         """Fill in those locations that are still unknown, and return the error itself."""
         for name, value in where.items():
@@ -139,6 +158,7 @@ class UsageError(Tar2tfError):
     """The command, template or spec cannot be carried out."""
 
     exit_code = 2
+    family = "usage"
 
 
 class ProblemsError(UsageError):
@@ -152,6 +172,8 @@ class ProblemsError(UsageError):
 class RemoteError(UsageError):
     """A conversion cannot run in the cluster of its bucket; it can run where the command does."""
 
+    family = "not_remote"
+
 
 class OutputExistsError(UsageError):
     """A file that no manifest of this conversion claims is in the way.
@@ -159,6 +181,8 @@ class OutputExistsError(UsageError):
     Args:
         replaceable: whether `--overwrite` replaces it, as the hint then says unless there is a better one.
     """
+
+    family = "output_exists"
 
     def __init__(self, message: str, *, replaceable: bool = False, **where: Any) -> None:
         super().__init__(message, **where)
@@ -239,6 +263,8 @@ class SampleError(Tar2tfError):
         kind: a word for the fault, as `verify --json` prints it, where its place does not tell.
     """
 
+    family = "sample"
+
     kind: str | None = None
 
 
@@ -275,29 +301,39 @@ class ImageError(SampleError):
 class StageError(Tar2tfError):
     """A stage of a `Pipeline` raised, or returned something invalid; the message names the stage."""
 
+    family = "stage"
+
 
 class SinkError(Tar2tfError):
     """An output cannot be written, flushed or published."""
+
+    family = "unwritable"
 
 
 class ReaderGoneError(SinkError):
     """The reader of a stream or pipe has closed it."""
 
     exit_code = 141  # what a shell shows of a tool that SIGPIPE ended
+    family = "reader_gone"
 
 
 class WorkerError(Tar2tfError):
     """A worker process died, or raised an exception that is not a Tar2tfError."""
 
+    family = "worker"
+
 
 class MachineError(Tar2tfError):
     """The machine lacks memory, room on a disk, threads or open files; no sample is at fault."""
+
+    family = "machine"
 
 
 class Interrupted(Tar2tfError):
     """Ctrl-C: work stopped cleanly; the same command continues."""
 
     exit_code = 130
+    family = "interrupted"
 
 
 _FREE_MEMORY: Final = "use fewer workers (-j) or free memory"

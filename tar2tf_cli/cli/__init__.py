@@ -7,6 +7,7 @@ import os
 import sys
 from functools import cached_property
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, Final, NoReturn
 
 import click
@@ -203,12 +204,26 @@ def main(args: list[str] | None = None) -> NoReturn:
         if ours is None:
             raise
         failure = ours
-    from tar2tf_cli.cli.output import message, print_error
+    from tar2tf_cli.cli.output import message, print_error, print_failure
 
     if isinstance(failure, Interrupted):
         message("")  # a terminal shows ^C in the line
     print_error(failure)
+    if _wants_json(sys.argv[1:] if args is None else args):
+        print_failure(failure)
     sys.exit(failure.exit_code)
+
+
+def _wants_json(args: list[str]) -> bool:
+    """Whether a command line asks for JSON, even if it cannot be parsed; records on standard output exclude it."""
+    options = args[: args.index("--")] if "--" in args else args
+    if {"-o-", "--output=-"} & {*options} or ("-o", "-") in pairwise(options) or ("--output", "-") in pairwise(options):
+        return False
+    if "--json" in options or "--json-lines" in options:
+        return True
+    command = cli.get_command(click.Context(cli), args[0]) if args else None
+    named = any(param.name == "as_json" for param in command.params) if command else False
+    return named and os.environ.get("TAR2TF_JSON", "").lower() in ("1", "true", "t", "yes", "y", "on")
 
 
 def _fill_standard_streams() -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, redirect_stdout
+from contextlib import AbstractContextManager, redirect_stdout, suppress
 from typing import IO, Any, Final
 
 import click
@@ -46,11 +46,25 @@ def print_count(number: int, noun: str, text: str, *, note: bool = False) -> Non
         message(f"{'note: ' if note else ''}{count(number, noun)}{text}")
 
 
-def print_json(document: Any) -> None:
+def print_json(document: object) -> None:
     """Print one JSON document on standard output."""
     import json
 
     click.echo(json.dumps(document, indent=1))
+    _printed.add("json")
+
+
+def print_failure(error: Tar2tfError) -> None:
+    """Print an error as one line of JSON on standard output, unless a document with the results was printed already."""
+    import json
+
+    if not _printed:
+        with suppress(OSError):  # the message on standard error has told of the failure
+            click.echo(json.dumps({"error": error.to_json()}))
+
+
+_printed: Final[set[str]] = set()
+"""Holds a word once this process has printed a document."""
 
 
 def prints_on_stderr() -> AbstractContextManager[object]:
@@ -226,11 +240,13 @@ class Terminal(Events):
     def __enter__(self) -> Terminal:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        """Remove the bar and close the list of errors."""
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Remove the bar, and write the error that ended the conversion to the list of errors before closing it."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+        if self._errors and isinstance(error, Tar2tfError):
+            self.fault(error.to_json())
         if self._errors:
             with write_errors(self._errors_path):
                 self._errors.close()

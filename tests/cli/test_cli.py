@@ -283,3 +283,60 @@ def test_the_command_runs_within_a_python_program_too() -> None:
     result: Any = CliRunner().invoke(cli, ["--help"])
     assert result.exit_code == 0
     assert "convert" in result.output
+
+
+# --- Failures as data ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("convert", "cut.tar", "-o", "x.record"), ("truncated", "cut.tar", None, 3)),
+        (("inspect", "nowhere"), ("unreadable", "nowhere", None, 3)),
+        (("verify", "nowhere"), ("unreadable", "nowhere", None, 3)),
+        (("convert", "cut.tar", "-o", "x.record", "--limit", "x"), ("usage", None, None, 2)),
+        (("convert", "cut.tar", "--no-such-option"), ("usage", None, None, 2)),
+    ],
+)
+def test_a_failure_with_json_is_one_line_of_json_on_stdout(
+    arguments: tuple[str, ...], expected: tuple[object, ...], tmp_path: Path
+) -> None:
+    whole = write_tar(tmp_path / "whole.tar", samples(10)).read_bytes()
+    (tmp_path / "cut.tar").write_bytes(whole[: len(whole) // 2])
+    done, plain = (tar2tf(*arguments, *more, cwd=tmp_path) for more in (["--json"], []))
+    assert (plain.stdout, plain.stderr, plain.returncode) == ("", done.stderr, done.returncode)
+    (line,) = done.stdout.splitlines()
+    error = json.loads(line)["error"]
+    assert (error["kind"], error["shard"], error["member"], error["exit_code"]) == expected
+    assert error["exit_code"] == done.returncode
+    assert f"{error['message']}" in done.stderr
+    assert (error["hint"] or "") in done.stderr
+
+
+def test_a_failure_names_the_record_the_offset_and_its_code(tmp_path: Path) -> None:
+    convert(PHOTOS, "-o", tmp_path / "x.record")
+    data = bytearray((tmp_path / "x.record").read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "x.record").write_bytes(data)
+    done = tar2tf("convert", tmp_path / "x.record", "-o", tmp_path / "y.record", "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (error["kind"], error["code"], error["member"]) == ("data_crc", "data_crc", None)
+    assert error["record"] > 0
+    assert error["offset"] > 0
+
+
+def test_the_variable_for_json_makes_failures_json_too(tmp_path: Path) -> None:
+    done = tar2tf("inspect", "nowhere", env={"TAR2TF_JSON": "1"}, cwd=tmp_path)
+    assert json.loads(done.stdout)["error"]["kind"] == "unreadable"
+    assert tar2tf("index", "nowhere", env={"TAR2TF_JSON": "1"}, cwd=tmp_path).stdout == ""
+
+
+def test_the_list_of_errors_has_the_one_that_ended_a_conversion(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "in.tar", [*samples(3), ("bad", {"cls": b"x", "jpg": b""})])
+    out, errors = tmp_path / "x.record", tmp_path / "errors.jsonl"
+    done = tar2tf("convert", tar, "-o", out, "--type", "cls=int64", "--errors", errors)
+    assert done.returncode == 3
+    (line,) = errors.read_text().splitlines()
+    error = json.loads(line)
+    assert (error["kind"], error["key"], error["exit_code"]) == ("sample", "bad", 3)
+    assert error["message"] in done.stderr
