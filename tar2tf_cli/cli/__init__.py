@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterable
 from functools import cached_property
 from importlib import import_module
 from itertools import pairwise
@@ -273,12 +274,19 @@ def label(param: click.Parameter, context: click.Context | None) -> str:
     return "/".join(param.opts) + (f" ({param.envvar})" if source is ParameterSource.ENVIRONMENT else "")
 
 
+def _near_option(name: str, known: Iterable[str]) -> str:
+    """`; did you mean '--limit'?`, or nothing: the dashes that all options begin with make none of them near."""
+    words = {option.lstrip("-"): option for option in known if option.startswith("--")}
+    near = meant(name.lstrip("-"), words)
+    return near.replace("'", "'--", 1) if near and name.startswith("--") else ""
+
+
 def _message(error: click.ClickException, context: click.Context | None) -> str:
     """What is wrong, in the words of our own errors."""
     if isinstance(error, click.NoSuchOption):
         params = context.command.get_params(context) if context else []
         known = [name for param in params for name in (*param.opts, *param.secondary_opts) if name.startswith("-")]
-        return f"there is no option {error.option_name!r}{meant(error.option_name, known)}"
+        return f"there is no option {error.option_name!r}{_near_option(error.option_name, known)}"
     if isinstance(error, click.MissingParameter) and error.param:
         return f"no {error.param.name} is given"
     if isinstance(error, click.BadParameter) and error.param:

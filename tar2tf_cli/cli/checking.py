@@ -119,7 +119,7 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     more="A manifest names the functions of --op func and the class of --example-class, which --against has to run.",
 )
 @sample_option(
-    "--messages KIND",
+    "--messages",
     type=Words(("example", "any")),
     help="Require examples, or accept any message.",
     more="By default, a file of which no record is a tf.train.Example may hold any messages, unless a manifest "

@@ -261,9 +261,9 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     more="FILE has one key a line, as tar2tf inspect --keys prints them.",
 )
 @sample_option(
-    "--keys-missing WHAT",
+    "--keys-missing",
     **words("error", "skip"),
-    help="Missing keys: error or skip.",
+    help="How to treat missing keys.",
     more="error stops the conversion; skip lists the missing keys in the summary and the manifest.",
 )
 @sample_option(
@@ -279,9 +279,9 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     more="By default, the column __key__ or key.",
 )
 @sample_option(
-    "--join-missing WHAT",
+    "--join-missing",
     **words("error", "skip", "keep"),
-    help="No match: error, skip or keep.",
+    help="If nothing matches.",
     more="error: the sample is faulty. skip: it is skipped and counted. keep: it is kept as it is.",
 )
 @sample_option(
@@ -383,18 +383,17 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     more="A hash of the key decides, so a sample stays in its split when data is added.",
 )
 @output_option(
-    "--to KIND",
+    "--to",
     type=Words(("tfrecord", "tar")),
-    help="Kind of shards: tfrecord or tar.",
+    help="Format of the shards.",
     more="The default is tar if PATH ends in .tar, .tar.gz, .tgz or .tar.zst, which also sets the compression, and "
     "tfrecord otherwise.",
 )
 @output_option(
-    "--compression HOW",
+    "--compression",
     **words("none", "gzip", "zstd"),
-    help="none, gzip or zstd.",
-    more="How to compress the shards. The default is gzip if PATH ends in .gz, and none otherwise. "
-    "zstd is for tars only.",
+    help="Compression of the shards.",
+    more="The default is gzip if PATH ends in .gz, and none otherwise. zstd is for tars only.",
 )
 @output_option(
     "--index",

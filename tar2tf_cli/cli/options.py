@@ -137,6 +137,9 @@ def shards_arguments(*, required: bool = True) -> Callable[[F], F]:
     return together(argument("bucket", required=required), argument("template", nargs=-1))
 
 
+_MOST_TERM: Final = 26
+"""Width of the column of options and their values in the help; longer ones move their own line to the right only."""
+
 _SECOND_NAME: Final = re.compile(r" / --no-\S+")
 
 
@@ -163,12 +166,15 @@ class Command(Quick):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the groups without blank lines between them, so that a page holds them."""
         groups = {group: list(self._lines(params, ctx)) for group, params in grouped(self.get_params(ctx)).items()}
-        width = max(len(term) for lines in groups.values() for term, _ in lines)
+        lengths = [len(term) for lines in groups.values() for term, _ in lines]
+        width = max(length for length in lengths if length <= _MOST_TERM)
         formatter.write_paragraph()
         for group, lines in groups.items():
             formatter.write_heading(group if len(groups) > 1 else "Options")
             with formatter.indentation():
-                formatter.write_dl([(f"{term:{width}}", meaning) for term, meaning in lines], col_max=width)
+                for term, meaning in lines:
+                    column = max(width, len(term))
+                    formatter.write_dl([(f"{term:{column}}", meaning)], col_max=column)
 
     def _lines(self, params: Iterable[click.Parameter], ctx: click.Context) -> Iterator[tuple[str, str]]:
         terms = self._terms()
@@ -189,6 +195,12 @@ def grouped(params: Iterable[click.Parameter]) -> dict[str, list[click.Parameter
 
 class Words(click.Choice):  # type: ignore[type-arg]
     """A choice of words; the error for any other word is the same as in a spec file."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
+        """Name the choices of an option: `error|skip`."""
+        if isinstance(param, click.Option):
+            return "|".join(self.choices)
+        return super().get_metavar(param, *([ctx] if ctx else []))  # which later versions of click pass
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in self.choices:

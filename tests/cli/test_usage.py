@@ -236,7 +236,7 @@ def test_wrong_usage_looks_like_every_other_error(
 ) -> None:
     done = tar2tf(*arguments, cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stdout == ""
+    assert (done.stdout != "") == ("--json" in arguments)
     first, *rest = done.stderr.splitlines()
     assert first.startswith(f"error: {message}")
     assert not first.endswith(".")
@@ -376,3 +376,18 @@ def test_options_with_underscores_and_a_limit_of_all_mean_what_older_scripts_mea
     assert len(shards_in(tmp_path)) == 3
     refused = tar2tf("convert", tar, "-o", tmp_path / "y.record", "--limit", "-2")
     assert (refused.returncode, "-1 or more" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("--num-shrads", "--num-shards"), ("--limt", "--limit"), ("--report", ""), ("-z", "")]
+)
+def test_only_a_near_option_is_suggested(given: str, meant: str, tmp_path: Path) -> None:
+    done = tar2tf("convert", "x", given, "1", cwd=tmp_path)
+    suggested = f"; did you mean {meant!r}?" if meant else ""
+    assert done.stderr.splitlines()[0] == f"error: there is no option {given!r}{suggested}"
+
+
+def test_choices_of_an_option_stand_in_the_help() -> None:
+    shown = tar2tf("convert", "-h").stdout
+    for term in ("--keys-missing error|skip", "--join-missing error|skip|keep", "--compression none|gzip|zstd"):
+        assert term in shown
