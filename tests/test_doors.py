@@ -1,4 +1,4 @@
-"""An op, a preset, a kind of input, a store and a check are one file each: put beside the others, it is known."""
+"""An op, a preset, a kind of input, a store and a check of another package are used by their names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from added_files import ADDED, COMMAND
+from added_package import install
 from commands import SECONDS
 from shards import write_tar
 from sources import SourceSuite
-from tar2tf_cli import open_records, stores
+from tar2tf_cli import open_records
 
 SAMPLES = [("a", {"txt": b"one", "cls": b"1"}), ("b", {"txt": b"three", "cls": b"2"})]
 
@@ -26,9 +26,16 @@ def tar(tmp_path: Path) -> Path:
     return write_tar(tmp_path / "in.tar", SAMPLES)
 
 
-def run(*arguments: object, code: int = 0, script: str = COMMAND) -> str:
-    """What the command with the added files prints on standard output."""
-    command = [sys.executable, "-c", script, *map(str, arguments)]
+@pytest.fixture(autouse=True)
+def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = install(tmp_path_factory.mktemp("packages"))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.syspath_prepend(folder)
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    """The command's standard output, with the package installed."""
+    command = [sys.executable, "-m", "tar2tf_cli", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == code, done.stderr
     return done.stdout
@@ -39,7 +46,7 @@ def values(record: Path, name: str) -> list[Any]:
     return [one[name] for one in open_records(record)]
 
 
-def test_an_op_is_a_flag_a_key_of_specs_and_a_class(tar: Path, tmp_path: Path) -> None:
+def test_an_op_is_a_flag_and_a_key_of_specs(tar: Path, tmp_path: Path) -> None:
     for workers in (1, 2):
         flag = tmp_path / f"flag-{workers}.record"
         run("convert", tar, "-o", flag, "--op", "upper:txt", "-j", workers)
@@ -48,20 +55,17 @@ def test_an_op_is_a_flag_a_key_of_specs_and_a_class(tar: Path, tmp_path: Path) -
     spec.write_text(f"input: {{bucket: {tar}}}\nops: [upper: txt]\noutput: {{path: {tmp_path / 'spec.record'}}}\n")
     run("convert", "--spec", spec)
     assert (tmp_path / "spec.record").read_bytes() == flag.read_bytes()
-    python = "import added_files; added_files.add(); from tar2tf_cli.ops import Upper, parse_op; "
-    setting = COMMAND.partition("import added_files")[0]
-    run(script=setting + python + "assert parse_op('upper:txt') == Upper('txt')")
     assert "upper:EXT" in run("ops")
     assert '"upper"' in run("schema")
 
 
-def test_a_preset_is_a_flag_with_the_name_of_its_file(tar: Path, tmp_path: Path) -> None:
+def test_a_preset_is_a_flag_with_its_name(tar: Path, tmp_path: Path) -> None:
     run("convert", tar, "-o", tmp_path / "x.record", "--preset", "text-length")
     assert values(tmp_path / "x.record", "length") == [3, 5]
     assert "text-length" in run("schema")
 
 
-def test_a_kind_of_input_is_a_flag_with_the_name_of_its_file(tmp_path: Path) -> None:
+def test_a_kind_of_input_is_a_flag_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(b"first\nsecond\n")
     run("convert", "--from", "lines", tmp_path / "in.txt", "-o", tmp_path / "x.record")
     assert values(tmp_path / "x.record", "txt") == [b"first", b"second"]
@@ -105,13 +109,9 @@ def test_a_check_sees_every_record_and_sample(tmp_path: Path, monkeypatch: pytes
 class TestAddedStore(SourceSuite):
     """The suite of sources holds a store that is added, too."""
 
-    test_converting_gives_the_same_bytes_as_from_a_directory = None  # its command does not know the store; see above
-
     @pytest.fixture(autouse=True)
     def added(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SHELF", str(tmp_path))
-        monkeypatch.setattr(stores, "__path__", [*stores.__path__, str(ADDED / "stores")])
-        monkeypatch.setattr(stores.__spec__, "submodule_search_locations", stores.__path__)
 
     @pytest.fixture
     def bucket(self) -> str:

@@ -8,12 +8,17 @@ buckets can be written to.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.errors import SourceError, UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Transient(Exception):
@@ -74,6 +79,8 @@ class Store(ABC):
 
     Several threads may call methods at once. A store is pickled without its connections.
 
+    A subclass that is opened by URLs has a constructor of two arguments, the URL and the server's address or None.
+
     Args:
         bucket: the bucket as the user gave it, without secrets.
         root: the folder that names are relative to: "" or ending with a slash.
@@ -85,6 +92,7 @@ class Store(ABC):
         may_stall: whether a body's `read` may wait for ever, as long as a byte comes now and then.
         numbers: whether templates may contain `%d` and `%06d`.
         unsigned: whether requests carry no credentials, as for public buckets.
+        retry_for: seconds for which callers repeat failed requests without progress.
         cluster: the address of the AIStore cluster that has the bucket; None for other buckets.
     """
 
@@ -94,6 +102,7 @@ class Store(ABC):
     may_stall = False
     numbers = False
     unsigned = False
+    retry_for = 60.0
     cluster: str | None = None
 
     def __init__(self, bucket: str, root: str) -> None:
@@ -165,6 +174,11 @@ class Store(ABC):
         """
         raise self.read_only()
 
+    def refuse_existing(self, name: str) -> None:
+        """Raise `ObjectExists` if there is an object, for a `put` whose server has no such condition."""
+        if self.head(name):
+            raise ObjectExists("already exists", shard=self.locate(name))
+
     @classmethod
     def is_writable(cls) -> bool:
         """Whether objects can be uploaded."""
@@ -173,7 +187,7 @@ class Store(ABC):
     def read_only(self) -> UsageError:
         """Make the error for a store that cannot be written to."""
         scheme = self.bucket.partition("://")[0]
-        hint = "write to a folder, then copy its files there"
+        hint = "write to a folder, and copy its files there"
         return UsageError(f"{scheme}:// buckets cannot be written to", shard=self.bucket, hint=hint)
 
     def translate(self, template: str) -> str:
@@ -185,6 +199,24 @@ class Store(ABC):
         they differ.
         """
         return item.checksum
+
+    def parent(self) -> tuple[Self, str] | None:
+        """Return the store at the parent folder, and the root's name in it; None at the top of the bucket."""
+        folder, slash, name = self.root.rstrip("/").rpartition("/")
+        return (self.at(folder + slash), name) if name else None
+
+    def at(self, root: str) -> Self:
+        """Return the store at another folder of the bucket."""
+        other = copy.copy(self)
+        other.root = root
+        return other
+
+    def head_each(self, names: Sequence[str]) -> Mapping[str, ObjectInfo | None]:
+        """Look up objects together, and return those for which that worked, None where there is none.
+
+        The others are looked up one by one: by default, all of them.
+        """
+        return {}
 
     def fetch_each(self, items: Sequence[ObjectInfo]) -> Generator[Body | None, None, None] | None:
         """Yield the whole body of each small object, many at once, and None for one that has to be fetched by itself.

@@ -29,7 +29,7 @@ from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import TarSample, energon_offsets, find_samples, index_lines, index_writer
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.registry import find_format
+from tar2tf_cli.plugins import find_format
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

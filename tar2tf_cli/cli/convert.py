@@ -45,7 +45,7 @@ from tar2tf_cli.cli.output import (
     size,
 )
 from tar2tf_cli.errors import alternatives, count, few
-from tar2tf_cli.registry import input_kinds, preset_names
+from tar2tf_cli.plugins import input_kinds, preset_names
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.plan import Plan
@@ -216,7 +216,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 @input_option(
     "--from KIND",
     "kind",
-    **{**words(*input_kinds()), "show_default": False},
+    **{**words(*input_kinds(), plugins="inputs"), "show_default": False},
     help=f"{alternatives(input_kinds())}.",
     more="What BUCKET holds. By default, the content of each input decides between tar and TFRecord. imagefolder is a "
     "folder with one folder of images per class, table a CSV or JSON Lines file, examples a CSV file whose rows "
@@ -384,7 +384,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 )
 @output_option(
     "--to",
-    type=Words(("tfrecord", "tar")),
+    type=Words(("tfrecord", "tar"), "formats"),
     help="Format of the shards.",
     more="The default is tar if PATH ends in .tar, .tar.gz, .tgz or .tar.zst, which also sets the compression, and "
     "tfrecord otherwise.",

@@ -15,7 +15,6 @@ from click.shell_completion import CompletionItem, ShellComplete, add_completion
 
 from tar2tf_cli.cli.options import Command, Words, option, propose_op_names
 from tar2tf_cli.cli.output import print_json, terminal_width
-from tar2tf_cli.errors import UsageError, meant
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.op import Op
@@ -36,12 +35,9 @@ def ops(name: tuple[str, ...], as_json: bool) -> int:
     takes. In a spec file, write the same text as an item of ops, or NAME: FIELDS, such as
     resize: {ext: jpg, size: [64, 64]}.
     """
-    from tar2tf_cli.ops import OPS
+    from tar2tf_cli.ops import all_ops, find_op
 
-    for wanted in name:
-        if wanted not in OPS:
-            raise UsageError(f"there is no op {wanted!r}{meant(wanted, OPS)}", hint=f"ops: {', '.join(OPS)}")
-    chosen = [OPS[wanted] for wanted in name or OPS]
+    chosen = [find_op(wanted) for wanted in name] or [*all_ops().values()]
     if as_json:
         print_json([_document(op) for op in chosen])
     else:

@@ -13,6 +13,9 @@ import click
 from tar2tf_cli.cli import Quick, label
 
 if TYPE_CHECKING:
+    from tar2tf_cli.plugins import Group
+
+if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
@@ -46,7 +49,7 @@ def propose_labels(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def propose_presets(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
     """Propose presets."""
-    from tar2tf_cli.registry import preset_names
+    from tar2tf_cli.plugins import preset_names
 
     return _beginning(incomplete, ((name, "") for name in preset_names()))
 
@@ -194,7 +197,16 @@ def grouped(params: Iterable[click.Parameter]) -> dict[str, list[click.Parameter
 
 
 class Words(click.Choice):  # type: ignore[type-arg]
-    """A choice of words; the error for any other word is the same as in a spec file."""
+    """A choice of words, or of the names of parts, which other packages may add; errors are those of a spec file.
+
+    Args:
+        choices: the words.
+        plugins: the parts.
+    """
+
+    def __init__(self, choices: Sequence[str], plugins: Group | None = None) -> None:
+        super().__init__(choices)
+        self.plugins = plugins
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
         """Name the choices of an option: `error|skip`."""
@@ -205,7 +217,7 @@ class Words(click.Choice):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in self.choices:
             return str(value)
-        return str(_checked(lambda rules: rules.one_of(*self.choices), value, param, ctx))
+        return str(_checked(lambda rules: rules.one_of(*self.choices, plugins=self.plugins), value, param, ctx))
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]
@@ -267,9 +279,9 @@ def _checked(rule: _OfRules, value: Any, param: click.Parameter | None, ctx: cli
     return rules.accepted(rule(rules), value, label(param, ctx) if param else "")
 
 
-def words(*choices: str) -> dict[str, Any]:
+def words(*choices: str, plugins: Group | None = None) -> dict[str, Any]:
     """Settings of an option that accepts one of a few words; the first is the default."""
-    return {"type": Words(choices), "default": choices[0], "show_default": True}
+    return {"type": Words(choices, plugins), "default": choices[0], "show_default": True}
 
 
 def together(*options: Callable[[F], F]) -> Callable[[F], F]:

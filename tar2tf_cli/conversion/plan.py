@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,6 +18,7 @@ from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.flow.sample_flow import ReadPlan
 from tar2tf_cli.flow.select import keys_of
 from tar2tf_cli.formats.checksums import blake2b
+from tar2tf_cli.inputs.kinds import open_kind
 from tar2tf_cli.inputs.manifest import Manifest, read_document
 from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found, resolve
 from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input
@@ -87,8 +87,7 @@ def _opened(conversion: Conversion, endpoint: str | None) -> Source:
     """The source of a conversion's inputs, chosen by their kind; the limit is on the samples that are not skipped."""
     if conversion.chooses or conversion.drop_duplicates:
         conversion = replace(conversion, limit=None)
-    kind = import_module(f"tar2tf_cli.inputs.kinds.{conversion.input.kind}")
-    return kind.open_input(conversion, endpoint)  # type: ignore[no-any-return]
+    return open_kind(conversion, endpoint)
 
 
 def _without_output(conversion: Conversion, shards: ShardSet, reach: ConnectionOptions) -> ShardSet:

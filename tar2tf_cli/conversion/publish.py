@@ -37,7 +37,7 @@ from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, digest, without_col
 from tar2tf_cli.inputs.report import InputReport, Notes
 
 if TYPE_CHECKING:
-    from tar2tf_cli.stores.store import ObjectStore
+    from tar2tf_cli.api.store import Store
 
 
 _TIMES: Final = 4
@@ -387,7 +387,7 @@ class Publisher:
                 self._sink.release()
 
     @property
-    def store(self) -> ObjectStore | None:
+    def store(self) -> Store | None:
         """The bucket in which others may write shards; None for folders, and while an update keeps what is there."""
         return None if self.earlier else self._sink.store
 

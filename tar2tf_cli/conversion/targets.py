@@ -19,10 +19,10 @@ from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, digest
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from tar2tf_cli.api.store import Store
     from tar2tf_cli.conversion.output_state import Earlier
     from tar2tf_cli.conversion.spool import Part
     from tar2tf_cli.inputs.report import InputReport
-    from tar2tf_cli.stores.store import ObjectStore
 
 
 class Target(Protocol):
@@ -49,7 +49,7 @@ class Target(Protocol):
     def __exit__(self, *exception: object) -> None: ...
 
     @property
-    def store(self) -> ObjectStore | None:
+    def store(self) -> Store | None:
         """The bucket in which others may write shards under their final names; None where only this process may."""
         return None
 

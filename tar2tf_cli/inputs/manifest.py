@@ -18,7 +18,7 @@ from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError, few, read_failed
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.formats.checksums import blake2b, crc32c
-from tar2tf_cli.registry import DEFAULT_FORMAT, format_names
+from tar2tf_cli.plugins import DEFAULT_FORMAT, format_names
 from tar2tf_cli.spec.templates import PathTemplate
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import read_with_folder

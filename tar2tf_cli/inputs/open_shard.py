@@ -10,7 +10,7 @@ from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import OnBytes, Source
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.streams import HEAD, PlainStream, StreamLog, foreign, open_stream
-from tar2tf_cli.registry import format_of, formats
+from tar2tf_cli.plugins import format_of, formats
 
 
 class OpenShard:

@@ -24,7 +24,7 @@ from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError, Tar
 from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
 from tar2tf_cli.inputs.numbering import Gap, find_gaps, shape
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.registry import find_format
+from tar2tf_cli.plugins import find_format
 from tar2tf_cli.spec.templates import (
     expand,
     format_named,

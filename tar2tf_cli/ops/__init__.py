@@ -11,11 +11,11 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.registry import files_in
+from tar2tf_cli.plugins import files_in
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.op import OpContext
-    from tar2tf_cli.ops.base import OPS, parse_op, register
+    from tar2tf_cli.ops.base import OPS, all_ops, find_op, parse_op, register
     from tar2tf_cli.ops.base import DeclaredOp as Op
     from tar2tf_cli.ops.crop import CenterCrop, Crop
     from tar2tf_cli.ops.decode import Decode, Encode, Orient
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.ops.rotate import Rotate
     from tar2tf_cli.ops.select import Select, SelectDict, Selection, SelectJSON, SelectList
 
-__all__ = ["OPS", "Op", "OpContext", "parse_op", "register"]
+__all__ = ["OPS", "Op", "OpContext", "all_ops", "find_op", "parse_op", "register"]
 __all__ += ["Cast", "CenterCrop", "Convert", "Crop", "Decode", "Encode", "Orient", "Pad", "Resize", "Rotate"]
 __all__ += ["DropEmpty", "Filter", "Func", "Keep", "Rename"]
 __all__ += ["Select", "SelectDict", "SelectJSON", "SelectList", "Selection"]
@@ -41,7 +41,7 @@ _NAMED: Final = {"Op": "DeclaredOp"}
 @cache
 def _imported() -> list[ModuleType]:
     """Import all files here; list their ops in the order of files, whichever was imported before."""
-    names = dict.fromkeys((*_FIRST, *files_in(__name__)))
+    names = dict.fromkeys((*_FIRST, *files_in("ops")))
     modules = [import_module(f"{__name__}.{name}") for name in names]
     ops = modules[0].OPS
     by_file = [(name, op) for module in modules for name, op in ops.items() if op.__module__ == module.__name__]

@@ -13,6 +13,7 @@ from tar2tf_cli.errors import LackingError, ProblemsError, Tar2tfError, UsageErr
 from tar2tf_cli.formats.files import whole, whole_sample
 from tar2tf_cli.ops.rules import Rule
 from tar2tf_cli.ops.user_code import RAISED
+from tar2tf_cli.plugins import load_plugin, plugin_names
 
 
 class DeclaredOp(Op):
@@ -161,6 +162,26 @@ def register(cls: T) -> T:
     return cls
 
 
+def find_op(name: str) -> type[DeclaredOp]:
+    """Return the class of an op.
+
+    Raises:
+        UsageError: when there is no op of that name, here or in another package.
+    """
+    if name not in OPS:
+        added = load_plugin("ops", name)
+        if not (isinstance(added, type) and issubclass(added, DeclaredOp)):
+            names = all_ops()
+            raise UsageError(f"there is no op {name!r}{meant(name, names)}", hint=f"ops: {', '.join(names)}")
+        register(added)
+    return OPS[name]
+
+
+def all_ops() -> dict[str, type[DeclaredOp]]:
+    """Return every op by name, those of other packages after ours."""
+    return {**OPS, **{name: find_op(name) for name in plugin_names("ops") if name not in OPS}}
+
+
 def runs_own_code(op: Op) -> bool:
     """Whether an op runs code of the user, which may not be safe in threads and is not on other machines."""
     return any(callable(value) or isinstance(value, Op) for value in op.bound)
@@ -184,15 +205,14 @@ def parse_op(item: object) -> Op:
     if len(named) != 1:
         raise UsageError(f"an op is a name, or one name with its fields, not {item!r}")
     ((name, value),) = named.items()
-    if name not in OPS:
-        raise UsageError(f"there is no op {name!r}{meant(name, OPS)}", hint=f"ops: {', '.join(OPS)}")
+    op = find_op(name)
     try:
-        return OPS[name].from_value(value)
+        return op.from_value(value)
     except ProblemsError as error:
         problems = [((name, *path), f"{name} {message}") for path, message in error.problems]
-        raise ProblemsError(problems=problems, hint=f"write {OPS[name].usage}") from None
+        raise ProblemsError(problems=problems, hint=f"write {op.usage}") from None
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{name} {error}", hint=f"write {OPS[name].usage}") from None
+        raise UsageError(f"{name} {error}", hint=f"write {op.usage}") from None
 
 
 def apply_ops(

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from tar2tf_cli.api.op import JsonSchema, JsonValue
 from tar2tf_cli.errors import UsageError, meant
+from tar2tf_cli.plugins import Group, plugin_names
 
 Kept = TypeVar("Kept", covariant=True)
 
@@ -117,13 +118,15 @@ def probability(value: object, label: str) -> float:
     return number
 
 
-def one_of(*choices: str) -> Rule[Any]:
-    """Accept one of several words."""
+def one_of(*choices: str, plugins: Group | None = None) -> Rule[Any]:
+    """Accept one of several words; with `plugins`, also the name of such a part of another package."""
 
     @rule(enum=list(choices))
     def check(value: object, label: str) -> str:
         if value not in choices:
-            raise ValueError(refusal(label, value, choices))
+            added = plugin_names(plugins) if plugins else []
+            if value not in added:
+                raise ValueError(refusal(label, value, [*choices, *added]))
         return str(value)
 
     return check

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, OnBytes, Samples, Source
-from tar2tf_cli.api.store import Body, Transient
+from tar2tf_cli.api.store import Body, Store, Transient
 from tar2tf_cli.api.values import Record
 from tar2tf_cli.engines import LocalBackend
 from tar2tf_cli.engines.base import StoredShard
@@ -38,8 +38,9 @@ from tar2tf_cli.remote.stream import Asked, Part, Settings, StreamReader, end_re
 from tar2tf_cli.remote.transformers import Transformers
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores.base import Ahead
+from tar2tf_cli.stores.objects import look_up, open_object, retry
 from tar2tf_cli.stores.retries import in_thread
-from tar2tf_cli.stores.store import ObjectSource, ObjectStore
+from tar2tf_cli.stores.source import ObjectSource
 from tar2tf_cli.stores.transfer import ResumingStream
 
 if TYPE_CHECKING:
@@ -97,17 +98,17 @@ class RemoteSource(ObjectSource):
         stream, where = self.open(item), self.locate(item.name)
         return RemoteReading(stream, where, self.settings.digest, lambda size: self.check_input(item, size, on_bytes))
 
-    def makes_shards_in(self, store: ObjectStore) -> bool:
+    def makes_shards_in(self, store: Store) -> bool:
         """Whether a bucket is in the same cluster."""
         return store.cluster == self._store.cluster
 
     def shard_tasks(
-        self, shards: Mapping[str, ObjectInfo], store: ObjectStore, replaceable: Container[str], folder: str
+        self, shards: Mapping[str, ObjectInfo], store: Store, replaceable: Container[str], folder: str
     ) -> tuple[list[MakeShard], _ShardContext]:
         """Return tasks that each have the cluster store a shard."""
         return [MakeShard(item, path) for path, item in shards.items()], _ShardContext(self, store, replaceable, folder)
 
-    def make_shard(self, item: ObjectInfo, target: ObjectStore, path: str, on_bytes: OnBytes = None) -> dict[str, Any]:
+    def make_shard(self, item: ObjectInfo, target: Store, path: str, on_bytes: OnBytes = None) -> dict[str, Any]:
         """Have the cluster store an input's records as a shard, which is checked there.
 
         Args:
@@ -124,15 +125,15 @@ class RemoteSource(ObjectSource):
             Tar2tfError: what stopped the making of the records.
         """
         where, shard = self.locate(item.name), target.locate(path)
-        self._store.persist(lambda: self.store_as(item, target, path), shard=where)
+        retry(self._store, lambda: self.store_as(item, target, path), where)
         with contextlib.closing(self._stream(item, "end")) as stream:
             end = StreamReader(stream, where, self.settings.digest).end()
-        there = target.look_up(path)
+        there = look_up(target, path)
         if there is None or there.size != end["bytes"] or not _has_checksum(target, there, end):
-            target.persist(lambda: target.remove(path), shard=shard)
+            retry(target, lambda: target.remove(path), shard)
             raise SinkError("the cluster stored other bytes than its transformer sent", shard=shard, hint=_AGAIN)
         if not end["bytes"]:
-            target.persist(lambda: target.remove(path), shard=shard)
+            retry(target, lambda: target.remove(path), shard)
         self.check_input(item, end["size"], on_bytes)
         return end
 
@@ -159,7 +160,7 @@ class RemoteSource(ObjectSource):
     def check_input(self, item: ObjectInfo, size: int | None, on_bytes: Callable[[int], None] | None) -> None:
         """Check that the records are those of the input that was listed."""
         where = self.locate(item.name)
-        now = self._store.persist(lambda: self._store.head(item.name), shard=where)
+        now = look_up(self._store, item.name)
         if now is None or (item.version and now.version != item.version) or size != (item.size or size):
             raise changed(where)
         if on_bytes:
@@ -222,14 +223,14 @@ def _close(answer: Future[IO[bytes]]) -> None:
         answer.result().close()
 
 
-def _has_checksum(store: ObjectStore, shard: ObjectInfo, end: Mapping[str, Any]) -> bool:
+def _has_checksum(store: Store, shard: ObjectInfo, end: Mapping[str, Any]) -> bool:
     """Whether an object has the checksum that an end record gives; it is read where the cluster's own is another."""
     known = {"xxhash": end.get("xxh64"), "xxhash2": end.get("xxh64"), "crc32c": f"{end['crc32c']:08x}"}
     kind, value = shard.checksum or ("", "")
     if expected := known.get(kind):
         return value.lower() == str(expected)
     crc = 0
-    with contextlib.closing(store.open(shard)) as stream:
+    with contextlib.closing(open_object(store, shard)) as stream:
         while data := stream.read(_BLOCK):
             crc = crc32c(data, crc)
     return crc == int(end["crc32c"])
@@ -240,7 +241,7 @@ class _ShardContext:
     """The context of tasks that have shards stored; the arguments are those of `RecordMaker.shard_tasks`."""
 
     source: RemoteSource
-    store: ObjectStore
+    store: Store
     replaceable: Container[str]
     folder: str
     on_bytes: OnBytes = None
@@ -265,7 +266,7 @@ class MakeShard(NamedTuple):
         Raises:
             OutputExistsError: when another program wrote an object of that name.
         """
-        there = context.store.look_up(self.path)
+        there = look_up(context.store, self.path)
         end = self._left(context)
         if end is None or end["bytes"] != (there.size if there else 0):
             if there and os.path.normpath(self.path) not in context.replaceable:

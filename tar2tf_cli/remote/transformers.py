@@ -25,6 +25,7 @@ from tar2tf_cli.spec.yaml_file import SpecFile
 from tar2tf_cli.stores import open_source, open_store
 from tar2tf_cli.stores.ais import LOGIN, message_of
 from tar2tf_cli.stores.control import parsed
+from tar2tf_cli.stores.objects import retry
 from tar2tf_cli.stores.retries import persist
 from tar2tf_cli.stores.web import text_of
 
@@ -73,7 +74,7 @@ class Transformers:
 
     def ask(self, request: Callable[[], T]) -> T:
         """Send a request, with retries."""
-        return self.store.persist(request, shard=self.where)
+        return retry(self.store, request, self.where)
 
     def stages(self) -> dict[str, str]:
         """Return the stage of each transformer by its name: Initializing, Running, Aborted or Unknown."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.errors import UsageError, alternatives
 from tar2tf_cli.sinks.directory import DirectorySink, Flusher, Sink
 from tar2tf_cli.spec.urls import check_url, is_remote
-from tar2tf_cli.stores import open_store
+from tar2tf_cli.stores import open_store, schemes, store_class
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -18,7 +18,7 @@ __all__ = ["DirectorySink", "Flusher", "Sink", "open_sink"]
 
 
 def open_sink(path: str, **reach: Unpack[ConnectionOptions]) -> Sink:
-    """Return the sink of an output path: a folder, or the bucket of an `ais://`, `s3://`, `gs://` or `az://` URL.
+    """Return the sink of an output path: a folder, or the bucket of a URL.
 
     Args:
         path: the output path.
@@ -30,10 +30,9 @@ def open_sink(path: str, **reach: Unpack[ConnectionOptions]) -> Sink:
     if not is_remote(path):
         return DirectorySink()
     check_url(path)
-    if path.startswith(("http://", "https://")):
-        raise UsageError(
-            "http:// and https:// cannot be written to", hint="write to a folder, ais://, s3://, gs:// or az://"
-        )
+    if not store_class(path).is_writable():
+        hint = f"write to {alternatives(['a folder', *schemes(writable=True)])}"
+        raise UsageError(f"{path.partition('://')[0]}:// buckets cannot be written to", hint=hint)
     url = bucket_url(path)
     if url == path:
         raise UsageError(

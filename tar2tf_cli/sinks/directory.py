@@ -14,7 +14,7 @@ from tar2tf_cli.formats.files import make_folders, sync
 from tar2tf_cli.spec.templates import check_replaceable
 
 if TYPE_CHECKING:
-    from tar2tf_cli.stores.store import ObjectStore
+    from tar2tf_cli.api.store import Store
 
 
 def other_size(now: int | None, written: int) -> str:
@@ -37,7 +37,7 @@ class Sink(Protocol):
     """
 
     renames: bool
-    store: ObjectStore | None = None
+    store: Store | None = None
 
     def inside(self, path: str) -> str:
         """Convert an output path, as the user wrote it, to a path of this sink."""

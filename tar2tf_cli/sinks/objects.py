@@ -14,13 +14,14 @@ from functools import partial
 from typing import Final, TypeVar
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
-from tar2tf_cli.api.store import NoSuchObject, ObjectExists
+from tar2tf_cli.api.store import NoSuchObject, ObjectExists, Store
 from tar2tf_cli.errors import OutputExistsError, SinkError, SourceError, write_errors
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.sinks.directory import Sink, other_size
 from tar2tf_cli.stores.control import parsed
-from tar2tf_cli.stores.store import ObjectSource, ObjectStore
+from tar2tf_cli.stores.objects import open_object, read_object, retry
+from tar2tf_cli.stores.source import ObjectSource
 from tar2tf_cli.stores.transfer import hasher
 
 _UPLOADS: Final = 4
@@ -44,8 +45,8 @@ class ObjectSink(Sink):
 
     renames = False
 
-    def __init__(self, store: ObjectStore, url: str) -> None:
-        self.store: ObjectStore = store
+    def __init__(self, store: Store, url: str) -> None:
+        self.store: Store = store
         self._url = url
         self._begins = self._output = ""
         self._staging = ".tar2tf/"
@@ -122,7 +123,7 @@ class ObjectSink(Sink):
         """What the claim in the bucket says; nothing if there is none."""
         item = ObjectInfo(self._staging + _CLAIM, None, None)
         with _sink_errors(), contextlib.suppress(NoSuchObject):
-            return read_to_end(self.store.open(item))
+            return read_to_end(open_object(self.store, item))
         return b""
 
     def _taken(self, other: Mapping[str, str]) -> OutputExistsError:
@@ -149,7 +150,7 @@ class ObjectSink(Sink):
     def read(self, path: str) -> bytes | None:
         """Read the whole object."""
         with _sink_errors():
-            return self.store.read(path)
+            return read_object(self.store, path)
 
     def publish(self, part: str, path: str, *, replaces: bool = True) -> None:
         """Upload a part, or copy a staged one, in a thread; wait while too many uploads are running."""
@@ -286,7 +287,7 @@ class ObjectSink(Sink):
             if isinstance(file, str):
                 stream = stack.enter_context(open(file, "rb", buffering=0))
             else:
-                stream = stack.enter_context(contextlib.closing(self.store.open(file)))
+                stream = stack.enter_context(contextlib.closing(open_object(self.store, file)))
             while data := stream.read(_CHUNK):
                 made.update(data)
         return made.hexdigest()
@@ -306,7 +307,7 @@ class ObjectSink(Sink):
     def _ask(self, request: Callable[[], T], path: str) -> T:
         """Return the store's response, with retries."""
         with _sink_errors():
-            return self.store.persist(request, shard=self.locate(path))
+            return retry(self.store, request, self.locate(path))
 
 
 class _ExistsError(SinkError):

@@ -19,7 +19,7 @@ from tar2tf_cli.ops import rules
 from tar2tf_cli.ops.base import runs_own_code
 from tar2tf_cli.ops.select import Selection
 from tar2tf_cli.ops.user_code import label
-from tar2tf_cli.registry import DEFAULT_FORMAT, find_format, format_names, formats, input_kinds
+from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, format_names, formats, input_kinds
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
 from tar2tf_cli.spec.templates import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate, named_compression, output_format
@@ -75,7 +75,7 @@ class Input:
     key_split: Exact[KeySplit] = Checked(rules.one_of("first", "last"), "first")
     regroup: Exact[bool | None] = Checked(rules.yes_or_no, None)
     ignore_missing_end: Exact[bool] = Checked(rules.yes_or_no, False)
-    kind: Exact[str] = Checked(rules.one_of(*input_kinds()), "tar")
+    kind: Exact[str] = Checked(rules.one_of(*input_kinds(), plugins="inputs"), "tar")
     keys: Checked[PathText | None, str | None] = Checked(rules.text, None)
     keys_missing: Exact[KeysMissing] = Checked(rules.one_of("error", "skip"), "error", recorded=False)
     join: Checked[PathText | Texts, tuple[str, ...]] = Checked(check.places, ())
@@ -145,7 +145,7 @@ class Output:
     records_per_shard: Exact[int | None] = Checked(rules.whole_number(1), None)
     compression: Exact[Compression] = Checked(rules.one_of("none", "gzip", "zstd"), "none")
     index: Exact[bool] = Checked(rules.yes_or_no, False)
-    to: Exact[str | None] = Checked(rules.one_of(*format_names()), None)
+    to: Exact[str | None] = Checked(rules.one_of(*format_names(), plugins="formats"), None)
 
     def __post_init__(self) -> None:
         """Refuse credentials in the path, and numbers that are written as elsewhere; take from it what it says."""

@@ -16,7 +16,7 @@ from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.formats.streams import IMAGE_SUFFIXES
 from tar2tf_cli.ops.rules import accepted, refusal, rule, text, whole_number
 from tar2tf_cli.ops.select import ANY, Selection, parse_select
-from tar2tf_cli.registry import preset_names
+from tar2tf_cli.plugins import preset_names
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.op import Op

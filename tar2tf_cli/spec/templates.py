@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, OutputExistsError, UsageError, few, meant
 from tar2tf_cli.formats.files import is_stream
-from tar2tf_cli.registry import DEFAULT_FORMAT, formats
+from tar2tf_cli.plugins import DEFAULT_FORMAT, added_formats, formats
 from tar2tf_cli.spec.urls import is_remote
 
 MAX_NAMES: Final = 1_000_000
@@ -209,22 +209,22 @@ def resolve(
 
 def _shards(names: Iterable[str]) -> list[str]:
     """Return the names of tars or, where there are none, of TFRecords, sorted."""
-    shards: dict[str, list[str]] = {one.name: [] for one in formats()}
+    shards: dict[str, list[str]] = {}
     hint = "name the shards with a template"
     for name in names:
         visible = not name.startswith(".") and "/" not in name
         if visible and (named := format_named(name)):
-            shards[named.name].append(name)
+            shards.setdefault(named.name, []).append(name)
         else:
             hint = next((text for suffixes, text in _ELSE if name.lower().endswith(suffixes)), hint)
-    if not any(shards.values()):
+    if not shards:
         raise NoShardsError(f"holds no {', and no '.join(one.traits.listed_as for one in formats())}", hint=hint)
-    return sorted(next(filter(None, shards.values())))
+    return sorted(next(shards[name] for name in (*(one.name for one in formats()), *shards) if name in shards))
 
 
 def format_named(name: str) -> ShardFormat | None:
     """Return the shard format that a name is usual for; only its content decides what a file is."""
-    return next((one for one in formats() if one.is_named(name)), None)
+    return next((one for known in (formats, added_formats) for one in known() if one.is_named(name)), None)
 
 
 def _matches(name: str, listing: Callable[[str], Iterable[str]], *, numbers: bool) -> list[str]:
@@ -359,9 +359,11 @@ class _Suffix(NamedTuple):
 
 def _output_suffix(path: str) -> _Suffix | None:
     """The longest known suffix of an output path."""
-    known = [_Suffix(text, one.name, how) for one in formats() for text, how in one.traits.suffixes.items()]
-    fitting = [suffix for suffix in known if path.lower().endswith(suffix.text)]
-    return max(fitting, key=lambda suffix: len(suffix.text), default=None)
+    for known in (formats, added_formats):
+        suffixes = [_Suffix(text, one.name, how) for one in known() for text, how in one.traits.suffixes.items()]
+        if fitting := [suffix for suffix in suffixes if path.lower().endswith(suffix.text)]:
+            return max(fitting, key=lambda suffix: len(suffix.text))
+    return None
 
 
 def named_compression(path: str) -> str | None:

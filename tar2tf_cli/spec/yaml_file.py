@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from tar2tf_cli.errors import Problem, SourceError, UsageError, meant
 from tar2tf_cli.ops.rules import text
+from tar2tf_cli.plugins import Group, plugin_names
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import Checked, fields_of, problems_of
 
@@ -246,6 +247,13 @@ def problems(document: Mapping[Any, Any], kind: type = Conversion, section: str 
 # --- The JSON Schema: draft 7, which editors know best. It describes the usual way of writing; tar2tf takes more,
 # such as a number in quotes. ---
 
+_ADDED: Final[tuple[tuple[str, str, Group], ...]] = (
+    ("input", "from", "inputs"),
+    ("output", "to", "formats"),
+    ("", "preset", "presets"),
+)
+"""The fields whose value may be a part of another package: section, name, and group of entry points."""
+
 _ATTRIBUTE: Final = r"(?m)^    (\w+): (.*(?:\n {6,}.*)*)"
 
 
@@ -256,6 +264,9 @@ def spec_schema() -> dict[str, Any]:
         whole["properties"][name] = {**_of(kind), "description": _described(Conversion)[name]}
     identity = {name: {"description": "Written by tar2tf into manifests."} for name in IDENTITY}
     whole["properties"]["input"]["properties"].update(identity)
+    for section, name, group in _ADDED:
+        fields = whole["properties"][section]["properties"] if section else whole["properties"]
+        fields[name] = {**fields[name], "enum": [*fields[name]["enum"], *plugin_names(group)]}
     selection = {"$ref": "#/definitions/selection"}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -299,14 +310,15 @@ def _sentence(meaning: str) -> str:
 
 def _op() -> dict[str, Any]:
     """Return the schema of one item of `ops`."""
-    from tar2tf_cli.ops import OPS
+    from tar2tf_cli.ops import all_ops
     from tar2tf_cli.ops.base import details, summary
 
+    ops = all_ops()
     fields = {
         name: {**op.schema(), "description": f"{summary(op)} {details(op)}".strip(), "examples": list(op.examples)}
-        for name, op in OPS.items()
+        for name, op in ops.items()
     }
-    names = "|".join(OPS)
+    names = "|".join(ops)
     return {
         "anyOf": [
             {

@@ -1,4 +1,4 @@
-"""Where bytes live: `open_source` for reading shards, `open_store` for the objects of a bucket.
+"""Buckets: `open_source` for reading their shards, `open_store` for their objects.
 
 In: a bucket as the user writes it, a path or a URL. Out: a `Source`, which lists and opens inputs, or a `Store`, which
 sends one request per call.
@@ -7,43 +7,40 @@ sends one request per call.
 |---|---|
 | a directory, a tar file, `-` | `directory` |
 | `http(s)://` | `web`, over `curl` (requests under way) |
-| `ais://` | `ais`, over the same; `control`: calls that are not about bytes |
+| `ais://` | `ais`, over curl, too; `control`: calls that are not about bytes |
 | `s3://`, `gs://`, `az://` | `cloud`, over obstore |
-| all URLs | `store`: what a `Store` is, and their `Source`; `retries`: failures; `transfer`: downloads |
-| all of them | `base`: what a `Source` is |
+| all URLs | `source`: their `Source`; `objects`: requests with retries; `ranges`: random access |
+| | `retries`: failures; `transfer`: downloads; `client`: the connections of a process |
+| all buckets | `base`: read-ahead and templates |
 
-What is fetched before it is read: the next blocks of a stream (`transfer.ResumingStream`; parts at once where a
-connection is slow), inputs that will be opened soon (`Source.prefetch`), and blocks behind a range that was read
-(`store.ObjectRanges`).
+Three things are fetched before they are read: the next blocks of a stream (`transfer.ResumingStream`; several parts at
+once where a connection is slow), inputs that will be opened soon (`Source.prefetch`), and blocks that follow a range
+that was read (`ranges.ObjectRanges`).
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.errors import UsageError
-from tar2tf_cli.registry import files_in
+from tar2tf_cli.api.store import Store
+from tar2tf_cli.errors import UsageError, alternatives
+from tar2tf_cli.plugins import load_plugin, plugin_names
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import check_url, is_remote
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typing_extensions import Unpack
 
     from tar2tf_cli.spec.conversion import Conversion
     from tar2tf_cli.spec.urls import ConnectionOptions
-    from tar2tf_cli.stores.store import ObjectStore
 
-__all__ = [
-    "ObjectInfo",
-    "Source",
-    "open_source",
-    "open_store",
-    "reach_of",
-    "read_with_folder",
-]
+    OpenStore: TypeAlias = Callable[[str, "str | None"], Store]
+
+__all__ = ["open_source", "open_store", "reach_of", "read_with_folder", "schemes", "store_class"]
 
 
 def open_source(bucket: str, **reach: Unpack[ConnectionOptions]) -> Source:
@@ -61,7 +58,7 @@ def open_source(bucket: str, **reach: Unpack[ConnectionOptions]) -> Source:
     folder, template = split_template(bucket)
     source: Source
     if is_remote(folder):
-        from tar2tf_cli.stores.store import ObjectSource
+        from tar2tf_cli.stores.source import ObjectSource
 
         source = ObjectSource(open_store(folder, **reach))
     elif folder == "-":
@@ -84,13 +81,14 @@ def read_with_folder(url: str, **reach: Unpack[ConnectionOptions]) -> tuple[byte
         SourceError: when it cannot be read.
         UsageError: for a URL of an unknown kind.
     """
-    from tar2tf_cli.stores.store import ObjectSource
+    from tar2tf_cli.stores.objects import read_object
+    from tar2tf_cli.stores.source import ObjectSource
 
     parent = open_store(url, **reach).parent()
     if parent is None:
         return None
     folder, name = parent
-    data = folder.read(name)
+    data = read_object(folder, name)
     folder.bucket = folder.locate("").rstrip("/")
     return None if data is None else (data, ObjectSource(folder))
 
@@ -114,7 +112,7 @@ def _kind(url: str) -> str:
     return url.partition("://")[0].partition("+")[0] if is_remote(url) else ""
 
 
-def open_store(bucket: str, **reach: Unpack[ConnectionOptions]) -> ObjectStore:
+def open_store(bucket: str, **reach: Unpack[ConnectionOptions]) -> Store:
     """Open the object store of a URL.
 
     Raises:
@@ -123,25 +121,43 @@ def open_store(bucket: str, **reach: Unpack[ConnectionOptions]) -> ObjectStore:
     from tar2tf_cli.stores.retries import wanted_retry_for
 
     check_url(bucket)
-    store = _store(bucket, reach.get("endpoint"))
+    store = cast("OpenStore", store_class(bucket))(bucket, reach.get("endpoint"))
     store.retry_for = wanted_retry_for(reach.get("retry_for"))
     store.unsigned = reach.get("no_sign_request", store.unsigned)
     return store
 
 
-_SHARED: Final = {"http": "web", "https": "web", "s3": "cloud", "gs": "cloud", "az": "cloud"}
-"""The files that serve several schemes; the file of any other is named after it."""
+_STORES: Final = {
+    "ais": "ais:AisStore",
+    "s3": "cloud:S3Store",
+    "gs": "cloud:GcsStore",
+    "az": "cloud:AzureStore",
+    "http": "web:HttpStore",
+    "https": "web:HttpStore",
+}
+"""The file and class of each store here, by the scheme of its URLs."""
 
 
-def _store(bucket: str, endpoint: str | None) -> ObjectStore:
-    scheme = bucket.partition("://")[0]
+def schemes(*, writable: bool = False) -> list[str]:
+    """Return the schemes of buckets, such as `s3://`, all or those that can be written to."""
+    names = [*_STORES, *(name for name in plugin_names("stores") if name not in _STORES)]
+    return [f"{name}://" for name in names if not writable or store_class(f"{name}://").is_writable()]
+
+
+def store_class(url: str) -> type[Store]:
+    """Return the class of the store that a URL's scheme names.
+
+    Raises:
+        UsageError: when there is none.
+    """
+    scheme = url.partition("://")[0]
     name = scheme.partition("+")[0]
-    file = _SHARED.get(name, name)
-    schemes = import_module(f"{__name__}.{file}").__dict__.get("SCHEMES", {}) if file in files_in(__name__) else {}
-    if name not in schemes:
-        raise UsageError(
-            f"{scheme}:// buckets are not supported",
-            hint="BUCKET is a directory, a tar file, - or starts with "
-            "ais://, ais+s3://, s3://, gs://, az:// or http(s)://",
-        )
-    return schemes[name](bucket, endpoint)  # type: ignore[no-any-return]
+    if name in _STORES:
+        file, _, kind = _STORES[name].partition(":")
+        found: object = getattr(import_module(f"{__name__}.{file}"), kind)
+    else:
+        found = load_plugin("stores", name)
+    if not (isinstance(found, type) and issubclass(found, Store)):
+        hint = f"BUCKET is a directory, a tar file, - or starts with {alternatives(schemes())}"
+        raise UsageError(f"{scheme}:// buckets are not supported", hint=hint)
+    return found

@@ -227,10 +227,11 @@ class AisStore(WebStore):
             return self.described(response, name)
         return None
 
-    def look_up_each(self, names: Sequence[str]) -> Sequence[ObjectInfo | None]:
+    def head_each(self, names: Sequence[str]) -> Mapping[str, ObjectInfo | None]:
         """Send a HEAD for each object; the first alone, as it has AIStore tell its nodes of a bucket behind it."""
-        first = [self.look_up(name) for name in names[:1]]
-        return [*first, *super().look_up_each(names[1:])]
+        with contextlib.suppress(Transient):
+            return {name: self.head(name) for name in names[:1]} | {**super().head_each(names[1:])}
+        return {}
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
         """Send a GET, which the cluster redirects to the target that has the object."""
@@ -364,6 +365,3 @@ def message_of(document: Mapping[str, Any]) -> str:
     """Return the message of an error document, without the node's name and without a token that it repeats."""
     message = re.sub(r"^[pt]\[\w+\]: ", "", str(document.get("message", ""))).strip()
     return _JWT.sub("", message).rstrip(": ")
-
-
-SCHEMES: Final = {"ais": AisStore}

@@ -33,9 +33,9 @@ from tar2tf_cli.api.store import Body, NoSuchObject, ObjectExists, Transient
 from tar2tf_cli.errors import SourceError, Tar2tfError, UsageError, changed, machine_error
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import retries as network
+from tar2tf_cli.stores.client import ClientStore
 from tar2tf_cli.stores.control import ask
 from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, TRANSIENT, check_status, in_time, tls_failed, wrong_scheme
-from tar2tf_cli.stores.store import ObjectStore
 from tar2tf_cli.stores.transfer import ResumingStream, crc32c_of
 
 _modules: Final[dict[int, Any]] = {}  # by process
@@ -359,7 +359,7 @@ _FILE: Final = re.compile(r"\.(tar(\.\w+)?|tgz|tfrecords?|record|idx|json)$")  #
 _CA: Final = ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
-class CloudStore(ObjectStore):
+class CloudStore(ClientStore):
     """A bucket that obstore reads and writes; names are relative to the folder in the URL, if any.
 
     Attributes:
@@ -523,7 +523,7 @@ class CloudStore(ObjectStore):
         body = Body(read, lambda: None, answer.range[0], info.size, info.version)
         if self._plain and size is None and info.size:  # TLS sees to it that bytes arrive as they were sent
             body.checksum = self.likely_checksum(info) or (self.checksum, "")
-            body.ask = partial(self.persist, partial(self._checksum, item.name), shard=where)
+            body.ask = partial(self._checksum, item.name)
         return body
 
     def _checksum(self, name: str) -> str | None:
@@ -737,9 +737,6 @@ class AzureStore(CloudStore):
             if item.version and self.head(item.name) is None:
                 raise NoSuchObject(error.message, shard=error.shard) from None
             raise
-
-
-SCHEMES: Final[dict[str, Callable[[str, str | None], CloudStore]]] = {"s3": S3Store, "gs": GcsStore, "az": AzureStore}
 
 
 def _address(endpoint: str | None) -> str | None:

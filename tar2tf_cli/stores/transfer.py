@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import queue
 import re
 import threading
@@ -11,13 +12,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
+from functools import cache
 from typing import Any, Final, Protocol, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body, Transient
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed, machine_error
 from tar2tf_cli.formats.checksums import crc32c
-from tar2tf_cli.stores.retries import CONNECT_SECONDS, READ_SECONDS, RetryPolicy, in_thread, min_rate
+from tar2tf_cli.stores.retries import CONNECT_SECONDS, READ_SECONDS, RetryPolicy, in_thread, min_rate, persist
 
 
 def whole_body(body: Body, item: ObjectInfo) -> bytes | None:
@@ -109,6 +111,16 @@ class FetchThreads:
             job()
             with self._lock:
                 self._idle += 1
+
+
+@cache
+def _threads_of(process: int) -> FetchThreads:
+    return FetchThreads()
+
+
+def fetch_threads() -> FetchThreads:
+    """Return the threads of this process."""
+    return _threads_of(os.getpid())
 
 
 class ResumingStream:
@@ -231,7 +243,7 @@ class ResumingStream:
             return
         actual, expected = self._hasher.hexdigest(), self._checksum
         if actual != expected and self._ask:
-            expected = self._ask() or actual
+            expected = persist(self._ask, self._retry_for, shard=self._name) or actual
         if actual != expected:
             raise self._error(f"the bytes received have the checksum {actual}, the object has {expected}", offset)
 

@@ -12,9 +12,10 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body, Transient
 from tar2tf_cli.errors import SourceError, UsageError, changed
 from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.stores.client import ClientStore
 from tar2tf_cli.stores.curl import Response, WebClient
 from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, check_status
-from tar2tf_cli.stores.store import SMALL, ObjectStore
+from tar2tf_cli.stores.source import SMALL
 from tar2tf_cli.stores.transfer import crc32c_of
 
 _MOST_TEXT: Final = 1 << 16
@@ -49,7 +50,7 @@ def body_of(raw: Response, start: int, version: str | None, checksum: tuple[str,
     return Body(raw.read, raw.close, begins, size, version, checksum)
 
 
-class WebStore(ObjectStore):
+class WebStore(ClientStore):
     """A store with a URL for each object; its client is a `WebClient`.
 
     Attributes:
@@ -71,16 +72,14 @@ class WebStore(ObjectStore):
         body = self.body(response)
         return ObjectInfo(name, body.size, body.version, body.checksum)
 
-    def look_up_each(self, names: Sequence[str]) -> Sequence[ObjectInfo | None]:
-        """Send a HEAD for each object; what fails is left to `head`."""
+    def head_each(self, names: Sequence[str]) -> Mapping[str, ObjectInfo | None]:
+        """Send a HEAD for each object; leave out those whose request fails."""
         objects: dict[str, ObjectInfo | None] = {}
         urls = (self.request_url("HEAD", name) for name in names)
         for name, response in zip(names, self.client.each("HEAD", urls, SMALL), strict=True):
             if response and response.status in (200, *self.missing):
                 objects[name] = self.described(response, name) if response.status == 200 else None
-        rest = [name for name in names if name not in objects]
-        objects.update(zip(rest, super().look_up_each(rest), strict=True))
-        return [objects[name] for name in names]
+        return objects
 
     def fetch_each(self, items: Sequence[ObjectInfo]) -> Generator[Body | None, None, None]:
         """Send a GET for each object."""
@@ -102,7 +101,7 @@ class HttpStore(WebStore):
     can_list = False
     missing = (404, 410)
 
-    def __init__(self, bucket: str) -> None:
+    def __init__(self, bucket: str, endpoint: str | None = None) -> None:
         try:
             url = urlsplit(bucket)
             named = url.hostname
@@ -192,6 +191,3 @@ class HttpStore(WebStore):
 
 def _version(headers: Mapping[str, str]) -> str | None:
     return headers.get("ETag") or headers.get("Last-Modified")
-
-
-SCHEMES: Final = dict.fromkeys(("http", "https"), lambda bucket, endpoint: HttpStore(bucket))

@@ -21,7 +21,7 @@ from commands import tar2tf
 from tar2tf_cli.cli import cli
 from tar2tf_cli.cli.grammar import SHELLS
 from tar2tf_cli.ops import OPS
-from tar2tf_cli.registry import preset_names
+from tar2tf_cli.plugins import preset_names
 
 START = {"bash": ["--norc", "-i"], "zsh": ["-f", "-i"], "fish": ["--no-config", "-i"]}
 READY = {

@@ -19,7 +19,7 @@ from tar2tf_cli import Conversion, Input, Output, convert
 from tar2tf_cli.cli import cli
 from tar2tf_cli.features.feature_map import TYPES
 from tar2tf_cli.ops import OPS, parse_op
-from tar2tf_cli.registry import preset_names
+from tar2tf_cli.plugins import preset_names
 from tar2tf_cli.stores.cloud import AzureStore, GcsStore, S3Store
 
 pytestmark = pytest.mark.xdist_group("s3")

@@ -19,7 +19,7 @@ from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import open_store
-from tar2tf_cli.stores.store import ObjectSource
+from tar2tf_cli.stores.source import ObjectSource
 from verify_runs import SEVERAL, Ran, edit, faults_of, flipped, in_a_process, manifest_of
 
 

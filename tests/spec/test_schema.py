@@ -21,7 +21,7 @@ from readme import ROOT
 from shards import PHOTOS
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.ops import OPS, parse_op
-from tar2tf_cli.registry import preset_names
+from tar2tf_cli.plugins import preset_names
 from tar2tf_cli.spec import yaml_file
 from tar2tf_cli.spec.yaml_file import spec_schema
 

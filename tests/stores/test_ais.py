@@ -39,7 +39,7 @@ from tar2tf_cli.errors import SinkError, SourceError, UsageError
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.stores import open_source, open_store, retries, transfer
 from tar2tf_cli.stores.ais import AisStore
-from tar2tf_cli.stores.store import ObjectSource
+from tar2tf_cli.stores.source import ObjectSource
 
 pytestmark = pytest.mark.xdist_group("aistore")
 

@@ -15,7 +15,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Ranges
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores import open_source
-from tar2tf_cli.stores.store import ObjectRanges
+from tar2tf_cli.stores.ranges import ObjectRanges
 
 DATA = os.urandom((3 << 20) + 12_345)
 

@@ -25,7 +25,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.errors import MachineError, SourceError, UsageError
 from tar2tf_cli.stores import cloud, open_source, open_store, retries
 from tar2tf_cli.stores.cloud import S3Store
-from tar2tf_cli.stores.store import ObjectSource
+from tar2tf_cli.stores.source import ObjectSource
 
 pytestmark = pytest.mark.xdist_group("s3")
 

@@ -16,7 +16,7 @@ from tar2tf_cli.formats.example import parse_features
 from tar2tf_cli.formats.files import whole, whole_sample
 from tar2tf_cli.ops.user_code import called
 from tar2tf_cli.ops.user_code import label as name_of
-from tar2tf_cli.registry import preset_names
+from tar2tf_cli.plugins import load_plugin, plugin_names, preset_names
 
 if TYPE_CHECKING:
     from tar2tf_cli.formats.image.headers import ImageHeader
@@ -143,10 +143,14 @@ def find_preset(name: str) -> Preset:
         UsageError: when it does not exist.
     """
     names = preset_names()
-    if str(name) not in names:
+    if str(name) in names:
+        found: object = import_module(f"{__name__}.{name.replace('-', '_')}").PRESET
+    else:
+        found = load_plugin("presets", str(name))
+    if not isinstance(found, Preset):
+        names += plugin_names("presets")
         raise UsageError(f"there is no preset {name!r}{meant(name, names)}", hint=f"presets: {', '.join(names)}")
-    preset: Preset = import_module(f"{__name__}.{name.replace('-', '_')}").PRESET
-    return preset
+    return found
 
 
 def of_record_to_example(function: Callable[[Sample], Any]) -> Make:

@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.store import Body, NoSuchObject
+from tar2tf_cli.api.store import Body, NoSuchObject, Store
 from tar2tf_cli.errors import SourceError
-from tar2tf_cli.stores.store import ObjectStore
 
 
-class ShelfStore(ObjectStore):
+class ShelfStore(Store):
     """Files in a folder."""
 
     def __init__(self, bucket: str, endpoint: str | None) -> None:
@@ -21,20 +20,20 @@ class ShelfStore(ObjectStore):
         super().__init__(bucket, f"{folder}/" if folder else "")
         self._url = f"shelf://{shelf}"
 
-    def connect(self) -> Path:
-        """The folder."""
+    @property
+    def _folder(self) -> Path:
         return Path(os.environ["SHELF"])
 
     def list(self, prefix: str) -> Iterable[ObjectInfo]:
         """Yield every file."""
-        for path in self.client.rglob("*"):
-            name = path.relative_to(self.client).as_posix()
+        for path in self._folder.rglob("*"):
+            name = path.relative_to(self._folder).as_posix()
             if path.is_file() and name.startswith(self.root + prefix):
                 yield self._info(name.removeprefix(self.root), path)
 
     def head(self, name: str) -> ObjectInfo | None:
         """Return one file."""
-        path = self.client / (self.root + name)
+        path = self._folder / (self.root + name)
         return self._info(name, path) if path.is_file() else None
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
@@ -44,7 +43,7 @@ class ShelfStore(ObjectStore):
             raise NoSuchObject("does not exist", shard=self.locate(item.name))
         if item.version not in (None, now.version):
             raise SourceError("changed while it was being read", shard=self.locate(item.name))
-        file = (self.client / (self.root + item.name)).open("rb")
+        file = (self._folder / (self.root + item.name)).open("rb")
         file.seek(start)
         return Body(file.read, file.close, start, now.size, now.version)
 
@@ -56,18 +55,15 @@ class ShelfStore(ObjectStore):
         """Store a file."""
         if absent:
             self.refuse_existing(name)
-        target = self.client / (self.root + name)
+        target = self._folder / (self.root + name)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, f"{target}.new")
         os.replace(f"{target}.new", target)
 
     def remove(self, name: str) -> None:
         """Delete a file."""
-        (self.client / (self.root + name)).unlink(missing_ok=True)
+        (self._folder / (self.root + name)).unlink(missing_ok=True)
 
     def _info(self, name: str, path: Path) -> ObjectInfo:
         found = path.stat()
         return ObjectInfo(name, found.st_size, str(found.st_mtime_ns))
-
-
-SCHEMES = {"shelf": ShelfStore}

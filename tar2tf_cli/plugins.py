@@ -1,0 +1,142 @@
+"""Parts that are found by name: the files of some folders here, and the entry points of other installed packages.
+
+| entry points | the object | is known as |
+|---|---|---|
+| `tar2tf.ops` | a subclass of `Op` | `--op NAME:…`, an item of `ops` |
+| `tar2tf.presets` | a `Preset` | `--preset NAME` |
+| `tar2tf.inputs` | a function `(conversion, endpoint) -> Source` | `--from NAME` |
+| `tar2tf.stores` | a subclass of `Store` | `NAME://bucket` |
+| `tar2tf.formats` | a `ShardFormat` | `--to NAME`, a suffix, or the content of a file |
+| `tar2tf.checks` | a module with `check_record`, `check_sample` or both | every `verify` |
+
+Entry points are looked up only when a name is not one of ours (checks: in every `verify`), which takes two
+milliseconds; the package that declares one is imported when its part is used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from tar2tf_cli.api.shard_format import ShardFormat
+from tar2tf_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+Group: TypeAlias = Literal["ops", "presets", "inputs", "stores", "formats", "checks"]
+"""The part of an entry point's group after `tar2tf.`."""
+
+_HERE: Final = os.path.dirname(__file__)
+
+
+def files_in(folder: str) -> list[str]:
+    """Return the names of the modules in a folder of this package, sorted; they are not imported."""
+    names = os.listdir(os.path.join(_HERE, folder))
+    return sorted(name[:-3] for name in names if name.endswith(".py") and not name.startswith("_"))
+
+
+def plugin_names(group: Group) -> list[str]:
+    """Return the names of the parts that other packages declare, sorted."""
+    return sorted(_entry_points(group, *sys.path))
+
+
+def load_plugin(group: Group, name: str) -> object | None:
+    """Return a part that another package declares; None if none has the name.
+
+    Raises:
+        UsageError: when the package cannot be imported, or lacks what it declares.
+    """
+    entry = _entry_points(group, *sys.path).get(name)
+    if entry is None:
+        return None
+    try:
+        loaded: object = entry.load()
+    except Exception as error:
+        package = entry.dist.name if entry.dist else entry.value
+        message = f"{name!r} of the package {package} cannot be used: {type(error).__name__}: {error}"
+        raise UsageError(message, hint=f"install another version of {package}, or uninstall it") from None
+    return loaded
+
+
+@cache
+def _entry_points(group: Group, *folders: str) -> dict[str, EntryPoint]:
+    if not any(_declarations(folders)):
+        return {}
+    from importlib.metadata import entry_points  # 30 ms
+
+    return {entry.name: entry for entry in entry_points(group=f"tar2tf.{group}")}
+
+
+def _declarations(folders: Sequence[str]) -> Iterator[bool]:
+    """Yield, for each installed package with entry points, whether it declares any of ours."""
+    for folder in folders:
+        try:
+            packages = [entry.path for entry in os.scandir(folder) if entry.name.endswith((".dist-info", ".egg-info"))]
+        except OSError:  # not a folder
+            continue
+        for path in packages:
+            try:
+                with open(os.path.join(path, "entry_points.txt"), "rb") as file:
+                    yield b"[tar2tf." in file.read()
+            except OSError:  # most have none
+                continue
+
+
+def input_kinds() -> list[str]:
+    """Return the names of our kinds of input, beginning with tar, the default."""
+    return sorted(files_in("inputs/kinds"), key=lambda name: (name == "tar", name), reverse=True)
+
+
+def preset_names() -> list[str]:
+    """Return the names of our presets, sorted."""
+    return [name.replace("_", "-") for name in files_in("features/presets")]
+
+
+DEFAULT_FORMAT: Final = "tfrecord"
+"""The format of an output whose path and options name no other."""
+
+
+@cache
+def format_names() -> list[str]:
+    """Return the names of our shard formats, beginning with the default."""
+    return sorted(files_in("shards"), key=lambda name: name != DEFAULT_FORMAT)
+
+
+@cache
+def find_format(name: str) -> ShardFormat:
+    """Return the shard format with a name.
+
+    Raises:
+        UsageError: when there is none.
+    """
+    found = (
+        import_module(f"tar2tf_cli.shards.{name}").FORMAT if name in format_names() else load_plugin("formats", name)
+    )
+    if not isinstance(found, ShardFormat):
+        raise UsageError(f"there is no shard format {name!r}", hint=f"formats: {', '.join(format_names())}")
+    return found
+
+
+def formats() -> list[ShardFormat]:
+    """Return our shard formats, in the order of their names."""
+    return [find_format(name) for name in sorted(format_names())]
+
+
+def added_formats() -> list[ShardFormat]:
+    """Return the shard formats of other packages, in the order of their names."""
+    return [find_format(name) for name in plugin_names("formats")]
+
+
+def format_of(head: bytes) -> ShardFormat | None:
+    """Detect the shard format of a file from its first decompressed bytes, usually even when they are damaged."""
+    for known in (formats, added_formats):
+        choices = known()
+        found = (one for damaged in (False, True) for one in choices if one.recognizes(head, damaged=damaged))
+        if first := next(found, None):
+            return first
+    return None

@@ -1,0 +1,72 @@
+"""Objects of any store, with retries: looked up, opened as a stream that resumes, read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
+
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.store import Body, NoSuchObject, Store
+from tar2tf_cli.errors import SourceError
+from tar2tf_cli.formats.streams import read_to_end
+from tar2tf_cli.stores.retries import persist
+from tar2tf_cli.stores.transfer import ParallelStream
+
+_PARALLEL: Final = 32
+
+T = TypeVar("T")
+
+
+def retry(store: Store, request: Callable[[], T], shard: str, offset: int | None = None) -> T:
+    """Return the result of a function that sends a request, repeated as long as the store's `retry_for` says.
+
+    Args:
+        store: the store.
+        request: sends the request.
+        shard: URL of the object that it is about, for errors.
+        offset: offset in the object, for errors.
+
+    Raises:
+        SourceError: when no attempt succeeded.
+    """
+    return persist(request, store.retry_for, shard=shard, offset=offset)
+
+
+def look_up(store: Store, name: str) -> ObjectInfo | None:
+    """Return one object as `Store.head` does, with retries."""
+    return retry(store, lambda: store.head(name), store.locate(name))
+
+
+def look_up_each(store: Store, names: Sequence[str]) -> dict[str, ObjectInfo]:
+    """Return the objects that exist, by name, many requests at once and with retries."""
+    known = store.head_each(names)
+    rest = [name for name in names if name not in known]
+    found = {name: known[name] for name in names if name in known}
+    if rest:
+        with ThreadPoolExecutor(min(_PARALLEL, len(rest))) as pool:
+            found.update(zip(rest, pool.map(partial(look_up, store), rest), strict=True))
+    return {name: item for name in names if (item := found[name])}
+
+
+def open_object(store: Store, item: ObjectInfo) -> ParallelStream:
+    """Return a stream of an object's bytes, which resumes after failures; the first read raises any error."""
+    fetch = partial(_fetch, store, item)
+    return ParallelStream(fetch, item, store.locate(item.name), store.retry_for, watched=store.may_stall)
+
+
+def read_object(store: Store, name: str) -> bytes | None:
+    """Return a small object's bytes, with retries; None when it does not exist."""
+    item = look_up(store, name)
+    return None if item is None else read_to_end(open_object(store, item))
+
+
+def _fetch(store: Store, item: ObjectInfo, start: int, size: int | None) -> Body:
+    try:
+        return store.fetch(item, start, size)
+    except NoSuchObject as error:
+        if item.version is None:
+            raise
+        hint = "restore it and run the same command again"
+        raise SourceError("was deleted after it had been listed", shard=error.shard, hint=hint) from None

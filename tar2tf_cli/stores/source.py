@@ -1,0 +1,146 @@
+"""The source of shards in any object store."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, Source
+from tar2tf_cli.api.store import Body, Store
+from tar2tf_cli.errors import NothingFoundError, SourceError
+from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
+from tar2tf_cli.stores.base import Ahead, templates_of
+from tar2tf_cli.stores.objects import look_up, look_up_each, open_object, retry
+from tar2tf_cli.stores.ranges import ObjectRanges
+from tar2tf_cli.stores.transfer import ResumingStream, fetch_threads, whole_body
+
+SMALL: Final = 1 << 18
+"""Bytes of the largest object that is held in memory while others are on their way."""
+
+_LIST_FROM: Final = 16
+"""Number of names from which one listing is cheaper than a request for each."""
+
+Bodies: TypeAlias = "Generator[Body | None, None, None] | None"
+
+
+class ObjectSource(Source):
+    """The shards of a store; a bucket that names an object is that one shard."""
+
+    def __init__(self, store: Store) -> None:
+        self.bucket = store.bucket
+        self._store = store
+        self._small: deque[ObjectInfo] = deque()  # those whose bodies come next
+        self._bodies: Bodies = None
+        self._ahead: Ahead[ResumingStream] | None = None
+
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
+        """List the inputs that match the templates, with sizes and versions, in as few requests as possible."""
+        templates = templates_of(self, templates)
+        if not templates and (only := self._only()):
+            return [only]
+        templates = [self._store.translate(template) for template in templates]
+        objects = self.find([name for template in templates for name in expand(template) if self._may_be_literal(name)])
+
+        def listing(prefix: str) -> Iterator[str]:
+            for item in self.listing(prefix):
+                objects[item.name] = item
+                yield item.name
+
+        try:
+            chosen = resolve(templates, listing, objects.__contains__, numbers=self._store.numbers)
+        except NothingFoundError as error:
+            if templates or objects:
+                raise error.at(shard=self.bucket) from None
+            what = "there is no such object or folder" if self._store.root else "is empty"
+            raise NothingFoundError(what, shard=self.bucket, hint="check the URL") from None
+        if not self._store.lists_versions:
+            objects |= self.find([name for name in chosen if objects[name].version is None])
+        return [objects[name] for name in chosen]
+
+    def open(self, item: ObjectInfo) -> ByteStream:
+        """Open a stream that resumes after failures; the first read raises any error."""
+        if self._small and self._small[0] == item and self._bodies:
+            self._small.popleft()
+            body = next(self._bodies)
+            if body and (data := whole_body(body, item)) is not None:
+                return io.BytesIO(data)
+        return (self._ahead and self._ahead.take(item)) or self._stream(item)
+
+    def _stream(self, item: ObjectInfo) -> ResumingStream:
+        return open_object(self._store, item)
+
+    def _fetch_each(self, items: Sequence[ObjectInfo]) -> Bodies:
+        return self._store.fetch_each(items)
+
+    def _begun(self, item: ObjectInfo) -> ResumingStream:
+        stream = self._stream(item)
+        stream.begin(fetch_threads())
+        return stream
+
+    @contextmanager
+    def prefetch(self, items: Sequence[ObjectInfo], most: int = IN_FLIGHT) -> Iterator[None]:
+        """Fetch the inputs that will be opened inside the `with` block, in this order and several at once."""
+        small = [item for item in items if item.size is not None and item.size <= SMALL]
+        self._bodies = self._fetch_each(small)
+        self._small = deque(small if self._bodies else ())
+        others = set(items) - set(self._small)
+        self._ahead = Ahead((item for item in items if item in others), self._begun, most)
+        try:
+            yield
+        finally:
+            for stream in self._ahead.rest():
+                stream.close()
+            if self._bodies:
+                self._bodies.close()
+            self._small = deque()
+
+    def ranges(self) -> ObjectRanges:
+        """Return a reader of ranges of the objects."""
+        return ObjectRanges(self._store)
+
+    def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
+        """Return those of the names that exist, in as few requests as possible."""
+        if self._store.can_list and self._store.lists_versions and len(names) > _LIST_FROM:
+            wanted = set(names)
+            prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
+            return {item.name: item for item in self.listing(prefix) if item.name in wanted}
+        return look_up_each(self._store, names)
+
+    def capabilities(self) -> Capabilities:
+        """Return those of any store."""
+        return Capabilities(remote=True)
+
+    def store(self) -> Store:
+        """Return the store."""
+        return self._store
+
+    def locate(self, name: str) -> str:
+        """Return the object's URL."""
+        return self._store.locate(name)
+
+    def _may_be_literal(self, name: str) -> bool:
+        """Whether to look a name up literally; with wildcards other than brackets, the listing finds such an object."""
+        wild = is_glob(name) or (self._store.numbers and is_numbered(name))
+        return not wild or not self._store.can_list or "[" in name
+
+    def _only(self) -> ObjectInfo | None:
+        """Return the object at the bucket's URL."""
+        above = self._store.parent()
+        if above is None:
+            return None
+        folder, name = above
+        if item := look_up(folder, name):
+            self._store = folder
+        elif not folder.can_list:
+            hint = "check the URL, or name the shards in a folder with braces, such as 'train-{0000..0146}.tar'"
+            raise SourceError("there is no such file", shard=folder.locate(name), hint=hint)
+        return item
+
+    def listing(self, prefix: str) -> Sequence[ObjectInfo]:
+        """Return all objects whose names begin with a prefix."""
+        return retry(self._store, lambda: [*self._store.list(prefix)], self.bucket)
