@@ -25,6 +25,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.errors import MachineError, SourceError, UsageError
 from tar2tf_cli.stores import cloud, open_source, open_store, retries
 from tar2tf_cli.stores.cloud import S3Store
+from tar2tf_cli.stores.objects import look_up
 from tar2tf_cli.stores.source import ObjectSource
 
 pytestmark = pytest.mark.xdist_group("s3")
@@ -292,7 +293,7 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up(what: str, monkeypatch: p
         store = open_store("s3://bucket", endpoint=url, retry_for=0)
         ask: dict[str, Callable[[], object]] = {
             "listing": lambda: ObjectSource(store).list(["*.tar"]),
-            "head": lambda: store.look_up("x.tar"),
+            "head": lambda: look_up(store, "x.tar"),
             "range": lambda: ObjectSource(store).ranges().read(ObjectInfo("x.tar", 500_000, "1"), 0, 500_000),
         }
         with pytest.raises(SourceError, match=r"the answer did not come in 1 s|no answer in time"):
@@ -611,7 +612,7 @@ def test_what_the_machine_lacks_is_not_retried(lacking: BaseException, monkeypat
     monkeypatch.setattr(S3Store, "connect", lambda self: Client())
     monkeypatch.setattr(retries, "FIRST_PAUSE", 1e9)
     with pytest.raises(MachineError, match=r"."):
-        open_store("s3://b").look_up("x")
+        look_up(open_store("s3://b"), "x")
 
 
 def test_a_clock_that_is_wrong_is_no_matter_of_credentials() -> None:
@@ -650,8 +651,11 @@ def test_a_session_token_is_not_sent_where_its_server_redirects_to(monkeypatch: 
         with pytest.raises(SourceError, match="the server redirects to another host"):
             open_source("s3://b", endpoint=url, retry_for=0).list(["*.tar"])
         with pytest.raises(SourceError, match="the server redirects to another host"):
-            open_store(
-                "s3://b",
-                endpoint=url,
-            ).look_up("x")
+            look_up(
+                open_store(
+                    "s3://b",
+                    endpoint=url,
+                ),
+                "x",
+            )
     assert not received
