@@ -27,6 +27,7 @@ from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.streams import StreamLog, compression_of, foreign, read_to_end
 from tar2tf_cli.formats.tar import BLOCK
 from tar2tf_cli.formats.tfrecord import (
+    MEMBERS,
     RangeStream,
     RecordReader,
     ShardIndex,
@@ -40,7 +41,9 @@ from tar2tf_cli.formats.tfrecord import (
 from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard, shard_format
 from tar2tf_cli.inputs.shard_set import nothing_found, resolve
 from tar2tf_cli.inputs.tar_index import (
+    NotAdjacentTarError,
     TarSample,
+    find_members,
     find_samples,
     from_index_lines,
     index_lines,
@@ -169,13 +172,21 @@ class RecordLayout(Layout):
 
 
 class TarLayout(Layout):
-    """The samples of a tar, whose members are adjacent."""
+    """The samples of a tar."""
 
     of = "tar"
     wrong_index = ("bad_header", "unknown_format", "truncated", "index")
 
     def __init__(self, key_split: KeySplit) -> None:
         self._key_split: KeySplit = key_split
+
+    def scan(self, shard: Shard, ranges: Ranges) -> ShardIndex:
+        try:
+            return super().scan(shard, ranges)
+        except NotAdjacentTarError:
+            with OpenShard(shard.source, shard.item) as opened:
+                members = find_members(opened.seekable or opened, shard.name, self._key_split)
+            return self._regrouped(members, shard)
 
     def read(self, opened: OpenShard, shard: Shard) -> ShardIndex:
         return self._index(find_samples(opened.seekable or opened, shard.name, self._key_split), shard)
@@ -211,6 +222,15 @@ class TarLayout(Layout):
             raise DamagedShardError(message, kind="index", shard=shard.name)
         return sample
 
+    def _regrouped(self, members: Mapping[str, Sequence[tuple[int, int]]], shard: Shard) -> ShardIndex:
+        """The index of a tar as if the members of each sample were adjacent, and where they are."""
+        runs = np.array([run for own in members.values() for run in own], np.int64)
+        plain = np.concatenate(([0], np.cumsum(runs[:, 1] - runs[:, 0])))
+        offsets = plain[np.concatenate(([0], np.cumsum([len(own) for own in members.values()])))]
+        keys = np.array([key_hash(key) for key in members], np.uint64)
+        streams = Streams(MEMBERS, np.append(runs[:, 0], shard.size), plain)
+        return ShardIndex(self.of, offsets, keys, streams)
+
     def _index(self, samples: Iterable[TarSample], shard: Shard) -> ShardIndex:
         offsets, keys = array("q"), array("Q")
         for sample in samples:
@@ -228,13 +248,14 @@ class Indexes:
         key_split: where the names of a tar's members are split into key and extension.
 
     Attributes:
+        key_split: the rule for names.
         layouts: how shards hold their samples, by the kind of shard.
     """
 
     def __init__(self, folder: str | None = None, key_split: KeySplit = "first") -> None:
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         self.folder = os.path.join(home, "tar2tf") if folder is None else folder
-        self._key_split = key_split
+        self.key_split: KeySplit = key_split
         self._said = False
         self.layouts: dict[str, Layout] = {each.of: each for each in (RecordLayout(), TarLayout(key_split))}
 
@@ -325,7 +346,7 @@ class Indexes:
         if not self.folder or shard.item.version is None:
             return None
         name = shard.name if is_remote(shard.name) else os.path.abspath(shard.name)
-        whole = f"{name}\n{shard.size}\n{shard.item.version}\n{self._key_split}".encode("utf-8", "surrogateescape")
+        whole = f"{name}\n{shard.size}\n{shard.item.version}\n{self.key_split}".encode("utf-8", "surrogateescape")
         return os.path.join(self.folder, f"{hashlib.sha256(whole).hexdigest()[:32]}.index")
 
 

@@ -7,7 +7,7 @@ import os
 import threading
 from array import array
 from bisect import bisect_right
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -16,18 +16,28 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, over
 
 import numpy as np
 
-from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.source import Ranges, Source
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.datasets.indexes import Indexes, Layout, Places
+from tar2tf_cli.datasets.ranges import DecompressedRanges, RecentStreams, RegroupedRanges
+from tar2tf_cli.datasets.schema import (
+    UNSET,
+    Default,
+    FeatureForm,
+    SchemaFinder,
+    UniformValues,
+    check_default,
+    manifest_schema,
+)
 from tar2tf_cli.datasets.shards import Paths, Shard, find_shards, paths_in
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError, count
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.example import parse
-from tar2tf_cli.formats.streams import decompressed
-from tar2tf_cli.formats.tfrecord import ShardIndex, Streams
+from tar2tf_cli.formats.tfrecord import MEMBERS, ShardIndex
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_index import entry_names
 from tar2tf_cli.ops.rules import accepted, one_of, optional
 from tar2tf_cli.samples.grouping import key_of
 
@@ -44,6 +54,7 @@ if TYPE_CHECKING:
         split: str | None
         preset: Literal["webdataset"] | None
         key_split: KeySplit
+        default: Default
         index_folder: str | os.PathLike[str] | None
 
 
@@ -82,6 +93,7 @@ def open_records(
     raw: bool = False,
     preset: Literal["webdataset"] | None = None,
     key_split: KeySplit = "first",
+    default: Default = UNSET,
     index_folder: str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
     retry_for: float | None = None,
@@ -108,6 +120,10 @@ def open_records(
         raw: return the bytes of each record, which need not be an example; only for TFRecords.
         preset: `"webdataset"` decodes the entries of tars as that preset does: classes as int64, npy as arrays.
         key_split: whether the name of a tar's member is split into key and extension at its first or last dot.
+        default: the value of a feature or entry that a sample lacks, or a dict of these by name. Each sample then has
+            all of them, and each has one form in all samples, as `schema` says, which batches of torch, Grain and
+            Hugging Face need. Without it, a feature that only some records of a manifest have is an array of one value
+            or none, and without a manifest a sample has what is stored.
         index_folder: the folder where indexes are kept; by default tar2tf in XDG_CACHE_HOME or ~/.cache, "" to keep
             none.
         endpoint: URL of the store that holds the bucket.
@@ -118,7 +134,7 @@ def open_records(
         SourceError: when there is nothing at a path, or a shard of the manifest is missing.
         DamagedShardError: when a shard has another size than in the manifest or, without a manifest, a damaged length.
         UsageError: when a shard is neither a TFRecord nor a tar, or has a compressed stream of more than 32 MiB,
-            members of a tar's samples are not adjacent, or there is no such split.
+            members of a compressed tar's samples are not adjacent, or there is no such split.
 
     >>> records = open_records("out/train-manifest.json")
     >>> len(records), sorted(records[7])
@@ -126,10 +142,15 @@ def open_records(
     """
     accepted(optional(one_of("webdataset")), preset, "preset")
     accepted(one_of("first", "last"), key_split, "key_split")
+    check_default(default)
+    if raw and default is not UNSET:
+        raise UsageError(
+            "raw=True returns the bytes of records, which default cannot add to", hint="leave out one of them"
+        )
     reach: ConnectionOptions = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     chosen = find_shards(paths_in(shards, more), split, **reach)
     indexes = Indexes(None if index_folder is None else os.fspath(index_folder), key_split)
-    return Records(chosen, indexes, raw=raw, preset=preset)
+    return Records(chosen, indexes, raw=raw, preset=preset, default=default)
 
 
 class _Span(NamedTuple):
@@ -186,12 +207,21 @@ class Records(Sequence[T]):
     """
 
     def __init__(
-        self, shards: Sequence[Shard], where: Indexes, *, raw: bool = False, preset: str | None = None
+        self,
+        shards: Sequence[Shard],
+        where: Indexes,
+        *,
+        raw: bool = False,
+        preset: str | None = None,
+        default: Default = UNSET,
     ) -> None:
         self._shards = shards
         self._where = where
         self._raw = raw
         self._preset = preset
+        self._default = default
+        self._schema: dict[str, FeatureForm] | None = None
+        self._uniform: UniformValues | None = None
         self._by_key: tuple[Keys, NDArray[np.int64]] | None = None  # hashes in order, and the numbers that have them
         self._indexes: dict[int, ShardIndex] = {}  # found when a shard is read for the first time
         self._process = _Process()
@@ -260,6 +290,41 @@ class Records(Sequence[T]):
                 return self[self._numbers.index(number)]
         raise KeyError(key)
 
+    def schema(self) -> dict[str, FeatureForm]:
+        """Return the form of each feature or entry in all samples: its dtype, its shape, and whether it is optional.
+
+        A manifest says it. Without one, all records, or the headers of all tars, are read once.
+
+        Raises:
+            UsageError: with `raw=True`.
+        """
+        if self._raw:
+            raise UsageError("raw=True returns the bytes of records, which have no schema", hint="leave it out")
+        if self._schema is None:
+            self._schema = self._find_schema()
+        return dict(self._schema)
+
+    def _find_schema(self) -> dict[str, FeatureForm]:
+        decoder = self._shards[0].decode
+        if decoder.features and all(shard.decode is decoder for shard in self._shards):
+            return manifest_schema(decoder.features, decoder.records)
+        finder = SchemaFinder()
+        for number, shard in enumerate(self._shards):
+            if self._index(number).of == "tar" and not self._preset:
+                with OpenShard(shard.source, shard.item) as opened:
+                    for names in entry_names(opened.seekable or opened, shard.name, self._where.key_split):
+                        finder.add(dict.fromkeys((*names, KEY), b""))
+            else:
+                for together, contents in self._contents(self._parts_of(number)):
+                    for sample in self._stored_values(together.shard, together.records, contents):
+                        finder.add(sample)
+        return finder.schema()
+
+    def _parts_of(self, shard: int) -> Iterator[NDArray[np.int64]]:
+        """The numbers of the records of a shard, some at a time."""
+        first, end = self._ends[shard - 1] if shard else 0, self._ends[shard]
+        return (np.arange(at, min(at + _AT_ONCE, end)) for at in range(first, end, _AT_ONCE))
+
     def close(self) -> None:
         """Close files and connections; what is read afterwards opens them again."""
         self._here.close()
@@ -279,6 +344,8 @@ class Records(Sequence[T]):
 
     def _number(self, index: int) -> int:
         """Return the number of a record among those of all shards."""
+        if isinstance(index, (str, bytes)):
+            raise TypeError(f"records are read by their numbers; .key({index!r}) reads the one with this key")
         try:
             return self._numbers[index]
         except IndexError:
@@ -398,9 +465,8 @@ class Records(Sequence[T]):
         """The hashes of the keys of a shard; 0 for a record without one."""
         index = self._index(number)
         if index.keys is None:
-            first, end = self._ends[number - 1] if number else 0, self._ends[number]
-            parts = (np.arange(at, min(at + _AT_ONCE, end)) for at in range(first, end, _AT_ONCE))
-            keys = (self._key_of(content) for _, contents in self._contents(parts) for content in contents)
+            parts = self._contents(self._parts_of(number))
+            keys = (self._key_of(content) for _, contents in parts for content in contents)
             hashes = array("Q", (0 if key is None else key_hash(key) for key in keys))
             index = index._replace(keys=np.array(hashes, np.uint64))
             self._indexes[number] = index
@@ -414,11 +480,13 @@ class Records(Sequence[T]):
         return None
 
     def _ranges(self, number: int) -> Ranges:
-        """What reads the bytes of a shard in which its index says where records are."""
-        streams = self._index(number).streams
+        """Return the reader of the bytes in which a shard's index gives the offsets of records."""
+        streams, stored = self._index(number).streams, self._stored(number)
         if streams is None:
-            return self._stored(number)
-        return DecompressedRanges(self._stored(number), streams, self._shards[number].name, self._here.recent)
+            return stored
+        if streams.method == MEMBERS:
+            return RegroupedRanges(stored, streams)
+        return DecompressedRanges(stored, streams, self._shards[number].name, self._here.recent)
 
     def _stored(self, number: int) -> Ranges:
         return self._here.ranges(self._shards[number].source)
@@ -435,6 +503,17 @@ class Records(Sequence[T]):
             raise self._at(error, span) from None
 
     def _values(self, shard: int, records: Sequence[int] | NDArray[np.int64], contents: list[Any]) -> Iterator[Any]:
+        """The values of records or samples of a shard with these numbers; all in one form if there is a default."""
+        values = self._stored_values(shard, records, contents)
+        if self._default is UNSET:
+            return values
+        if self._uniform is None:
+            self._uniform = UniformValues(self.schema(), self._default)
+        return map(self._uniform, values)
+
+    def _stored_values(
+        self, shard: int, records: Sequence[int] | NDArray[np.int64], contents: list[Any]
+    ) -> Iterator[Sample]:
         """The values of records or samples of a shard, which have these numbers there."""
         if self._index(shard).of == "tar":
             for record, sample in zip(records, contents, strict=True):
@@ -469,7 +548,7 @@ class Records(Sequence[T]):
         hint = f"tar2tf verify lists the faults of a shard: {shard}"
         if self._index(span.shard).of == "tfrecord":
             hint = f"tar2tf verify --salvage writes the good records of a shard: {shard}"
-        error.offset, error.hint = span.start, hint
+        error.offset, error.hint = self._index(span.shard).stored_offset(span.start), hint
         return error.at(shard=shard, member=f"record {span.record}")
 
     def _indexed_again(self, span: _Span) -> _Span | None:
@@ -529,104 +608,3 @@ class _Process:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Process, ()
-
-
-# --- Compressed shards ---
-
-
-class RecentStreams:
-    """The decompressed bytes of the streams that were used last, for all threads of a process.
-
-    A stream that one thread decompresses is not decompressed by another.
-    """
-
-    MOST: Final = 64 << 20
-    """How many bytes are kept, besides those of the last stream."""
-
-    def __init__(self) -> None:
-        self._streams: OrderedDict[tuple[str, int], Future[bytes]] = OrderedDict()
-        self._size = 0
-        self._lock = threading.Lock()
-
-    def get(self, shard: str, number: int, decompress: Callable[[], bytes]) -> bytes:
-        """Return the bytes of a stream of a shard, which `decompress` gives if they are not kept."""
-        key = shard, number
-        with self._lock:
-            kept = self._streams.get(key)
-            if kept:
-                self._streams.move_to_end(key)
-            else:
-                mine = self._streams[key] = Future()
-        if kept:
-            return kept.result()
-        try:
-            data = decompress()
-        except BaseException as error:
-            with self._lock:
-                del self._streams[key]
-            mine.set_exception(error)
-            raise
-        mine.set_result(data)
-        self._make_room(len(data))
-        return data
-
-    def _make_room(self, size: int) -> None:
-        with self._lock:
-            self._size += size
-            while self._size - size > self.MOST:
-                oldest = next(key for key, stream in self._streams.items() if stream.done())
-                self._size -= len(self._streams.pop(oldest).result())
-
-
-class DecompressedRanges(Ranges):
-    """Reads ranges of the decompressed bytes of a shard.
-
-    Args:
-        stored: reads the shard as it is stored.
-        streams: where its streams are.
-        name: its path or URL.
-        recent: keeps what was decompressed.
-    """
-
-    gap = 0
-
-    def __init__(self, stored: Ranges, streams: Streams, name: str, recent: RecentStreams) -> None:
-        self.parallel = stored.parallel
-        self._stored = stored
-        self._streams = streams
-        self._name = name
-        self._recent = recent
-
-    def read(self, item: ObjectInfo, start: int, size: int) -> bytes:
-        """Decompress the streams that these bytes are in.
-
-        Raises:
-            DamagedShardError: when one is damaged, or is not the stream that was found there.
-            SourceError: when they cannot be read, or the shard is not the version that was listed.
-        """
-        plain = self._streams.plain
-        end = min(start + size, int(plain[-1]))
-        first = int(np.searchsorted(plain, start, "right")) - 1
-        last = int(np.searchsorted(plain, end, "left"))
-        parts = [self._part(item, number, start, end) for number in range(first, last)]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _part(self, item: ObjectInfo, number: int, start: int, end: int) -> bytes:
-        """What a stream has of these decompressed bytes."""
-        data = self._recent.get(self._name, number, lambda: self._decompressed(item, number))
-        begin = int(self._streams.plain[number])
-        return data[max(start - begin, 0) : end - begin]
-
-    def _decompressed(self, item: ObjectInfo, number: int) -> bytes:
-        method, stored, plain = self._streams
-        begin, end = stored[number : number + 2].tolist()
-        try:
-            data = decompressed(self._stored.read(item, begin, end - begin), self._name, method)
-        except DamagedShardError as error:
-            error.offset = begin
-            raise
-        before = int(plain[number + 1] - plain[number])
-        if len(data) != before:
-            message = f"the {method} stream has {len(data):,} bytes now, but had {before:,} before"
-            raise DamagedShardError(message, kind=method, shard=self._name, offset=begin)
-        return data

@@ -41,11 +41,17 @@ class Decoder:
         features: the manifest's features; None for values as they are stored.
         records: number of records; a feature with a smaller count is optional.
 
+    Attributes:
+        features: the manifest's features; None for values as they are stored.
+        records: number of records.
+
     Raises:
         SourceError: when the manifest contradicts itself about a feature.
     """
 
     def __init__(self, features: Mapping[str, Mapping[str, Any]] | None = None, records: int = 0) -> None:
+        self.features = features or None
+        self.records = records
         self._steps: list[_Step] | None = None
         self._columns = _Columns({}, [])
         if features:

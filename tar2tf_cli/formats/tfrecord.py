@@ -505,13 +505,17 @@ Keys: TypeAlias = "NDArray[np.uint64]"
 """The digest of the key of each record or sample."""
 
 
+MEMBERS: Final = "members"
+"""The method of streams that are runs of members of a tar, as the members of its samples are not adjacent."""
+
+
 class Streams(NamedTuple):
-    """Where the streams of a compressed shard are, each of which is decompressed as a whole.
+    """Positions of the streams of a compressed shard, each of which is decompressed as a whole.
 
     Attributes:
-        method: how they are compressed.
-        stored: where each begins in the shard and, last, where the shard ends.
-        plain: the same in the decompressed bytes.
+        method: how they are compressed; or `MEMBERS`.
+        stored: the offset of each in the shard and, last, of the shard's end.
+        plain: the offset of each in the decompressed, or regrouped, bytes and, last, of their end.
     """
 
     method: str
@@ -536,6 +540,13 @@ class ShardIndex(NamedTuple):
     keys: Keys | None = None
     streams: Streams | None = None
     digests: Keys | None = None
+
+    def stored_offset(self, offset: int) -> int:
+        """Return where in the tar a sample begins that has this offset in the index, if it is regrouped."""
+        if self.streams is None or self.streams.method != MEMBERS:
+            return offset
+        number = int(self.streams.plain.searchsorted(offset, "right")) - 1
+        return int(self.streams.stored[number] + offset - self.streams.plain[number])
 
 
 _NUMBERS: Final = b"0123456789 \n"

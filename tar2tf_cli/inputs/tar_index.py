@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
 from itertools import pairwise
@@ -80,6 +80,10 @@ def _digest(key: str, entries: Iterable[tuple[str, int]]) -> int:
     return key_hash("\0".join((key, *(f"{name} {size}" for name, size in entries))))
 
 
+class NotAdjacentTarError(UsageError):
+    """Members of a sample of a tar are not adjacent, which no index file can express."""
+
+
 def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[TarSample]:
     """Yield where the samples of an uncompressed tar are; of a stream that can seek, only the headers are read.
 
@@ -91,7 +95,7 @@ def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[T
     Raises:
         DamagedShardError: when the tar is not whole, or has no samples.
         SampleError: when a sample is faulty, or has an entry that is a link.
-        UsageError: when the members of a sample are not adjacent.
+        NotAdjacentTarError: when the members of a sample are not adjacent.
     """
     grouper = _grouper(name, key_split)
     reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.wants, name))
@@ -105,10 +109,51 @@ def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[T
         yield TarSample(sample[KEY], grouper.offset, entries)
     if returned := grouper.returned:
         message = f"the members of the sample {returned.key or returned.member!r} are not adjacent"
-        raise UsageError(message, shard=name, hint=f"{_PUT_TOGETHER} they are")
+        raise NotAdjacentTarError(message, shard=name, hint=f"{_PUT_TOGETHER} they are")
     if grouper.empty:
         raise no_samples(grouper.skipped + reader.skipped)
     reader.check_ends()
+
+
+def find_members(stream: Readable, name: str, key_split: KeySplit) -> dict[str, list[tuple[int, int]]]:
+    """Find the members of each sample of an uncompressed tar, adjacent or not, in the order in which keys first appear.
+
+    Returns:
+        For each key, the runs of its members, each as the offsets of its first header and after its last block.
+
+    Raises:
+        DamagedShardError: when the tar is not intact, or has no samples.
+        SampleError: when an entry is a link.
+    """
+    grouper = _grouper(name, key_split)
+    reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.wants, name))
+    runs: dict[str, list[tuple[int, int]]] = {}
+    for member, _, _, start in reader:
+        if grouper.wants(member):
+            own = runs.setdefault(grouper.key_of(member), [])
+            begin = own.pop()[0] if own and own[-1][1] == start else start
+            own.append((begin, reader.offset))
+    if not runs:
+        raise no_samples(reader.skipped)
+    reader.check_ends()
+    return runs
+
+
+def entry_names(stream: Readable, name: str, key_split: KeySplit) -> Collection[Sequence[str]]:
+    """Return the names of the entries of each sample of an uncompressed tar, whose members need not be adjacent.
+
+    Raises:
+        DamagedShardError: when the tar is not intact.
+        SampleError: when an entry is a link.
+    """
+    grouper = _grouper(name, key_split)
+    reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.wants, name))
+    names: dict[str, list[str]] = {}
+    for member, *_ in reader:
+        if grouper.wants(member):
+            key, extension = split_name(member, key_split)
+            names.setdefault(key, []).append(extension)
+    return names.values()
 
 
 def is_next(stream: Readable, start: int, entry: TarEntry, name: str, key_split: KeySplit) -> bool:

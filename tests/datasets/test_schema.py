@@ -1,0 +1,147 @@
+"""A feature has one form in all samples of `open_records(default=)`, so that they can be batched; `schema` says it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commands import tar2tf
+from tar2tf_cli import open_records
+from tar2tf_cli.errors import UsageError
+from verify_runs import a_tar, an_example, framed, write
+
+RECORDS = [
+    an_example(label=1, text=b"a", boxes=[1.0, 2.0]),
+    an_example(label=2),
+    an_example(label=3, text=b"c", boxes=[3.0], score=0.5),
+]
+
+
+def is_equal(sample: dict[str, Any], expected: dict[str, Any]) -> bool:
+    return sample.keys() == expected.keys() and all(
+        type(sample[name]) is type(value) and np.array_equal(sample[name], value) for name, value in expected.items()
+    )
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    return write(tmp_path / "in" / "a.record", framed(*RECORDS))
+
+
+@pytest.fixture
+def tar(tmp_path: Path) -> Path:
+    members = [("0.cls", b"0"), ("0.txt", b"a"), ("1.cls", b"1"), ("2.cls", b"2"), ("2.json", b"{}")]
+    return write(tmp_path / "in" / "a.tar", a_tar(members))
+
+
+def test_the_schema_says_what_is_stored(record: Path) -> None:
+    forms = {name: (form.dtype, form.shape, form.optional) for name, form in open_records(record).schema().items()}
+    assert forms == {
+        "label": ("int64", (), False),
+        "text": ("bytes", (), True),
+        "boxes": ("float32", (None,), True),
+        "score": ("float32", (), True),
+    }
+
+
+def test_each_sample_has_each_feature_in_one_form(record: Path) -> None:
+    defaults = {"text": b"", "score": np.float32(-1)}
+    records = open_records(record, default=defaults)
+    floats = [np.array(values, np.float32) for values in ([1, 2], [], [3])]
+    expected = [
+        {"label": np.int64(1), "text": b"a", "boxes": floats[0], "score": np.float32(-1)},
+        {"label": np.int64(2), "text": b"", "boxes": floats[1], "score": np.float32(-1)},
+        {"label": np.int64(3), "text": b"c", "boxes": floats[2], "score": np.float32(0.5)},
+    ]
+    for read in ([*records], records.__getitems__([0, 1, 2]), [records[n] for n in range(3)]):
+        assert all(map(is_equal, read, expected)), read
+    copy = pickle.loads(pickle.dumps(records))
+    assert all(map(is_equal, copy[1:], expected[1:]))
+
+
+def test_one_value_may_stand_for_all_that_is_missing(tar: Path) -> None:
+    none = [*open_records(tar, default=None)]
+    assert [sample["txt"] for sample in none] == [b"a", None, None]
+    assert {*map(tuple, none)} == {("cls", "txt", "__key__", "json")}
+    assert [sample["json"] for sample in open_records(tar, default="")] == [b"", b"", b"{}"]
+
+
+def test_optional_features_without_a_default_are_arrays_of_one_value_or_none(tar: Path) -> None:
+    texts = [sample["txt"] for sample in open_records(tar, default={})]
+    assert [(text.dtype, text.tolist()) for text in texts] == [(object, [b"a"]), (object, []), (object, [])]
+
+
+def test_a_manifest_says_the_schema_and_nothing_is_read(tar: Path, tmp_path: Path) -> None:
+    convert = ("convert", tar, "-o", tmp_path / "o.record", "--type", "cls=int64", "-q")
+    assert tar2tf(*convert).returncode == 0
+    records = open_records(next(tmp_path.glob("*manifest.json")), default={"txt": b"none"})
+    assert {name: form.optional for name, form in records.schema().items()} == {
+        "__key__": False,
+        "cls": False,
+        "json": True,
+        "txt": True,
+    }
+    assert [(sample["cls"], sample["txt"], len(sample["json"])) for sample in records] == [
+        (0, b"a", 0),
+        (1, b"none", 0),
+        (2, b"none", 1),
+    ]
+
+
+def test_the_schema_of_tars_is_that_of_their_headers(tar: Path) -> None:
+    forms = open_records(tar).schema()
+    assert {name: form.optional for name, form in forms.items()} == {
+        "cls": False,
+        "txt": True,
+        "__key__": False,
+        "json": True,
+    }
+    assert {form.dtype for form in forms.values()} == {"bytes"}
+
+
+def test_a_default_of_nothing_that_there_is_is_refused(tar: Path) -> None:
+    with pytest.raises(UsageError, match=r"default names 'tzt', which no sample has; did you mean 'txt'"):
+        open_records(tar, default={"tzt": b""})[0]
+    with pytest.raises(UsageError, match="default must be a number"):
+        open_records(tar, default=[1])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="raw=True"):
+        open_records(tar, raw=True, default=0)
+
+
+def test_a_key_in_the_place_of_a_number_names_what_reads_by_key(tar: Path) -> None:
+    with pytest.raises(TypeError, match=r"\.key\('2'\) reads the one with this key"):
+        open_records(tar)["2"]  # type: ignore[call-overload]
+
+
+# --- Readers that batch ---
+
+
+def test_torch_collates_them(record: Path) -> None:
+    torch = pytest.importorskip("torch")
+    records = open_records(record, default={"text": b"", "score": 0.0, "boxes": np.float32(0)})
+    narrow = [{name: value for name, value in sample.items() if name not in ("text", "boxes")} for sample in records]
+    (batch,) = torch.utils.data.DataLoader(narrow, batch_size=3)
+    assert batch["score"].tolist() == [0, 0, 0.5]
+
+
+def test_hugging_face_makes_a_dataset_of_them(record: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    records = open_records(record, default=None)
+    made = datasets.Dataset.from_generator(lambda: iter(records))
+    assert made["text"][:] == [b"a", None, b"c"]
+    assert made["score"][:] == [None, None, 0.5]
+
+
+def test_grain_batches_them(record: Path) -> None:
+    grain = pytest.importorskip("grain")
+    records = open_records(record, default={"score": np.float32(0), "text": b"-"})
+    source = grain.MapDataset.source(records).map(
+        lambda item: {name: item[name] for name in ("label", "score", "text")}
+    )
+    batch = source.batch(3)[0]
+    assert batch["score"].tolist() == [0, 0, 0.5]
+    assert batch["text"].tolist() == [b"a", b"-", b"c"]
