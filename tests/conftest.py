@@ -39,9 +39,9 @@ from servers import (
     read_aws_models_once,
 )
 from shards import PHOTOS
-from sources import tar_of
 from tar2tf_cli.cli import main
 from tar2tf_cli.formats import kernel
+from tar2tf_cli.testing.shards import tar_of
 from verify_runs import Ran, convert
 
 clean_environment.forget()

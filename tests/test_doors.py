@@ -15,8 +15,8 @@ import pytest
 from added_package import install
 from commands import SECONDS
 from shards import write_tar
-from sources import SourceSuite
 from tar2tf_cli import open_records
+from tar2tf_cli.testing.sources import SourceSuite
 
 SAMPLES = [("a", {"txt": b"one", "cls": b"1"}), ("b", {"txt": b"three", "cls": b"2"})]
 

@@ -97,7 +97,7 @@ class ObjectSource(Source):
                 stream.close()
             if self._bodies:
                 self._bodies.close()
-            self._small = deque()
+            self._small, self._bodies, self._ahead = deque(), None, None
 
     def ranges(self) -> ObjectRanges:
         """Return a reader of ranges of the objects."""

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("s3")
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = DOCS / "reference"
 PHOTOS = DOCS.parent / "tests" / "data"
-TESTED_ELSEWHERE = {"three-ways.md"}
+TESTED_ELSEWHERE = {"three-ways.md", "extending.md"}
 WITH_EXAMPLES = sorted(
     page.name
     for page in REFERENCE.glob("*.md")

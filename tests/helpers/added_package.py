@@ -1,4 +1,4 @@
-"""A package with one part of each kind, installed for a test."""
+"""Packages with parts of their own, installed for a test."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import shutil
 from pathlib import Path
 
 ADDED = Path(__file__).parent / "added"
+"""A package with one part of each kind."""
 
 
 def install(folder: Path) -> Path:
-    """Install the package into a folder, as pip does, and return the folder."""
+    """Install that package into a folder, as pip does, and return the folder."""
     shutil.copytree(ADDED / "parts", folder / "parts")
-    metadata = folder / "parts-1.0.dist-info"
+    return declare(folder, "parts", (ADDED / "entry_points.txt").read_text())
+
+
+def declare(folder: Path, package: str, entry_points: str) -> Path:
+    """Write the metadata of a package into a folder, and return the folder."""
+    metadata = folder / f"{package}-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: parts\nVersion: 1.0\n")
-    shutil.copy(ADDED / "entry_points.txt", metadata)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(entry_points)
     return folder

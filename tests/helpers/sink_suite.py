@@ -17,7 +17,6 @@ import pytest
 
 from commands import end, start, tar2tf, wait_until
 from shards import tree
-from sources import read_all, tar_of
 from tar2tf_cli.conversion.output_state import Destination
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.errors import NothingFoundError, OutputExistsError, SinkError
@@ -25,6 +24,7 @@ from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.spec.conversion import Conversion, Output
 from tar2tf_cli.stores import open_source, open_store
+from tar2tf_cli.testing.shards import read_all, tar_of
 
 
 class SinkSuite:

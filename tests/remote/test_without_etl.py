@@ -9,8 +9,8 @@ import pytest
 from commands import tar2tf
 from optional_servers import started
 from servers import ais_cluster
-from sources import tar_of
 from tar2tf_cli import Conversion, convert
+from tar2tf_cli.testing.shards import tar_of
 
 WHY = "the cluster's AIStore was built without ETL (501)"
 

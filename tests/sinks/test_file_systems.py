@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from commands import tar2tf
-from sources import tar_of
 from tar2tf_cli.formats import files
 from tar2tf_cli.formats.files import make_folders, sync
+from tar2tf_cli.testing.shards import tar_of
 
 WITHOUT = """
 import errno, fcntl, os, stat, sys

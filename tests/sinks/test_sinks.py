@@ -13,9 +13,9 @@ from commands import tar2tf
 from quick_retries import PATIENT
 from servers import azure_container, refusing_proxy
 from sink_suite import RemoteSinkSuite, SinkSuite
-from sources import tar_of
 from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError
 from tar2tf_cli.sinks import open_sink
+from tar2tf_cli.testing.shards import tar_of
 
 pytestmark = pytest.mark.spread
 

@@ -33,13 +33,15 @@ from servers import (
     wait_for,
 )
 from sink_suite import RemoteSinkSuite
-from sources import BIG, SourceSuite, read_all, tar_of
+from sources import BucketSuite
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.errors import SinkError, SourceError, UsageError
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.stores import open_source, open_store, retries, transfer
 from tar2tf_cli.stores.ais import AisStore
 from tar2tf_cli.stores.source import ObjectSource
+from tar2tf_cli.testing.shards import read_all, tar_of
+from tar2tf_cli.testing.sources import BIG
 
 pytestmark = pytest.mark.xdist_group("aistore")
 
@@ -117,7 +119,7 @@ def put(ais: Any, name: str, data: bytes) -> None:
     ais.object(name).get_writer().put_content(data)
 
 
-class TestAistore(SourceSuite):
+class TestAistore(BucketSuite):
     @pytest.fixture
     def bucket(self, ais: Any) -> str:
         self.ais = ais
@@ -588,7 +590,7 @@ def cloud(s3_behind: Any, request: pytest.FixtureRequest) -> str:
     return name
 
 
-class TestCloudBehindAistore(SourceSuite):
+class TestCloudBehindAistore(BucketSuite):
     @pytest.fixture
     def bucket(self, s3_behind: Any, cloud: str) -> str:
         self.s3 = s3_behind

@@ -15,9 +15,9 @@ import requests
 from commands import tar2tf
 from optional_servers import started
 from servers import Guard, ais_cluster, ais_token, built_with, self_signed
-from sources import tar_of
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import open_source, open_store
+from tar2tf_cli.testing.shards import tar_of
 
 pytestmark = pytest.mark.xdist_group("aistore, with tokens")
 

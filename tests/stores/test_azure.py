@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from servers import azure_container
-from sources import PlainSuite, SourceSuite
+from sources import BucketSuite, PlainSuite
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores import open_source, open_store
 
 pytestmark = pytest.mark.xdist_group("azure")
 
 
-class TestAzure(SourceSuite, PlainSuite):
+class TestAzure(BucketSuite, PlainSuite):
     def address(self) -> str:
         return self.url
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from shards import samples, write_tar
-from sources import SourceSuite
 from tar2tf_cli import convert, inspect, verify
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.stores import open_source
 from tar2tf_cli.stores.directory import DirectorySource
+from tar2tf_cli.testing.sources import SourceSuite
 
 pytestmark = pytest.mark.on_disk
 

@@ -6,7 +6,7 @@ import pytest
 import requests
 
 from servers import Forwarder, serving
-from sources import PlainSuite, SourceSuite
+from sources import BucketSuite, PlainSuite
 from tar2tf_cli.api.store import Transient
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import open_source
@@ -40,7 +40,7 @@ def test_a_token_server_that_is_away_is_waited_for_and_one_that_refuses_is_not(
     assert not passes or caught.value.server == "https://tokens.example"  # type: ignore[union-attr]
 
 
-class TestGcs(SourceSuite, PlainSuite):
+class TestGcs(BucketSuite, PlainSuite):
     def address(self) -> str:
         return self.url
 

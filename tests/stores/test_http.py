@@ -17,15 +17,17 @@ import pytest
 
 from commands import tar2tf, wait_until
 from servers import FaultyServer, faulty_server, nobody_listens, self_signed
-from sources import BIG, SourceSuite, read_all, tar_of
+from sources import BucketSuite
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.inputs.shard_set import resolve
 from tar2tf_cli.stores import curl, open_source, retries, transfer
+from tar2tf_cli.testing.shards import read_all, tar_of
+from tar2tf_cli.testing.sources import BIG
 
 
-class TestHttp(SourceSuite):
+class TestHttp(BucketSuite):
     can_list = False
 
     @pytest.fixture

@@ -12,7 +12,6 @@ from commands import tar2tf
 from quick_retries import PATIENT
 from servers import FaultyServer, faulty_server, nobody_listens
 from shards import PHOTOS
-from sources import BIG, read_all, tar_of
 from tar2tf_cli import events
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Transient
@@ -22,6 +21,8 @@ from tar2tf_cli.spec.yaml_file import build
 from tar2tf_cli.stores import open_source, retries
 from tar2tf_cli.stores.ais import timeouts
 from tar2tf_cli.stores.retries import FIRST_PAUSE, LONGEST_PAUSE, READ_SECONDS, RetryPolicy
+from tar2tf_cli.testing.shards import read_all, tar_of
+from tar2tf_cli.testing.sources import BIG
 from verify_runs import convert
 
 

@@ -20,13 +20,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from servers import Forwarder, QuietHandler, cutting_proxy, nobody_listens, serving
-from sources import BIG, SourceSuite, read_all
+from sources import BucketSuite
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.errors import MachineError, SourceError, UsageError
 from tar2tf_cli.stores import cloud, open_source, open_store, retries
 from tar2tf_cli.stores.cloud import S3Store
 from tar2tf_cli.stores.objects import look_up
 from tar2tf_cli.stores.source import ObjectSource
+from tar2tf_cli.testing.shards import read_all
+from tar2tf_cli.testing.sources import BIG
 
 pytestmark = pytest.mark.xdist_group("s3")
 
@@ -58,7 +60,7 @@ def only_aws(monkeypatch: pytest.MonkeyPatch, home: Path, **variables: str) -> N
         monkeypatch.setenv(name, value)
 
 
-class TestS3(SourceSuite):
+class TestS3(BucketSuite):
     @pytest.fixture
     def bucket(self, s3_client: Any, request: pytest.FixtureRequest) -> str:
         self.client = s3_client

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from servers import FaultyServer, nobody_listens
-from sources import tar_of
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import open_source
+from tar2tf_cli.testing.shards import tar_of
 
 pytestmark = pytest.mark.xdist_group("s3")
 

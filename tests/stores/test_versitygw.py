@@ -13,12 +13,13 @@ import pytest
 from commands import tar2tf
 from optional_servers import started
 from servers import S3_KEYS, UNRELIABLE, go_command, unreliable_proxy, versitygw
-from sources import PlainSuite, SourceSuite, read_all, tar_of
+from sources import BucketSuite, PlainSuite
 from tar2tf_cli import Conversion, Output, convert
 from tar2tf_cli.errors import SinkError, SourceError
 from tar2tf_cli.sinks import open_sink
 from tar2tf_cli.stores import cloud, open_source, open_store, retries
 from tar2tf_cli.stores.cloud import S3Store
+from tar2tf_cli.testing.shards import read_all, tar_of
 
 pytestmark = pytest.mark.xdist_group("s3")
 
@@ -48,7 +49,7 @@ def put(bucket: str, name: str, data: bytes, folder: Path) -> None:
     open_store(bucket).put(name, str(folder / "object"))
 
 
-class TestVersitygw(SourceSuite, PlainSuite):
+class TestVersitygw(BucketSuite, PlainSuite):
     def address(self) -> str:
         return self.url
 

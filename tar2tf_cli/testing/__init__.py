@@ -1,0 +1,22 @@
+"""Suites of tests for stores, sources, shard formats and ops, ours and those of other packages; they need pytest.
+
+Derive a class from a suite in a test file of your own, and override what its docstring names:
+
+    from tar2tf_cli.testing import StoreSuite
+
+    class TestMemory(StoreSuite):
+        @pytest.fixture
+        def url(self) -> str:
+            return "mem://bucket"
+
+Each test's name is a sentence that says what callers rely on.
+"""
+
+from __future__ import annotations
+
+from tar2tf_cli.testing.formats import FormatSuite
+from tar2tf_cli.testing.ops import OpSuite
+from tar2tf_cli.testing.sources import SourceSuite
+from tar2tf_cli.testing.stores import StoreSuite
+
+__all__ = ["FormatSuite", "OpSuite", "SourceSuite", "StoreSuite"]

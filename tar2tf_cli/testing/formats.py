@@ -1,0 +1,49 @@
+"""Tests that every shard format passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tar2tf_cli.api.shard_format import ShardFormat
+from tar2tf_cli.conversion.run import convert
+from tar2tf_cli.plugins import find_format, format_of
+from tar2tf_cli.spec.conversion import Conversion, Input, Output
+from tar2tf_cli.testing.shards import tar_of
+
+
+class FormatSuite:
+    """Tests of a shard format: what is written in it is recognized and identical for any number of workers.
+
+    Override `name`.
+
+    Attributes:
+        name: the format's name, as after `--to`.
+    """
+
+    name: str
+
+    @pytest.fixture
+    def shard(self, tmp_path: Path) -> Path:
+        """Write a shard of twenty samples."""
+        return self.convert(tmp_path, workers=1)
+
+    def convert(self, folder: Path, workers: int) -> Path:
+        """Convert a tar of twenty samples into one shard of the format."""
+        (folder / "in.tar").write_bytes(tar_of(20))
+        suffix = next(iter(find_format(self.name).traits.suffixes), f".{self.name}")
+        shard = folder / f"out-{workers}{suffix}"
+        convert(Conversion(Input(str(folder / "in.tar")), Output(str(shard), to=self.name)), workers=workers)
+        return shard
+
+    def test_the_format_is_found_by_its_name(self) -> None:
+        found = find_format(self.name)
+        assert isinstance(found, ShardFormat)
+        assert found.name == self.name
+
+    def test_a_shard_is_recognized_by_its_first_bytes(self, shard: Path) -> None:
+        assert format_of(shard.read_bytes()[:4096]) is find_format(self.name)
+
+    def test_any_number_of_workers_writes_the_same_bytes(self, shard: Path, tmp_path: Path) -> None:
+        assert self.convert(tmp_path, workers=2).read_bytes() == shard.read_bytes()
