@@ -300,6 +300,7 @@ class Publisher:
         self.earlier: Earlier | None = None
         self.up_to_date: Manifest | None = None
         self.manifest: str | None = destination.where
+        self._uploading = False  # whether uploads may have begun since they were waited for
         self._replaces = False  # whether an older manifest is gone, as it would be wrong
         self.done = 0
         self.reads_shards = not self._sink.renames
@@ -388,8 +389,15 @@ class Publisher:
 
     @property
     def store(self) -> Store | None:
-        """The bucket in which others may write shards; None for folders, and while an update keeps what is there."""
-        return None if self.earlier else self._sink.store
+        """The bucket in which others may write shards; None for folders, and where an earlier output is replaced."""
+        return None if self._waits else self._sink.store
+
+    @property
+    def _waits(self) -> bool:
+        """Whether shards are published when all are intact, so that an earlier output is valid until then."""
+        there, decision = self._destination, self._decision
+        replaces = there.overwrite and bool(decision.replaceable or decision.stale)
+        return there.by_total or self.earlier is not None or replaces
 
     def final_names(self, stems: Sequence[str]) -> tuple[list[str], frozenset[str]]:
         """Get ready for shards that others write, one for each stem; their names, and those that may be replaced."""
@@ -447,7 +455,8 @@ class Publisher:
             path = None if by_total else self._destination.listed_path(shard)  # it is known only at the end
             self._working_folder.note([*shard.place, *report, path])
         self._entries.setdefault(shard.lane, {})[shard.number] = report
-        if by_total or self.earlier:  # what is there stays valid until all of the new is whole
+        self._uploading = self.reads_shards
+        if self._waits:
             for path in filter(os.path.exists, self.unsynced(shard)):
                 if self.earlier and self.earlier.report(shard) == report:
                     os.unlink(path)  # there is nothing to replace
@@ -455,6 +464,13 @@ class Publisher:
                     self._sink.stage(path)
         else:
             self._publish(shard.lane)
+
+    def wait(self) -> bool:
+        """Wait for the uploads that have begun; return whether there were any."""
+        waited, self._uploading = self._uploading, False
+        if waited:
+            self._sink.flush(())
+        return waited
 
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
         """Publish the remaining shards, the documents and the completed manifest; remove the working folder.
@@ -469,7 +485,7 @@ class Publisher:
         with write_errors(destination.where):
             if destination.by_total:
                 self._working_folder.note({"paths": [entry.path for entry in manifest.shards]})
-            if destination.by_total or self.earlier:
+            if self._waits:
                 self._sink.flush(())
             for lane in self._entries:
                 self._publish(lane)

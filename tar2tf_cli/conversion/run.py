@@ -115,7 +115,7 @@ def _run(
         cpus = workers or place.cpus
         readers = plan.readers(cpus)
         writers = int(readers > 1 and plan.source.capabilities().remote)  # so that no reader has to wait for a shard
-        inputs = [path for path in plan.source.paths([plan.inputs[0], plan.inputs[-1]]) if not is_remote(path)]
+        inputs = [path for path in plan.source.paths([*plan.inputs[:1], *plan.inputs[-1:]]) if not is_remote(path)]
         engine = partial(place.engine, carries=target.reads_shards, inputs=inputs)
         plan = _with_labels(plan, _worker(plan, target, place, None, cpus), partial(engine, readers), events)
         manifest.labels.update(plan.label_maps)

@@ -6,12 +6,13 @@ import contextlib
 import os
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache, partial
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from tar2tf_cli.conversion.disk_space import DiskSpace
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.publish import Tally
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, ShardReport, sorted_tables
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _GROUP_INPUTS: Final = 64  # most inputs that one task reads
 _GROUP_BYTES: Final = 16 << 20  # most bytes of several inputs that one task reads
+_TICK_SECONDS: Final = 0.2
 _AHEAD: Final = 4  # groups per worker read ahead of the first unfinished one; bounds the disk space of spools
 
 
@@ -76,6 +78,11 @@ class InputQueue:
         numbers = self._left_group(first) or self._group(first)
         self._ahead += len(numbers)
         return numbers
+
+    def next_size(self) -> int:
+        """Return about how many bytes the inputs of the next task have."""
+        first = next(self._waiting(), None)
+        return 0 if first is None else max(self._inputs[first].size or 0, self._most(first) > 1 and _GROUP_BYTES)
 
     def prioritize(self, number: int) -> None:
         """Have an input and those before it read next, as all else waits for it."""
@@ -177,6 +184,9 @@ class ConversionSchedule(Schedule):
         self._filling: EagerShardWriter | None = None
         self._may_fill = worker.fills and not (target.done or target.earlier)
         self._parts: dict[int, Part] = {}  # of an update: inputs that were read, for shards that are not complete
+        self._space = None
+        if target.reads_shards and not planner.holds_all:
+            self._space = DiskSpace(worker.folder, plan.conversion.output.limit or 0)
         self._waiting: dict[int, list[tuple[Shard, set[int]]]] = {}  # shards by each of the inputs that must be read
         self._needed: Counter[int] = Counter()  # how many of those shards hold records of an input
 
@@ -197,23 +207,64 @@ class ConversionSchedule(Schedule):
     def next(self) -> Task | None:
         """The next shard that is ready, otherwise the next inputs, unless they are too far ahead; None to wait."""
         if self._ready:
-            return WriteShard(self._ready.popleft())
+            shard = self._ready[0]
+            if not self._wait_for_room(lambda space: space.may_write(shard.size)):
+                return None
+            task = WriteShard(self._ready.popleft())
+            if self._space:
+                self._space.begin_writing(_name_of(task), shard.size)
+            return task
         done = self._finished and not self._waiting
         if self._errors or done or self._reading == self._readers:
             return None
+        return self._next_inputs()
+
+    def _next_inputs(self) -> ReadInputs | None:
+        size = self._queue.next_size()
+        if not self._wait_for_room(lambda space: space.may_read(size)):
+            return None
         numbers = self._queue.next()
-        self._reading += bool(numbers)
-        return ReadInputs(numbers) if numbers else None
+        if not numbers:
+            return None
+        self._reading += 1
+        task = ReadInputs(numbers)
+        if self._space:
+            self._space.begin_reading(_name_of(task), sum(self._plan.inputs[number].size or 0 for number in numbers))
+        return task
+
+    def _wait_for_room(self, has_room: Callable[[DiskSpace], bool]) -> bool:
+        """Whether a task may begin that writes to the disk; wait for uploads only if no task runs that may end.
+
+        Once nothing is left to wait for, it may: either there is room after all, or the disk is too small.
+        """
+        space = self._space
+        while space and not has_room(space):
+            if not space.is_idle:
+                return False
+            if self._flusher.pending:
+                self.settle(_TICK_SECONDS)
+            elif not self._target.wait():
+                break
+        return True
 
     def take(self, outcome: Outcome) -> None:
         """Handle the outcome of a task."""
         task, result, error = outcome.task, outcome.result, outcome.error
+        if self._space:
+            self._count_end(self._space, task, result)
         if isinstance(task, ReadInputs):
             self._take_group(result or Group(task.numbers, error=error))
         elif error:
             raise error
         elif isinstance(task, WriteShard):
             self._flusher.submit(self._target.unsynced(task.shard), (task.shard, result))
+
+    def _count_end(self, space: DiskSpace, task: Task, group: Group | None) -> None:
+        if not isinstance(task, ReadInputs) or group is None:
+            space.end(_name_of(task))
+            return
+        spooled = 0 if group.spool_crc is None else sum(group.index.sizes)
+        space.end(_name_of(task), sum(self._plan.inputs[number].size or 0 for number in task.numbers), spooled)
 
     def _take_group(self, group: Group) -> None:
         """Keep what was read; the error of an input is raised once those before it have been divided among shards."""
@@ -402,3 +453,8 @@ class ConversionSchedule(Schedule):
                 del self._users[group]
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._worker.path(group, "spool"))
+
+
+def _name_of(task: Task) -> Hashable:
+    """Name a task by its inputs or its shard."""
+    return task.shard.place if isinstance(task, WriteShard) else task.numbers if isinstance(task, ReadInputs) else None

@@ -76,6 +76,10 @@ class Target(Protocol):
     def seal(self, shard: Shard, report: ShardReport) -> None:
         """Take a shard that is whole."""
 
+    def wait(self) -> bool:
+        """Wait until shards that were taken no longer need the local disk; return whether there were any."""
+        return False
+
     def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
         """Publish the remaining shards; returns all shards with their final paths, as for the manifest."""
 

@@ -1,0 +1,77 @@
+"""The local disk holds only the shards in progress: a bucket is filled by way of a disk that holds a part of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commands import SECONDS
+from shards import write_tar
+from tar2tf_cli.conversion.disk_space import DiskSpace
+
+SLOW_UPLOADS = f"""
+import os, sys, time
+sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
+import added_files
+added_files.add()
+from tar2tf_cli.cli import main
+from tar2tf_cli.stores.shelf import ShelfStore
+put = ShelfStore.put
+def slow_put(store, name, path, *, absent=False):
+    time.sleep(os.path.getsize(path) / float(os.environ["BYTES_PER_SECOND"]))
+    put(store, name, path, absent=absent)
+ShelfStore.put = slow_put
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def mount() -> list[str]:
+    """The command that runs another one with a disk of 10 MB at the path `$DISK`."""
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    command.append('mount -t tmpfs -o size=10m tmpfs "$DISK" && exec "$0" "$@"')
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run(
+            [*command, "true"], env={**os.environ, "DISK": "/mnt"}, capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("nothing can be mounted here")
+    return command
+
+
+@pytest.mark.parametrize("speed", ["inf", "2e6"])
+@pytest.mark.parametrize("options", [[], ["--overwrite"]])
+def test_a_small_disk_is_enough_for_shards_on_their_way_to_a_bucket(
+    speed: str, options: list[str], mount: list[str], tmp_path: Path
+) -> None:
+    disk, shelf = tmp_path / "disk", tmp_path / "shelf"
+    disk.mkdir()
+    shelf.mkdir()
+    for number in range(10):
+        entries = [(f"{number}-{sample}", {"bin": os.urandom(100_000)}) for sample in range(28)]
+        write_tar(tmp_path / "tars" / f"{number}.tar", entries)
+    env = {**os.environ, "DISK": str(disk), "XDG_CACHE_HOME": str(disk), "SHELF": str(shelf), "BYTES_PER_SECOND": speed}
+    command = [*mount, sys.executable, "-c", SLOW_UPLOADS, "convert", str(tmp_path / "tars"), "-j", "2", *options]
+    command += ["-o", "shelf://any/x-<>.record", "--max-shard-size", "2MB"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "280 records" in done.stderr
+
+
+def test_a_disk_with_room_for_all_that_runs_lets_more_begin(tmp_path: Path) -> None:
+    space = DiskSpace(str(tmp_path), shard=1 << 20)
+    assert space.may_read(1 << 20)
+    assert space.may_write(1 << 20)
+    assert not space.may_read(1 << 60)
+    space.begin_reading("one", 1 << 60)
+    assert not space.may_write(1)
+    assert not space.is_idle
+    space.end("one", stored=1 << 60, spooled=0)
+    assert space.is_idle
+    assert space.may_read(1 << 60), "what is copied straight from inputs takes no room"
