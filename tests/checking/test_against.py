@@ -264,3 +264,47 @@ def test_many_inputs_need_few_open_files_and_a_kill_leaves_none(tmp_path: Path) 
     for arguments, code in (((), 0), (("kill",), -9)):
         done = python("-c", script, *arguments, env={"TMPDIR": str(temporary)})
         assert (done.returncode, [*temporary.iterdir()]) == (code, []), done.stderr
+
+
+# --- Duplicates ---
+
+
+def with_duplicates(folder: Path) -> Path:
+    """Two tars of 40 samples, every second of which is equal to an earlier one in all but its key."""
+    for number in range(2):
+        keys = range(40 * number, 40 * number + 40)
+        values = [(f"{key:03d}.{name}", b"%d" % (key // 2 % 15)) for key in keys for name in ("a", "b")]
+        write(folder / f"s-{number}.tar", a_tar(values))
+    return folder
+
+
+@pytest.mark.parametrize("option", ["--drop-duplicates", "--drop-duplicates=b"])
+@pytest.mark.parametrize("more", [(), ("--shuffle", "--seed", "1"), ("--limit", "10")])
+def test_what_remains_of_duplicates_is_what_the_source_makes(
+    tmp_path: Path, option: str, more: tuple[str, ...]
+) -> None:
+    source = with_duplicates(tmp_path / "in")
+    assert convert(source, "-o", tmp_path / "x.record", option, *more).code == 0
+    ran = in_a_process("verify", tmp_path / "x-manifest.json", "--against", source, "--json", *SEVERAL)
+    assert (ran.code, found(ran)) == (0, [])
+    assert ran.json["records"] == (10 if "--limit" in more else 15)
+
+
+def test_a_later_duplicate_in_place_of_the_first_is_found(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    source = with_duplicates(tmp_path / "in")
+    assert convert(source, "-o", tmp_path / "x.record", "--drop-duplicates").code == 0
+    reversed_order = [source / "s-1.tar", source / "s-0.tar"]
+    assert convert(*reversed_order, "-o", tmp_path / "y.record", "--drop-duplicates").code == 0
+    (tmp_path / "x.record").write_bytes((tmp_path / "y.record").read_bytes())
+    ran = run(tmp_path / "x-manifest.json", "--against", source, "--json")
+    kinds = [kind for kind, _ in found(ran)]
+    assert (ran.code, kinds.count("missing"), kinds.count("unexpected")) == (1, 15, 15)
+
+
+def test_a_duplicate_that_was_not_dropped_is_found(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    source = with_duplicates(tmp_path / "in")
+    assert convert(source, "-o", tmp_path / "x.record", "--drop-duplicates").code == 0
+    assert convert(source, "-o", tmp_path / "all.record").code == 0
+    (tmp_path / "x.record").write_bytes((tmp_path / "all.record").read_bytes())
+    ran = run(tmp_path / "x-manifest.json", "--against", source, "--json")
+    assert (ran.code, [kind for kind, _ in found(ran)].count("unexpected")) == (1, 65)
