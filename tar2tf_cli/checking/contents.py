@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from tar2tf_cli.api.source import SampleFault
 from tar2tf_cli.api.values import Kind
-from tar2tf_cli.errors import ImageError, SourceError
+from tar2tf_cli.errors import ImageError, SourceError, count
 from tar2tf_cli.features.described import SIZES, notes_on_shapes
 from tar2tf_cli.formats.example import ParsedFeature, fields, read_varint
 from tar2tf_cli.formats.image import MOST_VALUES, values_described
@@ -320,7 +320,7 @@ class Stats:
         seconds: the shortest and longest duration of each kind of audio or video.
         values: the smallest and largest number of values of a feature in a record.
         numbers: the values of a feature of numbers, as far as they were read.
-        lists: the kinds of lists that hold the values of a feature; None for a feature without a list.
+        lists: number of records whose values are in a list of each kind; None for a feature without a list.
         divided: whether numbers of a list are in several pieces, as protobuf allows.
         turned: how many of the examined images are stored rotated, by their EXIF data.
         distinct: the distinct values of the pixels of examined masks, at most `MOST_VALUES` and one more; None if it is
@@ -340,7 +340,7 @@ class Stats:
     seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
     values: tuple[int, int] | None = None
     numbers: Numbers = field(default_factory=Numbers)
-    lists: set[str | None] = field(default_factory=set)
+    lists: Counter[str | None] = field(default_factory=Counter)
     turned: int = 0
     distinct: set[Any] | None = None
     shaped: str | None = None
@@ -353,8 +353,37 @@ class Stats:
 
     @property
     def kind(self) -> str:
-        """The kinds, most frequent first, such as `image/jpeg 500x375x3` or `image/png 28-32x28-32x1, text`."""
-        return ", ".join(self._described(kind) for kind, _ in self.kinds.most_common()) or "bytes"
+        """The kinds, most frequent first, such as `image/jpeg 500x375x3` or `image/png 28-32x28-32x1 (90), text (10)`.
+
+        Several kinds have the number of examined values, or of all records where their lists differ.
+        """
+        if len(self.list_kinds) > 1:
+            return ", ".join(f"{self._of_list(kind)} ({number:,})" for kind, number in self.list_kinds.most_common())
+        return self._of_kinds(self.kinds)
+
+    @property
+    def list_kinds(self) -> Counter[str]:
+        """The number of records in which the values of a feature are of each kind: bytes, int64 or float."""
+        return Counter({kind: number for kind, number in self.lists.items() if kind})
+
+    def _of_list(self, kind: str) -> str:
+        if kind != "bytes":
+            return kind
+        return self._of_kinds(Counter({name: n for name, n in self.kinds.items() if name not in ("int64", "float")}))
+
+    def _of_kinds(self, kinds: Counter[str]) -> str:
+        """Kinds in words; those of one format that differ in a property are grouped, such as `audio/wav 3 rates`."""
+        groups: dict[str, list[str]] = {}
+        for kind, _ in kinds.most_common():
+            groups.setdefault(_format_of(kind), []).append(kind)
+        if len(groups) == 1 and len(kinds) > 1:
+            return _grouped(*groups.popitem())
+        named = [
+            f"{self._described(alike[0]) if len(alike) == 1 else _grouped(format, alike)}"
+            + (f" ({sum(kinds[kind] for kind in alike):,})" if len(groups) > 1 else "")
+            for format, alike in groups.items()
+        ]
+        return ", ".join(named) or "bytes"
 
     def summary(self, size: Callable[[int], str]) -> tuple[str, str, str, str]:
         """The kind, and the smallest, mean and largest number or, of other values, size; `size` formats bytes."""
@@ -376,8 +405,7 @@ class Stats:
 
     def add_list(self, kind: str | None, number: int) -> None:
         """Add the kind of a list and its number of values; None for a feature without a list."""
-        if kind not in self.lists:
-            self.lists.add(kind)
+        self.lists[kind] += 1
         if kind is None:
             return
         if self.values is None:
@@ -412,7 +440,7 @@ class Stats:
             self.unit = other.unit
         if other.values:
             self.values = _wider(self.values, other.values)
-        self.lists |= other.lists
+        self.lists.update(other.lists)
         self.divided = self.divided or other.divided
         if other.shaped is not None:
             self.shaped = other.shaped if self.shaped in (None, other.shaped) else ""
@@ -439,6 +467,7 @@ class Stats:
             "max": self.most,
             "example": self.example,
             **({"range": [numbers.least, numbers.most]} if numbers.count and isfinite(numbers.total) else {}),
+            **({"kinds": dict(self.list_kinds)} if len(self.list_kinds) > 1 else {}),
             **({"turned": self.turned} if self.turned else {}),
             **({} if self.distinct is None else {"distinct": len(self.distinct)}),
         }
@@ -456,6 +485,23 @@ class Stats:
         if kind in self.seconds:
             parts.append(_range(*(f"{seconds:.3g}" for seconds in self.seconds[kind])) + " s")
         return " ".join(parts)
+
+
+def _format_of(kind: str) -> str:
+    """The format of a kind that has properties, such as `audio/wav` of `audio/wav 8000 Hz mono`; else the kind."""
+    first = kind.partition(" ")[0]
+    return first if "/" in first or first in ("npy", "tensor") else kind
+
+
+def _grouped(format: str, kinds: Sequence[str]) -> str:
+    """Kinds of one format that differ in properties: `audio/wav 3 rates`, `npy 2 dtypes`."""
+    properties = [kind.partition(" ")[2] for kind in kinds if " " in kind]
+    if not format.startswith(("audio/", "video/")):
+        return f"{format} {count(len(properties), 'dtype')}"
+    rates = {text.partition(" Hz")[0] for text in properties}
+    channels = {text.partition(" Hz ")[2] for text in properties}
+    words = [f"{len(rates)} rates"] if len(rates) > 1 else [f"{rate} Hz" for rate in rates]
+    return " ".join([format, *words, *([f"{len(channels)} channel layouts"] if len(channels) > 1 else channels)])
 
 
 def _number(value: float) -> str:

@@ -218,7 +218,7 @@ def add_record(contents: ShardContents, record: bytes, looks: int) -> None:
 def _add_features(contents: ShardContents, features: Mapping[str, ParsedFeature], looks: int) -> None:
     for name, feature in features.items():
         stats = contents.entries.get(name) or contents.stats(name)
-        if stats.count < looks:
+        if stats.count < looks or not stats.lists[feature.kind]:
             _look_at_feature(stats, feature)
             if shape := features.get(f"{name}/shape"):
                 _look_at_shape(stats, feature, shape)
@@ -283,7 +283,7 @@ def _add_list(stats: Stats, feature: ParsedFeature) -> None:
 
 def _look_at_feature(stats: Stats, feature: ParsedFeature) -> None:
     if feature.kind in ("int64", "float"):
-        stats.unit = "values"
+        stats.unit = stats.unit if stats.count else "values"
         stats.look(Look(feature.kind), lambda: _numbers(feature.values()))
     elif feature.count == 1:
         (data,) = feature.parts()

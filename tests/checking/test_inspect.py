@@ -19,10 +19,11 @@ import tensorflow as tf
 from commands import convert
 from inspect_runs import a_jpeg, a_png, look_into
 from shards import PHOTOS
+from tar2tf_cli import inspect
 from tar2tf_cli.checking.inspect import read_samples
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.stores.directory import DirectorySource
-from verify_runs import Ran, a_tar, in_a_process, write
+from verify_runs import Ran, a_tar, framed, in_a_process, write
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -378,3 +379,10 @@ def test_a_missing_end_is_accepted_on_request(tmp_path: Path, run_inspect: Calla
     path = write(tmp_path / "x.tar", a_tar([("a.cls", b"1"), ("b.cls", b"2")])[:2048])
     assert run_inspect(path).code == 3
     assert run_inspect(path, "--ignore-missing-end", "--json").json["samples"] == 2
+
+
+def test_kinds_of_lists_that_change_are_counted_in_all_records(tmp_path: Path) -> None:
+    records = [an_example(score=0.5)] * 300 + [an_example(score=b"half")] * 200
+    path = write(tmp_path / "x.record", framed(*records))
+    stats = inspect(str(path), workers=1).entries["score"]
+    assert (stats.kind, stats.to_json()["kinds"]) == ("float (300), text (200)", {"float": 300, "bytes": 200})

@@ -64,7 +64,7 @@ def test_a_value_that_only_begins_like_something_is_not_that(data: bytes, kind: 
 def test_several_kinds_are_all_named_the_most_frequent_first(tmp_path: Path) -> None:
     values = [a_png(), a_png(9, 9), b"text", a_jpeg()]
     contents = look_into(write(tmp_path / "x.tar", a_tar((f"{n}.image", v) for n, v in enumerate(values))))
-    assert contents.entries["image"].kind == "image/png 5-9x3-9x3, text, image/jpeg 16x8x3"
+    assert contents.entries["image"].kind == "image/png 5-9x3-9x3 (2), text (1), image/jpeg 16x8x3 (1)"
 
 
 @given(st.binary(max_size=300))

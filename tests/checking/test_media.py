@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import wave
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inspect_runs import look_into
 from make_bytes import npy
 from tar2tf_cli.checking.contents import Stats, look_at
+from verify_runs import a_tar, write
 
 
 def a_wav(seconds: float = 0.5, rate: int = 16_000, channels: int = 2) -> bytes:
@@ -118,3 +121,19 @@ def test_the_duration_of_a_long_recording_does_not_need_all_of_it() -> None:
     whole = a_wav(600, 8000, 1)
     assert look_at(whole[:1000], len(whole)).seconds == 600
     assert look_at(b"II*\0\xff\0\0\0", 1 << 30).kind == "image/tiff"
+
+
+def test_sounds_that_differ_in_rate_are_grouped(tmp_path: Path) -> None:
+    sounds = [a_wav(0.1, rate) for rate in (8000, 16_000, 44_100, 8000)]
+    path = write(tmp_path / "x.tar", a_tar((f"{n}.wav", sound) for n, sound in enumerate(sounds)))
+    assert look_into(path).entries["wav"].kind == "audio/wav 3 rates stereo"
+    path = write(tmp_path / "y.tar", a_tar((f"{n}.wav", a_wav(0.1, 8000, n + 1)) for n in range(2)))
+    assert look_into(path).entries["wav"].kind == "audio/wav 8000 Hz 2 channel layouts"
+
+
+def test_arrays_of_several_dtypes_are_grouped(tmp_path: Path) -> None:
+    arrays = [npy(np.zeros(3, dtype)) for dtype in ("f4", "i8")]
+    path = write(
+        tmp_path / "x.tar", a_tar([*((f"{n}.npy", data) for n, data in enumerate(arrays)), ("2.npy", b"text")])
+    )
+    assert look_into(path).entries["npy"].kind == "npy 2 dtypes (2), text (1)"
