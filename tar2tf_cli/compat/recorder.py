@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.values import KEY
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.datasets.load import record_parser
+from tar2tf_cli.datasets.parsing import record_parser
 from tar2tf_cli.errors import SourceError, UsageError, check_tensorflow, count
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.described import check_features

@@ -12,6 +12,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
+OP: Final = "tensorflow_op.so.1"
+"""The file with the op for TensorFlow; its name is none that Python would import."""
+
 _API: Final = 11
 """Which functions, arguments and results are expected of it, as one built from older sources may lie here."""
 
@@ -41,3 +44,9 @@ def built() -> ModuleType | None:
     except ImportError:
         return None
     return kernel if kernel.api == _API else None
+
+
+def tensorflow_op() -> str | None:
+    """Return the path of the op for TensorFlow that was built from these sources; None if there is none."""
+    path = os.path.join(os.path.dirname(__file__), OP)
+    return path if native() and os.path.exists(path) else None

@@ -18,6 +18,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _FOLDER = "tar2tf_cli/formats/kernel"
 _NAME = "_native.abi3.so"
+_OP = "tensorflow_op.so.1"
 _CHECK = """
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -26,6 +27,8 @@ module = module_from_spec(spec)
 spec.loader.exec_module(module)
 assert module.extend(0, b"123456789") == module.extend(0, b"123456789", True) == 0xE3069283
 """
+
+_CHECK_OP = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 
 
 def compiled(source: Path, target: Path, *flags: str) -> list[str]:
@@ -46,13 +49,25 @@ def compiled(source: Path, target: Path, *flags: str) -> list[str]:
     return [*words, str(source), "-o", str(target)]
 
 
+def build_op(source: Path, target: Path, *flags: str) -> str | None:
+    """Compile the op for TensorFlow and load it; returns why that is impossible, or None."""
+    if sys.platform != "linux":
+        return "it is for Linux"
+    return _built(compiled(source, target, *flags, "-ldl", "-lpthread"), _CHECK_OP, target)
+
+
 def build(source: Path, target: Path, *flags: str) -> str | None:
     """Compile the kernel and try it; returns why that is impossible, or None."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return "this Python has no limited API"
+    return _built(compiled(source, target, *flags), _CHECK, target)
+
+
+def _built(command: list[str], check: str, target: Path) -> str | None:
+    """Run a compiler and try what it made; returns what failed, or None."""
     try:
-        _run(compiled(source, target, *flags))
-        _run([sys.executable, "-c", _CHECK, str(target)])
+        _run(command)
+        _run([sys.executable, "-c", check, str(target)])
     except (OSError, subprocess.SubprocessError) as error:
         target.unlink(missing_ok=True)
         return str(getattr(error, "stderr", "") or error).strip()
@@ -82,8 +97,12 @@ class KernelHook(BuildHookInterface[Any]):
             self.app.display_warning(f"tar2tf is built without its kernel in C: {reason}")
             return
         self.app.display_info("tar2tf is built with its kernel in C")
+        op = target.with_name(_OP)
+        if reason := build_op(folder / "tensorflow_op.c", op):
+            self.app.display_warning(f"tar2tf is built without its op for TensorFlow: {reason}")
         if version != "editable":
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["pure_python"] = False
             build_data["tag"] = f"cp310-abi3-{platform}"
-            build_data["force_include"][str(target)] = f"{_FOLDER}/{_NAME}"
+            for made in (target, op) if op.exists() else (target,):
+                build_data["force_include"][str(made)] = f"{_FOLDER}/{made.name}"

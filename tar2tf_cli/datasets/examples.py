@@ -1,0 +1,286 @@
+"""The serialised examples of shards in TensorFlow, in batches: by their position in an order, or streamed.
+
+`ByPosition` reads any batch by itself, so that orders are global and a reader continues anywhere; `Streamed` leaves the
+order to tf.data, and reads what has no positions that are known without reading: compressed shards, and buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, groupby
+from itertools import count as count_from
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from tar2tf_cli.datasets.order import epoch_seed, permuted
+from tar2tf_cli.datasets.record_op import RecordOp
+from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.inputs.open_shard import OpenShard
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    from numpy.typing import NDArray
+
+    from tar2tf_cli.datasets.records import Records
+    from tar2tf_cli.inputs.manifest import Document, ShardEntry
+
+AnyDataset: TypeAlias = "tf.data.Dataset[Any]"
+
+Features: TypeAlias = "Mapping[str, Mapping[str, Any]]"
+
+Parse: TypeAlias = "Callable[[Any], dict[str, tf.Tensor]]"
+"""Makes tensors of a batch of serialised examples."""
+
+Read: TypeAlias = "Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Any]"
+"""Reads the examples at positions from the first to before the last, in the order of a seed; -1 for that of writing."""
+
+Reader: TypeAlias = "Callable[[tf.Tensor], AnyDataset]"
+"""Makes a dataset of the serialised examples in the shards with these names, one after the other."""
+
+_AT_ONCE: Final = 16
+_PIECE: Final = 1 << 20  # bytes of records that are given to TensorFlow at once
+_MOST_TOGETHER: Final = 256  # such records
+_AS_WRITTEN: Final = -1
+
+
+class Examples(Protocol):
+    """The serialised examples of a dataset, or of one host's part of it."""
+
+    def one_by_one(self, batches: AnyDataset) -> AnyDataset:
+        """Return a dataset of the examples in batches of all of them, its cardinality known if epochs are equal."""
+
+    def each(self) -> AnyDataset:
+        """Return a dataset of the serialised examples, one by one."""
+
+    def batches(self, size: int, drop_remainder: bool, features: Features, parse: Parse) -> AnyDataset:
+        """Return a dataset of parsed batches.
+
+        Args:
+            size: how many examples are in a batch.
+            drop_remainder: whether a last batch that is smaller is left out.
+            features: the manifest's features, all of which are tensors of one shape.
+            parse: makes these tensors of serialised examples.
+        """
+
+
+@dataclass(frozen=True)
+class Order:
+    """In which order an epoch is read, and from where on.
+
+    Attributes:
+        seed: of all epochs; None for the order in which the records were written.
+        start: how many examples were read before, in the first epoch and those after it.
+    """
+
+    seed: int | None
+    start: int = 0
+
+
+class ByPosition:
+    """Examples that are read by their positions.
+
+    Args:
+        reader: reads them.
+        count: how many there are in an epoch.
+        order: in which order.
+        together: how many are read at once where they are wanted one by one.
+    """
+
+    def __init__(self, reader: RecordOp | RecordsByPosition, count: int, order: Order, together: int) -> None:
+        self._reader = reader
+        self._count = count
+        self._order = order
+        self._together = together
+        first, self._skipped = divmod(order.start, max(count, 1))
+        self._first = first
+        self._epochs = count_from(first)
+
+    def each(self) -> AnyDataset:
+        """Return a dataset of the serialised examples, one by one."""
+        return self.one_by_one(self._read(self._reader.messages, self._together, drop_remainder=False))
+
+    def one_by_one(self, batches: AnyDataset) -> AnyDataset:
+        """Return a dataset of the examples in batches; its cardinality is not known if the first epoch is shorter."""
+        return batches.unbatch() if self._skipped else _counted(batches.unbatch(), self._count)
+
+    def batches(self, size: int, drop_remainder: bool, features: Features, parse: Parse) -> AnyDataset:
+        """Return a dataset of parsed batches."""
+        batches = self._read(self._reader.columns(features, parse), size, drop_remainder)
+        return _of_size(batches, size) if drop_remainder else batches
+
+    def _read(self, read: Read, size: int, drop_remainder: bool) -> AnyDataset:
+        import tensorflow as tf
+
+        positions = self._positions(size, drop_remainder)
+        return positions.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+    def _positions(self, size: int, drop_remainder: bool) -> AnyDataset:
+        """The first and the last position of each batch, and the seed of the epoch."""
+        import tensorflow as tf
+
+        def of_epoch(first: Any, seed: Any = _AS_WRITTEN) -> AnyDataset:
+            end = self._count - (self._count - first) % size if drop_remainder else self._count
+            firsts = tf.data.Dataset.range(first, end, size)
+            return firsts.map(lambda at: (at, tf.minimum(at + size, self._count), seed))
+
+        def next_epoch(_: Any) -> Any:
+            # it changes what it returns, but a checkpoint keeps what it returned
+            return tf.numpy_function(self._next_epoch, [_], [tf.int64, tf.int64], stateful=False)
+
+        if self._order == Order(None):
+            return of_epoch(0, tf.constant(_AS_WRITTEN, tf.int64))
+        batches = self._count // size if drop_remainder else -(-self._count // size)
+        positions = tf.data.Dataset.range(1).map(next_epoch).flat_map(of_epoch)
+        return positions if self._skipped else _counted(positions, batches)
+
+    def _next_epoch(self, _: Any) -> tuple[np.int64, np.int64]:
+        """The position where the next epoch begins, and the seed of its order."""
+        epoch, seed = next(self._epochs), self._order.seed
+        first = self._skipped if epoch == self._first else 0
+        return np.int64(first), np.int64(_AS_WRITTEN if seed is None else epoch_seed(seed, epoch))
+
+
+@dataclass(frozen=True)
+class RecordsByPosition:
+    """Reads batches by `Records`, for shards that the op cannot read.
+
+    Attributes:
+        records: all records, as bytes.
+        counts: how many records each of the shards has.
+        shards: the numbers of the shards that are read.
+        part: `(hosts, host)`: read every n-th record for one of n hosts.
+    """
+
+    records: Records[bytes]
+    counts: Sequence[int]
+    shards: range
+    part: tuple[int, int]
+
+    def messages(self, first: Any, last: Any, seed: Any) -> tf.Tensor:
+        """Return the serialised examples at these positions."""
+        import tensorflow as tf
+
+        messages: tf.Tensor = tf.numpy_function(self._read, [first, last, seed], tf.string, stateful=False)
+        messages.set_shape([None])
+        return messages
+
+    def columns(self, features: Features, parse: Parse) -> Read:
+        """Return a function that reads and parses the examples at these positions."""
+        return lambda first, last, seed: parse(self.messages(first, last, seed))
+
+    def _read(self, first: int, last: int, seed: int) -> NDArray[np.object_]:
+        hosts, host = self.part
+        ends = np.cumsum([self.counts[shard] for shard in self.shards])
+        positions = np.arange(first, last) * hosts + host
+        numbers = positions if seed < 0 else permuted(int(seed), positions, int(ends[-1]))
+        begins = np.array([*accumulate(self.counts, initial=0)])[list(self.shards)]
+        shards = np.searchsorted(ends, numbers, "right")
+        starts = np.concatenate([[0], ends])[shards]
+        read = self.records.__getitems__((numbers - starts + begins[shards]).tolist())
+        messages = np.empty(len(read), object)
+        messages[:] = read
+        return messages
+
+
+class Streamed:
+    """Examples that tf.data reads from shards one after the other, or from several at once.
+
+    Args:
+        records: the serialised examples.
+        count: how many there are.
+    """
+
+    def __init__(self, records: AnyDataset, count: int) -> None:
+        self._records = _counted(records, count)
+        self._count = count
+
+    def each(self) -> AnyDataset:
+        """Return a dataset of the serialised examples, one by one."""
+        return self._records
+
+    def one_by_one(self, batches: AnyDataset) -> AnyDataset:
+        """Return a dataset of the examples in batches."""
+        return _counted(batches.unbatch(), self._count)
+
+    def batches(self, size: int, drop_remainder: bool, features: Features, parse: Parse) -> AnyDataset:
+        """Return a dataset of parsed batches."""
+        import tensorflow as tf
+
+        batches = self._records.batch(size, drop_remainder)
+        return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
+def _counted(dataset: AnyDataset, count: int) -> AnyDataset:
+    """A dataset whose cardinality is known."""
+    import tensorflow as tf
+
+    return dataset.apply(tf.data.experimental.assert_cardinality(count))
+
+
+def _of_size(batches: AnyDataset, size: int) -> AnyDataset:
+    """Batches whose first dimension is known."""
+    import tensorflow as tf
+
+    def sized(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {name: tf.ensure_shape(value, [size, *value.shape[1:]]) for name, value in batch.items()}
+
+    return batches.map(sized)
+
+
+def in_shards(names: Sequence[str], read: Reader, shuffle: int | None, seed: int | None) -> AnyDataset:
+    """The records of shards one after the other or, to shuffle them, of several at once in random order."""
+    import tensorflow as tf
+
+    paths = tf.constant(names, tf.string, [len(names)])
+    if not shuffle or len(names) < 2:
+        return read(paths)
+    shards = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(names), seed)
+    return shards.interleave(
+        lambda name: read(name[tf.newaxis]), _AT_ONCE, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
+
+
+def any_reader(places: Mapping[str, tuple[Document, ShardEntry]]) -> Reader:
+    """Return a reader of shards in buckets, too; TensorFlow supports fewer stores, and its errors say less.
+
+    Args:
+        places: each shard, with its manifest.
+    """
+    import tensorflow as tf
+
+    def records(paths: Sequence[bytes]) -> Iterator[list[bytes]]:
+        wanted = [places[path.decode("utf-8", "surrogateescape")] for path in paths]
+        for one, alike in groupby(wanted, lambda place: place[0]):
+            items = one.find([entry for _, entry in alike])
+            folder = copy(one.folder)  # what is fetched ahead belongs to this iteration alone
+            with folder.prefetch(items, _AT_ONCE):
+                for item in items:
+                    with OpenShard(folder, item) as shard:
+                        yield from _in_pieces(record for _, record in RecordReader(shard.content, shard.name))
+
+    signature = tf.TensorSpec([None], tf.string)
+    return lambda names: tf.data.Dataset.from_generator(records, output_signature=signature, args=(names,)).unbatch()
+
+
+def local_reader(compression: Literal["", "GZIP"]) -> Reader:
+    """Return TensorFlow's own reader of shards on the disk."""
+    import tensorflow as tf
+
+    return partial(tf.data.TFRecordDataset, compression_type=compression)
+
+
+def _in_pieces(records: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Records as lists, as TensorFlow takes 30 us for each value that Python gives it."""
+    piece, size = list[bytes](), 0
+    for record in records:
+        piece.append(record)
+        size += len(record)
+        if size >= _PIECE or len(piece) == _MOST_TOGETHER:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

@@ -1,0 +1,146 @@
+"""Functions that parse serialised examples with tf.io, as a manifest describes their features.
+
+features/decoder.py has the same rules for readers without TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tar2tf_cli.features.described import is_optional, is_shape_of_array
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+def feature_description(features: Mapping[str, Mapping[str, Any]], records: int) -> dict[str, Any]:
+    """The feature descriptions for `tf.io.parse_single_example`.
+
+    Args:
+        features: the manifest's features.
+        records: number of records; a feature with a smaller count is optional.
+    """
+    import tensorflow as tf
+
+    dtypes = {"bytes": tf.string, "raw": tf.string, "int64": tf.int64, "float": tf.float32}
+    description: dict[str, Any] = {}
+    for name, feature in features.items():
+        dtype, shape = dtypes[feature["encoding"]], feature["shape"]
+        single = shape == [] or feature["encoding"] == "raw"
+        if shape is None or is_optional(feature, records) or (None in shape and not single):
+            description[name] = tf.io.FixedLenSequenceFeature([], dtype, allow_missing=True)
+        else:
+            description[name] = tf.io.FixedLenFeature([] if single else shape, dtype)
+    return description
+
+
+def batch_parser(
+    features: Mapping[str, Mapping[str, Any]], records: int
+) -> Callable[[Any], dict[str, tf.Tensor]] | None:
+    """A function from a batch of serialised examples to tensors, as `record_parser` makes them of each example.
+
+    It takes a twentieth of the time. None if there are no features, examples may lack one, or the shape of one is not
+    always the same.
+    """
+    if not features:
+        return None
+    shapes = {name for name in features if is_shape_of_array(name, features)}
+    for name, feature in features.items():
+        if is_optional(feature, records) or (name not in shapes and None in (feature["shape"] or ())):
+            return None
+    import tensorflow as tf
+
+    own = {name: feature for name, feature in features.items() if name not in shapes}
+    description = feature_description(own, records)
+
+    def parse(examples: Any) -> dict[str, tf.Tensor]:
+        parsed: Mapping[str, Any] = tf.io.parse_example(examples, description)
+        return {name: _cast(_all_restored(feature, parsed[name]), feature["dtype"]) for name, feature in own.items()}
+
+    return parse
+
+
+def _all_restored(feature: Mapping[str, Any], values: tf.Tensor) -> tf.Tensor:
+    """The values of a feature in a batch of examples, of the shape that all of them have."""
+    import tensorflow as tf
+
+    if feature["encoding"] != "raw":
+        return values
+    array = _from_bytes(values, feature["dtype"])
+    shape = feature["shape"]
+    restored: tf.Tensor = tf.ensure_shape(tf.reshape(array, [tf.size(values), *shape]), [None, *shape])
+    return restored
+
+
+def record_parser(features: Mapping[str, Mapping[str, Any]], records: int = 0) -> Callable[[Any], dict[str, tf.Tensor]]:
+    """A function from a serialised example to its tensors: arrays with their shape and dtype, the rest as stored.
+
+    A feature NAME/shape is used to restore the array NAME, and is not among the tensors.
+
+    Args:
+        features: those of a manifest that `check_features` accepts; or with None as the shape of an array of any number
+            of dimensions.
+        records: number of records; a feature with a smaller count is optional.
+    """
+    import tensorflow as tf
+
+    description = feature_description(features, records)
+    shapes = {name for name in features if is_shape_of_array(name, features)}
+    optional = {name for name, feature in features.items() if is_optional(feature, records)}
+
+    def parse(record: Any) -> dict[str, tf.Tensor]:
+        parsed = tf.io.parse_single_example(record, description)
+        return {
+            name: _restored(name, features[name], parsed, name in optional) for name in features if name not in shapes
+        }
+
+    return parse
+
+
+def _restored(name: str, feature: Mapping[str, Any], parsed: Mapping[str, Any], optional: bool) -> tf.Tensor:
+    import tensorflow as tf
+
+    value, shape, dtype = parsed[name], feature["shape"], feature["dtype"]
+    if feature["encoding"] == "raw":
+        value = _from_bytes(tf.strings.reduce_join(value) if optional else value, dtype)
+    if optional and shape == []:
+        pass  # a vector of one value or none, as of other optional values
+    elif feature["encoding"] == "raw" or shape is None or len(shape) > 1 or f"{name}/shape" in parsed:
+        own = _own_shape(name, shape, parsed)
+        if optional:  # if the array is missing, so is its shape
+            own, shape = tf.pad(own, [[0, len(shape) - tf.size(own)]]), [None] * len(shape)
+        elif shape is not None and f"{name}/shape" in parsed and own.shape[0] is None:
+            # single values and empty lists have no shape
+            lengths = tf.stack([tf.minimum(tf.size(value), 1) if size is None else size for size in shape])
+            own = tf.concat([own, tf.cast(lengths[tf.size(own) :], own.dtype)], 0)
+        value = tf.ensure_shape(tf.reshape(value, own), shape)
+    return _cast(value, dtype)
+
+
+def _from_bytes(value: tf.Tensor, dtype: str) -> tf.Tensor:
+    """The numbers in bytes, little-endian."""
+    import tensorflow as tf
+
+    stored = "int64" if dtype == "uint64" else dtype  # which decode_raw does not know
+    numbers: tf.Tensor = tf.bitcast(tf.io.decode_raw(value, tf.as_dtype(stored)), dtype)
+    return numbers
+
+
+def _cast(value: tf.Tensor, dtype: str) -> tf.Tensor:
+    """Values of the dtype that the manifest gives."""
+    import tensorflow as tf
+
+    return value if dtype in ("bytes", value.dtype.name) else tf.cast(value, dtype)
+
+
+def _own_shape(name: str, shape: list[int | None], parsed: Mapping[str, Any]) -> Any:
+    """The shape of one example's array: fixed, stored beside it, or given by the image's height, width and channels."""
+    import tensorflow as tf
+
+    if f"{name}/shape" in parsed:
+        return parsed[f"{name}/shape"]
+    if shape.count(None) <= 1:
+        return [-1 if size is None else size for size in shape]
+    folder = name.rpartition("/")[0]
+    return tf.stack([parsed[f"{folder}/{axis}"] for axis in ("height", "width", "channels")])

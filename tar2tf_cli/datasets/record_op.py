@@ -1,0 +1,133 @@
+"""Reads batches of records of local shards by an op of TensorFlow in C (formats/kernel/tensorflow_op.c).
+
+The op reads, checks and parses outside the GIL, in as many threads as tf.data gives it. Where it was not built, or
+where this TensorFlow lacks a function that it needs, there is none, and tf.data reads the shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tar2tf_cli.features.described import MOST_KNOWN, SIZES, expected, for_kernel, is_shape_of_array
+from tar2tf_cli.formats import kernel
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    Columns = dict[str, tf.Tensor]
+
+_TEXT: Final = 0
+_UNUSED: Final = -1
+
+
+class RecordOp(NamedTuple):
+    """The records of shards, by their positions in the order that a seed gives.
+
+    Attributes:
+        paths: the shards.
+        counts: how many records each of them has.
+        part: `(hosts, host)`: read every n-th record for one of n hosts.
+    """
+
+    paths: Sequence[str]
+    counts: Sequence[int]
+    part: tuple[int, int] = (1, 0)
+
+    def messages(self, first: Any, last: Any, seed: Any) -> tf.Tensor:
+        """Return the serialised examples at the positions from `first` to before `last`.
+
+        Args:
+            first: scalar int64 tensor.
+            last: scalar int64 tensor.
+            seed: scalar int64 tensor; -1 for the order in which they were written.
+        """
+        messages: tf.Tensor = self._read(first, last, seed, b"", [], []).messages
+        messages.set_shape([None])
+        return messages
+
+    def columns(
+        self, features: Mapping[str, Mapping[str, Any]], parse: Callable[[Any], Columns]
+    ) -> Callable[[Any, Any, Any], Columns]:
+        """Return a function like `messages` that gives tensors by feature name.
+
+        Args:
+            features: the manifest's features; none of them may be missing or vary in shape.
+            parse: makes these tensors of serialised examples; for batches with an example of an unusual form.
+        """
+        wanted = expected(features)
+        widths = [_width(name, features) for name in wanted]
+        if len(wanted) > MOST_KNOWN or None in widths:
+            return lambda first, last, seed: parse(self.messages(first, last, seed))
+        import tensorflow as tf
+
+        known = b"".join(for_kernel(name, own) for name, own in wanted.items())
+        names = [name for name, width in zip(wanted, widths, strict=True) if width != _UNUSED]
+        types = [_stored(features[name]) for name in names]
+
+        def read(first: Any, last: Any, seed: Any) -> Columns:
+            found = self._read(first, last, seed, known, widths, types)
+            found.messages.set_shape([None])
+            values = dict(zip(names, found.columns, strict=True))
+            shaped = {name: _shaped(values[name], features[name]) for name in names}
+            columns: Columns = tf.cond(tf.size(found.messages) > 0, lambda: parse(found.messages), lambda: shaped)
+            return columns
+
+        return read
+
+    def _read(self, first: Any, last: Any, seed: Any, known: bytes, widths: Sequence[Any], types: Sequence[Any]) -> Any:
+        return _library().tar2tf_records(
+            first=first, last=last, seed=seed, Tout=types, paths=self.paths, counts=self.counts, features=known,
+            widths=widths, part=self.part,
+        )  # fmt: skip
+
+
+def is_available() -> bool:
+    """Whether the op can be used with this TensorFlow."""
+    return hasattr(_library(), "tar2tf_records")
+
+
+def _library() -> Any:
+    """The module with the op; None where it was not built, or cannot be loaded."""
+    path = kernel.tensorflow_op()
+    return path and _loaded(path)
+
+
+@cache
+def _loaded(path: str) -> Any:
+    import tensorflow as tf
+
+    try:
+        return tf.load_op_library(path)
+    except (tf.errors.OpError, RuntimeError):
+        return None
+
+
+def _width(name: str, features: Mapping[str, Mapping[str, Any]]) -> int | None:
+    """How many bytes of a tensor each example has; 0 for a string, and None if that is not a fixed number."""
+    if is_shape_of_array(name, features):
+        return _UNUSED
+    feature = features[name]
+    count = prod(feature["shape"])
+    if feature["encoding"] == "bytes":
+        return _TEXT if feature["shape"] == [] else None
+    each = SIZES[feature["dtype"]] if feature["encoding"] == "raw" else 4 if feature["encoding"] == "float" else 8
+    return count * each or None
+
+
+def _stored(feature: Mapping[str, Any]) -> Any:
+    """The dtype of the values as they are stored."""
+    import tensorflow as tf
+
+    stored = {"bytes": "string", "int64": "int64", "float": "float32"}
+    return tf.as_dtype(stored.get(feature["encoding"], feature["dtype"]))
+
+
+def _shaped(values: Any, feature: Mapping[str, Any]) -> tf.Tensor:
+    """Values of many examples with the shape and dtype that the manifest gives."""
+    import tensorflow as tf
+
+    value: tf.Tensor = tf.reshape(values, [-1, *feature["shape"]])
+    return value if feature["dtype"] in ("bytes", value.dtype.name) else tf.cast(value, feature["dtype"])
