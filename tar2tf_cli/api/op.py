@@ -7,7 +7,7 @@ the op has a grammar of its own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.api.values import Sample
@@ -35,7 +35,9 @@ class OpContext(NamedTuple):
         seed: random seed; random choices depend on it and on the sample's key.
         max_pixels: images of more pixels (height x width) are not decoded.
         image_size: height and width in pixels for the preset imagenet-tensor; None keeps each image's size.
+        invalid_boxes: whether a box that breaks training is an `error`, or one to `drop` or `keep`.
         palettes: receives the names of entries that `decode` finds to be PNGs with a palette; nothing depends on it.
+        count_boxes: called with how many boxes were `clipped` at the edge of their image, `dropped` or `invalid`.
 
     >>> OpContext(seed=7).seed
     7
@@ -44,7 +46,9 @@ class OpContext(NamedTuple):
     seed: int = 0
     max_pixels: int = DEFAULT_MAX_PIXELS
     image_size: int | None = None
+    invalid_boxes: str = "error"
     palettes: set[str] | None = None
+    count_boxes: Callable[[str, int], None] | None = None
 
 
 class Op(ABC):
@@ -61,6 +65,7 @@ class Op(ABC):
         releases_gil: whether libraries that release the GIL do the work.
         only: which kind of mapping it accepts; None for both.
         by_name: whether it uses only entries that it names, so that large ones may stay in files.
+        on_pixels: whether it only decodes, changes or encodes images, and records how it moves their pixels.
         gives_names: whether the sample may have another key or other names of entries afterwards.
     """
 
@@ -70,6 +75,7 @@ class Op(ABC):
     releases_gil: ClassVar[bool] = False
     only: ClassVar[Subject | None] = "sample"
     by_name: ClassVar[bool] = False
+    on_pixels: ClassVar[bool] = False
     gives_names: ClassVar[bool] = False
 
     @abstractmethod

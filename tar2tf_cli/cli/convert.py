@@ -337,6 +337,36 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     "boxes=json:annotations.*.box takes a value from every item of a list; score=json:score=0 sets a default. "
     "frames=*.jpg collects all matching entries in a list. May be repeated.",
 )
+@sample_option(
+    "--boxes SEL",
+    multiple=True,
+    help="Boxes that move with their image.",
+    more="SEL is json:objects.*.bbox, an array, or image/object/bbox for the four lists of the Object Detection API. "
+    "It may be followed by format=xywh, xyxy, cxcywh or yxyx; relative; of=ENTRY, the image; min_visible=FRACTION; "
+    "and beside=SEL+SEL, lists with an item for each box. Ops that move the pixels of the image change the numbers; "
+    "boxes that leave it are dropped. May be repeated.",
+)
+@sample_option(
+    "--points SEL",
+    multiple=True,
+    help="Points that move with their image.",
+    more="SEL is as for --boxes, and may be followed by format=xy, yx or xyv; relative; and of=ENTRY. May be repeated.",
+)
+@sample_option(
+    "--mask ENTRY",
+    multiple=True,
+    help="A mask that moves with its image.",
+    more="ENTRY may be followed by of=ENTRY, the image, and fill=VALUE for pixels that it gains. It needs no ops of "
+    "its own: it goes through those of its image, by the nearest pixel. May be repeated.",
+)
+@sample_option(
+    "--invalid-boxes WHAT",
+    **words("error", "drop", "keep"),
+    help="Bad boxes: error, drop or keep.",
+    more="A box is bad if it has no area, lies outside its image or has a number that is not finite; under the preset "
+    "detection also if its class is 0 or not among the categories. error: its sample is faulty. drop: it is dropped "
+    "and counted. keep: it is kept as it is.",
+)
 @feature_option(
     "--type NAME=TYPE",
     "types",

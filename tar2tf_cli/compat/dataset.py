@@ -34,7 +34,7 @@ from tar2tf_cli.errors import SampleError, SourceError, UsageError, check_tensor
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import unnested
-from tar2tf_cli.features.presets import IMAGE_ENTRIES, label_of
+from tar2tf_cli.features.presets import label_of
 from tar2tf_cli.features.presets.webdataset import INTEGER_ENTRIES
 from tar2tf_cli.flow.faults import FaultPolicy
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan, context_of, flow
@@ -42,6 +42,7 @@ from tar2tf_cli.flow.transform import Transform
 from tar2tf_cli.formats.files import MAX_ENTRY_SIZE, whole_sample
 from tar2tf_cli.inputs.report import Notes
 from tar2tf_cli.ops import Convert, Decode, Func, Rename, Resize, Select, SelectDict, Selection, SelectList
+from tar2tf_cli.ops.annotations import IMAGE_ENTRIES
 from tar2tf_cli.ops.select import flatten, to_selection
 from tar2tf_cli.ops.user_code import called
 from tar2tf_cli.remote import cluster_samples
@@ -590,7 +591,7 @@ class _Stream:
         self._workers = max(workers, 1)
         self._shuffle = shuffle
         self._notes = Notes(plan.conversion.input, Events().note)
-        ops = plan.conversion.ops if source is plan.source else ()
+        ops = plan.conversion.sample_ops if source is plan.source else ()
         self._steps = Transform(context_of(plan.conversion), ops, self._element)
         self._begun: list[Iterator[tuple[str, Any]]] = []
 

@@ -327,7 +327,7 @@ class Recipe:
         features = feature_map_of(conversion).features
         return Transform(
             context_of(conversion),
-            conversion.ops,
+            conversion.sample_ops,
             (lambda sample: TFExample(whole_sample(dict(features(dict(sample)))))) if "types" in options else None,
             conversion.example_ops,
         )

@@ -233,6 +233,8 @@ def _steps(plan: Plan) -> list[Step]:
             if not results:
                 return [*steps, Step(f"{title} dropped", {})]
             sample = results[0] if op or of_samples else dict(sorted(results[0].items()))
+            if op and not op.usage:  # it prepares others, and changes nothing that users see
+                continue
             looks = _looks(sample, reading.transform.context.palettes or ())
             steps.append(Step(title if len(results) == 1 else f"{title} {len(results)} samples", looks))
     return steps
@@ -247,7 +249,7 @@ def _title(canonical: dict[str, Any]) -> str:
 
 def _looks(values: Any, palettes: Collection[str] = ()) -> dict[str, str]:
     """What each value is; of the pixels of masks, also how many distinct values they have."""
-    looks = {name: _look(value) for name, value in values.items()}
+    looks = {name: _look(value) for name, value in values.items() if name == KEY or not name.startswith("__")}
     for name, value in values.items():
         if (name in palettes or image.is_named_like_mask(name)) and getattr(value, "ndim", 0) in (2, 3):
             looks[name] += f", {image.values_described(image.distinct_values(value))}"

@@ -162,7 +162,8 @@ def _with_labels(plan: Plan, worker: Worker, engine: Callable[[], Engine], event
         run_tasks(InOrder(tasks, where, take, events.progress), engine(), worker)
         texts = {name: sorted(some) for name, some in texts_of.items()}
         write_whole(path, [line_of(texts)], lasting=False)
-    return plan._replace(labels={name: LabelMap.of(some) for name, some in texts.items()})
+    first = plan.conversion.first_label
+    return plan._replace(labels={name: LabelMap.of(some, first) for name, some in texts.items()})
 
 
 def _left(path: str) -> Mapping[str, list[str]] | None:

@@ -13,6 +13,7 @@ from tar2tf_cli.features import described
 from tar2tf_cli.features.described import DTYPES, Expected
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import ParsedFeature, parse
+from tar2tf_cli.formats.listed import Listed
 
 Parsed: TypeAlias = "Mapping[str, ParsedFeature]"
 
@@ -146,12 +147,6 @@ def _of_column(data: bytearray | list[bytes], dtype: np.dtype[Any]) -> Any:
     texts = np.empty(len(data), object)
     texts[:] = data
     return texts
-
-
-class Listed(np.ndarray[Any, Any]):
-    """The values of a list as an array of one dimension, which gets no feature NAME/shape when it is encoded again."""
-
-    listed = True
 
 
 class ExampleEntries:

@@ -378,7 +378,7 @@ def _as_features(values: dict[str, Any]) -> Features:
 
 
 def _has_own_shape(value: Any) -> bool:
-    """Whether a value is an array, and not just a list that was read from an example (`features.decoder.Listed`)."""
+    """Whether a value is an array, and not just a list that was read from an example (`formats.listed.Listed`)."""
     return hasattr(value, "dtype") and not getattr(value, "listed", False)
 
 

@@ -181,10 +181,10 @@ class LabelMap(dict[str, int]):
         return cls({name: label.number for name, label in load_labels(path).items()}, path)
 
     @classmethod
-    def of(cls, texts: Collection[str]) -> LabelMap:
-        """Number texts from 0 in sorted order: whole numbers by value, others by code point."""
+    def of(cls, texts: Collection[str], first: int = 0) -> LabelMap:
+        """Number texts in sorted order: whole numbers by value, others by code point."""
         order = sorted(texts, key=int if all(re.fullmatch(_NUMBER, text) for text in texts) else None)
-        return cls({text: number for number, text in enumerate(order)})
+        return cls({text: number for number, text in enumerate(order, first)})
 
     def numbers(self, value: Any) -> Any:
         """Return the number of a text, or of each in a list.

@@ -116,7 +116,7 @@ def _of_input(error: SampleError, key: str, location: Location) -> SampleError:
 
 def context_of(conversion: Conversion) -> OpContext:
     """Return what the ops of a conversion may depend on."""
-    return OpContext(conversion.seed, conversion.max_pixels, conversion.image_size)
+    return OpContext(conversion.seed, conversion.max_pixels, conversion.image_size, conversion.invalid_boxes)
 
 
 def feature_map_of(conversion: Conversion) -> FeatureMap:
@@ -188,7 +188,7 @@ class ReadPlan:
         if gives == "examples":
             transform = transform_records = Transform(context)
         else:
-            transform_records = Transform(context, conversion.ops, entries, conversion.example_ops)
+            transform_records = Transform(context, conversion.sample_ops, entries, conversion.example_ops)
             are_members = gives == "bytes" and conversion.keeps_entries  # also of a tar, as they are bytes
             transform = Transform(context, (), features) if are_members else transform_records
         select = SampleFilter(conversion, joined, native, context, check)

@@ -26,11 +26,15 @@ class Wanted(NamedTuple):
         channels: 0 for those of the file, 1 for gray, 3 for RGB.
         dtype: uint8, or for a PNG uint16.
         max_pixels: the limit of height x width, of all frames together.
+        at_least: height and width that a JPEG keeps when it is decoded at 1/2, 1/4 or 1/8 of its size.
+        indices: whether to decode a PNG to the indices of its palette.
     """
 
     channels: int = 0
     dtype: str = "uint8"
     max_pixels: int = DEFAULT_MAX_PIXELS
+    at_least: tuple[int, int] | None = None
+    indices: bool = False
 
 
 _HEAD: Final = 1024  # enough for the name of an npz file's first array
@@ -58,7 +62,7 @@ def decode(data: bytes, wanted: Wanted = Wanted()) -> Parts:  # noqa: B008
         if kind and not kind.startswith("image/"):
             raise SampleError(f"cannot be decoded: it is {kind}")
         return {"": _image(data, wanted)}
-    if wanted.channels or wanted.dtype != "uint8":
+    if wanted.channels or wanted.dtype != "uint8" or wanted.indices:
         raise SampleError(f"it is {kind}, but channels and dtype are only for images")
     return decoder(data)
 
@@ -69,6 +73,10 @@ def can_decode(kind: str) -> bool:
 
 
 def _image(data: bytes, wanted: Wanted) -> Any:
+    if wanted.indices:
+        return codecs.decode_indices(data, max_pixels=wanted.max_pixels)
+    if wanted.at_least and headers.image_format(data) == "jpeg" and wanted.dtype == "uint8":
+        return codecs.decode_reduced(data, wanted.at_least, wanted.channels, max_pixels=wanted.max_pixels)
     if not headers.has_frames(data):
         return codecs.decode(data, wanted.channels, dtype=wanted.dtype, max_pixels=wanted.max_pixels)
     if wanted.channels == 1 or wanted.dtype != "uint8":

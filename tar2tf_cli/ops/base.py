@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tar2tf_cli.api.op import JsonSchema, JsonValue, Op, OpContext
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import LackingError, ProblemsError, Tar2tfError, UsageError, failure, meant
 from tar2tf_cli.formats.files import whole, whole_sample
-from tar2tf_cli.ops.rules import Rule
+from tar2tf_cli.ops.rules import Rule, split_at_commas
 from tar2tf_cli.ops.user_code import RAISED
 from tar2tf_cli.plugins import load_plugin, plugin_names
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class DeclaredOp(Op):
-    """An op that is a frozen dataclass with a rule for each field; `tar2tf_cli.ops.Op`.
 
-    The fields and their rules determine what `--op` and a spec file accept, the arguments of the Python class, the
-    schema for editors and the canonical form in the manifest.
+class Declared:
+    """A frozen dataclass with a rule for each field, which determine its grammar.
+
+    Fields and rules determine the text on the command line, the value in a spec file, the arguments of the Python
+    class, the schema for editors and the canonical form in the manifest.
 
     Attributes:
         checks: the rule for each field; a subclass inherits the rules of the fields that it inherits.
@@ -40,14 +44,9 @@ class DeclaredOp(Op):
         if self.exactly_one and sum(getattr(self, name) is not None for name in self.exactly_one) != 1:
             raise ValueError(f"needs one of {', '.join(map(repr, self.exactly_one[:-1]))} and {self.exactly_one[-1]!r}")
 
-    @property
-    def bound(self) -> Sequence[object]:
-        """An op that the user defined; nothing for an op of a registered class."""
-        return [] if type(self) in OPS.values() else [self]
-
     @classmethod
     def schema(cls) -> JsonSchema:
-        """Return the JSON Schema of VALUE in `NAME: VALUE` of a spec file."""
+        """Return the JSON Schema of the values in a spec file: text, a mapping of fields, or a list of their values."""
         fields = cls._fields()
         rules = {name: cls.checks[name].schema for name in fields}
         required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
@@ -74,10 +73,11 @@ class DeclaredOp(Op):
         return {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
 
     @classmethod
-    def from_value(cls, value: JsonValue) -> Op:
-        """Parse `NAME: VALUE` of a spec file: a mapping of fields, a list of them, or text as for `--op`.
+    def from_value(cls, value: JsonValue) -> Self:
+        """Parse a mapping of fields, a list of their values, or text.
 
-        Text has comma-separated fields in order, or `field=value` in any order.
+        Text has comma-separated fields in order, or `field=value` in any order; the name of a field that is true or
+        false stands for true.
 
         Raises:
             ProblemsError: for fields that do not exist.
@@ -85,12 +85,13 @@ class DeclaredOp(Op):
         """
         if isinstance(value, dict):
             return cls._of_fields(value)
+        fields = cls._fields()
         parts: list[tuple[object, str, str]]
         if isinstance(value, str):
-            parts = [part.partition("=") for part in value.split(",") if part]
+            parts = [cls._part(part) for part in split_at_commas(value)]
         else:
             parts = [(item, "", "") for item in (value if isinstance(value, list) else [value]) if value is not None]
-        names = list(cls._fields())
+        names = list(fields)
         values: dict[str, object] = {}
         for position, (given, equals, written) in enumerate(parts):
             if not equals and position >= len(names):
@@ -102,7 +103,15 @@ class DeclaredOp(Op):
         return cls._of_fields(values)
 
     @classmethod
-    def _of_fields(cls, values: Mapping[str, object]) -> Op:
+    def _part(cls, part: str) -> tuple[str, str, str]:
+        """Part text into a field's name, an equals sign and its value, or into a value and two empty texts."""
+        if isinstance(getattr(cls, part, None), bool):
+            return part, "=", "true"
+        name, equals, written = part.partition("=")
+        return (name, equals, written) if name.isidentifier() else (part, "", "")
+
+    @classmethod
+    def _of_fields(cls, values: Mapping[str, object]) -> Self:
         fields = cls._fields()
         if unknown := [name for name in values if name not in fields]:
             raise ProblemsError(problems=[((name,), f"has no field {name!r}{meant(name, fields)}") for name in unknown])
@@ -111,11 +120,25 @@ class DeclaredOp(Op):
                 raise ValueError(f"needs {name!r}")
         return cls(**values)
 
+    def changed_fields(self) -> dict[str, JsonValue]:
+        """Return the fields that differ from their defaults, as in a spec file."""
+        changed = {
+            name: item for name, field in self._fields().items() if (item := getattr(self, name)) != field.default
+        }
+        return {name: list(item) if isinstance(item, tuple) else item for name, item in changed.items()}
+
+
+class DeclaredOp(Declared, Op):
+    """An op that is a frozen dataclass with a rule for each field; `tar2tf_cli.ops.Op`."""
+
+    @property
+    def bound(self) -> Sequence[object]:
+        """An op that the user defined; nothing for an op of a registered class."""
+        return [] if type(self) in OPS.values() else [self]
+
     def canonical(self) -> dict[str, JsonValue]:
         """Return the op as in the manifest and a spec file: `{NAME: {FIELD: VALUE}}`."""
-        fields = self._fields().items()
-        changed = {name: item for name, field in fields if (item := getattr(self, name)) != field.default}
-        return {self.name: {name: list(item) if isinstance(item, tuple) else item for name, item in changed.items()}}
+        return {self.name: self.changed_fields()}
 
     def entry(self, sample: Sample, ext: str) -> Any:
         """Return the entry an op works on.
@@ -126,6 +149,18 @@ class DeclaredOp(Op):
         if ext not in sample:
             raise missing_entry(sample, f"{self.name}: has no entry {ext!r}")
         return whole(sample[ext])
+
+
+def names_matching(sample: Sample, pattern: str) -> list[str]:
+    """Return the names of the entries that match a glob, in natural order: 2 before 10."""
+    from fnmatch import fnmatchcase
+
+    return sorted((name for name in sample if fnmatchcase(name, pattern) and not name.startswith("__")), key=natural)
+
+
+def natural(name: str) -> tuple[list[str | int], str]:
+    """Return a key that sorts numbers in names by value."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)], name
 
 
 def missing_entry(sample: Sample, complaint: str) -> LackingError:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.formats import image
+from tar2tf_cli.formats.image.geometry import Move, Size, placed
 from tar2tf_cli.ops.base import keyword_aliases, register
 from tar2tf_cli.ops.image import ImageOp, size_rule
 from tar2tf_cli.ops.rules import Rule, one_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from tar2tf_cli.ops.image import Pixels
 
 
 @register
@@ -30,16 +31,21 @@ class Crop(ImageOp):
 
     name = "crop"
     usage = "crop:EXT,HEIGHTxWIDTH[,AT]"
+    moves = True
     examples = ("crop:jpg,224x224", "crop:jpg,224,top-left", "crop:jpg,224x224,at=random")
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {"size": size_rule, "at": one_of(*image.PLACES)}
+    checks: ClassVar[Mapping[str, Rule[object]]] = {"size": size_rule, "at": one_of(*image.PLACES)}
 
     size: Any
     at: str = "center"
 
-    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+    def change(self, pixels: Pixels, key: str, context: OpContext) -> Pixels:
         height, width = self.size
-        self._check_size(height, width, context)
+        self.check_size(height, width, context)
         return image.crop(pixels, height, width, self.at, seed=context.seed, key=key)
+
+    def move(self, before: Size, after: Size, key: str, context: OpContext) -> Move:
+        top, left = image.crop_start(*before, *after, self.at, seed=context.seed, key=key)
+        return placed(before, before, after, -top, -left)
 
 
 @register
@@ -53,9 +59,14 @@ class CenterCrop(ImageOp):
     name = "center_crop"
     usage = "center_crop:EXT"
     examples = ("center_crop:jpg",)
+    moves = True
 
-    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+    def change(self, pixels: Pixels, key: str, context: OpContext) -> Pixels:
         return image.center_crop(pixels)
+
+    def move(self, before: Size, after: Size, key: str, context: OpContext) -> Move:
+        top, left = image.crop_start(*before, *after, "center")
+        return placed(before, before, after, -top, -left)
 
 
 for _op in (Crop, CenterCrop):

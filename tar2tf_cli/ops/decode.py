@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Sample
@@ -13,19 +13,23 @@ from tar2tf_cli.formats import image
 from tar2tf_cli.formats.decoding import Parts, Wanted, decode
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.formats.image import codecs, headers
+from tar2tf_cli.formats.image.geometry import Move, oriented, scaled
 from tar2tf_cli.ops.base import keyword_aliases, register
-from tar2tf_cli.ops.image import ImageOp
-from tar2tf_cli.ops.rules import Rule, one_of, rule, whole_number
+from tar2tf_cli.ops.image import ImageOp, size_rule
+from tar2tf_cli.ops.rules import Rule, one_of, optional, rule, whole_number
+from tar2tf_cli.ops.stored_sizes import update_encoding, update_sizes
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+INDICES: Final = "indices"
+"""Stands for the indices of a palette in place of a number of channels."""
 
 
-@rule(enum=list(codecs.CHANNELS))
-def _channels(channels: Any, label: str) -> int:
+@rule(enum=[*codecs.CHANNELS, INDICES])
+def _channels(channels: object, label: str) -> int | str:
+    if channels == INDICES:
+        return INDICES
     number = whole_number()(channels, label)
     if number not in codecs.CHANNELS:
-        raise ValueError(f"{label} must be 0 (those of the file), 1 (gray) or 3 (RGB), not {number}")
+        raise ValueError(f"{label} must be 0 (those of the file), 1 (gray), 3 (RGB) or {INDICES}, not {number}")
     return number
 
 
@@ -36,48 +40,86 @@ class Decode(ImageOp):
 
     The content of the entry decides, not its name. A JPEG, PNG, BMP or WebP becomes uint8 (height, width, channels),
     with the same pixels as `tf.io.decode_image`; a GIF or an animated WebP becomes uint8 (frames, height, width,
-    channels). CHANNELS is 1 for gray, 3 for RGB, and 0 to keep the file's channels. With dtype=uint16, a PNG keeps its
-    16 bits. A WAV becomes float32 (samples, channels), and its rate becomes the entry EXT/sample_rate; FLAC and Ogg
-    need the extra `audio`. An npy file becomes its array, of any dtype except objects. Each array of an npz file
-    becomes an entry EXT/NAME.
+    channels). CHANNELS is 1 for gray, 3 for RGB, 0 to keep the file's channels, and indices for the indices of a PNG's
+    palette, as masks have them: uint8 (height, width, 1). With dtype=uint16, a PNG keeps its 16 bits. A WAV becomes
+    float32 (samples, channels), and its rate becomes the entry EXT/sample_rate; FLAC, Ogg and MP3 need the extra
+    `audio`. An npy file becomes its array, of any dtype except objects. Each array of an npz file becomes an entry
+    EXT/NAME.
+
+    A JPEG with at_least=HEIGHTxWIDTH is decoded at the smallest of 1/1, 1/2, 1/4 and 1/8 of its size at which both
+    sides keep that many pixels, several times as fast, with the pixels of `tf.io.decode_jpeg(ratio=)`. Use it before
+    `resize`. Other images are decoded in full.
+
+    EXT may be a glob: `decode:*.jpg` decodes each entry that matches. So do all ops on images.
 
     >>> parse_op("decode:jpg,3") == Decode("jpg", channels=3)
     True
     """
 
     name = "decode"
-    usage = "decode:EXT[,CHANNELS][,dtype=uint16]"
+    usage = "decode:EXT[,CHANNELS][,dtype=uint16][,at_least=HEIGHTxWIDTH]"
     examples: ClassVar[tuple[str, ...]] = (
         "decode:jpg",
         "decode:jpg,3",
+        "decode:jpg,at_least=256x256",
+        "decode:seg.png,indices",
         "decode:png,dtype=uint16",
         "decode:npy",
         "decode:wav",
     )
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {"channels": _channels, "dtype": one_of(*codecs.DEPTHS)}
+    checks: ClassVar[Mapping[str, Rule[object]]] = {
+        "channels": _channels,
+        "dtype": one_of(*codecs.DEPTHS),
+        "at_least": optional(size_rule),
+    }
 
-    channels: int = 0
+    channels: int | str = 0
     dtype: str = "uint8"
+    at_least: tuple[int, int] | None = None
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
-        data = self.entry(sample, self.ext)
-        if not isinstance(data, bytes):
-            raise ImageError(f"{self.name}: entry {self.ext!r} is {type(data).__name__}, not bytes")
-        try:
-            parts = self._decoded(data, Wanted(self.channels, self.dtype, context.max_pixels))
-        except (SampleError, ValueError) as error:
-            fault = error if isinstance(error, SampleError) else SampleError(f"{self.name}: {error}")
-            raise fault.at(member=f"{sample[KEY]}.{self.ext}") from None
-        if context.palettes is not None and headers.is_palette(data):
-            context.palettes.add(self.ext)
-        if "" not in parts:
-            del sample[self.ext]
-        for name, value in parts.items():
-            sample[f"{self.ext}/{name}" if name else self.ext] = value
+        for name in self.entries(sample):
+            self._decode(sample, name, context)
         return sample
 
-    def _decoded(self, data: bytes, wanted: Wanted) -> Parts:
-        return decode(data, wanted)
+    def _decode(self, sample: Sample, name: str, context: OpContext) -> None:
+        data = self.entry(sample, name)
+        if not isinstance(data, bytes):
+            raise ImageError(f"{self.name}: entry {name!r} is {type(data).__name__}, not bytes")
+        try:
+            parts, move = self._decoded(data, self._wanted(context))
+        except (SampleError, ValueError) as error:
+            fault = error if isinstance(error, SampleError) else SampleError(f"{self.name}: {error}")
+            raise fault.at(member=f"{sample[KEY]}.{name}") from None
+        if context.palettes is not None and headers.is_palette(data):
+            context.palettes.add(name)
+        if "" not in parts:
+            del sample[name]
+        for part, value in parts.items():
+            sample[f"{name}/{part}" if part else name] = value
+        if self.channels:
+            update_sizes(sample, name, sample[name].shape)
+        if move:
+            self.note_move(sample, name, move)
+
+    def _wanted(self, context: OpContext) -> Wanted:
+        if isinstance(self.channels, str):
+            return Wanted(0, self.dtype, context.max_pixels, self.at_least, indices=True)
+        return Wanted(self.channels, self.dtype, context.max_pixels, self.at_least)
+
+    def _decoded(self, data: bytes, wanted: Wanted) -> tuple[Parts, Move | None]:
+        """Return the parts of an entry, and the move of an image that is not as it is in the file."""
+        parts = decode(data, wanted)
+        return parts, self._reduction(data, parts) if self.at_least else None
+
+    @staticmethod
+    def _reduction(data: bytes, parts: Parts) -> Move | None:
+        """Return the move of an image that was decoded at a part of its size."""
+        if headers.image_format(data) != "jpeg":
+            return None
+        header = headers.header(data)
+        before, after = (header.height, header.width), parts[""].shape[:2]
+        return scaled(before, after) if before != after else None
 
 
 @register
@@ -85,7 +127,7 @@ class Orient(Decode):
     """Decode an image and turn it upright (EXIF).
 
     Use it instead of decode, which ignores the EXIF orientation, as TensorFlow does. The result equals that of Pillow's
-    `exif_transpose`.
+    `exif_transpose`; where EXIF says nothing, the orientation in XMP counts. `inspect` counts the images that need it.
 
     >>> parse_op("orient:jpg") == Orient("jpg")
     True
@@ -95,18 +137,25 @@ class Orient(Decode):
     usage = "orient:EXT[,CHANNELS][,dtype=uint16]"
     examples = ("orient:jpg", "orient:jpg,3")
 
-    def apply(self, sample: Sample, context: OpContext) -> Sample:
-        if not isinstance(sample.get(self.ext, b""), (bytes, StoredBytes)):
-            message = f"orient: entry {self.ext!r} is decoded, which drops its EXIF orientation"
+    def _decode(self, sample: Sample, name: str, context: OpContext) -> None:
+        if not isinstance(sample.get(name, b""), (bytes, StoredBytes)):
+            message = f"orient: entry {name!r} is decoded, which drops its EXIF orientation"
             raise ImageError(message, hint=f"write orient:{self.ext} instead of decode:{self.ext}")
-        return super().apply(sample, context)
+        super()._decode(sample, name, context)
 
-    def _decoded(self, data: bytes, wanted: Wanted) -> Parts:
+    def _decoded(self, data: bytes, wanted: Wanted) -> tuple[Parts, Move | None]:
         if headers.image_format(data) is None:
             raise ImageError("orient: not an image")
-        pixels = super()._decoded(data, wanted)[""]
+        parts, move = super()._decoded(data, wanted)
         turn = headers.orientation(data)
-        return {"": image.oriented(pixels, turn) if turn > 1 else pixels}
+        if turn <= 1:
+            return parts, move
+        pixels = parts[""]
+        turned = oriented(pixels.shape[:2], turn)
+        if move:  # scaled first: one map from the size in the file
+            (a, _, _, _, e, _), (p, q, r, s, t, u) = move.matrix, turned.matrix
+            turned = Move((p * a, q * e, r, s * a, t * e, u), move.before, turned.after)
+        return {"": image.oriented(pixels, turn)}, turned
 
 
 @register
@@ -123,7 +172,7 @@ class Encode(ImageOp):
     name = "encode"
     usage = "encode:EXT,jpeg|png[,quality=Q]"
     examples = ("encode:jpg,jpeg", "encode:jpg,jpeg,quality=90", "encode:png,png")
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {"format": one_of("jpeg", "png"), "quality": whole_number(1, 100)}
+    checks: ClassVar[Mapping[str, Rule[object]]] = {"format": one_of("jpeg", "png"), "quality": whole_number(1, 100)}
 
     format: Literal["jpeg", "png"] = "jpeg"
     quality: int = 95
@@ -133,8 +182,11 @@ class Encode(ImageOp):
             return []
         return [f"warning: JPEG changes pixels; if {self.ext!r} holds classes, write encode:{self.ext},png"]
 
-    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
-        return codecs.encode(pixels, self.format, self.quality)
+    def apply(self, sample: Sample, context: OpContext) -> Sample:
+        for name in self.entries(sample):
+            sample[name] = data = codecs.encode(self._array(sample, name), self.format, self.quality)
+            update_encoding(sample, name, self.format, data)
+        return sample
 
 
 for _op in (Decode, Orient, Encode):

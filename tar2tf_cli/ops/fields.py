@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
-from tar2tf_cli.api.op import JsonSchema, Op, OpContext, Subject
+from tar2tf_cli.api.op import JsonSchema, OpContext, Subject
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import LackingError, SampleError, meant
 from tar2tf_cli.formats.files import whole
@@ -112,7 +112,7 @@ class Rename(_NamesOp):
         }
 
     @classmethod
-    def from_value(cls, value: Any) -> Op:
+    def from_value(cls, value: Any) -> Rename:
         if isinstance(value, dict):
             return cls(value)
         if not isinstance(value, str):
@@ -170,7 +170,7 @@ class Keep(_NamesOp):
             raise ValueError("needs a rule")
 
     @classmethod
-    def from_value(cls, value: Any) -> Op:
+    def from_value(cls, value: Any) -> Keep:
         if isinstance(value, str):
             value = [part for part in value.split(",") if part]
         return cls(*(value if isinstance(value, list) else [value]))
@@ -274,7 +274,7 @@ class Filter(DeclaredOp):
         return self._parsed[0].ext_name  # type: ignore[attr-defined,no-any-return]
 
     @classmethod
-    def from_value(cls, value: Any) -> Op:
+    def from_value(cls, value: Any) -> Filter:
         return cls(value)
 
     @classmethod

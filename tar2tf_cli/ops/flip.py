@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.formats import image
+from tar2tf_cli.formats.image.geometry import Move, Size, mirrored, scaled
 from tar2tf_cli.ops.base import register
 from tar2tf_cli.ops.image import ImageOp
 from tar2tf_cli.ops.rules import Rule, probability
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from tar2tf_cli.ops.image import Pixels
 
 
 @register
@@ -32,9 +32,16 @@ class Flip(ImageOp):
     name = "flip"
     usage = "flip:EXT[,p=P]"
     examples = ("flip:jpg", "flip:jpg,p=0.5")
+    moves = True
     checks: ClassVar[Mapping[str, Rule[object]]] = {"p": probability}
 
     p: float = 1.0
 
-    def change(self, pixels: NDArray[np.generic], key: str, context: OpContext) -> NDArray[np.generic]:
-        return image.flipped(pixels) if image.random_fraction(context.seed, key, 3) < self.p else pixels
+    def change(self, pixels: Pixels, key: str, context: OpContext) -> Pixels:
+        return image.flipped(pixels) if self._flips(key, context) else pixels
+
+    def move(self, before: Size, after: Size, key: str, context: OpContext) -> Move:
+        return mirrored(before) if self._flips(key, context) else scaled(before, after)
+
+    def _flips(self, key: str, context: OpContext) -> bool:
+        return image.random_fraction(context.seed, key, 3) < self.p

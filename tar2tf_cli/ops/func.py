@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from tar2tf_cli.api.op import JsonSchema, Op, OpContext
+from tar2tf_cli.api.op import JsonSchema, JsonValue, OpContext
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import SampleError, Tar2tfError, UsageError, failure
 from tar2tf_cli.formats.checksums import blake2b
@@ -78,7 +78,7 @@ class Func(DeclaredOp):
         self.func = load_object(self._where) if self._where else pickle.loads(state["func"])
 
     @classmethod
-    def from_value(cls, value: Any) -> Op:
+    def from_value(cls, value: JsonValue) -> Func:
         if not isinstance(value, str):
             raise ValueError(f"takes MODULE:NAME or FILE.py:NAME, not {value!r}")
         return cls(value)

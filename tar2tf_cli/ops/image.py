@@ -4,38 +4,92 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import ImageError, UsageError
 from tar2tf_cli.formats import image
-from tar2tf_cli.ops.base import DeclaredOp
+from tar2tf_cli.formats.image.geometry import Move, Size
+from tar2tf_cli.ops.base import DeclaredOp, missing_entry, names_matching
 from tar2tf_cli.ops.rules import Rule, rule, text, whole_number
+from tar2tf_cli.ops.stored_sizes import update_sizes
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
+
+    Pixels: TypeAlias = NDArray[np.generic]
+    """An image of any dtype: (height, width, channels)."""
+
+MOVES: Final = "__moves__"
+"""The name under which a sample has the moves of each image, by entry, if anything is declared to follow them."""
 
 
 @dataclass(frozen=True)
 class ImageOp(DeclaredOp):
-    """An op on the decoded image in the entry `ext`."""
+    """An op on the decoded image in the entry `ext`, or in each entry whose name matches it as a glob.
+
+    Attributes:
+        moves: whether pixels change their positions; `move` then says how.
+        stretches: whether an image is only scaled, so that fractions of its sides stay what they are.
+    """
 
     releases_gil = True
     by_name = True
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {"ext": text}
+    on_pixels = True
+    checks: ClassVar[Mapping[str, Rule[object]]] = {"ext": text}
+    moves: ClassVar[bool] = False
+    stretches: ClassVar[bool] = False
 
     ext: str
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
-        sample[self.ext] = self.change(self._array(sample), sample[KEY], context)
+        for name in self.entries(sample):
+            pixels = self._array(sample, name)
+            sample[name] = changed = self.change(pixels, sample[KEY], context)
+            if self.moves:
+                self.note_move(sample, name, self.move(pixels.shape[:2], changed.shape[:2], sample[KEY], context))
         return sample
 
-    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+    def change(self, pixels: Pixels, key: str, context: OpContext) -> Any:
         """Return the changed image of the sample with this key."""
         raise NotImplementedError
 
-    def _check_size(self, height: int, width: int, context: OpContext) -> None:
+    def move(self, before: Size, after: Size, key: str, context: OpContext) -> Move:
+        """Return the map of the image of the sample with this key, given its sizes before and after."""
+        raise NotImplementedError
+
+    def entries(self, sample: Sample) -> Collection[str]:
+        """Return the names of the entries to work on.
+
+        Raises:
+            SampleError: when no entry matches a glob.
+        """
+        if "*" not in self.ext:
+            return (self.ext,)
+        names = names_matching(sample, self.ext)
+        if not names:
+            raise missing_entry(sample, f"{self.name}: has no entry {self.ext!r}")
+        return names
+
+    def note_move(self, sample: Sample, name: str, move: Move) -> None:
+        """Record how an image moved for what is declared to follow it, and update sizes that are stored with it.
+
+        Raises:
+            UsageError: when boxes of the Object Detection API would not follow.
+        """
+        if move.before != move.after:
+            update_sizes(sample, name, move.after)
+        if (moves := sample.get(MOVES)) is not None:
+            moves.setdefault(name, []).append(move)
+            return
+        prefix = name.removesuffix("/encoded")
+        if f"{prefix}/object/bbox/xmin" in sample and not self.stretches:
+            message = f"{self.name} moves the pixels of {name!r}, but its boxes {prefix}/object/bbox would not follow"
+            raise UsageError(message, hint=f"add --boxes {prefix}/object/bbox")
+
+    def check_size(self, height: int, width: int, context: OpContext) -> None:
         """Refuse to make an image that is larger than any that may be decoded, before it takes memory.
 
         Raises:
@@ -45,18 +99,18 @@ class ImageOp(DeclaredOp):
             message = f"{self.name}: {height}x{width} pixels are more than the limit of {context.max_pixels}"
             raise UsageError(message, hint="choose a smaller size, or raise --max-pixels")
 
-    def _array(self, sample: Sample) -> NDArray[Any]:
+    def _array(self, sample: Sample, name: str) -> Pixels:
         import numpy as np
 
-        value = self.entry(sample, self.ext)
+        value = self.entry(sample, name)
         if isinstance(value, np.ndarray):
             if value.ndim != 3:
-                message = f"{self.name}: entry {self.ext!r} is an array of shape {list(value.shape)}, not an image"
+                message = f"{self.name}: entry {name!r} is an array of shape {list(value.shape)}, not an image"
                 hint = "an image is [height, width, channels]; write a function for others: --op func:FILE.py:NAME"
                 raise ImageError(message, hint=hint)
             return value
         what = "encoded bytes" if isinstance(value, bytes) else f"{type(value).__name__}"
-        message = f"{self.name}: entry {self.ext!r} is {what}, not a decoded image"
+        message = f"{self.name}: entry {name!r} is {what}, not a decoded image"
         raise ImageError(message, hint=f"add --op decode:{self.ext} before it")
 
 
@@ -67,10 +121,10 @@ class ImageOp(DeclaredOp):
         whole_number(1).schema,
     ]
 )
-def size_rule(size: Any, label: str) -> tuple[int, int]:
+def size_rule(size: object, label: str) -> tuple[int, int]:
     """Parse height and width from `224x224`, (224, 224) or, for a square, `224` or 224."""
     several = not isinstance(size, str) and hasattr(size, "__iter__")
-    parts = list(size) if several else str(size).split("x")
+    parts: list[object] = list(size) if several else [*str(size).split("x")]  # type: ignore[call-overload]
     try:
         numbers = [whole_number(1)(part, label) for part in parts]
     except ValueError:
@@ -81,8 +135,9 @@ def size_rule(size: Any, label: str) -> tuple[int, int]:
 
 
 class ResamplingOp(ImageOp):
-    """An op that makes pixels of several, unless by the method nearest."""
+    """An op that mixes neighbouring pixels, unless by the method nearest."""
 
+    moves = True
     method: str | None
 
     def notes(self, palettes: Collection[str] = ()) -> list[str]:

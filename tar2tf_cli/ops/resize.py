@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.formats import image
+from tar2tf_cli.formats.image.geometry import Move, Size, placed, scaled
 from tar2tf_cli.ops.base import keyword_aliases, register
 from tar2tf_cli.ops.image import ResamplingOp, size_rule
 from tar2tf_cli.ops.rules import Rule, number_of, one_of, optional, whole_number, yes_or_no
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from tar2tf_cli.ops.image import Pixels
 
 
 @register
@@ -36,7 +37,7 @@ class Resize(ResamplingOp):
         "resize:png,224,nearest",
         "resize:jpg,short=256,antialias=true",
     )
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {
+    checks: ClassVar[Mapping[str, Rule[object]]] = {
         "size": optional(size_rule),
         "method": optional(one_of(*image.METHODS)),
         "antialias": yes_or_no,
@@ -45,6 +46,7 @@ class Resize(ResamplingOp):
         "only_if": optional(one_of("larger", "smaller")),
     }
 
+    stretches = True
     exactly_one = ("size", "short", "long")
 
     size: Any = None
@@ -54,14 +56,17 @@ class Resize(ResamplingOp):
     long: int | None = None
     only_if: str | None = None
 
-    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+    def change(self, pixels: Pixels, key: str, context: OpContext) -> Pixels:
         rows, columns = pixels.shape[:2]
         height, width = self.size or image.scaled_size(rows, columns, short=self.short, long=self.long)
         fits = {"larger": height >= rows and width >= columns, "smaller": height <= rows and width <= columns}
         if fits.get(self.only_if or ""):
             return pixels if self.method == "nearest" else image.cast(pixels, "float32")
-        self._check_size(height, width, context)
+        self.check_size(height, width, context)
         return image.resample(pixels, height, width, self.method or "bilinear", antialias=self.antialias)
+
+    def move(self, before: Size, after: Size, key: str, context: OpContext) -> Move:
+        return scaled(before, after)
 
 
 @register
@@ -79,7 +84,7 @@ class Pad(ResamplingOp):
     name = "pad"
     usage = "pad:EXT,HEIGHTxWIDTH[,FILL][,METHOD]"
     examples = ("pad:jpg,224x224", "pad:jpg,224,fill=128", "pad:png,224x224,255,nearest")
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {
+    checks: ClassVar[Mapping[str, Rule[object]]] = {
         "size": size_rule,
         "fill": number_of("", 1e9),
         "method": optional(one_of(*image.METHODS)),
@@ -91,10 +96,14 @@ class Pad(ResamplingOp):
     method: str | None = None
     antialias: bool = False
 
-    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+    def change(self, pixels: Pixels, key: str, context: OpContext) -> Pixels:
         height, width = self.size
-        self._check_size(height, width, context)
+        self.check_size(height, width, context)
         return image.pad(pixels, height, width, self.fill, self.method or "bilinear", antialias=self.antialias)
+
+    def move(self, before: Size, after: Size, key: str, context: OpContext) -> Move:
+        inner, top, left = image.pad_layout(*before, *after)
+        return placed(before, inner, after, top, left)
 
 
 for _op in (Resize, Pad):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.formats import image
+from tar2tf_cli.formats.image.geometry import Move, Size, rotated
 from tar2tf_cli.ops.base import keyword_aliases, register
 from tar2tf_cli.ops.image import ResamplingOp
 from tar2tf_cli.ops.rules import Rule, number_of, one_of, optional
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from tar2tf_cli.ops.image import Pixels
 
 
 @register
@@ -31,7 +32,7 @@ class Rotate(ResamplingOp):
     name = "rotate"
     usage = "rotate:EXT[,ANGLE][,METHOD]"
     examples = ("rotate:jpg,90", "rotate:jpg", "rotate:png,20,nearest")
-    checks: ClassVar[Mapping[str, Rule[Any]]] = {
+    checks: ClassVar[Mapping[str, Rule[object]]] = {
         "angle": number_of(" of degrees", 1e6),
         "method": optional(one_of(*image.TURNING)),
     }
@@ -42,9 +43,14 @@ class Rotate(ResamplingOp):
     def notes(self, palettes: Collection[str] = ()) -> list[str]:
         return [] if self.angle and not self.angle % 90 else super().notes(palettes)
 
-    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
-        angle = self.angle or image.random_angle(context.seed, key)
-        return image.rotate(pixels, angle, self.method or "bilinear")
+    def change(self, pixels: Pixels, key: str, context: OpContext) -> Pixels:
+        return image.rotate(pixels, self._angle(key, context), self.method or "bilinear")
+
+    def move(self, before: Size, after: Size, key: str, context: OpContext) -> Move:
+        return rotated(before, self._angle(key, context))
+
+    def _angle(self, key: str, context: OpContext) -> float:
+        return self.angle or image.random_angle(context.seed, key)
 
 
 keyword_aliases(Rotate, ext_name="ext")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from tar2tf_cli.api.op import JsonSchema, JsonValue
 from tar2tf_cli.errors import UsageError, meant
@@ -145,6 +146,23 @@ def yes_or_no(value: object, label: str) -> bool:
     if isinstance(given, (str, int)) and given in known:
         return known[given]
     raise ValueError(f"{label} must be true or false, not {value!r}")
+
+
+def split_at_commas(written: str) -> list[str]:
+    """Split text at its commas, except inside JSON lists and quotes; empty parts are left out."""
+    if "[" not in written and '"' not in written:
+        return [part for part in written.split(",") if part]
+    parts, depth = [""], 0
+    for token in re.findall(_TOKEN, written):
+        depth += (token in "[{") - (token in "]}")
+        if token == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += token
+    return [part for part in parts if part]
+
+
+_TOKEN: Final = r'(?s)"(?:[^"\\]|\\.)*"|.'
 
 
 def accepted(rule: Callable[[object, str], Kept], value: object, label: str) -> Kept:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Final, TypeAlias
@@ -11,13 +10,11 @@ from typing import Any, ClassVar, Final, TypeAlias
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.files import whole
-from tar2tf_cli.ops.base import missing_entry
+from tar2tf_cli.ops.base import missing_entry, names_matching
+from tar2tf_cli.ops.rules import split_at_commas
 
 ANY: Final = "*"
 """Stands for every item of a list in a path, or for any text in the names of entries."""
-
-_DIGITS: Final = r"(\d+)"
-_TOKEN: Final = r'(?s)"(?:[^"\\]|\\.)*"|.'
 
 
 class NothingThereError(SampleError):
@@ -65,17 +62,10 @@ class SelectAll(Select):
         Raises:
             SampleError: when there are none.
         """
-        from fnmatch import fnmatchcase
-
-        names = [name for name in sample if fnmatchcase(name, self.ext_name) and not name.startswith("__")]
+        names = names_matching(sample, self.ext_name)
         if not names:
             raise missing_entry(sample, f"has no entry {self.ext_name!r} to select")
-        return [whole(sample[name]) for name in sorted(names, key=natural)]
-
-
-def natural(name: str) -> tuple[list[Any], str]:
-    """Sort numbers in names by value; every second part is one."""
-    return [int(part) if part.isdecimal() else part for part in re.split(_DIGITS, name)], name
+        return [whole(sample[name]) for name in names]
 
 
 class SelectJSON(Select):
@@ -270,21 +260,12 @@ def parse_select(value: Any) -> dict[str, Selection]:
     return {str(name): to_selection(item) for name, item in value.items()}
 
 
-def _parts(item: Any) -> list[Any]:
+def _parts(item: object) -> list[object]:
     """Split text at its commas, except inside JSON lists and quotes; an object is one part."""
-    if not isinstance(item, str):
-        return [item]
-    parts, depth = [""], 0
-    for token in re.findall(_TOKEN, item):
-        depth += (token in "[{") - (token in "]}")
-        if token == "," and depth <= 0:
-            parts.append("")
-        else:
-            parts[-1] += token
-    return [part for part in parts if part]
+    return [*split_at_commas(item)] if isinstance(item, str) else [item]
 
 
-def _by_name(items: list[Any]) -> dict[str, Any]:
+def _by_name(items: Sequence[object]) -> dict[str, Any]:
     """Return items such as `image=jpg` by feature name, which defaults to the entry's name."""
     selections: dict[str, Any] = {}
     for item in items:

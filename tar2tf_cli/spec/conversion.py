@@ -16,8 +16,9 @@ from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.features.presets import Preset, find_preset
 from tar2tf_cli.formats.files import MAX_ENTRY_SIZE, is_stream
 from tar2tf_cli.ops import rules
-from tar2tf_cli.ops.base import runs_own_code
-from tar2tf_cli.ops.select import Selection
+from tar2tf_cli.ops.annotations import Boxes, Geometry, Mask, Points
+from tar2tf_cli.ops.base import Declared, runs_own_code
+from tar2tf_cli.ops.select import Selection, flatten
 from tar2tf_cli.ops.user_code import label
 from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, format_names, formats, input_kinds
 from tar2tf_cli.spec import fields as check
@@ -34,6 +35,8 @@ KeysMissing: TypeAlias = Literal["error", "skip"]
 SHARDS: Final = ("tar", "tfrecord")
 """The kinds of input that are shards; the content decides between tar and TFRecord."""
 
+InvalidBoxes: TypeAlias = Literal["error", "drop", "keep"]
+Declarations: TypeAlias = "str | Declared | Mapping[str, Any] | Sequence[str | Declared | Mapping[str, Any]]"
 Ops: TypeAlias = "Sequence[Op | str | Mapping[str, Any]]"
 
 
@@ -256,6 +259,11 @@ class Conversion:
         input: an `Input`, or its bucket.
         output: an `Output`, or its path.
         ops: a list of ops, applied in order: each an op, text as for `--op`, or a mapping as in a spec file.
+        boxes: boxes that lie on an image and follow it: declarations such as `json:objects.*.bbox,format=xyxy`.
+        points: points that lie on an image and follow it, such as `json:keypoints.*`.
+        mask: masks that lie on an image and follow it, such as `seg.png`.
+        invalid_boxes: whether a box without area, outside its image or with a number that is not finite makes its
+            sample faulty, is dropped, or is kept as it is.
         select: a mapping of features to selections, or text as for `--select`; None for every entry.
         preset: a standard set of features.
         image_size: height and width in pixels to which the preset imagenet-tensor crops and scales.
@@ -292,6 +300,10 @@ class Conversion:
     input: Checked[Input | PathText, Input] = Checked(_input)
     output: Checked[Output | PathText, Output] = Checked(_output)
     ops: Checked[Ops, tuple[Op, ...]] = Checked(check.ops, ())
+    boxes: Checked[Declarations, tuple[Boxes, ...]] = Checked(check.boxes, ())
+    points: Checked[Declarations, tuple[Points, ...]] = Checked(check.points, ())
+    mask: Checked[Declarations, tuple[Mask, ...]] = Checked(check.masks, ())
+    invalid_boxes: Exact[InvalidBoxes] = Checked(rules.one_of("error", "drop", "keep"), "error")
     select: Checked[Mapping[str, Any] | Sequence[Any] | str | None, Mapping[str, Selection] | None] = Checked(
         check.select, None
     )
@@ -374,6 +386,10 @@ class Conversion:
                 "--image-size is only for the preset imagenet-tensor",
                 hint="add --preset imagenet-tensor, or scale with --op resize:jpg,224x224",
             )
+        if self.invalid_boxes != "error" and not self.geometry.boxes:
+            raise UsageError("--invalid-boxes needs boxes", hint="add --boxes SEL or --preset detection")
+        if (self.boxes or self.points or self.mask) and not self.ops:
+            raise UsageError("--boxes, --points and --mask follow ops, but there is none", hint="leave them out")
         if self.max_pixels != DEFAULT_MAX_PIXELS and self.preset and not self.ops and "max_pixels" not in uses:
             raise UsageError(
                 f"--max-pixels does nothing with the preset {self.preset}, which decodes no images", hint="leave it out"
@@ -392,6 +408,36 @@ class Conversion:
     @property
     def _preset(self) -> Preset | None:
         return find_preset(self.preset) if self.preset else None
+
+    @property
+    def first_label(self) -> int:
+        """The number of the first text that `--labels NAME=auto` finds."""
+        return self._preset.first_label if self._preset else 0
+
+    @property
+    def geometry(self) -> Geometry:
+        """Everything that is declared to lie on images, by options or the preset."""
+        declared = Geometry(self.boxes, self.points, self.mask, self.invalid_boxes)
+        preset = self._preset
+        if preset is None or preset.geometry is None:
+            return declared
+        selected = flatten(self.select or {})
+        own = preset.geometry({name: str(item.canonical()) for name, item in selected.items()})
+        return Geometry(self.boxes or own.boxes, self.points, self.mask or own.masks, self.invalid_boxes)
+
+    @property
+    def sample_ops(self) -> tuple[Op, ...]:
+        """The ops, with those by which boxes, points and masks follow their images.
+
+        Raises:
+            UsageError: when an op moves the pixels of a declared mask.
+        """
+        geometry = self.geometry
+        if not geometry or not self.ops:
+            return self.ops
+        from tar2tf_cli.ops.geometry import follow_image  # and with it the ops on images
+
+        return follow_image(self.ops, geometry)
 
     @property
     def inputs_have_splits(self) -> bool:
@@ -481,6 +527,8 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, type):
         return label(value)
+    if isinstance(value, Declared):
+        return _plain(value.changed_fields())
     if not callable(value):
         return str(value)
     from tar2tf_cli.ops.func import Func

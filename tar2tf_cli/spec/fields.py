@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.api.op import JsonSchema
@@ -14,7 +15,9 @@ from tar2tf_cli.features.feature_map import TYPES
 from tar2tf_cli.features.labels import AUTO, IMAGENET, LabelMap
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.formats.streams import IMAGE_SUFFIXES
-from tar2tf_cli.ops.rules import accepted, refusal, rule, text, whole_number
+from tar2tf_cli.ops.annotations import Boxes, Mask, Points
+from tar2tf_cli.ops.base import Declared
+from tar2tf_cli.ops.rules import Rule, accepted, refusal, rule, text, whole_number
 from tar2tf_cli.ops.select import ANY, Selection, parse_select
 from tar2tf_cli.plugins import preset_names
 
@@ -117,6 +120,32 @@ def size(value: Any, label: str) -> int:
     if number <= 0:
         raise UsageError(f"{label}: {value!r} is not a size; write 100MB, 1GiB or a number of bytes above 0")
     return number
+
+
+def _declared(kind: type[D]) -> Rule[tuple[D, ...]]:
+    """Accept one declaration, as text or as a mapping, or a list of them."""
+    one = kind.schema()["anyOf"]
+    assert isinstance(one, list)
+
+    @rule(anyOf=[*one[:2], {"type": "array", "items": {"anyOf": one[:2]}}])
+    def check(value: object, label: str) -> tuple[D, ...]:
+        items = value if isinstance(value, (list, tuple)) else [value]
+        return tuple(_each(enumerate(items), partial(_declaration, kind)).values())
+
+    return check
+
+
+D = TypeVar("D", bound=Declared)
+
+
+def _declaration(kind: type[D], _: int, item: Any) -> D:
+    try:
+        return item if isinstance(item, kind) else kind.from_value(item)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+boxes, points, masks = _declared(Boxes), _declared(Points), _declared(Mask)
 
 
 @rule(type="array", items={"$ref": "#/definitions/op"})

@@ -128,7 +128,7 @@ def test_parts_of_any_json_can_be_selected_and_numbered(tmp_path: Path) -> None:
     about = {"objects": [{"box": [0, 0, 32, 16], "kind": "dog"}, {"box": [0, 0, 1, 2], "kind": "cat"}]}
     select = "image=jpg,boxes=json:objects.*.box,label=json:objects.*.kind,text=json:objects.*.kind"
     found = parsed(made(tmp_path, about, select=select, labels="label=auto"), DECODER)
-    assert found["image/object/class/label"] == [1, 0]
+    assert found["image/object/class/label"] == [2, 1]
     assert found["image/object/class/text"] == [b"dog", b"cat"]
     assert found["image/object/bbox/xmax"] == [0.5, 1 / 64]
     assert (found["image/object/area"], found["image/object/is_crowd"]) == ([512.0, 2.0], [0, 0])
@@ -152,7 +152,15 @@ def test_boxes_may_touch_the_edge_as_tools_round(tmp_path: Path) -> None:
         ([{**CAT, "bbox": {"x": 1}}], "box 0 is"),
         ([{**CAT, "bbox": [0, 0, "1", 1]}], "'1' is not a number"),
         ([CAT, {**CAT, "bbox": [60, 0, 10, 1]}], "box 1, .* is not inside of the image, 64 pixels wide and 32 high"),
-        ([{**CAT, "bbox": [5, 5, -1, 1]}], "is not inside"),
+        ([{**CAT, "bbox": [5, 5, -1, 1]}], "has no area"),
+        ([{**CAT, "bbox": [5, 5, 0, 1]}], "has no area"),
+        ([{**CAT, "bbox": [5, 5, float("nan"), 1]}], "not finite"),
+        ([{**CAT, "bbox": None}], "annotation 0 has null as 'bbox'"),
+        ([{**CAT, "category_id": 0}], "has the class 0, but classes are numbered from 1"),
+        (
+            {"annotations": [{**CAT, "category_id": 9}], "categories": [{"id": 1, "name": "cat"}]},
+            "has the class 9, which is not among the categories",
+        ),
         ([{**CAT, "category_id": "cat"}], "'cat' is not a whole number"),
         ([{**CAT, "name": "cat"}, DOG], "only some"),
         ([{**CAT, "category_id": float("inf")}], "inf is not a whole number"),
@@ -169,6 +177,22 @@ def test_annotations_that_cannot_be_boxes_are_faulty(about: Any, words: str, tmp
     with pytest.raises(SampleError, match=words) as caught:
         made(tmp_path, about)
     assert caught.value.key == "n/0007"
+
+
+@pytest.mark.parametrize(("how", "labels"), [("drop", [2]), ("keep", [0, 2])])
+def test_bad_boxes_are_dropped_and_counted_or_kept_if_asked_for(how: str, labels: list[int], tmp_path: Path) -> None:
+    about = [{**CAT, "category_id": 0}, {**CAT, "category_id": 2}]
+    found = parsed(made(tmp_path, about, invalid_boxes=how), DECODER)
+    assert found["image/object/class/label"] == labels
+
+
+def test_boxes_of_the_preset_follow_its_image(tmp_path: Path) -> None:
+    ops = ["decode:jpg", "crop:jpg,16x32", "flip:jpg", "encode:jpg,jpeg"]
+    about = [{**CAT, "bbox": [16, 8, 8, 8]}, {**DOG, "bbox": [0, 0, 4, 4]}]
+    found = parsed(made(tmp_path, about, ops=ops), DECODER)
+    sides = {side: found[f"image/object/bbox/{side}"] for side in ("xmin", "ymin", "xmax", "ymax")}
+    assert sides == {"xmin": [0.75], "ymin": [0.0], "xmax": [1.0], "ymax": [0.5]}
+    assert found["image/object/class/label"] == [CAT["category_id"]]
 
 
 def test_images_that_the_readers_do_not_know_are_faulty(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ limit: 1.5
         ("record_to_example: f\n", "1:1", "no key 'record_to_example'"),
         ("ops:\n- resize: {1: 2}\n", "2:12", "no field 1"),
         ("ops:\n- cast:\n    ext: jpg\n    dtpye: uint8\n", "4:5", "'dtpye'; did you mean 'dtype'"),
-        ("ops:\n- decode:jpg,3,uint8,png\n", "2:3", "decode takes at most 3 values"),
+        ("ops:\n- decode:jpg,3,uint8,9,png\n", "2:3", "decode takes at most 4 values"),
         ("ops: [decode: jpg, rotate: {ext: jpg, angle: .nan}]\n", "1:20", "rotate angle"),
         ("split: train=0.9\n", "1:1", "split"),
         ("select: [json:a, json:b]\n", "1:1", "'json' twice"),

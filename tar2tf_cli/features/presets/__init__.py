@@ -5,7 +5,7 @@ A file here is a preset: its `PRESET` is known by the file's name, with hyphens 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -14,15 +14,13 @@ from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import LackingError, SampleError, UsageError, meant
 from tar2tf_cli.formats.example import parse_features
 from tar2tf_cli.formats.files import whole, whole_sample
+from tar2tf_cli.ops.annotations import IMAGE_ENTRIES, Geometry
 from tar2tf_cli.ops.user_code import called
 from tar2tf_cli.ops.user_code import label as name_of
 from tar2tf_cli.plugins import load_plugin, plugin_names, preset_names
 
 if TYPE_CHECKING:
     from tar2tf_cli.formats.image.headers import ImageHeader
-
-IMAGE_ENTRIES: Final = ("image", "jpg", "jpeg", "png", "bmp", "webp", "img")
-"""Entries for the image of a preset; the first that is present is used."""
 
 LABEL_ENTRIES: Final = ("label", "cls", "class")
 """Entries for the label of a preset; the first that is present is used."""
@@ -123,6 +121,9 @@ class Preset(NamedTuple):
         uses: the options that only some presets use.
         decodes: whether it decodes or encodes images, by libraries that release the GIL.
         light: whether making the features costs less than copying the sample.
+        geometry: returns what lies on the image, given the selection of each feature that `select` names; None if
+            nothing does.
+        first_label: the number of the first class where classes are numbered by `auto`.
     """
 
     make: Make
@@ -130,6 +131,8 @@ class Preset(NamedTuple):
     uses: tuple[str, ...] = ()
     decodes: bool = False
     light: bool = False
+    geometry: Callable[[Mapping[str, str]], Geometry] | None = None
+    first_label: int = 0
 
     def features(self, selected: Iterable[str] | None) -> Iterable[str] | None:
         """Return the names of its features if they are known, given those that `select` names, if it is given."""

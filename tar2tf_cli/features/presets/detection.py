@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from tar2tf_cli.api.op import OpContext
@@ -11,6 +12,7 @@ from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import LackingError, SampleError
 from tar2tf_cli.features.presets import IMAGE_FEATURES, LABEL_ENTRIES, Preset, encoded, first_of, image_for_reader
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list
+from tar2tf_cli.ops.annotations import ALONE, Boxes, Geometry
 from tar2tf_cli.ops.select import json_of
 
 ANNOTATION_ENTRIES: Final = ("annotations", "json")
@@ -20,7 +22,6 @@ _NAMES: Final = ("category_name", "category", "name")
 """Keys of an annotation for the name of its class."""
 
 _SIDES: Final = ("xmin", "ymin", "xmax", "ymax")
-_OUTSIDE: Final = 1.0  # pixels; annotation tools round
 _HINT: Final = "name the parts: --select image=ENTRY,boxes=ENTRY:PATH.*.bbox,label=ENTRY:PATH.*.category_id"
 
 
@@ -38,10 +39,11 @@ def detection(sample: Sample, context: OpContext) -> dict[str, Any]:
     selected = "boxes" in sample
     about = {} if selected else _about(sample)
     objects = _selected(sample) if selected else _annotated(about)
-    corners = [_corners(number, box, header.width, header.height) for number, box in enumerate(objects["boxes"])]
     for name in ("label", "is_crowd", "area"):
-        if len(objects[name]) != len(corners):
-            raise SampleError(f"has {len(corners)} boxes, but {len(objects[name])} values of {name!r}", hint=_HINT)
+        if len(objects[name]) != len(objects["boxes"]):
+            count, other = len(objects["boxes"]), len(objects[name])
+            raise SampleError(f"has {count} boxes, but {other} values of {name!r}", hint=_HINT)
+    corners, objects = _valid(objects, (header.height, header.width), _known_classes(about), context)
     return {
         **features,
         "image/source_id": encoded(str(about.get("image_id", sample[KEY]))),
@@ -100,7 +102,8 @@ def _annotated(about: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
         for key in ("bbox", "category_id"):
             if item.get(key) is None:
                 keys = ", ".join(item) or "nothing"
-                raise SampleError(f"annotation {number} has no {key!r}, only {keys}", hint=_HINT)
+                what = f"null as {key!r}" if key in item else f"no {key!r}, only {keys}"
+                raise SampleError(f"annotation {number} has {what}", hint=_HINT)
         _, _, width, height = _box(number, item["bbox"])
         text = next((item[key] for key in _NAMES if isinstance(item.get(key), str)), None)
         text = names.get(_whole(item["category_id"])) if text is None else text
@@ -121,15 +124,56 @@ def _box(number: int, box: Any) -> list[float]:
     return [_number(value) for value in box]
 
 
-def _corners(number: int, box: Any, width: int, height: int) -> list[float]:
-    """Left, top, right and bottom as parts of the image's size."""
-    x, y, w, h = _box(number, box)
-    sides = [x, y, x + w, y + h]
-    parts = [*zip(sides, (width, height, width, height), strict=True)]
-    if w < 0 or h < 0 or not all(-_OUTSIDE <= side <= most + _OUTSIDE for side, most in parts):
-        size = f"the image, {width} pixels wide and {height} high"
-        raise SampleError(f"box {number}, [x, y, width, height] = {[*box]}, is not inside of {size}")
-    return [min(max(side / most, 0.0), 1.0) for side, most in parts]
+def _valid(
+    objects: Mapping[str, Sequence[Any]], size: tuple[int, int], known: Collection[int], context: OpContext
+) -> tuple[list[list[float]], Mapping[str, Sequence[Any]]]:
+    """Return left, top, right and bottom of each box as fractions, and the objects, without those that are dropped.
+
+    Args:
+        objects: a list for each kind of value.
+        size: height and width of the image.
+        known: the classes that there are; empty if nothing says so.
+        context: says whether an invalid object is an error, or to be dropped or kept.
+
+    Raises:
+        SampleError: for the first invalid object.
+    """
+    import numpy as np
+
+    from tar2tf_cli.ops.geometry import INVALID_HINT, invalid_boxes, to_edges
+
+    boxes = [_box(number, box) for number, box in enumerate(objects["boxes"])]
+    edges = to_edges(np.array(boxes, "f8").reshape(-1, 4), "xywh")
+    faults = invalid_boxes(edges, size)
+    for number, label in enumerate(objects["label"]):
+        if (fault := _class_fault(_whole(label), known)) and number not in faults:
+            faults[number] = fault
+    if faults and context.invalid_boxes == "error":
+        number, fault = min(faults.items())
+        raise SampleError(f"box {number}, [x, y, width, height] = {boxes[number]}, {fault}", hint=INVALID_HINT)
+    sides = np.array([size[1], size[0]] * 2, "f8")
+    corners = edges / sides if context.invalid_boxes == "keep" else (edges / sides).clip(0, 1)
+    if faults and context.invalid_boxes == "drop":
+        kept = [number for number in range(len(boxes)) if number not in faults]
+        if context.count_boxes:
+            context.count_boxes("invalid", len(faults))
+        objects = {name: [values[number] for number in kept] if values else values for name, values in objects.items()}
+        corners = corners[kept]
+    return corners.tolist(), objects
+
+
+def _class_fault(label: int, known: Collection[int]) -> str | None:
+    """Return the fault of a class: the Object Detection API numbers them from 1, and 0 is the background."""
+    if label < 1:
+        return f"has the class {label}, but classes are numbered from 1, as 0 is the background"
+    if known and label not in known:
+        return f"has the class {label}, which is not among the categories"
+    return None
+
+
+def _known_classes(about: Mapping[str, Any]) -> Collection[int]:
+    categories = about.get("categories") or ()
+    return {item["id"] for item in categories if isinstance(item, dict) and isinstance(item.get("id"), int)}
 
 
 def _number(value: Any) -> float:
@@ -152,6 +196,22 @@ def _whole(value: Any) -> int:
     return int(value)
 
 
+def detection_geometry(selected: Mapping[str, str]) -> Geometry:
+    """Return the boxes of the annotations, or those selected, with the lists that go with them."""
+    of = selected.get("image")
+    if "boxes" not in selected:
+        paths = ("annotations.*.bbox", "*.bbox")
+        found = tuple(f"{entry}:{path}" for entry in ANNOTATION_ENTRIES for path in paths)
+        return Geometry((Boxes(found, of=of),))
+    at, names = selected["boxes"], (*LABEL_ENTRIES, "text", "is_crowd", "area")
+    beside = tuple(selected[name] for name in names if name in selected)
+    return Geometry((Boxes(at, of=of, beside=None if BOX_IN_OBJECT.search(at) else beside or (ALONE,)),))
+
+
+BOX_IN_OBJECT: Final = re.compile(r"\*\.[^*]+$")
+"""Ends a path to boxes in a list of objects, which go as a whole."""
+
+
 PRESET: Final = Preset(
     detection,
     (
@@ -160,4 +220,7 @@ PRESET: Final = Preset(
         *(f"image/object/bbox/{side}" for side in _SIDES),
         *("image/object/class/label", "image/object/class/text", "image/object/is_crowd", "image/object/area"),
     ),
+    uses=("invalid_boxes",),
+    geometry=detection_geometry,
+    first_label=1,
 )

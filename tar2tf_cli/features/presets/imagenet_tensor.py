@@ -7,9 +7,10 @@ from typing import Any, Final
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.features.presets import IMAGE_ENTRIES, Preset, first_of
+from tar2tf_cli.features.presets import Preset, first_of
 from tar2tf_cli.features.presets.imagenet import IMAGENET_FEATURES, imagenet_features
 from tar2tf_cli.formats.example import raw
+from tar2tf_cli.ops.annotations import IMAGE_ENTRIES
 
 
 def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.features.presets import IMAGE_FEATURES, Preset, first_of, image_entry, image_for_reader
+from tar2tf_cli.ops.annotations import Geometry, Mask
 
 MASK_ENTRIES: Final = ("mask", "seg", "segmentation", "mask.png", "seg.png", "segmentation.png", "label.png", "png")
 """Entries for the mask; the first that is present is used."""
@@ -16,11 +18,11 @@ _MASK: Final = "image/segmentation/class"
 
 
 def segmentation(sample: Sample, context: OpContext) -> dict[str, Any]:
-    """The image as it is stored, and a PNG of the same size whose pixels are the numbers of classes.
+    """The image as it is stored, and a PNG of the same size whose pixels are the numbers of classes, also of a palette.
 
     Source of the names: tensorflow/models, research/deeplab/datasets/build_data.py.
     """
-    from tar2tf_cli.formats.image import headers
+    from tar2tf_cli.formats.image import codecs, headers
 
     features, header = image_for_reader(sample, "segmentation")
     masks = [name for name in MASK_ENTRIES if name in sample and name != image_entry(sample)]
@@ -33,6 +35,8 @@ def segmentation(sample: Sample, context: OpContext) -> dict[str, Any]:
     if (form.height, form.width) != (header.height, header.width):
         sizes = f"{form.height}x{form.width}, but the image {header.height}x{header.width}"
         raise SampleError(f"the mask has {sizes} pixels (height x width)")
+    if headers.is_palette(mask):
+        mask = codecs.encode(codecs.decode_indices(mask, max_pixels=context.max_pixels), "png")
     return {
         **features,
         "image/channels": header.channels,
@@ -41,8 +45,15 @@ def segmentation(sample: Sample, context: OpContext) -> dict[str, Any]:
     }
 
 
+def segmentation_geometry(selected: Mapping[str, str]) -> Geometry:
+    """Return the mask."""
+    at = (selected["mask"],) if "mask" in selected else MASK_ENTRIES
+    return Geometry(masks=(Mask(at, of=selected.get("image")),))
+
+
 PRESET: Final = Preset(
     segmentation,
     (*IMAGE_FEATURES, "image/channels", f"{_MASK}/encoded", f"{_MASK}/format"),
     light=True,
+    geometry=segmentation_geometry,
 )

@@ -524,11 +524,16 @@ def pad(
         ValueError: another method, or height or width below 1.
     """
     rows, columns, _ = shape_of(image)
+    size, top, left = pad_layout(rows, columns, height, width)
+    return _framed(resample(image, *size, method, antialias=antialias), height, width, top, left, fill)
+
+
+def pad_layout(rows: int, columns: int, height: int, width: int) -> tuple[tuple[int, int], int, int]:
+    """Return the size to which `pad` scales an image, and its first row and column in the result."""
     ratio = max(np.float32(columns) / np.float32(width), np.float32(rows) / np.float32(height))
     inner_height, inner_width = np.float32(rows) / ratio, np.float32(columns) / ratio
     top, left = (int(max(side // 2, 0)) for side in (height - inner_height, width - inner_width))
-    size = max(int(inner_height), 1), max(int(inner_width), 1)
-    return _framed(resample(image, *size, method, antialias=antialias), height, width, top, left, fill)
+    return (max(int(inner_height), 1), max(int(inner_width), 1)), top, left
 
 
 def _framed(image: Image, height: int, width: int, top: int, left: int, fill: float) -> Image:
@@ -567,11 +572,19 @@ def crop(image: Image, height: int, width: int, at: str = "center", *, seed: int
     if at not in PLACES or min(height, width) < 1:
         raise ValueError(f"cannot crop to {height}x{width} at {at}")
     rows, columns, _ = shape_of(image)
+    top, left = crop_start(rows, columns, height, width, at, seed=seed, key=key)
+    part = np.ascontiguousarray(image[max(top, 0) : max(top, 0) + height, max(left, 0) : max(left, 0) + width])
+    return _framed(part, height, width, max(-top, 0), max(-left, 0), 0)
+
+
+def crop_start(
+    rows: int, columns: int, height: int, width: int, at: str, *, seed: int = 0, key: str = ""
+) -> tuple[int, int]:
+    """Return the row and column of an image at which the result of `crop` begins; negative where it is padded."""
     down, across = (random_fraction(seed, key, side) if at == "random" else 0.0 for side in (1, 2))
-    top = _start(rows - height, at, ("top", "bottom"), down)
-    left = _start(columns - width, at, ("left", "right"), across)
-    part = np.ascontiguousarray(image[top : top + height, left : left + width])
-    return _framed(part, height, width, max(height - rows, 0) // 2, max(width - columns, 0) // 2, 0)
+    top = _start(rows - height, at, ("top", "bottom"), down) - max(height - rows, 0) // 2
+    left = _start(columns - width, at, ("left", "right"), across) - max(width - columns, 0) // 2
+    return top, left
 
 
 def _start(rest: int, at: str, sides: tuple[str, str], fraction: float) -> int:

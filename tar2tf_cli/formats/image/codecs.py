@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache, partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
 from tar2tf_cli.errors import ImageError, UsageError
@@ -240,7 +240,7 @@ def decode(
             ones may be off by one level, as libjpeg-turbo smooths them in a new way that TensorFlow's lacks.
     """
     name = headers.image_format(data)
-    if name not in _DECODERS:
+    if name is None or name not in _DECODERS:
         raise ImageError(f"cannot be decoded: {headers.describe(data, name)}")
     if channels not in CHANNELS:
         raise ValueError(f"cannot decode to {channels} channels: 0 (as in the file), 1 or 3")
@@ -255,6 +255,62 @@ def decode(
     if image.shape != (expected.height, expected.width, channels or expected.channels):
         raise ImageError(f"damaged {name.upper()}: its header says {expected[1:]}, its pixels {image.shape}")
     return image
+
+
+def decode_reduced(
+    data: bytes, at_least: tuple[int, int], channels: int = 0, *, max_pixels: int = DEFAULT_MAX_PIXELS
+) -> NDArray[np.uint8]:
+    """Decode a JPEG at the smallest of 1/1, 1/2, 1/4 and 1/8 of its size: `tf.io.decode_jpeg(ratio=)`.
+
+    Args:
+        data: the encoded image.
+        at_least: height and width in pixels that the result keeps.
+        channels: as in `decode`.
+        max_pixels: the limit of height x width of the image in the file.
+
+    Raises:
+        ImageError: as `decode`.
+    """
+    expected = headers.header(data)
+    _check_pixels(expected, max_pixels)
+    ratio = next((ratio for ratio in _RATIOS if _keeps(expected, ratio, at_least)), 1)
+    return _with_channels(_decode_jpeg(data, channels, ratio), channels)
+
+
+def _keeps(header: headers.ImageHeader, ratio: int, at_least: tuple[int, int]) -> bool:
+    """Whether a JPEG keeps a height and width when it is decoded at a fraction of its size."""
+    height, width = _at_ratio(header.height, header.width, ratio)
+    return height >= at_least[0] and width >= at_least[1]
+
+
+_RATIOS: Final = (8, 4, 2)
+
+
+def _at_ratio(height: int, width: int, ratio: int) -> tuple[int, int]:
+    """Height and width of a JPEG that is decoded at a fraction of its size."""
+    return -(-height // ratio), -(-width // ratio)
+
+
+def decode_indices(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.uint8]:
+    """Decode a PNG to the indices of its palette, or to its gray levels as they are stored: (height, width, 1).
+
+    Raises:
+        ImageError: another format; a PNG of colours, or of 16 bits; as `decode`.
+    """
+    if headers.image_format(data) != "png":
+        raise ImageError(f"it is {headers.describe(data, headers.image_format(data))}, and only a PNG has indices")
+    _check_pixels(headers.header(data), max_pixels)
+    depth, color = data[24], data[25]
+    if color not in (0, headers.PNG_PALETTE) or depth > 8:
+        raise ImageError("a PNG has indices if it has a palette, or gray levels of up to 8 bits; this one has neither")
+    (signature, header, *_), stream, passes = _png_parts(data)
+    rows = b"".join(_inflated(stream, size := sum(count * length for count, length in passes), size))
+    _check_filters(rows, 0, passes)
+    gray = _chunk(b"IHDR", header[8:17] + b"\0" + header[18:21])
+    levels = _by_opencv(b"".join([signature, gray, _chunk(b"IDAT", _stored(rows)), _chunk(b"IEND")]), "PNG")
+    if levels is None:
+        raise ImageError("damaged PNG: OpenCV does not decode it")
+    return np.ascontiguousarray(levels.reshape(*levels.shape[:2], -1)[..., :1] // (255 // ((1 << depth) - 1)))
 
 
 def _with_channels(image: NDArray[Any], channels: int) -> NDArray[Any]:
@@ -282,8 +338,9 @@ def _swapped(image: Any) -> Any:
 _JPEG_COLORSPACES: Final = {1: "GRAY", 3: "RGB", 4: "CMYK"}
 
 
-def _decode_jpeg(data: bytes, channels: int) -> NDArray[np.uint8]:
+def _decode_jpeg(data: bytes, channels: int, ratio: int = 1) -> NDArray[np.uint8]:
     height, width, components = headers.jpeg_frame(data)
+    height, width = _at_ratio(height, width, ratio)
     if components == 4 and channels == 1:
         raise ImageError("unsupported JPEG: CMYK cannot be decoded to 1 channel, only to 3")
     decoded = components if components == 4 else channels or components
@@ -316,7 +373,8 @@ def _libjpeg(data: bytes, colorspace: str, pixels: NDArray[np.uint8]) -> NDArray
     """
     import simplejpeg
 
-    options = {"colorspace": colorspace, "fastdct": True, "fastupsample": False, "buffer": pixels}
+    options: dict[str, Any] = {"colorspace": colorspace, "fastdct": True, "fastupsample": False, "buffer": pixels}
+    options |= {"min_height": pixels.shape[0], "min_width": pixels.shape[1]}
     decode_jpeg = partial(simplejpeg.decode_jpeg, **options)
     image: NDArray[np.uint8]
     try:
@@ -479,7 +537,13 @@ def _decode_webp(data: bytes, channels: int) -> NDArray[np.uint8]:
     return np.asarray(_swapped(image))
 
 
-_DECODERS: Final = {"jpeg": _decode_jpeg, "png": _decode_png, "bmp": _decode_bmp, "webp": _decode_webp}
+_Decoder: TypeAlias = "Callable[[bytes, int], NDArray[Any]]"
+_DECODERS: Final[dict[str, _Decoder]] = {
+    "jpeg": _decode_jpeg,
+    "png": _decode_png,
+    "bmp": _decode_bmp,
+    "webp": _decode_webp,
+}
 
 
 def encode(image: Image, format: Literal["jpeg", "png"], quality: int = 95) -> bytes:

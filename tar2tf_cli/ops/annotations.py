@@ -1,0 +1,126 @@
+"""Declarations of boxes, points and masks that lie on an image, as flags, spec files and Python write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
+
+from tar2tf_cli.ops.base import Declared
+from tar2tf_cli.ops.rules import Rule, number_of, one_of, optional, probability, rule, text, yes_or_no
+
+IMAGE_ENTRIES: Final = ("image", "jpg", "jpeg", "png", "bmp", "webp", "img")
+"""Entries for the image of a sample; the first that is present is used."""
+
+ALONE: Final = "none"
+"""Stands for no list in place of those that go with a dropped box."""
+
+ENCODED: Final = "image/encoded"
+"""The image of a sample that was read from a TFRecord of TF-slim or the Object Detection API."""
+
+
+@rule(anyOf=[text.schema, {"type": "array", "items": text.schema, "minItems": 1}])
+def _selections(value: object, label: str) -> tuple[str, ...]:
+    """Accept the selection of an entry or a part of it, or several of which the first that is present counts."""
+    items = value if isinstance(value, (list, tuple)) else str(value).split("+")
+    return tuple(text(item, label) for item in items)
+
+
+@dataclass(frozen=True)
+class Boxes(Declared):
+    """Boxes that lie on an image, and move with it.
+
+    Args:
+        at: their selection: `ENTRY:PATH` in JSON, an array of (n, 4), or the prefix of four features, such as
+            `image/object/bbox` for `image/object/bbox/xmin` and so on.
+        format: the meaning of the four numbers; x and y are those of the left upper corner in `xywh`.
+        relative: whether they are fractions of the image's width and height.
+        of: the entry of the image; by default the first of `IMAGE_ENTRIES`, or `image/encoded`.
+        min_visible: boxes of which less than this fraction remains visible are dropped; those without any always are.
+        beside: selections of lists with an item for each box, which go with a box that is dropped. An object in JSON
+            that holds a box goes as a whole, and the lists of the Object Detection API go by themselves.
+
+    >>> Boxes.from_value("json:objects.*.bbox,format=xyxy,relative").relative
+    True
+    """
+
+    checks: ClassVar[Mapping[str, Rule[object]]] = {
+        "at": _selections,
+        "format": one_of("xywh", "xyxy", "cxcywh", "yxyx"),
+        "relative": yes_or_no,
+        "of": optional(text),
+        "min_visible": probability,
+        "beside": optional(_selections),
+    }
+
+    at: tuple[str, ...] | str
+    format: str = "xywh"
+    relative: bool = False
+    of: str | None = None
+    min_visible: float = 0.0
+    beside: tuple[str, ...] | str | None = None
+
+
+@dataclass(frozen=True)
+class Points(Declared):
+    """Points that lie on an image, such as keypoints, and move with it; each names a pixel, from 0.
+
+    Args:
+        at: their selection: `ENTRY:PATH` in JSON, or an array of (n, 2) or (n, 3). A value may be a point, a list of
+            points, or a list of their numbers.
+        format: the numbers of a point: `xy`, `yx`, or `xyv` as in COCO, where v becomes 0 for a point outside.
+        relative: whether they are fractions of the image's width and height.
+        of: the entry of the image, as for boxes.
+    """
+
+    checks: ClassVar[Mapping[str, Rule[object]]] = {
+        "at": _selections,
+        "format": one_of("xy", "yx", "xyv"),
+        "relative": yes_or_no,
+        "of": optional(text),
+    }
+
+    at: tuple[str, ...] | str
+    format: str = "xy"
+    relative: bool = False
+    of: str | None = None
+
+
+@dataclass(frozen=True)
+class Mask(Declared):
+    """A mask that lies on an image, pixel on pixel, and goes through its moves by the nearest pixel.
+
+    Args:
+        at: the entry of the mask: a PNG, whose palette indices count, or an array.
+        of: the entry of the image, as for boxes.
+        fill: the value of pixels that the image gains by padding or rotating.
+    """
+
+    checks: ClassVar[Mapping[str, Rule[object]]] = {
+        "at": _selections,
+        "of": optional(text),
+        "fill": number_of("", 1e9),
+    }
+
+    at: tuple[str, ...] | str
+    of: str | None = None
+    fill: float = 0.0
+
+
+class Geometry(NamedTuple):
+    """Everything that is declared to lie on images.
+
+    Attributes:
+        boxes: lists of boxes.
+        points: lists of points.
+        masks: masks.
+        invalid: whether a box without area or outside its image is an `error`, is left out (`drop`), or kept.
+    """
+
+    boxes: tuple[Boxes, ...] = ()
+    points: tuple[Points, ...] = ()
+    masks: tuple[Mask, ...] = ()
+    invalid: str = "error"
+
+    def __bool__(self) -> bool:
+        return bool(self.boxes or self.points or self.masks)

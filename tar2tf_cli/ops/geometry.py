@@ -1,0 +1,339 @@
+"""The ops by which boxes, points and masks follow the moves of the image on which they lie.
+
+`follow_image` puts two internal ops around those of a conversion: `Track` begins to record the moves of images, and
+`Follow` applies what was recorded, after the last op and before any op that looks at other entries. Where nothing is
+declared, neither is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tar2tf_cli.api.op import JsonSchema, JsonValue, Op, OpContext, Samples
+from tar2tf_cli.api.values import KEY, Sample
+from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.formats.files import whole
+from tar2tf_cli.formats.image.geometry import Move, Size, clip_edges, follow_boxes, follow_mask, follow_points
+from tar2tf_cli.ops.annotations import ENCODED, IMAGE_ENTRIES, Boxes, Geometry, Mask, Points
+from tar2tf_cli.ops.base import runs_own_code
+from tar2tf_cli.ops.image import MOVES
+from tar2tf_cli.ops.positions import find_boxes, find_points
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MAPS: Final = "__geometry__"
+"""The name under which a function may say how it moved images: eight numbers for each entry, or None for no change."""
+
+OUTSIDE: Final = 1.0
+"""Pixels by which a box may leave its image, as annotation tools round; it is clipped."""
+
+
+def follow_image(ops: Sequence[Op], geometry: Geometry) -> tuple[Op, ...]:
+    """Return ops after which boxes, points and masks have followed their images.
+
+    Raises:
+        UsageError: when an op moves the pixels of a declared mask.
+    """
+    if not geometry or not any(getattr(op, "moves", False) or op.on_pixels or runs_own_code(op) for op in ops):
+        return tuple(ops)
+    masks = {entry for mask in geometry.masks for entry in mask.at}
+    track, follow = Track(), Follow(geometry)
+    made: list[Op] = [track]
+    for op in ops:
+        if getattr(op, "moves", False) and getattr(op, "ext", None) in masks:
+            entry = getattr(op, "ext", None)
+            message = f"the mask {entry!r} follows its image by itself, so {op.name} on it would move it twice"
+            raise UsageError(message, hint=f"leave out --op {op.name}:{entry},..., or --mask {entry}")
+        if op.on_pixels:
+            made.append(op)
+        elif runs_own_code(op):
+            made += (follow, Watched(op, geometry), track)
+        else:
+            made += (follow, op, track)
+    return (*made, follow)
+
+
+class _Internal(Op):
+    """An op that no user writes."""
+
+    by_name = True
+
+    @classmethod
+    def from_value(cls, value: JsonValue) -> Op:
+        raise ValueError(f"{cls.name} is not for users")
+
+    @classmethod
+    def schema(cls) -> JsonSchema:
+        return {}
+
+    def canonical(self) -> dict[str, JsonValue]:
+        return {self.name: None}
+
+
+class Track(_Internal):
+    """Begin to record the moves of images."""
+
+    name = "track"
+    usage = ""
+
+    def apply(self, sample: Sample, context: OpContext) -> Sample:
+        sample.setdefault(MOVES, {})
+        return sample
+
+
+class Follow(_Internal):
+    """Apply the recorded moves to boxes, points and masks.
+
+    Args:
+        geometry: everything that is declared.
+    """
+
+    name = usage = "follow"
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+
+    def canonical(self) -> dict[str, JsonValue]:
+        boxes, points, masks, _ = self._geometry
+        declared: list[Boxes | Points | Mask] = [*boxes, *points, *masks]
+        return {self.name: ", ".join(item.at[0] for item in declared)}
+
+    def apply(self, sample: Sample, context: OpContext) -> Sample:
+        """Change the numbers in the sample, in the format that they have.
+
+        Raises:
+            SampleError: for numbers that are no boxes or points, and boxes that are invalid.
+        """
+        moves: dict[str, list[Move]] = sample.pop(MOVES, {})
+        if not moves:
+            return sample
+        for points in self._geometry.points:
+            if moved := moves.get(image_of(sample, points.of)):
+                _move_points(sample, points, moved)
+        for boxes in self._geometry.boxes:
+            if moved := moves.get(image_of(sample, boxes.of)):
+                self._move_boxes(sample, boxes, moved, context)
+        for mask in self._geometry.masks:
+            name = image_of(sample, mask.of)
+            if moved := moves.get(name):
+                _move_masks(sample, mask, name, moved, context)
+        return sample
+
+    def _move_boxes(self, sample: Sample, boxes: Boxes, moves: Sequence[Move], context: OpContext) -> None:
+        found = find_boxes(sample, boxes.at, boxes.beside or ())
+        if found is None:
+            return
+        form, relative = found.form or boxes.format, boxes.relative or found.form is not None
+        edges = to_edges(found.numbers(), form, moves[0].before if relative else None)
+        invalid = invalid_boxes(edges, moves[0].before)
+        if invalid and self._geometry.invalid == "error":
+            number, fault = next(iter(invalid.items()))
+            raise SampleError(f"box {number} of {boxes.at[0]!r} {fault}", hint=INVALID_HINT)
+        if not len(edges):
+            return
+        followed = follow_boxes(clip_edges(edges, moves[0].before), moves)
+        kept = (followed.visible > 0) & (followed.visible >= boxes.min_visible)
+        kept[[*invalid]] = self._geometry.invalid == "keep"
+        after = moves[-1].after if relative else None
+        found.replace(from_edges(followed.edges, form, after), followed.visible * followed.scale, kept)
+        _count(context, followed.visible, kept, len(invalid))
+
+
+INVALID_HINT: Final = "correct it, or pass --invalid-boxes drop or keep"
+
+
+def _count(context: OpContext, visible: NDArray[np.float64], kept: NDArray[np.bool_], invalid: int) -> None:
+    """Report how many boxes were clipped and dropped."""
+    if context.count_boxes is None:
+        return
+    dropped = len(kept) - int(kept.sum())
+    for what, number in (("clipped", int(((visible < 1) & kept).sum())), ("dropped", dropped), ("invalid", invalid)):
+        if number:
+            context.count_boxes(what, number)
+
+
+def image_of(sample: Sample, of: str | None) -> str:
+    """Return the entry of the image on which something lies: as declared, or as presets choose it."""
+    return of or next((name for name in (*IMAGE_ENTRIES, ENCODED) if name in sample), "")
+
+
+def to_edges(numbers: NDArray[np.float64], form: str, size: Size | None = None) -> NDArray[np.float64]:
+    """Return boxes as (n, 4) of left, top, right and bottom in pixels.
+
+    Args:
+        numbers: (n, 4) in a format of `Boxes`.
+        form: the format.
+        size: height and width of the image if the numbers are fractions of it.
+    """
+    import numpy as np
+
+    if form == "yxyx":
+        edges = numbers[:, [1, 0, 3, 2]]
+    elif form == "xyxy":
+        edges = numbers.copy()
+    else:
+        corner, sides = numbers[:, :2], numbers[:, 2:]
+        corner = corner - sides / 2 if form == "cxcywh" else corner
+        edges = np.concatenate([corner, corner + sides], axis=1)
+    return edges * np.array([size[1], size[0]] * 2, np.float64) if size else edges
+
+
+def from_edges(edges: NDArray[np.float64], form: str, size: Size | None = None) -> NDArray[np.float64]:
+    """Return boxes in a format; the reverse of `to_edges`."""
+    import numpy as np
+
+    if size:
+        edges = edges / np.array([size[1], size[0]] * 2, np.float64)
+    if form == "yxyx":
+        return edges[:, [1, 0, 3, 2]]
+    if form == "xyxy":
+        return edges
+    corner, sides = edges[:, :2], edges[:, 2:] - edges[:, :2]
+    return np.concatenate([corner + sides / 2 if form == "cxcywh" else corner, sides], axis=1)
+
+
+def invalid_boxes(edges: NDArray[np.float64], size: Size) -> dict[int, str]:
+    """Return the numbers of boxes that break training, each with its fault: NaN, without area, outside the image."""
+    import numpy as np
+
+    height, width = size
+    faults: dict[int, str] = {}
+    for number, (left, top, right, bottom) in enumerate(edges.tolist()):
+        shown = f"[{left:g}, {top:g}, {right:g}, {bottom:g}]"
+        if not np.isfinite(edges[number]).all():
+            faults[number] = f"has a number that is not finite: {shown}"
+        elif right <= left or bottom <= top:
+            faults[number] = f"has no area: left, top, right, bottom are {shown}"
+        elif min(left, top) < -OUTSIDE or right > width + OUTSIDE or bottom > height + OUTSIDE:
+            faults[number] = f"is not inside of the image, {width} pixels wide and {height} high: {shown}"
+        elif left >= width or top >= height or right <= 0 or bottom <= 0:
+            faults[number] = f"is outside of the image, {width} pixels wide and {height} high: {shown}"
+    return faults
+
+
+def _move_points(sample: Sample, points: Points, moves: Sequence[Move]) -> None:
+    import numpy as np
+
+    stride = len(points.format)
+    found = find_points(sample, points.at, stride)
+    if found is None or not len(numbers := found.numbers()):
+        return
+    xy = numbers[:, [1, 0]] if points.format == "yx" else numbers[:, :2]
+    before, after = (np.array(size[::-1], np.float64) for size in (moves[0].before, moves[-1].after))
+    # a fraction of the width is a position between edges, half a pixel from the number of the pixel
+    xy = xy * before - 0.5 if points.relative else xy
+    moved = follow_points(xy, moves)
+    outside = (moved <= -1).any(1) | (moved >= after).any(1)
+    moved = (moved + 0.5) / after if points.relative else moved
+    made = moved[:, [1, 0]] if points.format == "yx" else moved
+    if stride == 3:
+        seen = numbers[:, 2:]
+        made = np.concatenate([np.where(seen > 0, made, numbers[:, :2]), seen], axis=1)
+        made[outside & (seen[:, 0] > 0)] = 0
+    found.replace(made)
+
+
+def _move_masks(sample: Sample, declared: Mask, image_name: str, moves: Sequence[Move], context: OpContext) -> None:
+    from tar2tf_cli.formats.image import codecs
+
+    name = next((name for name in declared.at if name in sample and name != image_name), None)
+    if name is None:
+        return
+    value = whole(sample[name])
+    try:
+        mask = codecs.decode_indices(value, max_pixels=context.max_pixels) if isinstance(value, bytes) else value
+        moved = follow_mask(mask, moves, declared.fill)
+    except ValueError as error:
+        raise SampleError(f"entry {name!r}: {error}").at(member=f"{sample[KEY]}.{name}") from None
+    sample[name] = codecs.encode(moved, "png", 95) if isinstance(value, bytes) else moved
+
+
+class Watched(_Internal):
+    """Call an op of the user's own code, and refuse a result whose image it changed without saying how.
+
+    A function says how it moved an image by the entry `__geometry__` of the sample that it returns:
+    `{"jpg": (a, b, c, d, e, f, height, width)}` for x' = a x + b y + c, y' = d x + e y + f and the new size, or
+    `{"jpg": None}` where boxes, points and masks need no change.
+
+    Args:
+        op: the op.
+        geometry: everything that is declared.
+    """
+
+    def __init__(self, op: Op, geometry: Geometry) -> None:
+        self._op = op
+        boxes, points, masks, _ = geometry
+        self._of = [*(item.of for item in boxes), *(item.of for item in points), *(item.of for item in masks)]
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The name of the user's op."""
+        return self._op.name
+
+    @property
+    def as_flag(self) -> str:
+        """The form of the user's op."""
+        return self._op.as_flag
+
+    @property
+    def by_name(self) -> bool:  # type: ignore[override]
+        """Whether the user's op uses only entries that it names."""
+        return self._op.by_name
+
+    def apply(self, sample: Sample, context: OpContext) -> Samples:
+        """Apply the user's op.
+
+        Raises:
+            UsageError: when it changed an image without saying how.
+        """
+        before = {name: _print_of(sample[name]) for name in {image_of(sample, of) for of in self._of} if name}
+        result = self._op.apply(sample, context)
+        if result is None or isinstance(result, dict):
+            return result and self._checked(result, before)
+        return (self._checked(one, before) for one in result)
+
+    def _checked(self, sample: Sample, before: Mapping[str, _Print]) -> Sample:
+        given = sample.pop(MAPS, {})
+        moves = sample.setdefault(MOVES, {})
+        for name, known in before.items():
+            if name not in sample or _print_of(sample[name]) == known:
+                continue
+            if name not in given:
+                what = getattr(self._op, "label", self._op.name)
+                message = f"the function {what} changed the image {name!r}, so where its boxes, points or mask lie now"
+                hint = (
+                    f"return it in the sample: sample['{MAPS}'] = {{'{name}': (a, b, c, d, e, f, height, width)}}, "
+                    "or None in place of the numbers if they still fit"
+                )
+                raise UsageError(f"{message} is unknown", hint=hint)
+            if given[name] is not None:
+                *matrix, height, width = given[name]
+                moves.setdefault(name, []).append(Move(tuple(matrix), known.size, (height, width)))
+        return sample
+
+
+class _Print(NamedTuple):
+    """Tells whether an image was changed.
+
+    Attributes:
+        digest: a digest of its pixels or bytes.
+        size: its height and width.
+    """
+
+    digest: bytes
+    size: Size
+
+
+def _print_of(value: Any) -> _Print:
+    import xxhash
+
+    from tar2tf_cli.formats.image import headers
+
+    value = whole(value)
+    if isinstance(value, bytes):
+        header = headers.header(value)
+        return _Print(xxhash.xxh3_128_digest(value), (header.height, header.width))
+    return _Print(xxhash.xxh3_128_digest(value.tobytes()), value.shape[:2])

@@ -1,0 +1,104 @@
+"""Sizes that are stored in a sample next to an image: they are written anew when the image changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tar2tf_cli.api.values import Sample
+
+
+class SizeEntries(NamedTuple):
+    """Names of entries that may describe an image.
+
+    Attributes:
+        height: the number of its rows.
+        width: the number of its columns.
+        channels: the number of its channels.
+        shape: height and width, and perhaps channels, as a list.
+        format: the name of its encoding.
+        digest: the SHA-256 of its encoded bytes, in hexadecimal digits.
+    """
+
+    height: tuple[str, ...]
+    width: tuple[str, ...]
+    channels: tuple[str, ...]
+    shape: tuple[str, ...]
+    format: tuple[str, ...]
+    digest: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def size_entries(name: str) -> SizeEntries:
+    """Return the names by which manifests, TF-slim, the Object Detection API and image-label describe an image.
+
+    The image `image/encoded` is described by `image/height`, the image `x` by `x/height`, and `image_raw` by `height`.
+    """
+    prefixes = [name] if not name.endswith("/encoded") else [name, name.removesuffix("/encoded")]
+    under = {
+        part: tuple(f"{prefix}/{part}" for prefix in prefixes)
+        for part in ("height", "width", "channels", "shape", "format", "key/sha256")
+    }
+    if name == "image_raw":
+        return SizeEntries(("height",), ("width",), ("depth",), under["shape"], (), ())
+    return SizeEntries(*under.values())
+
+
+def update_sizes(sample: Sample, name: str, size: Sequence[int]) -> None:
+    """Write the new size of an image into the entries that hold its former one, in the form that they have.
+
+    Args:
+        sample: the sample.
+        name: the entry of the image.
+        size: height, width, and the number of channels if that may have changed.
+    """
+    entries = size_entries(name)
+    for names, number in zip(entries, size, strict=False):
+        for entry in names:
+            if entry in sample:
+                sample[entry] = _in_form(sample[entry], number)
+    for entry in entries.shape:
+        if entry in sample and len(known := _numbers(sample[entry])) in (2, 3):
+            sample[entry] = _list_in_form(sample[entry], [*size, *known[len(size) :]][: len(known)])
+
+
+def update_encoding(sample: Sample, name: str, encoding: str, data: bytes) -> None:
+    """Write the encoding of an image into the entries that name its former one, and its digest, if there is one."""
+    entries = size_entries(name)
+    for entry in entries.format:
+        if isinstance(known := sample.get(entry), bytes):
+            sample[entry] = encoding.upper().encode() if known.isupper() else encoding.encode()
+    for entry in entries.digest:
+        if isinstance(sample.get(entry), bytes):
+            from hashlib import sha256
+
+            sample[entry] = sha256(data).hexdigest().encode()
+
+
+def _in_form(known: Any, number: int) -> Any:
+    """Return a number as text, as a NumPy scalar or array, or as it is, like the value that it replaces."""
+    if isinstance(known, bytes):
+        return b"%d" % number
+    if getattr(known, "shape", ()):
+        return _list_in_form(known, [number])
+    return known.dtype.type(number) if hasattr(known, "dtype") else number
+
+
+def _list_in_form(known: Any, numbers: Sequence[int]) -> Any:
+    if isinstance(known, bytes):
+        return b" ".join(b"%d" % number for number in numbers)
+    if not hasattr(known, "dtype"):
+        return type(known)(numbers)
+    import numpy as np
+
+    return np.array(numbers, known.dtype).view(type(known))
+
+
+def _numbers(known: Any) -> Sequence[Any]:
+    """Return the parts of a stored shape; none for a value that is no list."""
+    if isinstance(known, bytes):
+        return known.split()
+    if isinstance(known, (list, tuple)):
+        return known
+    return known.tolist() if getattr(known, "ndim", 0) == 1 else ()
