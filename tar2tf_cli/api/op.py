@@ -6,8 +6,10 @@ the op has a grammar of its own.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.api.values import Sample
@@ -28,6 +30,26 @@ DEFAULT_MAX_PIXELS: Final = 2**27
 """Height x width above which an image is not decoded, unless the conversion says otherwise: 402 MB of RGB bytes."""
 
 
+class BoxCounts:
+    """Numbers of boxes that were changed or left out, counted in any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+
+    def add(self, what: str, number: int) -> None:
+        """Count boxes that were `clipped` at the edge of their image, `dropped` as they left it, or `invalid`."""
+        if number:
+            with self._lock:
+                self._counts[what] += number
+
+    def take(self) -> Counter[str]:
+        """Return the counts, and begin again at 0."""
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        return counts
+
+
 class OpContext(NamedTuple):
     """Settings of a conversion that an op may depend on, besides its own fields.
 
@@ -37,7 +59,7 @@ class OpContext(NamedTuple):
         image_size: height and width in pixels for the preset imagenet-tensor; None keeps each image's size.
         invalid_boxes: whether a box that breaks training is an `error`, or one to `drop` or `keep`.
         palettes: receives the names of entries that `decode` finds to be PNGs with a palette; nothing depends on it.
-        count_boxes: called with how many boxes were `clipped` at the edge of their image, `dropped` or `invalid`.
+        boxes: counts boxes that are clipped or dropped; nothing depends on it.
 
     >>> OpContext(seed=7).seed
     7
@@ -48,7 +70,7 @@ class OpContext(NamedTuple):
     image_size: int | None = None
     invalid_boxes: str = "error"
     palettes: set[str] | None = None
-    count_boxes: Callable[[str, int], None] | None = None
+    boxes: BoxCounts | None = None
 
 
 class Op(ABC):

@@ -114,6 +114,8 @@ def _print_totals(summary: Summary, output: Output) -> None:
         message(note)
     for name, number in sorted(summary.asked.items()):
         print_count(number, "sample", f" skipped: {name}")
+    if summary.boxes:
+        message(f"boxes: {', '.join(f'{number:,} {what}' for what, number in sorted(summary.boxes.items()))}")
     if summary.keys_missing:
         missing = few(summary.keys_missing, 20)
         message(f"{count(len(summary.keys_missing), 'key')} of --keys not in any input: {missing}")

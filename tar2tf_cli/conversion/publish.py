@@ -56,6 +56,7 @@ class Summary:
         skipped: number of skipped members, by reason.
         skipped_samples: number of faulty samples that were skipped, also if up to date.
         asked: number of samples that each option or op skipped on request, also if up to date.
+        boxes: boxes that were clipped at the edge of their image, dropped as they left it, or invalid.
         keys_missing: keys of `--keys` that are in no input, also if up to date.
         lost: the parts of inputs that could not be read, each with its `input`, the offsets `from` and `to`, and the
             number of `bytes`, also if up to date.
@@ -80,6 +81,7 @@ class Summary:
     skipped: Counter[str] = field(default_factory=Counter)
     skipped_samples: int = 0
     asked: Counter[str] = field(default_factory=Counter)
+    boxes: Counter[str] = field(default_factory=Counter)
     keys_missing: Sequence[str] = ()
     lost: list[dict[str, Any]] = field(default_factory=list)
     features: dict[str, dict[str, object]] = field(default_factory=dict)
@@ -94,7 +96,12 @@ class Summary:
 
     def left_out(self) -> dict[str, Any]:
         """What the shards lack of the inputs, as plain JSON."""
-        more = {"asked": dict(sorted(self.asked.items())), "keys_missing": [*self.keys_missing], "lost": self.lost}
+        more = {
+            "asked": dict(sorted(self.asked.items())),
+            "boxes": dict(sorted(self.boxes.items())),
+            "keys_missing": [*self.keys_missing],
+            "lost": self.lost,
+        }
         return {
             "samples": self.skipped_samples,
             "members": dict(sorted(self.skipped.items())),
@@ -147,6 +154,8 @@ class Tally:
             self.summary.skipped.update(report.skipped)
         if report.asked:
             self.summary.asked.update(report.asked)
+        if report.boxes:
+            self.summary.boxes.update(report.boxes)
         for number in report.keys:
             self._keys_found[number] = 1
         if report.described:

@@ -248,6 +248,7 @@ def _finished_before(manifest: Manifest, path: str | None) -> Summary:
         skipped=Counter(manifest.skipped["members"]),
         skipped_samples=manifest.skipped["samples"],
         asked=Counter(manifest.skipped.get("asked", {})),
+        boxes=Counter(manifest.skipped.get("boxes", {})),
         keys_missing=manifest.skipped.get("keys_missing", []),
         lost=manifest.skipped.get("lost", []),
         features=manifest.features,

@@ -21,7 +21,7 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.op import OpContext
+from tar2tf_cli.api.op import BoxCounts, OpContext
 from tar2tf_cli.api.shard_format import ShardEncoder
 from tar2tf_cli.api.source import OnBytes, OnFault, SampleFault, Source
 from tar2tf_cli.api.values import KEY, Batch, Features, KeySplit, MessagePart, Record, RecordBatch, Sample
@@ -116,15 +116,17 @@ def _of_input(error: SampleError, key: str, location: Location) -> SampleError:
 
 def context_of(conversion: Conversion) -> OpContext:
     """Return what the ops of a conversion may depend on."""
-    return OpContext(conversion.seed, conversion.max_pixels, conversion.image_size, conversion.invalid_boxes)
+    boxes = BoxCounts() if conversion.geometry.boxes else None
+    settings = conversion.seed, conversion.max_pixels, conversion.image_size, conversion.invalid_boxes
+    return OpContext(*settings, boxes=boxes)
 
 
-def feature_map_of(conversion: Conversion) -> FeatureMap:
+def feature_map_of(conversion: Conversion, context: OpContext | None = None) -> FeatureMap:
     """Return the feature map of a conversion: it turns samples into features."""
     preset = find_preset(conversion.preset).make if conversion.preset else None
     if conversion.record_to_example:
         preset = of_record_to_example(conversion.record_to_example)
-    return FeatureMap(conversion.types, conversion.select, preset, context_of(conversion), conversion.labels)
+    return FeatureMap(conversion.types, conversion.select, preset, context or context_of(conversion), conversion.labels)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -177,7 +179,7 @@ class ReadPlan:
         encoder = conversion.output.format.encoder()
         batches = gives == "bytes" and conversion.only_chooses and encoder.kernel_form
         native = kernel.native() if batches else None
-        features: Callable[[Sample], Features] = feature_map_of(conversion).features
+        features: Callable[[Sample], Features] = feature_map_of(conversion, context).features
         entries = features
         check: Callable[[str, str], None] | None = None
         if conversion.output.traits.holds == "sample":
@@ -498,4 +500,6 @@ class InputFlow:
     def __exit__(self, *exception: object) -> None:
         """Close the input; the report is now complete."""
         self.report.palettes = sorted(self._palettes)
+        if boxes := self.transform.context.boxes:
+            self.report.boxes = boxes.take()
         self.reader.close()

@@ -21,6 +21,7 @@ class InputReport:
         samples: the number of samples that became examples.
         skipped: members skipped, by reason.
         asked: samples skipped as asked for, by the option or op that says so.
+        boxes: boxes that were clipped at the edge of their image, dropped as they left it, or invalid.
         keys: numbers of the keys of `--keys` that the input has.
         errors: faulty samples skipped: shard, key, member, offset, message, and `lost` where bytes were not read.
         faulty_before: number of faulty samples that an earlier conversion skipped, which are not in `errors`.
@@ -38,6 +39,7 @@ class InputReport:
     samples: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     asked: Counter[str] = field(default_factory=Counter)
+    boxes: Counter[str] = field(default_factory=Counter)
     keys: list[int] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
     schema: Schema = field(default_factory=Schema)
@@ -76,6 +78,7 @@ class InputReport:
             "samples": self.samples,
             "skipped": self.skipped,
             "asked": self.asked,
+            "boxes": self.boxes,
             "keys": self.keys,
             "faulty_before": self.faulty,
             "lost_before": [part.to_json() for part in self.lost],
@@ -86,7 +89,7 @@ class InputReport:
     def from_json(cls, whole: dict[str, Any], schema: Schema | None = None) -> InputReport:
         """Return the report that `to_json` returned as JSON; the schema, if given, is that of one without."""
         schema = schema or Schema.from_json(whole["schema"])
-        counts = {name: Counter(whole.get(name, {})) for name in ("skipped", "asked")}
+        counts = {name: Counter(whole.get(name, {})) for name in ("skipped", "asked", "boxes")}
         return cls(**{**whole, **counts, "schema": schema})
 
 

@@ -146,13 +146,11 @@ INVALID_HINT: Final = "correct it, or pass --invalid-boxes drop or keep"
 
 
 def _count(context: OpContext, visible: NDArray[np.float64], kept: NDArray[np.bool_], invalid: int) -> None:
-    """Report how many boxes were clipped and dropped."""
-    if context.count_boxes is None:
-        return
-    dropped = len(kept) - int(kept.sum())
-    for what, number in (("clipped", int(((visible < 1) & kept).sum())), ("dropped", dropped), ("invalid", invalid)):
-        if number:
-            context.count_boxes(what, number)
+    """Count the boxes that were clipped and dropped."""
+    if context.boxes:
+        context.boxes.add("clipped", int(((visible < 1) & kept).sum()))
+        context.boxes.add("dropped", int((~kept).sum()))
+        context.boxes.add("invalid", invalid)
 
 
 def image_of(sample: Sample, of: str | None) -> str:

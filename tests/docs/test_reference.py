@@ -165,7 +165,7 @@ def test_the_manifest_page_has_every_key(shards: Path) -> None:
         assert {key for item in manifest[section] for key in item} == names("manifest.md", section)
     assert {key for item in manifest["features"].values() for key in item} == names("manifest.md", "features")
     assert set(manifest["totals"]) == names("manifest.md", "totals")
-    assert set(manifest["skipped"]) | {"asked", "keys_missing", "lost"} == names("manifest.md", "skipped")
+    assert set(manifest["skipped"]) | {"asked", "boxes", "keys_missing", "lost"} == names("manifest.md", "skipped")
 
 
 def test_the_manifest_page_shows_a_real_manifest(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,6 +184,8 @@ def test_bad_boxes_are_dropped_and_counted_or_kept_if_asked_for(how: str, labels
     about = [{**CAT, "category_id": 0}, {**CAT, "category_id": 2}]
     found = parsed(made(tmp_path, about, invalid_boxes=how), DECODER)
     assert found["image/object/class/label"] == labels
+    manifest = json.loads((tmp_path / "out" / "all-manifest.json").read_text())
+    assert manifest["skipped"].get("boxes") == ({"dropped": 1, "invalid": 1} if how == "drop" else None)
 
 
 def test_boxes_of_the_preset_follow_its_image(tmp_path: Path) -> None:

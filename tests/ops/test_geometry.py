@@ -14,6 +14,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tar2tf_cli.api.op import BoxCounts
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.image import codecs, geometry
@@ -46,13 +47,10 @@ def follow(sample: dict[str, Any], *ops: Any, counts: Counter[str] | None = None
         name: (kinds[name].from_value(value),) if name in kinds else value  # type: ignore[attr-defined]
         for name, value in declared.items()
     }
-
-    def count(what: str, number: int) -> None:
-        if counts is not None:
-            counts[what] += number
-
-    context = OpContext(seed=3, count_boxes=count)
+    context = OpContext(seed=3, boxes=BoxCounts())
     (made,) = apply_ops(sample, follow_image([parse_op(op) for op in ops], Geometry(**given)), context)
+    if counts is not None and context.boxes:
+        counts.update(context.boxes.take())
     return made
 
 

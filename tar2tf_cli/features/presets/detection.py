@@ -155,8 +155,9 @@ def _valid(
     corners = edges / sides if context.invalid_boxes == "keep" else (edges / sides).clip(0, 1)
     if faults and context.invalid_boxes == "drop":
         kept = [number for number in range(len(boxes)) if number not in faults]
-        if context.count_boxes:
-            context.count_boxes("invalid", len(faults))
+        if context.boxes:
+            context.boxes.add("dropped", len(faults))
+            context.boxes.add("invalid", len(faults))
         objects = {name: [values[number] for number in kept] if values else values for name, values in objects.items()}
         corners = corners[kept]
     return corners.tolist(), objects
