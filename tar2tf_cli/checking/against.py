@@ -17,7 +17,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KEY
 from tar2tf_cli.checking.diff import Numbers, Places, Spill, among, digest_of, left_over, match
-from tar2tf_cli.checking.faults import Fault, FileReport
+from tar2tf_cli.checking.faults import Fault, FileReport, KeyLists
 from tar2tf_cli.checking.files import FileContext, FileTask
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.plan import Plan, make_plan
@@ -118,7 +118,7 @@ def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport
             differences.missing[:] = [(file, int(stay[file][number])) for file, number in differences.missing]
     if plan.work.limit is not None and plan.conversion.shuffle:
         differences.missing.clear()  # which of them were drawn is not known
-    _report(differences, inputs, outputs, reports)
+    _report(differences, inputs, outputs, reports, None if run.checks.keys else _MOST)
 
 
 def _plan(run: CheckRun, manifest: Manifest, bucket: str, templates: Sequence[str]) -> Plan:
@@ -287,39 +287,44 @@ def _first_of_each(files: Sequence[Numbers]) -> list[Numbers]:
 # --- Reports ---
 
 
-def _report(differences: Differences, inputs: _Side, outputs: _Side, reports: list[FileReport]) -> None:
-    """Add a fault for each difference; a missing and an unexpected record of the same key are one that changed."""
+def _report(
+    differences: Differences, inputs: _Side, outputs: _Side, reports: list[FileReport], most: int | None
+) -> None:
+    """Add a fault for each difference, at most so many of a kind.
+
+    A missing and an unexpected record of the same key are one that changed.
+    """
     by_path = {report.path: report for report in reports}
 
     def add(path: str, fault: Fault) -> None:
         if path not in by_path:
-            by_path[path] = FileReport(path)
+            by_path[path] = FileReport(path, keys=None if most else KeyLists())
             reports.append(by_path[path])
         by_path[path].add(fault)
 
-    missing = {record.key: (path, record) for path, record in inputs.at(differences.missing[:_MOST])}
-    for path, record in outputs.at(differences.unexpected[:_MOST]):
+    missing = {record.key: (path, record) for path, record in inputs.at(differences.missing[:most])}
+    for path, record in outputs.at(differences.unexpected[:most]):
         key = _key(record)
         source = missing.pop(key, None) if key is not None else None
         what = f"differs{_where(record, source[1])} from what {source[0]} makes" if source else ""
         kind = "changed" if source else "unexpected"
         add(path, _fault(kind, record, key, what or "was not made from a sample of the source"))
-    for path, record in outputs.at(differences.doubled[:_MOST]):
+    for path, record in outputs.at(differences.doubled[:most]):
         add(path, _fault("doubled", record, _key(record), "is in the output more often than it should"))
     for path, record in missing.values():
-        add(path, Fault("missing", f"the record of the sample {record.key!r} is not in the output"))
+        add(path, Fault("missing", f"the record of the sample {record.key!r} is not in the output", key=record.key))
     for kind, ids in (
         ("missing", differences.missing),
         ("unexpected", differences.unexpected),
         ("doubled", differences.doubled),
     ):
-        if len(ids) > _MOST:
-            reports[0].add(Fault(kind, f"and {len(ids) - _MOST:,} more of this kind in all shards"))
+        if most and len(ids) > most:
+            reports[0].add(Fault(kind, f"and {len(ids) - most:,} more of this kind in all shards"))
 
 
 def _fault(kind: str, record: _Record, key: str | None, what: str) -> Fault:
     of = f"the record of the sample {key!r}" if key is not None else "the record"
-    return Fault(kind, f"{of} {what}", record.number, record.offset)
+    return Fault(kind, f"{of} {what}", record.number, record.offset, key=key)
 
 
 def _key(record: _Record) -> str | None:

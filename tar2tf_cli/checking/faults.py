@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.files import write_whole
@@ -69,6 +70,19 @@ class Fault(NamedTuple):
 
 
 @dataclass(slots=True)
+class KeyLists:
+    """The keys of the samples of a file, for `convert --keys`.
+
+    Attributes:
+        good: those of the samples without a fault, in order.
+        bad: those of the samples with faults, as far as they are known.
+    """
+
+    good: list[str] = field(default_factory=list)
+    bad: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class FileReport:
     """The results for one file.
 
@@ -91,6 +105,7 @@ class FileReport:
         not_decoded: how many images and arrays of each kind could not be decoded here, though they may be whole.
         notes: what is unusual and no fault.
         is_mixed: whether other messages were accepted because of the first record, but examples follow.
+        keys: the keys of samples; None if they were not asked for.
         must_regroup: whether the check ended at a key that appeared again, so that the samples must be regrouped.
 
     >>> [file.path for file in verify("out/train-1.record", workers=1).files]
@@ -115,6 +130,7 @@ class FileReport:
     not_decoded: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     is_mixed: bool = False
+    keys: KeyLists | None = None
     must_regroup: bool = False
 
     @property
@@ -125,6 +141,8 @@ class FileReport:
     def add(self, fault: Fault) -> None:
         """Add a fault."""
         self.counts[fault.kind] += 1
+        if self.keys and fault.key is not None:
+            self.keys.bad[fault.key] = None
         if self.counts[fault.kind] <= _MOST_FAULTS:
             self.faults.append(fault)
 
@@ -205,6 +223,12 @@ class Report:
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not any(report.faults for report in self.files)
+
+    def keys(self, kind: Literal["good", "bad"]) -> Iterator[str]:
+        """Iterate over the keys of samples without, or with, faults; none unless `verify` was called with `keys`."""
+        listed = [file.keys for file in self.files if file.keys]
+        bad = dict.fromkeys(key for keys in listed for key in keys.bad)
+        return iter(bad) if kind == "bad" else (key for keys in listed for key in keys.good if key not in bad)
 
     @property
     def records(self) -> int:

@@ -43,6 +43,7 @@ def verify(
     allow_func: bool = False,
     messages: Messages | None = None,
     allow_empty: bool = False,
+    keys: bool = False,
     **options: Unpack[ReadOptions],
 ) -> Report:
     """Check shards, or everything that a manifest lists.
@@ -60,6 +61,7 @@ def verify(
         allow_func: whether `against` may run functions that a manifest names.
         messages: "example" if each record must be a tf.train.Example, "any" if it may be any message. By default, a
             manifest says so; without one, "any" for each file of which no record is an example.
+        keys: list the keys of samples with and without faults, which `Report.keys` returns.
         allow_empty: whether an empty file is a TFRecord without records, and not a fault.
         options: those of `inspect`: `rules`, `workers`, `endpoint`, `retry_for`, `no_sign_request` and `events`.
 
@@ -70,11 +72,11 @@ def verify(
     >>> verify("out/train-manifest.json", against="shards", workers=1).ok
     True
     """
-    if fast and (decode or salvage or against):
-        raise UsageError("--fast reads no data: leave out --decode, --salvage and --against")
+    if fast and (decode or salvage or against or keys):
+        raise UsageError("--fast reads no data: leave out --decode, --salvage, --against and lists of keys")
     bucket, templates = as_texts(bucket, templates)
     accepted(optional(one_of("example", "any")), messages, "messages")
-    checks = Checks(fast, decode, messages, allow_empty, allow_func)
+    checks = Checks(fast, decode, messages, allow_empty, allow_func, keys)
     with closing(Salvage(os.fspath(salvage))) if salvage else nullcontext() as good:
         run = CheckRun(checks, good, **options)
         if against:

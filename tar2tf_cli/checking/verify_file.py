@@ -14,7 +14,7 @@ from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.checking.checks import own_checks
 from tar2tf_cli.checking.expectations import EXAMPLES, NO_EXPECTATIONS, Expectations, Messages
-from tar2tf_cli.checking.faults import Fault, FileReport, damage, unreadable
+from tar2tf_cli.checking.faults import Fault, FileReport, KeyLists, damage, unreadable
 from tar2tf_cli.checking.files import FileContext, FileTask, ReadOptions, Run
 from tar2tf_cli.checking.salvage import Salvage, SalvagePart
 from tar2tf_cli.checking.values import Faults
@@ -50,6 +50,7 @@ class Checks:
         messages: whether records must be examples; None to decide for each file by its first record.
         allow_empty: whether an empty file is an empty TFRecord, and not a fault.
         allow_func: whether functions that a manifest names may be run.
+        keys: whether the keys of samples with and without faults are listed.
     """
 
     fast: bool = False
@@ -57,6 +58,7 @@ class Checks:
     messages: Messages | None = None
     allow_empty: bool = False
     allow_func: bool = False
+    keys: bool = False
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -154,6 +156,7 @@ class _FileCheck:
         observer = _StreamObserver(index is not None)
         observes = (self.entry or index is not None) and not context.checks.fast
         report = FileReport(context.source.locate(self.item.name), context.expectations.format)
+        report.keys = KeyLists() if context.checks.keys else None
         try:
             wrap: Callable[[ByteStream], ByteStream] = observer if observes else lambda raw: raw
             with OpenShard(context.source, self.item, context.on_bytes, wrap) as shard:
@@ -249,7 +252,9 @@ class _FileCheck:
         no_part: AbstractContextManager[Any] = nullcontext()
         try:
             with self.part.open() if self.part else no_part as part:
-                every = decoders or own  # Python sees every record then, and not only those that the kernel leaves
+                every = (
+                    decoders or own or report.keys
+                )  # Python sees every record then, and not only those that the kernel leaves
                 reader = RecordReader(
                     shard.content,
                     shard.name,

@@ -53,7 +53,9 @@ def check_tar(
             for stored in iter_resuming(tar.samples, tar.resume, damaged):
                 report.records += 1
                 names.check(stored, tar.offset)
-                if decoders or own:
+                if report.keys and not (decoders or own):
+                    yield Checked({}, (), stored[KEY], 0, tar.offset)
+                elif decoders or own:
                     sample, faults = _in_memory(stored)
                     faults = faults or [fault for check in own for fault in check(sample)]
                     yield Checked(sample, faults, stored[KEY], 0, tar.offset)
@@ -61,6 +63,8 @@ def check_tar(
         for checked in decoded(samples(), _entries, value_checker(report, decoders), decoders):
             for kind, message in checked.faults:
                 report.add(Fault(kind, f"sample {checked.key}: {message}", None, checked.offset, key=checked.key))
+            if report.keys:
+                report.keys.good.append(checked.key)
         if tar.must_regroup:
             report.must_regroup = True
             return

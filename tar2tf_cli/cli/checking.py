@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -97,6 +98,7 @@ def _print_found(whole: Any, parts: Iterable[Any], lines: Iterable[str], options
 _MOST_ALIKE: Final = 3
 _MOST_FAULTS: Final = 40
 _CONVERT: Final = "to recover whole samples from damaged tars, use tar2tf convert --on-error skip"
+_FOR_KEYS: Final = "One a line, as convert --keys reads them."
 _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 
 
@@ -127,6 +129,8 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 )
 @sample_option("--allow-empty", is_flag=True, help="Accept empty files as TFRecords without records.")
 @output_option("--salvage PATH", type=new_file, help="Write the good records to a new file.")
+@output_option("--bad-keys FILE", type=new_file, help="List the keys of faulty samples.", more=_FOR_KEYS)
+@output_option("--good FILE", type=new_file, help="List the keys of all other samples.", more=_FOR_KEYS)
 @output_option("--json-lines", is_flag=True, help="Print one line of JSON per file.")
 @output_option(
     "--report FILE",
@@ -163,10 +167,11 @@ def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     from tar2tf_cli.checking.verify import verify
 
     _choose_json(options)
-    if options["salvage"] and options["salvage"] == options["report_path"]:
-        raise click.UsageError("--salvage and --report name the same file; name two files")
+    files = {"--salvage": "salvage", "--report": "report_path", "--bad-keys": "bad_keys", "--good": "good"}
+    _check_files(files, options)
     chosen = ("fast", "decode", "salvage", "against", "allow_func", "messages", "allow_empty")
     how = {name: options[name] for name in chosen}
+    how["keys"] = bool(options["bad_keys"] or options["good"])
     with Terminal(**options) as terminal, prints_on_stderr():
         how |= {"workers": options["num_workers"], "events": terminal, **_how_to_read(options)}
         report = verify(bucket, template, paths=True, **how)
@@ -174,12 +179,32 @@ def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
         from tar2tf_cli.checking.faults import write_report
 
         write_report(report, options["report_path"])
+    if options["bad_keys"]:
+        _write_keys(options["bad_keys"], report.keys("bad"))
+    if options["good"]:
+        _write_keys(options["good"], report.keys("good"))
     _print_found(report, report.files, _fault_lines(report, every=options["verbose"]), options)
     if not options["quiet"]:
         _print_report(report)
     if report.salvaged and report.salvaged.tars == len(report.files):
         raise UsageError("--salvage works on TFRecords, but the inputs are tars", hint=_CONVERT)
     return 0 if report.ok else 1
+
+
+def _check_files(flags: dict[str, str], options: dict[str, Any]) -> None:
+    """See that the files to be written, each of a flag, are several files."""
+    paths: dict[str, str] = {}
+    for flag, name in flags.items():
+        if options[name]:
+            first = paths.setdefault(os.path.abspath(options[name]), flag)
+            if first != flag:
+                raise click.UsageError(f"{first} and {flag} name the same file; name two files")
+
+
+def _write_keys(path: str, keys: Iterable[str]) -> None:
+    from tar2tf_cli.spec.key_lists import write_keys
+
+    write_keys(path, keys)
 
 
 def _fault_lines(report: Report, *, every: bool) -> Iterator[str]:
@@ -336,11 +361,13 @@ def _show_samples(shards: Shards, options: dict[str, Any], damaged: OnDamage) ->
 
 
 def _print_key(key: str) -> None:
-    """Print a key as it is, for `convert --keys`; escaped on a terminal, and where it would be several lines."""
-    if sys.stdout.isatty() or "\n" in key:
+    """Print a key for `convert --keys`; on a terminal, control characters are escaped."""
+    if sys.stdout.isatty():
         echo(key)
     else:
-        click.echo(key.encode("utf-8", "surrogateescape"))
+        from tar2tf_cli.spec.key_lists import key_line
+
+        click.echo(key_line(key), nl=False)
 
 
 def _show_contents(shards: Shards, options: dict[str, Any], damaged: OnDamage) -> None:

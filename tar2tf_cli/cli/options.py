@@ -262,10 +262,8 @@ class _NewFile(click.ParamType):  # type: ignore[type-arg]
 def _is_text(path: str) -> bool:
     """Whether a file is text, as all are that such options write, and no shards are."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return "\0" not in file.read(512)
-    except UnicodeDecodeError:
-        return False
+        with open(path, "rb") as file:
+            return b"\0" not in file.read(512)
     except OSError:  # which writing it will name
         return True
 

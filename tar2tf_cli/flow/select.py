@@ -26,6 +26,7 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.ops.base import missing_entry
 from tar2tf_cli.ops.select import ANY
 from tar2tf_cli.spec.conversion import Conversion, JoinMissing
+from tar2tf_cli.spec.key_lists import has_escapes, keys_in
 from tar2tf_cli.spec.urls import without_secrets
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _BLOCK: Final = 1 << 20
 
 
 class Keys:
-    """The keys that a file lists, one a line, in 8 bytes of memory each; empty lines do not count.
+    """The keys that a file lists, one a line (`spec/key_lists.py`), in 8 bytes of memory each.
 
     Args:
         path: the file.
@@ -55,7 +56,10 @@ class Keys:
         self._version = _version(path)
         digest, hashes, native = blake2b(digest_size=8), array("Q"), kernel.native()
         for block in _blocks(path, digest.update):
-            hashes.frombytes(native.hashes(block)) if native else hashes.extend(map(key_hash, _keys_in(block)))
+            if native and not has_escapes(block):
+                hashes.frombytes(native.hashes(block))
+            else:
+                hashes.extend(map(key_hash, keys_in(block)))
         if not hashes:
             raise SourceError("lists no keys", shard=path, hint="write one key a line, as tar2tf inspect --keys does")
         self._table = HashTable(hashes)
@@ -76,7 +80,7 @@ class Keys:
         if _version(self._path) != self._version:
             raise changed(self._path)
         listed, missing = bytearray(present), list[str]()
-        for line in chain.from_iterable(map(_keys_in, _blocks(self._path))):
+        for line in chain.from_iterable(map(keys_in, _blocks(self._path))):
             number = self.find(key_hash(line))
             if number >= 0 and not listed[number]:
                 listed[number] = 1
@@ -104,11 +108,6 @@ def _blocks(path: str, each: Callable[[bytes], object] = len) -> Iterator[bytes]
                 mark = b""
     except OSError as error:
         raise read_failed(path, error) from None
-
-
-def _keys_in(block: bytes) -> Iterator[bytes]:
-    """The lines that are not empty."""
-    return filter(None, (line.rstrip(b"\r") for line in block.split(b"\n")))
 
 
 def _version(path: str) -> tuple[int, ...]:

@@ -1,0 +1,55 @@
+r"""Lists of keys, as `--keys` reads them and `inspect --keys`, `verify` and `diff` write them: one key a line.
+
+A line that begins with a backslash is escaped, as in the lists of sha256sum: \n is a newline, \r a carriage return, and
+two backslashes are one. Those keys are escaped that no other line could hold: with a newline, or a carriage return at
+the end; with a backslash or a byte order mark at the beginning; and the empty key.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from tar2tf_cli.errors import write_errors
+
+_ESCAPE: Final = b"\\"
+_ESCAPED: Final = {b"n": b"\n", b"r": b"\r", b"\\": b"\\"}
+
+
+def key_line(key: str) -> bytes:
+    """Return the line of a key, with its newline."""
+    data = key.encode("utf-8", "surrogateescape")
+    if not data or b"\n" in data or data.endswith(b"\r") or data.startswith((_ESCAPE, codecs.BOM_UTF8)):
+        data = _ESCAPE + data.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
+    return data + b"\n"
+
+
+def has_escapes(block: bytes) -> bool:
+    """Whether some of the lines may be escaped."""
+    return block.startswith(_ESCAPE) or b"\n\\" in block
+
+
+def keys_in(block: bytes) -> Iterator[bytes]:
+    """Iterate over the keys of lines; empty lines do not count."""
+    for line in block.split(b"\n"):
+        key = line.rstrip(b"\r")
+        if key.startswith(_ESCAPE):
+            yield re.sub(rb"\\(.)", lambda match: _ESCAPED.get(match[1], match[0]), key[1:])
+        elif key:
+            yield key
+
+
+def write_keys(path: str, keys: Iterable[str]) -> int:
+    """Write a list of keys; return how many there are.
+
+    Raises:
+        SinkError: when the file cannot be written.
+    """
+    number = 0
+    with write_errors(path), open(path, "wb") as file:
+        for key in keys:
+            file.write(key_line(key))
+            number += 1
+    return number

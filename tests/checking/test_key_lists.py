@@ -1,0 +1,93 @@
+"""Lists of keys feed the next command: what `verify`, `inspect` and `diff` list is what `convert --keys` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tar2tf_cli import open_records
+from tar2tf_cli.spec.key_lists import key_line, keys_in
+from verify_runs import Ran, a_tar, an_example, convert, flipped, framed, in_a_process, write
+
+ODD = ["0001", "1", "a\nb", "b\r", "\ufeffc", "\\d", "e\\n", "\udcff\udcfe", "f g", '"h"']
+"""Keys with newlines, leading zeros, bytes that are not UTF-8, and everything else that is special in a list."""
+
+
+def samples(folder: Path, keys: list[str]) -> Path:
+    records = [an_example(__key__=key.encode("utf-8", "surrogateescape"), text=b"x") for key in keys]
+    return write(folder / "in.record", framed(*records))
+
+
+def keys_of(path: Path) -> list[str]:
+    return [record["__key__"].decode("utf-8", "surrogateescape") for record in open_records(path, index_folder="")]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=()), max_size=5)))
+def test_each_key_is_one_line_and_comes_back(keys: list[str]) -> None:
+    keys = [key.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape") for key in keys]
+    lines = b"".join(map(key_line, keys))
+    assert lines.count(b"\n") == len(keys)
+    assert [key.decode("utf-8", "surrogateescape") for key in keys_in(lines)] == keys
+
+
+@pytest.mark.parametrize("kind", ["tar", "record"])
+def test_listed_keys_choose_their_samples(tmp_path: Path, kind: str) -> None:
+    path = samples(tmp_path, ODD)
+    if kind == "tar":
+        path = write(tmp_path / "in.tar", a_tar((f"{key}.txt", b"x") for key in ODD if not key.endswith("\r")))
+    listed = in_a_process("inspect", path, "--keys")
+    assert listed.code == 0
+    write(tmp_path / "all", listed.out.encode("utf-8", "surrogateescape"))
+    for number, key in enumerate(list(keys_in((tmp_path / "all").read_bytes()))):
+        write(tmp_path / "one", key_line(key.decode("utf-8", "surrogateescape")))
+        made = convert(path, "-o", tmp_path / f"{number}.record", "--keys", tmp_path / "one")
+        assert (made.code, keys_of(tmp_path / f"{number}.record")) == (0, [key.decode("utf-8", "surrogateescape")])
+
+
+def test_the_keys_of_faulty_samples_and_of_all_others_are_listed(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    keys = [key.encode("utf-8", "surrogateescape") for key in ODD]
+    records = [an_example(__key__=key, text=b"x") for key in keys]
+    for number in (0, 2, 7):
+        records[number] = an_example(__key__=keys[number], jpg=b"\xff\xd8\xff\xe0 no image")
+    path = write(tmp_path / "in.record", framed(*records))
+    lists = ("--bad-keys", tmp_path / "bad", "--good", tmp_path / "good")
+    for _ in range(2):  # a list of keys may be written again
+        assert run(path, "--decode", *lists).code == 1
+    for name, keys in (("bad", [ODD[0], ODD[2], ODD[7]]), ("good", [ODD[n] for n in (1, 3, 4, 5, 6, 8, 9)])):
+        made = convert(path, "-o", tmp_path / f"{name}.record", "--keys", tmp_path / name)
+        assert (made.code, keys_of(tmp_path / f"{name}.record")) == (0, keys)
+
+
+def test_the_keys_of_a_tar_are_listed(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    members = [("0.a", b"1"), ("1.a", b"1"), ("1.a", b"2"), ("2.a", b"1"), ("3.a", b"")]
+    path = write(tmp_path / "in.tar", a_tar(members))
+    assert run(path, "--bad-keys", tmp_path / "bad", "--good", tmp_path / "good").code == 1
+    assert ((tmp_path / "bad").read_text(), (tmp_path / "good").read_text()) == ("1\n", "0\n2\n3\n")
+
+
+def test_records_without_a_key_are_listed_as_convert_numbers_them(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    parts = [framed(an_example(a=number)) for number in range(4)]
+    path = write(tmp_path / "in.record", b"".join([*parts[:2], flipped(parts[2], 14), parts[3]]))
+    assert run(path, "--good", tmp_path / "good").code == 1
+    assert (tmp_path / "good").read_text() == "in-000000\nin-000001\nin-000003\n"
+
+
+def test_samples_that_differ_from_their_source_are_listed(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    tar = write(tmp_path / "in.tar", a_tar((f"{number}.a", b"%d" % number) for number in range(5)))
+    assert convert(tar, "-o", tmp_path / "o.record").code == 0
+    write(tar, a_tar((f"{number}.a", b"other" if number == 3 else b"%d" % number) for number in range(6)))
+    lists = ("--bad-keys", tmp_path / "bad", "--good", tmp_path / "good")
+    assert run(tmp_path / "o-manifest.json", "--against", tar, *lists).code == 1
+    assert ((tmp_path / "bad").read_text(), (tmp_path / "good").read_text()) == ("3\n5\n", "0\n1\n2\n4\n")
+
+
+def test_two_lists_are_two_files_and_no_list_replaces_a_shard(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    path = samples(tmp_path, ["1"])
+    ran = run(path, "--bad-keys", tmp_path / "x", "--good", tmp_path / "x")
+    assert "--bad-keys and --good name the same file; name two files" in ran.err
+    assert "exists and is not text" in run(path, "--good", path).err
+    assert run(path, "--good", tmp_path / "x", "--fast").code == 2
