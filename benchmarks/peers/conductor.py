@@ -15,15 +15,17 @@ from contextlib import closing
 from typing import Any
 
 from tar2tf_cli.__main__ import _NEW_OBJECTS
-from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.conversion.output_state import Destination
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Tally
+from tar2tf_cli.conversion.read_inputs import ReadInputs
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool import SpoolIndex
-from tar2tf_cli.conversion.tasks import Group, ReadInputs, Worker, WriteShard
+from tar2tf_cli.conversion.worker import Group, TaskInputs, Worker
+from tar2tf_cli.conversion.write_shard import WriteShard
 from tar2tf_cli.engines.base import Outcome, Task, run_tasks
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.manifest import Manifest
@@ -49,6 +51,9 @@ class Listing(Source):
             ObjectInfo(f"train/shard-{number:07}.tar", SIZE + number, f"{number:032x}")
             for number in range(self.count_of_inputs)
         ]
+
+    def open(self, item: ObjectInfo) -> ByteStream:
+        raise NotImplementedError
 
     def locate(self, name: str) -> str:
         return name
@@ -141,7 +146,7 @@ def conduct(plan: Plan, *, finishes: bool) -> tuple[float, float]:
     with publisher(plan) as target:
         opened = time.process_time()
         tally = Tally(plan, Events())
-        worker = Worker(plan.work, plan.source, plan.inputs, target.folder)
+        worker = Worker(TaskInputs(plan.work, plan.source, plan.inputs), target.folder)
         with closing(ConversionSchedule(plan, worker, 2, target, tally, Events())) as schedule:
             run_tasks(schedule, NoWork(), worker)  # type: ignore[arg-type]
         if finishes:

@@ -451,7 +451,7 @@ class Publisher:
         if crc32c_of_file(part) != crc:
             return None
         if self._destination.with_index:
-            from tar2tf_cli.conversion.tasks import write_index
+            from tar2tf_cli.conversion.write_shard import write_index
 
             write_index(part, self._destination.plan.conversion)
             sync(f"{part}.idx")

@@ -13,10 +13,11 @@ from tar2tf_cli.api.source import Source
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, destination
 from tar2tf_cli.conversion.plan import Plan, joined_to, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Summary, Tally
+from tar2tf_cli.conversion.read_inputs import FindTexts, Texts
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool import Part, SpoolIndex
-from tar2tf_cli.conversion.tasks import FindTexts, Texts, Worker
+from tar2tf_cli.conversion.worker import TaskInputs, Worker
 from tar2tf_cli.conversion.working_folder import entry_of, line_of
 from tar2tf_cli.engines.base import Backend, Engine, InOrder, RecordMaker, StoredShard, run_tasks
 from tar2tf_cli.errors import UsageError
@@ -180,18 +181,8 @@ def _worker(plan: Plan, target: Target, place: Backend, maker: RecordMaker | Non
     direct = not (target.reads_shards or output.index)
     fills = direct and not (place.shared or output.compresses_shards)
     threads = place.threads(plan.threads(cpus))
-    return Worker(
-        plan.work,
-        plan.source,
-        plan.inputs,
-        target.folder,
-        threads,
-        direct,
-        fills,
-        maker=maker,
-        joined=plan.joins,
-        described=plan.shards.described,
-    )
+    inputs = TaskInputs(plan.work, plan.source, plan.inputs, plan.joins, plan.shards.described, maker)
+    return Worker(inputs, target.folder, threads, direct, fills)
 
 
 def _one_shard_each(spec: Conversion) -> bool:

@@ -15,17 +15,11 @@ from typing import TYPE_CHECKING, Final
 from tar2tf_cli.conversion.disk_space import DiskSpace
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.publish import Tally
+from tar2tf_cli.conversion.read_inputs import ReadInputs
 from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, ShardReport, sorted_tables
 from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex
-from tar2tf_cli.conversion.tasks import (
-    EagerShardWriter,
-    Group,
-    ReadInputs,
-    Worker,
-    WriteShard,
-    groups_in,
-    load_group,
-)
+from tar2tf_cli.conversion.worker import Group, Worker, groups_in, load_group
+from tar2tf_cli.conversion.write_shard import EagerShardWriter, WriteShard
 from tar2tf_cli.engines.base import Outcome, Schedule, Task
 from tar2tf_cli.errors import SourceError, Tar2tfError
 from tar2tf_cli.events import Events

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from shards import samples, tree, write_tar
-from tar2tf_cli.conversion import tasks
+from tar2tf_cli.conversion import write_shard
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.sharding import Shard
-from tar2tf_cli.conversion.tasks import WriteShard
+from tar2tf_cli.conversion.write_shard import WriteShard
 from tar2tf_cli.errors import SinkError, WorkerError
 from tar2tf_cli.formats.files import RecordFile
 from tar2tf_cli.spec.conversion import Conversion, Output
@@ -26,7 +26,7 @@ EACH = 70 * 300
 
 @pytest.fixture(autouse=True)
 def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "WORTH_IT", EACH)
+    monkeypatch.setattr(write_shard, "WORTH_IT", EACH)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_the_bytes_are_those_of_shards_that_are_written_at_last(
     limits: dict[str, int], workers: int, bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = converted(bucket, tmp_path / "a", workers=workers, **limits)
-    monkeypatch.setattr(tasks, "WORTH_IT", 1 << 40)
+    monkeypatch.setattr(write_shard, "WORTH_IT", 1 << 40)
     assert found == converted(bucket, tmp_path / "b", workers=workers, **limits)
 
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_read_back_ends_the_conversion(
     def broken(*_: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(tasks, "from_spool", broken)
+    monkeypatch.setattr(write_shard, "from_spool", broken)
     with pytest.raises(WorkerError, match=r"OSError: .*Input/output error"):
         converted(bucket, tmp_path / "out")
 
@@ -112,20 +112,20 @@ def test_a_shard_of_which_something_is_there_is_left_to_a_task(tmp_path: Path) -
     shard: Any = SimpleNamespace(
         size=EACH, pieces=[SimpleNamespace(spooled=True)], part=lambda folder: f"{folder}/part"
     )
-    assert tasks.EagerShardWriter.is_suitable(shard, str(tmp_path))
+    assert write_shard.EagerShardWriter.is_suitable(shard, str(tmp_path))
     (tmp_path / "part").touch()
-    assert not tasks.EagerShardWriter.is_suitable(shard, str(tmp_path))
+    assert not write_shard.EagerShardWriter.is_suitable(shard, str(tmp_path))
 
 
 def test_a_conversion_that_fails_stops_writing(bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (bucket / "5.tar").write_bytes(b"damage")
-    run, threads = tasks.EagerShardWriter.run, list[threading.Thread]()
+    run, threads = write_shard.EagerShardWriter.run, list[threading.Thread]()
 
-    def noted(self: tasks.EagerShardWriter) -> None:
+    def noted(self: write_shard.EagerShardWriter) -> None:
         threads.append(threading.current_thread())
         run(self)
 
-    monkeypatch.setattr(tasks.EagerShardWriter, "run", noted)
+    monkeypatch.setattr(write_shard.EagerShardWriter, "run", noted)
     with pytest.raises(Exception, match="not a tar"):
         converted(bucket, tmp_path / "out")
     assert [thread.is_alive() for thread in threads] == [False]

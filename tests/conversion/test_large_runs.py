@@ -24,7 +24,7 @@ from tar2tf_cli.conversion.publish import Publisher, Tally
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.spool import SpoolIndex
-from tar2tf_cli.conversion.tasks import Group, Worker, load_group, save_group
+from tar2tf_cli.conversion.worker import Group, TaskInputs, Worker, load_group, save_group
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.engines.base import Outcome
 from tar2tf_cli.events import Events
@@ -103,7 +103,7 @@ def test_choosing_the_next_input_takes_as_long_however_many_are_waiting(tmp_path
     def choosing(count: int) -> float:
         plan = make_plan(Conversion("listing", Output(f"{tmp_path}/{count}/<input>.record")), source=Listing(count))
         with publisher(plan) as target:
-            worker = Worker(plan.work, plan.source, plan.inputs, target.folder)
+            worker = Worker(TaskInputs(plan.work, plan.source, plan.inputs), target.folder)
             with closing(ConversionSchedule(plan, worker, 8, target, Tally(plan, Events()), Events())) as schedule:
                 schedule.begin()
                 first = schedule.next()

@@ -16,7 +16,7 @@ from tar2tf_cli import convert
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.publish import Summary
-from tar2tf_cli.conversion.tasks import load_group
+from tar2tf_cli.conversion.worker import load_group
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.files import crc32c_of_file

@@ -20,7 +20,7 @@ from servers import FaultyServer
 from shards import contents, examples, keys, samples, shards_in, tree, write_members
 from tar2tf_cli import Dataset, Pipeline
 from tar2tf_cli.conversion.run import convert as run_conversion
-from tar2tf_cli.conversion.tasks import WriteShard
+from tar2tf_cli.conversion.write_shard import WriteShard
 from tar2tf_cli.errors import WorkerError
 from tar2tf_cli.ops import Select
 from tar2tf_cli.spec.conversion import Conversion
@@ -194,7 +194,7 @@ def test_a_finished_run_is_up_to_date_and_an_interrupted_one_goes_on(
         with pytest.raises(WorkerError, match="stopped"):
             run_conversion(conversion, workers=1)
     with monkeypatch.context() as patch:
-        patch.setattr("tar2tf_cli.conversion.tasks.spooled", stop)  # the spool is there already
+        patch.setattr("tar2tf_cli.conversion.read_inputs.spooled", stop)  # the spool is there already
         assert run_conversion(conversion, workers=1).records == 40
     assert contents(tmp_path / "out.record") == expected
     assert run_conversion(conversion).up_to_date

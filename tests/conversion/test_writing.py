@@ -9,30 +9,33 @@ from typing import Any
 
 import pytest
 
-from tar2tf_cli.conversion import tasks
+from tar2tf_cli import Conversion, Input, Output
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.conversion import read_inputs, write_shard
 from tar2tf_cli.conversion.sharding import Piece, ShardReport
-from tar2tf_cli.conversion.tasks import Group
+from tar2tf_cli.conversion.worker import Group, TaskInputs, Worker
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.checksums import crc32c
+from tar2tf_cli.stores import open_source
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Any:
-    """What a task knows of its conversion, as far as it is about spools."""
-
-    def path(number: int, kind: str) -> str:
-        return str(tmp_path / f"input-{number}.{kind}")
-
-    source = SimpleNamespace(locate=lambda name: f"in/{name}")
-    return SimpleNamespace(path=path, new_path=path, source=source, inputs=[SimpleNamespace(name="0.tar")])
+def worker(tmp_path: Path) -> Worker:
+    """The context of tasks whose spools lie in the folder."""
+    conversion = Conversion(Input(str(tmp_path)), Output(str(tmp_path / "x.record")))
+    inputs = TaskInputs(conversion, open_source(str(tmp_path)), [ObjectInfo("0.tar", 100, "1")])
+    return Worker(inputs, str(tmp_path))
 
 
-def test_a_spool_that_is_shorter_than_its_index_says_is_an_error(worker: Any) -> None:
+def test_a_spool_that_is_shorter_than_its_index_says_is_an_error(worker: Worker) -> None:
     Path(worker.path(0, "spool")).write_bytes(bytes(99))
     piece = Piece(0, 0, 1, 0, 100, True)
     descriptor = os.open(worker.path(0, "spool"), os.O_RDONLY)
     try:
-        for read in (lambda: [*tasks.from_spool(descriptor, piece)], lambda: tasks.record_at(descriptor, 50, 50)):
+        for read in (
+            lambda: [*write_shard.from_spool(descriptor, piece)],
+            lambda: write_shard.record_at(descriptor, 50, 50),
+        ):
             with pytest.raises(SourceError, match="cut short") as caught:
                 read()
             assert caught.value.hint == "run the same command again"
@@ -40,11 +43,11 @@ def test_a_spool_that_is_shorter_than_its_index_says_is_an_error(worker: Any) ->
         os.close(descriptor)
 
 
-def test_spools_are_closed_again_when_there_are_many(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "MOST_OPEN", 3)
-    monkeypatch.setattr(tasks, "open_spool", lambda worker, group: os.open(os.devnull, os.O_RDONLY))
+def test_spools_are_closed_again_when_there_are_many(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_shard, "MOST_OPEN", 3)
+    monkeypatch.setattr(write_shard, "open_spool", lambda worker, group: os.open(os.devnull, os.O_RDONLY))
     before = set(os.listdir("/proc/self/fd"))
-    with tasks._Spools(worker) as spools:
+    with write_shard._Spools(worker) as spools:
         for group in (0, 1, 2, 0, 3, 4, 4, 0):
             os.fstat(spools[group])
             assert len(set(os.listdir("/proc/self/fd")) - before) <= 4  # one of them is that of the folder
@@ -53,33 +56,33 @@ def test_spools_are_closed_again_when_there_are_many(worker: Any, monkeypatch: p
 
 @pytest.mark.parametrize("found", [None, SimpleNamespace(numbers=(0,), spool_crc=7)])
 def test_a_spool_that_is_written_again_must_be_the_one_that_was_there(
-    worker: Any, found: Any, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, found: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def written(worker: Any, numbers: tuple[int, ...]) -> Any:
+    def written(worker: Worker, numbers: tuple[int, ...]) -> Any:
         Path(worker.path(numbers[0], "spool")).write_bytes(b"again")
         return SimpleNamespace(error=None, spool_crc=8)
 
-    monkeypatch.setattr(tasks, "load_group", lambda path: found)
-    monkeypatch.setattr(tasks, "spooled", written)
-    with pytest.raises(SourceError, match=r"in/0\.tar: changed"):
-        tasks.open_spool(worker, 0)
+    monkeypatch.setattr(write_shard, "load_group", lambda path: found)
+    monkeypatch.setattr(write_shard, "spooled", written)
+    with pytest.raises(SourceError, match=r"0\.tar: changed"):
+        write_shard.open_spool(worker, 0)
     Path(worker.path(0, "spool")).unlink()
-    monkeypatch.setattr(tasks, "load_group", lambda path: SimpleNamespace(numbers=(0,), spool_crc=8))
-    os.close(tasks.open_spool(worker, 0))
+    monkeypatch.setattr(write_shard, "load_group", lambda path: SimpleNamespace(numbers=(0,), spool_crc=8))
+    os.close(write_shard.open_spool(worker, 0))
 
 
 @pytest.mark.parametrize("scratch", ["", "apart"])
 def test_a_spool_that_becomes_a_shard_stays_where_another_attempt_may_need_it(
-    worker: Any, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "load_group", lambda path: SimpleNamespace(spool_crc=7))
+    monkeypatch.setattr(write_shard, "load_group", lambda path: SimpleNamespace(spool_crc=7))
     worker.scratch = scratch
     spool, part = Path(worker.path(0, "spool")), tmp_path / "part"
     shard: Any = SimpleNamespace(pieces=[Piece(0, 0, 1, 0, 5, True)], records=1)
     spool.write_bytes(b"more than five")
-    assert tasks.WriteShard(shard)._taken_over(worker, str(part)) is None
+    assert write_shard.WriteShard(shard)._taken_over(worker, str(part)) is None
     spool.write_bytes(b"bytes")
-    assert tasks.WriteShard(shard)._taken_over(worker, str(part)) == ShardReport(5, 1, 7)
+    assert write_shard.WriteShard(shard)._taken_over(worker, str(part)) == ShardReport(5, 1, 7)
     assert part.read_bytes() == b"bytes"
     assert spool.exists() == bool(scratch)
 
@@ -88,10 +91,10 @@ def test_a_spool_that_becomes_a_shard_stays_where_another_attempt_may_need_it(
     ("numbers", "spool", "kept"), [((0, 1), b"bytes", True), ((0, 1, 2), b"bytes", False), ((0, 1), b"bytez", False)]
 )
 def test_what_is_left_of_other_inputs_or_damaged_is_read_again(
-    worker: Any, numbers: tuple[int, ...], spool: bytes, kept: bool, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, numbers: tuple[int, ...], spool: bytes, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left, again = Group(numbers, spool_crc=crc32c(b"bytes")), Group((0, 1))
     Path(worker.path(0, "spool")).write_bytes(spool)
-    monkeypatch.setattr(tasks, "load_group", lambda path: left)
-    monkeypatch.setattr(tasks, "measured", lambda worker, numbers: again)
-    assert tasks.ReadInputs((0, 1))._made(worker) is (left if kept else again)
+    monkeypatch.setattr(read_inputs, "load_group", lambda path: left)
+    monkeypatch.setattr(read_inputs, "measured", lambda worker, numbers: again)
+    assert read_inputs.ReadInputs((0, 1))._made(worker) is (left if kept else again)

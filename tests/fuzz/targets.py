@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.checking.verify_records import Checker, check_tfrecord
-from tar2tf_cli.conversion.tasks import load_group
+from tar2tf_cli.conversion.worker import load_group
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.described import contradictions, expected

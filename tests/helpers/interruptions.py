@@ -18,7 +18,7 @@ from typing import Any
 
 from commands import SECONDS, Process, children, end, start, tar2tf, wait_until
 from shards import every_file
-from tar2tf_cli.conversion import tasks
+from tar2tf_cli.conversion import write_shard
 
 WAYS = {
     "direct": ["--max-shard-size", "400kB"],
@@ -182,7 +182,7 @@ class Scene:
     def __init__(self, name: str) -> None:
         kind, options, before = SCENES[name]
         if name == "filling":
-            tasks.WORTH_IT = 1000
+            write_shard.WORTH_IT = 1000
         self.arguments = ["convert", kind, *options, "-j", "1"]
         if before:
             with other_inputs(kind) if name == "updating" else contextlib.nullcontext():

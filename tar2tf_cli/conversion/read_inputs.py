@@ -1,0 +1,237 @@
+"""The tasks that read inputs: `ReadInputs` makes an index and a spool of their records, `FindTexts` finds labels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import accumulate, dropwhile, islice
+from typing import Final, NamedTuple, TypeAlias
+
+from tar2tf_cli.api.op import Op
+from tar2tf_cli.api.values import RecordBatch
+from tar2tf_cli.conversion.spool import Spool, SpoolIndex
+from tar2tf_cli.conversion.worker import Group, Worker, load_group, save_group
+from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.features.labels import AUTO
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, context_of, feature_map_of
+from tar2tf_cli.flow.transform import Transform
+from tar2tf_cli.formats.checksums import key_hash
+from tar2tf_cli.formats.files import WholeFile, crc32c_of_file
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.ops.select import flatten
+from tar2tf_cli.spec.conversion import Conversion
+
+_LARGE_RECORD: Final = 8192
+_PROBE: Final = 16
+
+
+class ReadInputs(NamedTuple):
+    """Reads a group of inputs: makes the index of their records, and a spool unless the inputs will be read again.
+
+    Index and spool that an interrupted run left are kept if they are whole. Several inputs of a remote bucket are
+    fetched concurrently.
+
+    Attributes:
+        numbers: the inputs' numbers in the plan; the first one is that of the group.
+    """
+
+    numbers: tuple[int, ...]
+
+    def needs_folder(self, worker: Worker) -> bool:
+        """Whether an interrupted run left something for it."""
+        return os.path.exists(worker.path(self.numbers[0], "index"))
+
+    def run(self, worker: Worker) -> Group:
+        """What was read, up to the first error; the index is also saved for a later run."""
+        group = self._made(worker)
+        if worker.stores_indexes:
+            group.index = SpoolIndex()
+        return group
+
+    def _made(self, worker: Worker) -> Group:
+        left = load_group(worker.path(self.numbers[0], "index"))
+        if left and left.numbers == self.numbers and _has_spool(worker, left):
+            return left
+        group = measured(worker, self.numbers) or spooled(worker, self.numbers)
+        if group.reports:
+            save_group(worker.new_path(group.number, "index"), group)
+        return group
+
+
+def _has_spool(worker: Worker, group: Group) -> bool:
+    """Whether nothing is wrong with a group's spool, which is gone if all its records are in whole shards."""
+    path = worker.path(group.number, "spool")
+    return group.spool_crc is None or not os.path.exists(path) or crc32c_of_file(path) == group.spool_crc
+
+
+def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
+    """Whether records are cheap to make twice, and each one's place depends only on the records before it."""
+    spec = worker.conversion
+    light = spec.is_light and spec.output.compression == "none" and spec.on_error == "fail"
+    if not (worker.inputs.source.capabilities().seekable and light) or spec.shuffle or spec.split or spec.input.regroup:
+        return False
+    if spec.drop_duplicates is not None:  # the digest of a sample takes its data
+        return False
+    return not any(map(worker.inputs.is_small, numbers))
+
+
+def measured(worker: Worker, numbers: tuple[int, ...]) -> Group | None:
+    """The index of inputs without a spool; None if that is impossible, or would cost more than it saves."""
+    group = Group(numbers)
+    try:
+        if not _may_be_direct(worker, numbers) or not all(_measure(worker, number, group) for number in numbers):
+            return None
+    except Tar2tfError as error:
+        if not group.reports:
+            raise
+        group.index.cut([sum(group.counts) if column else 0 for column in group.index.lengths])
+        group.error = error
+    return group
+
+
+def _measure(worker: Worker, number: int, group: Group) -> bool:
+    """Add an input to a group without a spool, if it can be read by offset and its records are not small.
+
+    If entries are stored unchanged, the headers alone give the sizes. Records of a TFRecord may be small, as none is
+    made: they are checked here, and copied later.
+    """
+    limit = worker.conversion.limit
+    options = ReadOptions(sizes_only=worker.conversion.keeps_entries, ahead=limit is not None)
+    with worker.inputs.open(number, options) as reading:
+        if not reading.seekable or reading.regroups:
+            return False
+        if reading.copies:
+            _add_copied(reading, group.index, limit)
+        elif not _add_made(reading, group.index, limit):
+            return False
+    if reading.must_regroup:
+        return False
+    group.add(reading.report)
+    return True
+
+
+def _add_copied(reading: InputFlow, index: SpoolIndex, limit: int | None) -> None:
+    """Add the records of an input that are copied, all of which follow each other."""
+    first = len(index.sizes)
+    for batch in reading.batches():
+        index.sizes.frombytes(batch.sizes)
+        if limit is not None and len(index.sizes) - first >= limit:
+            del index.sizes[first + limit :]
+            break
+    sizes = index.sizes[first:]
+    index.offsets.extend(islice(accumulate(sizes, initial=0), len(sizes)))
+
+
+def _add_made(reading: InputFlow, index: SpoolIndex, limit: int | None) -> bool:
+    """Add the records that are made of an input; False if they are small."""
+    first = len(index.sizes)
+    for size, key in islice(reading.sizes(), limit):
+        index.sizes.append(size)
+        index.offsets.append(reading.offset)
+        if key is not None:
+            index.keys.append(key_hash(key))
+        if len(index.sizes) - first == _PROBE and sum(index.sizes[first:]) < _PROBE * _LARGE_RECORD:
+            return False
+    return True
+
+
+def spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
+    """Write the records of inputs to a spool, up to the first input with an error."""
+    group = Group(numbers)
+    with ExitStack() as stack:
+        if len(numbers) > 1:
+            stack.enter_context(worker.inputs.prefetch(numbers))
+        file = stack.enter_context(WholeFile(worker.new_path(group.number, "spool"), lasting=False))
+        spool = Spool(worker.conversion, file, group.index)
+        try:
+            for number in numbers:
+                group.add(_append(worker, number, spool))
+        except Tar2tfError as error:
+            if not group.reports:
+                raise
+            group.error = error
+    group.spool_crc = file.crc
+    return group
+
+
+def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
+    """Append an input's records, or nothing after an error."""
+    spec, item, mark = worker.conversion, worker.inputs.items[number], spool.mark()
+    most = spec.limit_of_each
+    options = ReadOptions(ahead=most is not None, small=worker.inputs.is_small(number), threads=worker.threads)
+    try:
+        for reading in worker.attempts(number, options):
+            spool.begin(item.name)
+            if most is None and spool.takes_batches:
+                for made in reading.records_and_batches():
+                    spool.add_batch(made) if isinstance(made, RecordBatch) else spool.add(*made)
+            else:
+                for record in islice(reading.records(), most):
+                    spool.add(*record)
+            if reading.must_regroup:
+                spool.go_back(mark)
+                continue
+            if reading.is_unusable():
+                spool.go_back(mark)
+                spool.begin(item.name)
+            spool.finish()
+    except Tar2tfError:
+        spool.go_back(mark)
+        raise
+    return reading.report
+
+
+Texts: TypeAlias = dict[str, set[str]]
+"""Texts by feature."""
+
+
+class FindTexts(NamedTuple):
+    """Finds the texts of features in one input.
+
+    Attributes:
+        number: the input's number in the plan.
+    """
+
+    number: int
+
+    def needs_folder(self, worker: Worker) -> bool:
+        """Never: it reads no files of other tasks."""
+        return False
+
+    def run(self, worker: Worker) -> Texts:
+        """Return the texts of the samples that are not faulty, by feature.
+
+        Raises:
+            UsageError: when no sample of the first input has a feature.
+            SampleError: when a sample is faulty, and such samples are not skipped.
+            SourceError: when the input cannot be read.
+        """
+        spec = worker.conversion
+        maps = {name: AUTO for name, labels in spec.labels.items() if labels == AUTO}
+        transform = Transform(context_of(spec), _needed(spec), feature_map_of(replace(spec, labels=maps)).texts)
+        options = ReadOptions(threads=worker.threads, small=worker.inputs.is_small(self.number))
+        found: Texts = {}
+        for reading in worker.attempts(self.number, options):
+            found = {name: set() for name in maps}
+            for texts in reading.results(transform):
+                for name, some in texts.items():
+                    found[name] |= some
+            if reading.is_unusable():
+                found = {name: set() for name in maps}
+        return found
+
+
+def _needed(spec: Conversion) -> tuple[Op, ...]:
+    """The ops without those at the end that only change images."""
+    chosen = flatten(spec.select or {}).items()
+    labelled = [name for name, labels in spec.labels.items() if labels == AUTO]
+    sources = {item.ext_name for name, item in chosen if any(f"{label}/".startswith(f"{name}/") for label in labelled)}
+
+    def only_pixels(op: Op) -> bool:
+        own = f"{getattr(op, 'ext', '')}/"  # an npz file has entries below its own
+        return op.releases_gil and not any(f"{source}/".startswith(own) for source in sources or labelled)
+
+    kept: Iterator[Op] = dropwhile(only_pixels, reversed(spec.ops))
+    return tuple(reversed([*kept]))

@@ -1,0 +1,203 @@
+"""The context of the tasks of a conversion: its inputs, its working folder, and the groups of inputs that lie there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import OnBytes, Source
+from tar2tf_cli.conversion.spool import COLUMNS, Part, SpoolIndex, StoredIndex, packed, unpacked
+from tar2tf_cli.engines.base import RecordMaker
+from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
+from tar2tf_cli.formats.files import write_whole
+from tar2tf_cli.inputs.reader import attempts
+from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.spec.conversion import Conversion
+
+if TYPE_CHECKING:
+    from tar2tf_cli.features.described import Described
+    from tar2tf_cli.inputs.joined import Joined
+
+WorkingFile: TypeAlias = Literal["index", "spool", "table"]
+"""A kind of file in a working folder."""
+
+
+def groups_in(folder: str) -> frozenset[int]:
+    """Numbers of the groups with an index in a working folder."""
+    names = map(re.compile(r"input-([0-9]+)\.index").fullmatch, os.listdir(folder))
+    return frozenset(int(name[1]) for name in names if name)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Group:
+    """Inputs that were read together; in the working folder, its files are named by the first input.
+
+    Attributes:
+        numbers: the inputs' numbers in the plan, in the order in which they were read.
+        index: the units of all of them; empty if it stays in its file.
+        counts: how many units each input has.
+        reports: the report of each input.
+        spool_crc: CRC-32C of the spool; None when there is no spool and the inputs are read again.
+        error: why the next input could not be read; the group then has those before it.
+        stored: the index in its file, if it stays there.
+    """
+
+    numbers: tuple[int, ...]
+    index: SpoolIndex = field(default_factory=SpoolIndex)
+    counts: list[int] = field(default_factory=list)
+    reports: list[InputReport] = field(default_factory=list)
+    spool_crc: int | None = None
+    error: Tar2tfError | None = None
+    stored: StoredIndex | None = None
+    _schemas: dict[Hashable, Schema] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """The number of the first input, which identifies the group."""
+        return self.numbers[0]
+
+    def add(self, report: InputReport) -> None:
+        """Add the report of an input whose units have been added to the index."""
+        report.schema = self._schemas.setdefault(report.schema.key, report.schema)  # one for all with the same features
+        self.counts.append(len(self.index.sizes) - sum(self.counts))
+        self.reports.append(report)
+
+    def parts(self) -> Iterator[tuple[int, InputReport, Part]]:
+        """The number, report and units of each input that was read."""
+        stops = [*accumulate(self.counts)]
+        starts = [0, *stops]
+        for number, report, first, stop in zip(self.numbers, self.reports, starts, stops, strict=False):
+            group = number if self.spool_crc is None else self.number
+            yield number, report, Part(group, self.stored or self.index, first, stop)
+
+
+def save_group(path: str, group: Group) -> None:
+    """Write what was read of a group, without the error; the file appears whole or not at all."""
+    schemas = {id(report.schema): report.schema for report in group.reports}
+    places = {schema: place for place, schema in enumerate(schemas)}
+    head = {
+        "numbers": group.numbers[: len(group.reports)],
+        "counts": group.counts,
+        "schemas": [schema.to_json() for schema in schemas.values()],
+        "reports": [[places[id(report.schema)], report.without_schema()] for report in group.reports],
+        "spool_crc": group.spool_crc,
+    }
+    write_whole(path, packed(head, (getattr(group.index, name) for name in COLUMNS)), lasting=False)
+
+
+def load_group(path: str) -> Group | None:
+    """Read what `save_group` wrote; None if there is nothing, or if it is damaged."""
+    index = SpoolIndex()
+    try:
+        with open(path, "rb") as file:
+            head, columns = unpacked(file)
+        for name, column in zip(COLUMNS, columns, strict=True):
+            setattr(index, name, column)
+        schemas = [Schema.from_json(schema) for schema in head["schemas"]]
+        reports = [InputReport.from_json(report, schemas[place]) for place, report in head["reports"]]
+        return Group(tuple(head["numbers"]), index, head["counts"], reports, head["spool_crc"])
+    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
+_LOADED: Final = 1 << 17  # up to this size, reading an input again costs more than copying it
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class TaskInputs:
+    """The inputs of a conversion, each of which a task can open.
+
+    Attributes:
+        conversion: the conversion.
+        source: where the inputs are.
+        items: the inputs.
+        joined: datasets whose entries are added to the samples.
+        described: the features of TFRecords that a manifest describes, by the names of the inputs.
+        maker: makes the records elsewhere; None where the tasks make them of the inputs.
+    """
+
+    conversion: Conversion
+    source: Source
+    items: Sequence[ObjectInfo]
+    joined: Sequence[Joined] = ()
+    described: Mapping[str, Described] = field(default_factory=dict)
+    maker: RecordMaker | None = None
+    _plan: ReadPlan | None = None
+
+    def open(self, number: int, options: ReadOptions, on_bytes: OnBytes = None) -> InputFlow:
+        """Open an input; its records may be made elsewhere.
+
+        Args:
+            number: the input's number in the plan.
+            options: how it is read.
+            on_bytes: called with the number of stored bytes after each read.
+        """
+        item = self.items[number]
+        if self.maker:
+            made: InputFlow = self.maker.read(item, on_bytes)
+            return made
+        self._plan = plan = self._plan or ReadPlan.of(self.conversion, self.source, self.joined, self.described)
+        return InputFlow(plan, item, options._replace(first=number == 0), on_bytes=on_bytes)
+
+    def prefetch(self, numbers: Sequence[int]) -> AbstractContextManager[None]:
+        """Return a context in which these inputs are fetched concurrently, before they are opened in this order."""
+        return (self.maker or self.source).prefetch([self.items[number] for number in numbers])
+
+    def name(self, number: int) -> str:
+        """Return the path or URL of an input."""
+        return self.source.locate(self.items[number].name)
+
+    def is_small(self, number: int) -> bool:
+        """Whether opening an input costs much in comparison with reading it, so that it is better read just once."""
+        size = self.items[number].size
+        return size is not None and size <= min(_LOADED, self.conversion.max_entry_size)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Worker:
+    """The context that the tasks of a conversion share.
+
+    Attributes:
+        inputs: the inputs of the conversion.
+        folder: the working folder, which holds indexes, spools and unfinished shards.
+        threads: how many threads work on one input.
+        direct: whether shards are written without the page cache, as nothing reads them soon afterwards.
+        fills: whether a shard is written while it fills up.
+        stores_indexes: whether indexes are read from their files, as all are needed before the first shard is planned.
+        on_bytes: called with the number of stored bytes after each read of an input.
+        scratch: the folder to write files to; empty if that is the working folder itself.
+    """
+
+    inputs: TaskInputs
+    folder: str
+    threads: int = 1
+    direct: bool = False
+    fills: bool = False
+    stores_indexes: bool = False
+    on_bytes: Callable[[int], None] | None = None
+    scratch: str = ""
+
+    @property
+    def conversion(self) -> Conversion:
+        """The conversion."""
+        return self.inputs.conversion
+
+    def attempts(self, number: int, options: ReadOptions) -> Iterator[InputFlow]:
+        """Open an input, and once more if its samples must be regrouped; the bytes that are read count as progress."""
+        return attempts(lambda regroup: self.inputs.open(number, options._replace(regroup=regroup), self.on_bytes))
+
+    def path(self, group: int, kind: WorkingFile) -> str:
+        """Return the path of a group's index or spool, or of a table of shuffled records, in the working folder."""
+        return os.path.join(self.folder, f"input-{group:05d}.{kind}")
+
+    def new_path(self, group: int, kind: WorkingFile) -> str:
+        """Return the path at which the index or spool of a group is written."""
+        return os.path.join(self.scratch or self.folder, os.path.basename(self.path(group, kind)))
