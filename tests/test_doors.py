@@ -79,6 +79,32 @@ def test_a_store_is_read_and_written_by_its_urls(tar: Path, tmp_path: Path, monk
     assert json.loads(run("inspect", "shelf://any/in.tar", "--json"))["samples"] == 2
 
 
+def test_a_format_is_written_verified_inspected_and_read_in_any_order(tar: Path, tmp_path: Path) -> None:
+    for workers in (1, 2):
+        run("convert", tar, "-o", tmp_path / f"{workers}.ljson", "--type", "cls=int64", "-j", workers)
+    shard = tmp_path / "2.ljson"
+    assert shard.read_bytes() == (tmp_path / "1.ljson").read_bytes()
+    assert b'"cls": 2' in shard.read_bytes()
+    for named in (shard, tmp_path / "2-manifest.json"):
+        assert json.loads(run("verify", named, "--json"))["ok"]
+    assert json.loads(run("inspect", shard, "--json"))["samples"] == 2
+    assert run("inspect", "--keys", shard).split() == ["a", "b"]
+    records = open_records(shard, index_folder="")
+    assert (records[1]["cls"], records[0]["txt"], records.key("b")["txt"]) == (2, b"one", b"three")
+    run("convert", shard, "-o", tmp_path / "back.record")
+    assert values(tmp_path / "back.record", "cls") == [1, 2]
+    run("convert", shard, "-o", tmp_path / "named.out", "--to", "ljson", "--op", "upper:txt")
+    assert [one["txt"] for one in open_records(tmp_path / "named.out")] == [b"ONE", b"THREE"]
+
+
+def test_damage_in_another_format_is_found(tar: Path, tmp_path: Path) -> None:
+    run("convert", tar, "-o", tmp_path / "x.ljson")
+    data = (tmp_path / "x.ljson").read_bytes()
+    for damaged in (data[:-3], data.replace(b'"b64', b"x"), data[:1]):
+        (tmp_path / "x.ljson").write_bytes(damaged)
+        assert not json.loads(run("verify", tmp_path / "x.ljson", "--json", code=1))["ok"]
+
+
 def test_a_check_sees_every_record_and_sample_also_those_that_the_kernel_accepts(tmp_path: Path) -> None:
     words = [b"dog", b"cat", b"cow"] * 200
     tar = write_tar(tmp_path / "in.tar", [(f"{number:04d}", {"txt": word}) for number, word in enumerate(words)])

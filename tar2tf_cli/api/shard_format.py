@@ -1,19 +1,20 @@
 """The interface of a shard format: a kind of file that holds samples or records, such as a tar or a TFRecord.
 
-A format is one file in `shards/`, or one of another package, with `FORMAT = ShardFormat(...)`. Rooms ask it by these
-methods and by its traits, and never by its name. One format is chosen by the content of an input, or by the suffix of
-an output.
+A format is one file in `shards/` whose `FORMAT` is a `ShardFormat`, or such an object that another package declares.
+Rooms ask it by these methods and by its traits, and never by its name. One format is chosen by the content of an
+input, or by the suffix of an output.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from tar2tf_cli.api.objects import Readable
-from tar2tf_cli.api.values import Features, KeySplit, MessagePart
+from tar2tf_cli.api.values import Features, KeySplit, MessagePart, Sample
+from tar2tf_cli.errors import DamagedShardError
 
 KernelForm: TypeAlias = Literal["record", "members"]
 """The bytes that the kernel makes of plain samples: framed tf.train.Examples, or members of a tar."""
@@ -77,6 +78,27 @@ class ShardEncoder(Protocol):
         """
 
 
+class UnitReader(Protocol):
+    """Iterates over the units of a shard, each with its offset; after damage, it may find the next one.
+
+    Raises:
+        DamagedShardError: at damage, with an offset.
+    """
+
+    @property
+    def offset(self) -> int:
+        """The offset at which the last unit ends, once it was followed by another, or by the end of the shard."""
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the units from the current offset on."""
+
+    def resume(self, error: DamagedShardError) -> bool:
+        """Go to the next unit after damage, and note in `error.lost` what is skipped; return whether there is one.
+
+        Whether a format can find one is its own business: it may always return False.
+        """
+
+
 class ShardFormat(ABC):
     """A kind of shard.
 
@@ -124,4 +146,30 @@ class ShardFormat(ABC):
             DamagedShardError: when the shard is damaged.
             SampleError: when a sample is faulty.
             UsageError: when its samples cannot be listed.
+        """
+
+    @abstractmethod
+    def units(self, stream: Readable, name: str) -> UnitReader:
+        """Return a reader of a decompressed shard, from its first byte on.
+
+        Callers rely on the units following each other: each takes the bytes from its offset to that of the next, or to
+        where the reader ends. How much is read at once is the format's own business.
+
+        Args:
+            stream: the shard.
+            name: what to call it in errors.
+        """
+
+    @abstractmethod
+    def sample(self, unit: bytes, name: str, key_split: KeySplit) -> Sample:
+        """Return the sample in the bytes of one unit, with its key as `__key__` if it has one.
+
+        Args:
+            unit: the bytes that `units` gave, or that were read from the offset of a unit to that of the next.
+            name: what to call the shard in errors.
+            key_split: where the names of members are split into key and extension.
+
+        Raises:
+            DamagedShardError: when they are not the bytes of one unit.
+            SampleError: when the unit is intact and holds no sample.
         """

@@ -324,8 +324,8 @@ class _Side:
             return True
         for item in self.items:
             with OpenShard(source, item) as shard:
-                if shard.format in ("tar", "tfrecord"):
-                    return shard.format == "tar"
+                if shard.kind:
+                    return shard.kind.traits.holds == "sample"
         return False
 
     def add(self, number: int, file_rows: FileRows) -> None:
@@ -483,7 +483,7 @@ def _rows(source: Source, item: ObjectInfo, context: RowsContext, *, regroup: bo
         write_errors(context.folder),
         _Files(context.folder) as files,
     ):
-        digester = Digester(context.numbers if shard.format == "tar" else {})
+        digester = Digester(context.numbers if shard.kind and shard.kind.traits.holds == "sample" else {})
         try:
             for _, content in contents_of(shard, rules, _raise, end, _raise):
                 entries = content if isinstance(content, dict) else features_of(content)
@@ -493,7 +493,7 @@ def _rows(source: Source, item: ObjectInfo, context: RowsContext, *, regroup: bo
             raise error.at(hint="run tar2tf verify to list all faults") from None
     if any(tar.must_regroup for tar in tars):
         return None
-    if shard.format not in ("tar", "tfrecord"):
+    if not shard.kind:
         return FileRows(False, foreign(shard.head))
     return FileRows(True, None, files.samples, shard.size, files.rows, files.details, digester.numbers)
 

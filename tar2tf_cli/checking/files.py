@@ -231,6 +231,15 @@ def contents_of(
             yield reader.count, record
         if not is_one:  # no record behind what would be damaged
             shard.format = None
+    elif kind := shard.kind:
+        units = kind.units(shard.content, shard.name)
+        for number, (_, unit) in enumerate(iter_resuming(lambda: units, units.resume, damaged)):
+            yield number, _as_bytes(kind.sample(unit, shard.name, rules.key_split))
+
+
+def _as_bytes(sample: Sample) -> Sample:
+    """Return a sample with the text of each value that is not bytes."""
+    return {name: value if isinstance(value, bytes) else str(value).encode() for name, value in sample.items()}
 
 
 def features_of(record: bytes, *, sequence: bool = False) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from tar2tf_cli.formats.streams import foreign
 from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard
 from tar2tf_cli.inputs.shard_set import nothing_found
 from tar2tf_cli.inputs.tar_samples import TarSamples
+from tar2tf_cli.plugins import format_names, plugin_names
 from tar2tf_cli.samples.grouping import key_of
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def inspect(
     contents = Contents(bucket=source.bucket, manifests=[document.manifest for document in documents])
     inspected = run.read(tasks, FileContext(source, run.rules))
     for shard in inspected:
-        known = shard.format in ("tar", "tfrecord")
+        known = shard.format in format_names() or shard.format in plugin_names("formats")
         if not known and not shard.error:
             shard.error = not_a_shard(shard.path, shard.bytes, shard.instead)
             if not damaged:
@@ -389,7 +390,7 @@ def read_samples(
             with OpenShard(source, item) as shard:
                 read = contents_of(shard, run.rules._replace(ahead=AHEAD, heads_only=heads_only), on_damage)
                 yield from (RawSample(shard.name, number, content) for number, content in read)
-                if shard.format in ("tar", "tfrecord"):
+                if shard.kind:
                     any_read = True
                 else:
                     raise not_a_shard(shard.name, item.size, foreign(shard.head))

@@ -20,6 +20,7 @@ from tar2tf_cli.checking.salvage import Salvage, SalvagePart
 from tar2tf_cli.checking.values import Faults
 from tar2tf_cli.checking.verify_records import Checker, check_tfrecord
 from tar2tf_cli.checking.verify_tar import check_tar
+from tar2tf_cli.checking.verify_units import check_units
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.formats.checksums import crc32c
@@ -210,6 +211,8 @@ class _FileCheck:
             check_tar(shard, rules, report, context.expectations, decoders=context.decoders)
         elif report.format == "tfrecord":
             self._check_tfrecord(shard, report, starts)
+        elif kind := shard.kind:
+            check_units(shard, kind, context.rules.key_split, report, context.expectations)
         else:
             self._check_unknown(shard, report)
 

@@ -45,7 +45,7 @@ def check_tar(
         report.cut = report.cut or not more
 
     own = own_checks("check_sample")
-    names = _EntryNames(report, expectations)
+    names = EntryNames(report, expectations)
     rules = rules._replace(sizes_only=not (decoders or own), every_byte=True)
     with closing(TarSamples(shard, rules, note)) as tar:
 
@@ -98,7 +98,7 @@ def _entries(sample: Sample) -> list[Value]:
     return [(name, data) for name, data in sample.items() if name != KEY]
 
 
-class _EntryNames:
+class EntryNames:
     """Checks the names of the entries of samples, and counts them.
 
     Args:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.api.source import Ranges, Source
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.datasets.shards import Shard
@@ -46,12 +47,12 @@ from tar2tf_cli.inputs.tar_index import (
     find_members,
     find_samples,
     from_index_lines,
-    index_lines,
     index_writer,
     is_next,
     sample_digest,
     sample_in,
 )
+from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, format_of
 from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.urls import is_remote
 
@@ -171,6 +172,30 @@ class RecordLayout(Layout):
         return unframed(data)
 
 
+class UnitLayout(Layout):
+    """The units of a shard of any format."""
+
+    wrong_index = ("truncated", "index")
+
+    def __init__(self, kind: ShardFormat, key_split: KeySplit) -> None:
+        self.of = kind.name
+        self._kind = kind
+        self._key_split: KeySplit = key_split
+
+    def read(self, opened: OpenShard, shard: Shard) -> ShardIndex:
+        units = self._kind.units(opened.content, shard.name)
+        offsets = array("q", [offset for offset, _ in units])
+        offsets.append(units.offset)
+        return ShardIndex(self.of, np.frombuffer(offsets, np.int64))
+
+    def from_beside(self, data: bytes, shard: Shard, ranges: Ranges) -> ShardIndex | None:
+        """Return None: nothing is known of such an index."""
+        return None
+
+    def content(self, data: bytes, shard: Shard, digest: int | None) -> Sample:
+        return self._kind.sample(data, shard.name, self._key_split)
+
+
 class TarLayout(Layout):
     """The samples of a tar."""
 
@@ -257,7 +282,7 @@ class Indexes:
         self.folder = os.path.join(home, "tar2tf") if folder is None else folder
         self.key_split: KeySplit = key_split
         self._said = False
-        self.layouts: dict[str, Layout] = {each.of: each for each in (RecordLayout(), TarLayout(key_split))}
+        self._layouts: dict[str, Layout] = {each.of: each for each in (RecordLayout(), TarLayout(key_split))}
 
     def find(self, shard: Shard, ranges: Ranges, *, beside: bool = True) -> ShardIndex:
         """Return the index of a shard.
@@ -285,12 +310,17 @@ class Indexes:
                 self.keep(shard, index)
         return index
 
+    def layout(self, name: str) -> Layout:
+        """Return the layout of a shard format by its name."""
+        return self._layouts.get(name) or self._layouts.setdefault(name, UnitLayout(find_format(name), self.key_split))
+
     def _layout_of(self, head: bytes) -> Layout:
-        return self.layouts["tar" if shard_format(head) == "tar" else "tfrecord"]
+        kind = format_of(head)
+        return self.layout(kind.name if kind else DEFAULT_FORMAT)
 
     def _decompressed(self, shard: Shard, method: str) -> ShardIndex:
         """Read a compressed shard once, to find its samples and the streams that they are in."""
-        log, head, layout = StreamLog(_MOST_AT_ONCE), b"", self.layouts["tfrecord"]
+        log, head, layout = StreamLog(_MOST_AT_ONCE), b"", self.layout(DEFAULT_FORMAT)
         try:
             with OpenShard(shard.source, shard.item, streams=log) as opened:
                 head, layout = opened.head, self._layout_of(opened.head)
@@ -298,7 +328,7 @@ class Indexes:
                 while opened.read(_READ):
                     pass
         except DamagedShardError as error:
-            if not error.offset and layout.of == "tfrecord":
+            if not error.offset and layout.of == DEFAULT_FORMAT:
                 _refuse(head, shard.name)
             raise
         except UsageError as error:
@@ -434,17 +464,13 @@ def _summary(failed: Sequence[SourceError]) -> SourceError:
 def _lines_of(source: Source, item: ObjectInfo, key_split: KeySplit) -> list[bytes]:
     """The lines of the index of a shard."""
     with OpenShard(source, item) as shard:
-        if shard.compression and shard.format in ("tar", "tfrecord"):
+        kind = shard.kind
+        if shard.compression and kind:
             message = f"is compressed with {shard.compression.lower()}, so nothing in it can be read by offset"
             raise UsageError(message, shard=shard.name, hint="decompress it first")
-        if shard.format == "tar":
-            return index_lines(find_samples(shard.seekable or shard, shard.name, key_split))
-        if shard.format == "tfrecord":
-            reader = RecordReader(
-                shard.content, shard.name, want="lengths", seeks=shard.seekable is not None, size=item.size
-            )
-            return list(reader.index_lines())
-        raise not_a_shard(shard.name, item.size, foreign(shard.head))
+        if kind is None:
+            raise not_a_shard(shard.name, item.size, foreign(shard.head))
+        return [*kind.index_lines(shard.seekable or shard, shard.name, key_split)]
 
 
 def write_beside(files: Mapping[str, bytes], what: str, *, overwrite: bool) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, over
 import numpy as np
 
 from tar2tf_cli.api.op import OpContext
+from tar2tf_cli.api.shard_format import FormatTraits
 from tar2tf_cli.api.source import Ranges, Source
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.datasets.indexes import Indexes, Layout, Places
@@ -39,6 +40,7 @@ from tar2tf_cli.formats.tfrecord import MEMBERS, ShardIndex
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import entry_names
 from tar2tf_cli.ops.rules import accepted, one_of, optional
+from tar2tf_cli.plugins import find_format
 from tar2tf_cli.samples.grouping import key_of
 
 if TYPE_CHECKING:
@@ -310,7 +312,7 @@ class Records(Sequence[T]):
             return manifest_schema(decoder.features, decoder.records)
         finder = SchemaFinder()
         for number, shard in enumerate(self._shards):
-            if self._index(number).of == "tar" and not self._preset:
+            if self._traits(number).holds == "sample" and not self._preset:
                 with OpenShard(shard.source, shard.item) as opened:
                     for names in entry_names(opened.seekable or opened, shard.name, self._where.key_split):
                         finder.add(dict.fromkeys((*names, KEY), b""))
@@ -450,15 +452,19 @@ class Records(Sequence[T]):
         return index
 
     def _layout(self, number: int) -> Layout:
-        return self._where.layouts[self._index(number).of]
+        return self._where.layout(self._index(number).of)
+
+    def _traits(self, number: int) -> FormatTraits:
+        return find_format(self._index(number).of).traits
 
     def _usable(self, shard: Shard, ranges: Ranges) -> ShardIndex:
         index = self._where.find(shard, ranges)
-        if self._raw and index.of == "tar":
-            raise UsageError("is a tar, and raw=True returns the bytes of records", shard=shard.name)
-        if self._preset and index.of != "tar":
+        of_samples = find_format(index.of).traits.holds == "sample"
+        if self._raw and of_samples:
+            raise UsageError(f"is a {index.of}, and raw=True returns the bytes of records", shard=shard.name)
+        if self._preset and not of_samples:
             hint = "leave preset out: the values of records are already decoded"
-            raise UsageError("is a TFRecord, and preset decodes the entries of tars", shard=shard.name, hint=hint)
+            raise UsageError("holds records, and preset decodes the entries of tars", shard=shard.name, hint=hint)
         return index
 
     def _keys(self, number: int) -> Keys:
@@ -515,7 +521,7 @@ class Records(Sequence[T]):
         self, shard: int, records: Sequence[int] | NDArray[np.int64], contents: list[Any]
     ) -> Iterator[Sample]:
         """The values of records or samples of a shard, which have these numbers there."""
-        if self._index(shard).of == "tar":
+        if not self._traits(shard).carries_examples:
             for record, sample in zip(records, contents, strict=True):
                 yield self._entries(shard, int(record), sample)
             return
@@ -533,7 +539,7 @@ class Records(Sequence[T]):
 
     def _entries(self, shard: int, record: int, sample: Sample) -> dict[str, Any]:
         """The values of a sample of a tar: as they are, or decoded by the preset."""
-        key = sample[KEY].encode("utf-8", "surrogateescape")
+        key = (key_of(sample) or f"{record:06d}").encode("utf-8", "surrogateescape")
         if self._preset:
             try:
                 made = find_preset(self._preset).make(sample, OpContext())
@@ -546,7 +552,7 @@ class Records(Sequence[T]):
     def _at(self, error: DamagedShardError, span: _Span) -> DamagedShardError:
         shard = self._shards[span.shard].name
         hint = f"tar2tf verify lists the faults of a shard: {shard}"
-        if self._index(span.shard).of == "tfrecord":
+        if self._traits(span.shard).carries_examples:
             hint = f"tar2tf verify --salvage writes the good records of a shard: {shard}"
         error.offset, error.hint = self._index(span.shard).stored_offset(span.start), hint
         return error.at(shard=shard, member=f"record {span.record}")

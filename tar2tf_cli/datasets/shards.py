@@ -15,6 +15,7 @@ from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.inputs.manifest import Document, ShardEntry
 from tar2tf_cli.inputs.shard_set import ShardSet, documents_beside, resolve_each
+from tar2tf_cli.plugins import find_format
 from tar2tf_cli.spec.urls import without_secrets
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]]) -> list[str]:
 def _of_manifest(document: Document, split: str | None, raw: Decoder) -> Iterator[Shard]:
     manifest = document.manifest
     try:
-        decode = raw if manifest.format == "tar" else Decoder(manifest.features, manifest.records)
+        examples = find_format(manifest.format).traits.carries_examples
+        decode = Decoder(manifest.features, manifest.records) if examples else raw
     except SourceError as error:
         raise error.at(shard=document.path) from None
     shards = [shard for shard in manifest.shards if split in (None, shard.split)]

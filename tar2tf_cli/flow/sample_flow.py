@@ -288,7 +288,7 @@ class InputFlow:
             first=options.first,
         )
         self.reader = reader = InputReader(plan.source, item, rules, report, self.faults, on_bytes)
-        transform = plan.transform_records if reader.records else plan.transform
+        transform = plan.transform_records if reader.of_records else plan.transform
         self._palettes: set[str] = set()
         self.transform = transform.for_input(self._palettes, report.asked)
 
@@ -367,7 +367,7 @@ class InputFlow:
 
         With `sizes_only`, they are computed from the headers of the tar.
         """
-        if self._options.sizes_only and not self.reader.records:  # which has no headers
+        if self._options.sizes_only and not self.reader.of_records:  # which has no headers
             return self._measured()
         framing = self.plan.encoder.framing
         encoder = self._encoder(lambda key, parts, size, written: (size + framing, written))
@@ -439,7 +439,7 @@ class InputFlow:
         """
         report, faults, plan = self.report, self.faults, self.plan
         encode, keyed = plan.encoder.encode, plan.keyed
-        note = report.schema.add_plain if plan.plain and not self.reader.records else report.schema.add
+        note = report.schema.add_plain if plan.plain and not self.reader.of_records else report.schema.add
 
         def encoded(key: str, features: Features) -> T:
             if type(features) is TFExample and (what := unfit(features)):

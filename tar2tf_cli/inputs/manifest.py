@@ -18,7 +18,7 @@ from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError, few, read_failed
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.formats.checksums import blake2b, crc32c
-from tar2tf_cli.plugins import DEFAULT_FORMAT, format_names
+from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format
 from tar2tf_cli.spec.templates import PathTemplate
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import read_with_folder
@@ -189,7 +189,7 @@ _SHARD: Final[Rule] = {"path": _BELOW, "records": _COUNT, "bytes": _COUNT, "dige
 _LOST: Final[Rule] = {"input": _NAME, "from": _COUNT, "to": (None, _COUNT), "bytes": _COUNT}
 MANIFEST: Final[dict[str | type[str], Rule]] = {
     "spec": {
-        "output": {"path": _BELOW, "compression?": _one_of("none", "gzip", "zstd"), "to?": _one_of(*format_names())},
+        "output": {"path": _BELOW, "compression?": _one_of("none", "gzip", "zstd"), "to?": _NAME},
         "input?": {"fields?": {}, "joined?": [[_INPUT]]},
     },
     "inputs": [_INPUT],
@@ -458,9 +458,10 @@ class Document:
         Raises:
             UsageError: when they are tars.
         """
-        if self.manifest.format == "tar":
+        traits = find_format(self.manifest.format).traits
+        if not traits.carries_examples:
             hint = "read them with open_records or webdataset, or convert them to TFRecord: tar2tf convert"
-            raise UsageError("its shards are tars, not TFRecord", shard=self.path, hint=hint)
+            raise UsageError(f"its shards are {traits.plural}, not TFRecord", shard=self.path, hint=hint)
 
     def find(self, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
         """The shards in the folder.

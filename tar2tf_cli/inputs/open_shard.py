@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Final
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.api.source import OnBytes, Source
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.streams import HEAD, PlainStream, StreamLog, foreign, open_stream
-from tar2tf_cli.plugins import format_of, formats
+from tar2tf_cli.plugins import find_format, format_of, formats
 
 
 class OpenShard:
@@ -70,6 +71,11 @@ class OpenShard:
         self.by_name = unknown and named is not None  # nobody can tell by its first bytes what it is
         if self.by_name and named:
             self.format = named.name
+
+    @property
+    def kind(self) -> ShardFormat | None:
+        """The format of the shard; None for a manifest and for any other file."""
+        return None if self.format in (None, "manifest") else find_format(self.format)
 
     @property
     def size(self) -> int:

@@ -185,6 +185,7 @@ class InputReader:
         name: path or URL of the input.
         content: the samples of the input, by its format.
         records: the same, if it is a TFRecord.
+        of_records: whether entries may be other values than bytes, as those of records.
         report: the report on the input.
 
     Raises:
@@ -208,19 +209,26 @@ class InputReader:
         self._shard: OpenShard | None = None
         self.records: RecordSamples | None = None
         self.content: InputContent
+        self.of_records = False
         listed = source.samples(item, report, on_fault, on_bytes)
         if listed is not None:
             self.content = ListedSamples(listed)
             return
         self._shard = shard = OpenShard(source, item, on_bytes, small=rules.small and not rules.tar.regroup)
-        if rules.only_records or shard.format == "tfrecord":
+        self.of_records = True
+        if rules.only_records or (shard.kind and shard.kind.traits.carries_examples):
             from tar2tf_cli.inputs.record_samples import RecordSamples  # only here, as most inputs are tars
 
             self.content = self.records = RecordSamples(
                 shard, on_fault, may_be_empty=rules.only_records, described=rules.described.get(item.name, {})
             )
+        elif shard.kind and shard.kind.traits.holds == "record":
+            from tar2tf_cli.inputs.unit_samples import UnitSamples  # only here, as few inputs are of other formats
+
+            self.content = UnitSamples(shard, shard.kind, rules.tar.key_split, on_fault)
         else:
             self.content = TarSamples(shard, rules.tar, on_fault)
+            self.of_records = False
 
     @property
     def must_regroup(self) -> bool:

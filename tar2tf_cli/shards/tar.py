@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import MappingProxyType
 from typing import ClassVar, Final
 
 from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.shard_format import FormatTraits, KernelForm, ShardFormat
-from tar2tf_cli.api.values import KEY, Feature, Features, KeySplit, MessagePart
-from tar2tf_cli.errors import SampleError
+from tar2tf_cli.api.values import KEY, Feature, Features, KeySplit, MessagePart, Sample
+from tar2tf_cli.errors import DamagedShardError, Lost, SampleError
 from tar2tf_cli.formats.files import StoredBytes, pieces_of
 from tar2tf_cli.formats.streams import foreign
 from tar2tf_cli.formats.tar import BLOCK, END, header, header_size, is_header, padded, padding
-from tar2tf_cli.inputs.tar_index import find_samples, index_lines
+from tar2tf_cli.inputs.tar_index import find_samples, index_lines, sample_in
 
 _READ: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 _WRITTEN: Final = {".tar": "none", ".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd"}
@@ -100,6 +100,54 @@ class TarFormat(ShardFormat):
     def index_lines(self, stream: Readable, name: str, key_split: KeySplit) -> Iterable[bytes]:
         """Yield the lines of the index that DALI's `wds2idx` writes."""
         return index_lines(find_samples(stream, name, key_split))
+
+    def units(self, stream: Readable, name: str) -> TarUnits:
+        """Return a reader of the members of each sample, which must be adjacent."""
+        return TarUnits(stream, name)
+
+    def sample(self, unit: bytes, name: str, key_split: KeySplit) -> Sample:
+        """Return the sample of adjacent members."""
+        return sample_in(unit, name, key_split)
+
+
+class TarUnits:
+    """Iterates over the bytes of the members of each sample of a tar; it cannot resume after damage.
+
+    Attributes:
+        offset: bytes consumed so far.
+    """
+
+    def __init__(self, stream: Readable, name: str, key_split: KeySplit = "first") -> None:
+        self._stream = stream
+        self._name = name
+        self._key_split: KeySplit = key_split
+        self._read = bytearray()  # bytes from `offset` on
+        self.offset = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        first = True
+        for sample in find_samples(self, self._name, self._key_split):
+            if not first:
+                yield self._cut(sample.start - self.offset)
+            first = False
+        yield self._cut(len(self._read))
+
+    def read(self, size: int, /) -> bytes:
+        """Read from the tar, and keep the bytes until their sample ends."""
+        data = self._stream.read(size)
+        self._read += data
+        return data
+
+    def _cut(self, size: int) -> tuple[int, bytes]:
+        begin, data = self.offset, bytes(self._read[:size])
+        del self._read[:size]
+        self.offset += size
+        return begin, data
+
+    def resume(self, error: DamagedShardError) -> bool:
+        """Return False, and note that the rest is lost."""
+        error.lost = Lost(self.offset, None, 0)
+        return False
 
 
 FORMAT: Final = TarFormat()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import MappingProxyType
 from typing import ClassVar, Final
 
 from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.shard_format import FormatTraits, KernelForm, ShardFormat
-from tar2tf_cli.api.values import KEY, KeySplit, MessagePart
-from tar2tf_cli.formats.example import FRAMING, Encoder, begins_record, crc_field, frame, read_varint
+from tar2tf_cli.api.values import KEY, KeySplit, MessagePart, Sample
+from tar2tf_cli.errors import DamagedShardError, SampleError
+from tar2tf_cli.features.decoder import ExampleEntries
+from tar2tf_cli.formats.example import FRAMING, Encoder, begins_record, crc_field, frame, read_varint, unframed
 from tar2tf_cli.formats.tfrecord import RecordReader
 
 _NAMES: Final = re.compile(r"(?i)(?s:.+)(\.(tf)?records?(-\d+-of-\d+)?(\.(gz|zlib|zst|bz2|xz))?|-\d{3,}-of-\d{3,})\Z")
 """Names of TFRecords, also `train.tfrecord-00000-of-00010` and `train-00000-of-01024`, as TensorFlow's tools write."""
 
+_WRITTEN: Final = {".tfrecord": "none", ".record": "none", ".tfrecords": "none", ".records": "none", ".gz": "gzip"}
 _EXAMPLE: Final = rb"\x0a([\x80-\xff]{0,4}[\x00-\x7f])"
 
 
@@ -42,7 +45,7 @@ class TFRecordFormat(ShardFormat):
     traits: ClassVar[FormatTraits] = FormatTraits(
         plural="TFRecords",
         listed_as="TFRecords",
-        suffixes=MappingProxyType({".gz": "gzip"}),
+        suffixes=MappingProxyType(_WRITTEN),
         compressions=("none", "gzip"),
         carries_examples=True,
         named_only=True,
@@ -64,6 +67,38 @@ class TFRecordFormat(ShardFormat):
         """Yield a line `OFFSET SIZE` for each record, as `tfrecord2idx` writes it."""
         seeks, size = hasattr(stream, "seek"), None
         return RecordReader(stream, name, want="lengths", seeks=seeks, size=size).index_lines()
+
+    def units(self, stream: Readable, name: str) -> FramedRecords:
+        """Return a reader of framed records."""
+        return FramedRecords(stream, name)
+
+    def sample(self, unit: bytes, name: str, key_split: KeySplit) -> Sample:
+        """Return the features of a framed tf.train.Example."""
+        data = unframed(unit)
+        try:
+            return ExampleEntries({})(data)
+        except ValueError as error:
+            raise SampleError(f"the record is not a tf.train.Example: {error}") from None
+
+
+class FramedRecords:
+    """Iterates over the records of a TFRecord with their framing."""
+
+    def __init__(self, stream: Readable, name: str) -> None:
+        self._reader = RecordReader(stream, name)
+
+    @property
+    def offset(self) -> int:
+        """Bytes consumed so far."""
+        return self._reader.offset
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        for offset, data in self._reader:
+            yield offset, b"".join(frame([data], len(data)))
+
+    def resume(self, error: DamagedShardError) -> bool:
+        """Go to the next record after damage; return whether there may be one."""
+        return self._reader.resume(error)
 
 
 def _begins_with_example(head: bytes) -> bool:

@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from tar2tf_cli import open_records
 from tar2tf_cli.api.shard_format import ShardFormat
+from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.plugins import find_format, format_of
+from tar2tf_cli.samples.grouping import key_of
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.testing.shards import tar_of
 
 
 class FormatSuite:
-    """Tests of a shard format: what is written in it is recognized and identical for any number of workers.
+    """Tests of a shard format: what is written in it is recognized, read again, and equal for any workers.
 
     Override `name`.
 
@@ -47,3 +50,23 @@ class FormatSuite:
 
     def test_any_number_of_workers_writes_the_same_bytes(self, shard: Path, tmp_path: Path) -> None:
         assert self.convert(tmp_path, workers=2).read_bytes() == shard.read_bytes()
+
+    def test_units_follow_each_other_and_each_is_one_sample(self, shard: Path) -> None:
+        found, end = find_format(self.name), 0
+        with shard.open("rb") as stream:
+            units = found.units(stream, str(shard))
+            for number, (offset, unit) in enumerate(units):
+                sample = found.sample(unit, str(shard), "first")
+                assert (offset, key_of(sample)) == (end, f"{number:06d}")
+                end += len(unit)
+        assert (number + 1, units.offset) == (20, end)
+
+    def test_samples_are_read_in_any_order_and_verified(self, shard: Path) -> None:
+        records = open_records(shard, index_folder="")
+        assert [key_of(records[number]) for number in (19, 0, 7)] == ["000019", "000000", "000007"]
+        assert verify(str(shard)).ok
+
+    def test_a_shard_that_is_cut_short_is_not_ok(self, shard: Path) -> None:
+        data = shard.read_bytes()
+        shard.write_bytes(data[: len(data) // 2 + 1])
+        assert not verify(str(shard)).ok

@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from added_package import install
 from commands import SECONDS
 from shards import write_tar
 from tar2tf_cli.conversion.disk_space import DiskSpace
 
-SLOW_UPLOADS = f"""
+SLOW_UPLOADS = """
 import os, sys, time
-sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
-import added_files
-added_files.add()
+from parts.shelf import ShelfStore
 from tar2tf_cli.cli import main
-from tar2tf_cli.stores.shelf import ShelfStore
 put = ShelfStore.put
 def slow_put(store, name, path, *, absent=False):
     time.sleep(os.path.getsize(path) / float(os.environ["BYTES_PER_SECOND"]))
@@ -46,9 +44,8 @@ def mount() -> list[str]:
 
 
 @pytest.mark.parametrize("speed", ["inf", "2e6"])
-@pytest.mark.parametrize("options", [[], ["--overwrite"]])
 def test_a_small_disk_is_enough_for_shards_on_their_way_to_a_bucket(
-    speed: str, options: list[str], mount: list[str], tmp_path: Path
+    speed: str, mount: list[str], tmp_path: Path
 ) -> None:
     disk, shelf = tmp_path / "disk", tmp_path / "shelf"
     disk.mkdir()
@@ -56,8 +53,10 @@ def test_a_small_disk_is_enough_for_shards_on_their_way_to_a_bucket(
     for number in range(10):
         entries = [(f"{number}-{sample}", {"bin": os.urandom(100_000)}) for sample in range(28)]
         write_tar(tmp_path / "tars" / f"{number}.tar", entries)
-    env = {**os.environ, "DISK": str(disk), "XDG_CACHE_HOME": str(disk), "SHELF": str(shelf), "BYTES_PER_SECOND": speed}
-    command = [*mount, sys.executable, "-c", SLOW_UPLOADS, "convert", str(tmp_path / "tars"), "-j", "2", *options]
+    (tmp_path / "packages").mkdir()
+    env = {**os.environ, "PYTHONPATH": str(install(tmp_path / "packages")), "BYTES_PER_SECOND": speed}
+    env |= {"DISK": str(disk), "XDG_CACHE_HOME": str(disk), "SHELF": str(shelf)}
+    command = [*mount, sys.executable, "-c", SLOW_UPLOADS, "convert", str(tmp_path / "tars"), "-j", "2"]
     command += ["-o", "shelf://any/x-<>.record", "--max-shard-size", "2MB"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
