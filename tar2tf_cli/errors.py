@@ -25,6 +25,7 @@ Tar2tfError                 exit code 3: input or output failed; the same comman
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
@@ -101,9 +102,9 @@ class Tar2tfError(Exception):
         return _rebuild, (type(self), self.message, dict(self.__dict__))
 
     def __str__(self) -> str:
-        where = self.where
-        text = f"{where}: {self.message}" if where else self.message
-        return f"{text}; {self.hint}" if self.hint else text
+        """Return where, what and the hint, which names options as in Python: `overwrite=True`, not `--overwrite`."""
+        where = f"{self.where}: " if self.where else ""
+        return f"{where}{self.message}; {in_python(self.hint)}" if self.hint else f"{where}{self.message}"
 
     @property
     def where(self) -> str:
@@ -146,6 +147,32 @@ class Tar2tfError(Exception):
             if getattr(self, name) is None:
                 setattr(self, name, value)
         return self
+
+
+_FLAG: Final = re.compile(r"(tar2tf [a-z]+ [^;,:]*)|(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?: (skip|keep|first|last|any)\b)?")
+_SWITCHES: Final = {"overwrite", "update", "remove_many", "ignore_missing_end", "ignore_gaps", "allow_func", "regroup"}
+_OTHERWISE: Final = {"op": "the op", "type": "types", "from": "kind", "num_workers": "workers"}
+"""Arguments in Python that are not named as their options."""
+
+
+def in_python(text: str) -> str:
+    """Return a hint with options of the command line named as arguments in Python; whole commands stay.
+
+    >>> in_python("pass --overwrite, or --on-error skip")
+    'pass overwrite=True, or on_error="skip"'
+    """
+    return _FLAG.sub(_argument, text)
+
+
+def _argument(match: re.Match[str]) -> str:
+    command, flag, value = match.groups()
+    if command:
+        return command
+    name = flag.replace("-", "_")
+    name = _OTHERWISE.get(name, name)
+    if value:
+        return f'{name}="{value}"'
+    return f"{name}=True" if name in _SWITCHES else name
 
 
 def _rebuild(kind: type[Tar2tfError], message: str, state: dict[str, Any]) -> Tar2tfError:

@@ -13,13 +13,14 @@ import atexit
 import contextlib
 import os
 import random
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import is_dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
 import numpy as np
 
@@ -29,8 +30,9 @@ from tar2tf_cli.api.values import KeySplit, Sample
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget
+from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.engines.base import keep_memory
-from tar2tf_cli.errors import SampleError, SourceError, UsageError, check_tensorflow
+from tar2tf_cli.errors import SampleError, SourceError, UsageError, check_tensorflow, count, meant
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import unnested
@@ -54,16 +56,14 @@ if TYPE_CHECKING:
     from typing_extensions import TypedDict, Unpack
 
     class _Loading(TypedDict, total=False):
-        """Arguments of `Dataset.load` that do not change the type of what it returns."""
+        """Arguments of `Dataset.load` for datasets in memory and files alike."""
 
-        output_types: Any
-        output_shapes: Any
-        num_workers: int
+        num_workers: int | None
         max_entry_size: str | int
         shuffle_tar: bool
         remote_exec: bool | None
-        overwrite: bool
-        update: bool
+        on_error: OnError
+        seed: int
 
 
 DEFAULT_CONVERSIONS: Final = (Decode("jpg"), Convert("jpg", "float32"), Resize("jpg", (224, 224)))
@@ -71,11 +71,16 @@ DEFAULT_SELECTIONS: Final = ("jpg", "cls")
 
 _IN_MEMORY: Final = Output(STDOUT)
 _NO_LIMIT: Final = 1 << 62  # bytes; a numbered path has a limit otherwise
+_WORKERS: Final = 4
+_OPTIONS: Final = ("num_workers", "max_entry_size", "shuffle_tar", "remote_exec", "on_error", "seed")
 
 Names: TypeAlias = "str | os.PathLike[str] | Callable[[], Iterable[str]] | Iterable[str]"
 """Where TFRecord is written: a path or template, or a generator of paths; "" for a dataset in memory."""
 
 ToExample: TypeAlias = "Callable[[Sample], Any] | None"
+
+OnError: TypeAlias = Literal["fail", "skip"]
+"""Whether a faulty sample is an error, or is skipped and counted."""
 
 
 class Dataset:
@@ -132,7 +137,8 @@ class Dataset:
         path: None = ...,
         record_to_example: None = ...,
         *,
-        max_shard_size: None = ...,
+        output_types: Any = ...,
+        output_shapes: Any = ...,
         **options: Unpack[_Loading],
     ) -> tf.data.Dataset[Any]: ...
 
@@ -144,6 +150,8 @@ class Dataset:
         record_to_example: ToExample = ...,
         *,
         max_shard_size: str | int | None = ...,
+        overwrite: bool = ...,
+        update: bool = ...,
         **options: Unpack[_Loading],
     ) -> list[str]: ...
 
@@ -155,13 +163,10 @@ class Dataset:
         *,
         output_types: Any = None,
         output_shapes: Any = None,
-        num_workers: int = 4,
         max_shard_size: str | int | None = None,
-        max_entry_size: str | int = MAX_ENTRY_SIZE,
-        shuffle_tar: bool = False,
-        remote_exec: bool | None = None,
         overwrite: bool = False,
         update: bool = False,
+        **options: Unpack[_Loading],
     ) -> tf.data.Dataset[Any] | list[str]:
         """Load the shards that match a template, as a `tf.data.Dataset` or, with `path`, as TFRecord files.
 
@@ -172,35 +177,55 @@ class Dataset:
                 first of them: `FIRST-manifest.json`.
             record_to_example: a function from a sample to a tf.train.Example; with `path` only. Without it, and
                 without conversions and selections, records have the format that `default_record_parser` parses.
-            output_types: dtypes of the elements; by default those of the first sample.
+            output_types: dtypes of the elements; by default those of the first sample. Without `path` only.
             output_shapes: shapes of the elements; by default the ranks and channels of the first sample, the height
-                and width that a Resize fixes, and None for other dimensions.
-            num_workers: number of samples converted at once; with `path`, number of worker processes.
+                and width that a Resize fixes, and None for other dimensions. Without `path` only.
             max_shard_size: maximum size of a shard, such as "100MB"; with `path` only. By default, or with 0, there is
                 no limit.
+            overwrite: replace files that another conversion wrote; with `path` only.
+            update: bring the output up to date if shards were added, removed or changed, as `convert` does; with a
+                `path` that is text only.
+            num_workers: number of samples converted at once, 4 by default; with `path`, number of worker processes.
+                None for as many as there are CPUs.
             max_entry_size: size above which an entry is not held in memory as a whole, such as "1GiB"; a sample that
                 needs it is faulty.
             shuffle_tar: shuffle the samples of each shard, 1,000 at a time; with `path`, across all shards.
             remote_exec: overrides the argument of the same name given to the class.
-            overwrite: replace files that another conversion wrote; with `path` only.
-            update: bring the output up to date if shards were added, removed or changed, as `convert` does; with a
-                `path` that is text only.
+            on_error: "fail" raises the error of the first faulty sample, which is the default; "skip" skips such
+                samples, and logs how many there were.
+            seed: random seed of ops, such as a random Rotate, and of shuffling; 0 by default. A dataset in memory
+                draws other numbers at each iteration.
 
         Returns:
             A dataset that reads the shards again at each iteration; with `path`, the list of the shards' paths.
 
         Raises:
-            UsageError: for arguments that contradict each other.
+            UsageError: for arguments that contradict each other, or that are not used.
             Tar2tfError: as raised by `convert`.
         """
-        remotely = self._remote_exec if remote_exec is None else remote_exec
+        _check_names(options)
+        for_files = {"max_shard_size": max_shard_size, "overwrite": overwrite, "update": update}
         if path is None or path == "":
-            if max_shard_size or record_to_example is not None:
-                raise UsageError("max_shard_size and record_to_example are only for TFRecord files: also give a path")
-            conversion = self._conversion(template, remotely, max_entry_size=max_entry_size)
+            _refuse({**for_files, "record_to_example": record_to_example}, "TFRecord files: also give a path")
             make = self._selections[0] if len(self._selections) == 1 else SelectList(*self._selections)
-            stream = self._stream(conversion, make, num_workers, shuffle=shuffle_tar)
-            return stream.dataset(output_types, output_shapes)
+            return self._stream(template, make, self._ops, **options).dataset(output_types, output_shapes)
+        _refuse({"output_types": output_types, "output_shapes": output_shapes}, "datasets in memory, without a path")
+        return self._save(
+            template, path, record_to_example, options, max_shard_size, overwrite=overwrite, update=update
+        )
+
+    def _save(
+        self,
+        template: str | Sequence[str],
+        path: Names,
+        record_to_example: ToExample,
+        options: _Loading,
+        max_shard_size: str | int | None,
+        *,
+        overwrite: bool,
+        update: bool,
+    ) -> list[str]:
+        """Write TFRecord files; return their paths."""
         target = None
         if isinstance(path, (str, os.PathLike)):
             output = Output(os.fspath(path), max_shard_size or None, to="tfrecord")
@@ -211,10 +236,10 @@ class Dataset:
             target = FilesTarget(map(os.fspath, names), overwrite=overwrite, again=True, listed=True)
             placeholder = "<00000>" if max_shard_size else "0"  # for these names
             output = Output(placeholder, max_shard_size or None, to="tfrecord")
-        conversion = self._conversion(template, remotely, output, shuffle=shuffle_tar, max_entry_size=max_entry_size)
+        conversion = self._conversion(template, output, **options)
         done = convert(
-            self._to_records(conversion, record_to_example),
-            workers=num_workers or None,
+            self._to_records(replace(conversion, shuffle=options.get("shuffle_tar", False)), record_to_example),
+            workers=options.get("num_workers", _WORKERS) or None,
             overwrite=overwrite,
             update=update,
             apart=True,
@@ -229,11 +254,19 @@ class Dataset:
         while self._open:
             self._open.pop().close()
 
-    def _stream(self, conversion: Conversion, make: Any, workers: int, *, shuffle: bool = False) -> _Stream:
-        """The elements of a dataset; a transformer that was made for them is deleted by `stop`, or when Python ends.
+    def _stream(
+        self,
+        template: str | Sequence[str],
+        make: Selection | Callable[[Sample], Any],
+        ops: tuple[Op, ...],
+        **options: Unpack[_Loading],
+    ) -> _Stream:
+        """Return the elements of a dataset, for each of which `make` is called with a sample after the ops.
 
-        TensorFlow keeps all generators until then.
+        A transformer that was made for them is deleted by `stop`, or when Python ends: TensorFlow keeps all generators
+        until then.
         """
+        conversion = replace(self._conversion(template, _IN_MEMORY, **options), ops=ops)
         plan = make_plan(conversion, endpoint=self._endpoint)
         wanted = None
         if not callable(make):
@@ -243,14 +276,22 @@ class Dataset:
         self._open.append(until_the_end)
         work = replace(plan.work, select=wanted)
         read = cluster_samples(work, plan.source, plan.inputs, Events())
-        return _Stream(plan, make, workers, shuffle=shuffle, source=until_the_end.enter_context(read))
+        source, shuffle = until_the_end.enter_context(read), options.get("shuffle_tar", False)
+        return _Stream(plan, make, options.get("num_workers", _WORKERS) or cpu_count(), source=source, shuffle=shuffle)
 
-    def _conversion(
-        self, template: str | Sequence[str], remotely: bool | None, output: Output = _IN_MEMORY, **options: Any
-    ) -> Conversion:
+    def _conversion(self, template: str | Sequence[str], output: Output, **options: Unpack[_Loading]) -> Conversion:
+        """Return the conversion that the options describe."""
         templates = (template,) if isinstance(template, str) else tuple(template)
-        bucket = Input(self._bucket, templates, self._key_split)
-        return Conversion(bucket, output, ops=self._ops, remote_exec=remotely, **options)
+        remotely = options.get("remote_exec")
+        return Conversion(
+            Input(self._bucket, templates, self._key_split),
+            output,
+            ops=self._ops,
+            seed=options.get("seed", 0),
+            on_error=options.get("on_error", "fail"),
+            max_entry_size=options.get("max_entry_size", MAX_ENTRY_SIZE),
+            remote_exec=self._remote_exec if remotely is None else remotely,
+        )
 
     def _to_records(self, conversion: Conversion, record_to_example: ToExample) -> Conversion:
         """The conversion, with a function, the selections or a preset to turn samples into examples."""
@@ -271,16 +312,19 @@ class AisDataset(Dataset):
 
     def load_from_tar(
         self,
-        template: str,
+        template: str | Sequence[str],
         path: Names | None = None,
         record_to_example: ToExample = None,
         record_to_pair: Callable[[Sample], Any] | None = None,
         *,
         output_types: Any = None,
         output_shapes: Any = None,
-        **options: Any,
+        max_shard_size: str | int | None = None,
+        overwrite: bool = False,
+        update: bool = False,
+        **options: Unpack[_Loading],
     ) -> tf.data.Dataset[Any]:
-        """A dataset of pairs in memory or, with `path`, of the records that are written there.
+        """Return a dataset of pairs in memory or, with `path`, of the records that are written there.
 
         Args:
             template: names of shards, with bash braces or a glob.
@@ -288,28 +332,54 @@ class AisDataset(Dataset):
             record_to_example: a function from a sample to a tf.train.Example; with `path` only.
             record_to_pair: a function from a sample to a value and a label; without `path` only. In the sample,
                 `cls` and other entries that hold a number are one; text that is not a number stays bytes.
-            output_types: dtypes of the pair; by default those of the first pair.
-            output_shapes: shapes of the pair.
+            output_types: dtypes of the pair; by default those of the first pair. Without `path` only.
+            output_shapes: shapes of the pair; without `path` only.
+            max_shard_size: as for `load`, with `path` only; likewise `overwrite` and `update`.
             options: other arguments of `load`.
 
         Returns:
             A `tf.data.Dataset` of pairs or, with `path`, of serialised examples.
+
+        Raises:
+            UsageError: for arguments that contradict each other, or that are not used.
         """
         check_tensorflow("load_from_tar")
+        for_files = {"max_shard_size": max_shard_size, "overwrite": overwrite, "update": update}
+        for_pairs = {"output_types": output_types, "output_shapes": output_shapes}
         if path is not None and path != "":
             import tensorflow as tf
 
-            return tf.data.TFRecordDataset(self.load(template, path, record_to_example, **options))
+            _refuse({"record_to_pair": record_to_pair, **for_pairs}, "datasets in memory, without a path")
+            _check_names(options)
+            how = (options, max_shard_size)
+            paths = self._save(template, path, record_to_example, *how, overwrite=overwrite, update=update)
+            return tf.data.TFRecordDataset(paths)
+        _refuse({**for_files, "record_to_example": record_to_example}, "TFRecord files: also give a path")
         if record_to_pair is None:
-            pairs: tf.data.Dataset[Any] = self.load(
-                template, output_types=output_types, output_shapes=output_shapes, **options
-            )
-            return pairs
-        conversion = self._conversion(template, options.get("remote_exec", self._remote_exec))
-        if self._raw:  # the function gets the sample as it is in the tar
-            conversion = replace(conversion, ops=())
-        stream = self._stream(conversion, partial(_pair, record_to_pair), options.get("num_workers", 4))
+            return self.load(template, output_types=output_types, output_shapes=output_shapes, **options)
+        _check_names(options)
+        ops = () if self._raw else self._ops  # without conversions, the function gets the sample as it is in the tar
+        stream = self._stream(template, partial(_pair, record_to_pair), ops, **options)
         return stream.dataset(output_types, output_shapes)
+
+
+def _refuse(given: Mapping[str, object], what_for: str) -> None:
+    """Refuse arguments that would not be used.
+
+    Raises:
+        UsageError: when any of them has a value.
+    """
+    if names := [
+        name for name, value in given.items() if value is not None and not (isinstance(value, int) and not value)
+    ]:
+        raise UsageError(f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} only for {what_for}")
+
+
+def _check_names(options: Mapping[str, object]) -> None:
+    """Refuse keyword arguments that there are not, as Python does."""
+    for name in options:
+        if name not in _OPTIONS:
+            raise TypeError(f"load() got an unexpected keyword argument {name!r}{meant(name, _OPTIONS)}")
 
 
 def _bucket(name: str | os.PathLike[str], proxy_url: str | None) -> str:
@@ -560,6 +630,23 @@ def _as_dtype(value: Any, dtype: tf.DType, key: str) -> Any:
     return typed
 
 
+def _as_leaves(element: Any, leaves: Sequence[tf.TensorSpec], form: str, key: str) -> list[Any]:
+    """Return the values of an element, converted to their specs.
+
+    Raises:
+        SampleError: when it is not built as the first one, or a value cannot be converted.
+    """
+    import tensorflow as tf
+
+    if _form(element) != form:
+        raise SampleError(f"is {_form(element)} where {form} is expected", key=key)
+    values = tf.nest.flatten(element)
+    return [_as_leaf(value, leaf, key) for value, leaf in zip(values, leaves, strict=True)]
+
+
+_Noted: TypeAlias = list[dict[str, Any]]
+"""Faulty samples that were skipped, as reports have them."""
+
 _CHUNK: Final = 4  # samples passed to a thread at once; few, as the results are large and wait in memory
 _CHUNK_BYTES: Final = 8 << 20
 _SHUFFLED: Final = 1000  # size of the shuffle buffer in samples
@@ -592,8 +679,9 @@ class _Stream:
         self._shuffle = shuffle
         self._notes = Notes(plan.conversion.input, Events().note)
         ops = plan.conversion.sample_ops if source is plan.source else ()
-        self._steps = Transform(context_of(plan.conversion), ops, self._element)
-        self._begun: list[Iterator[tuple[str, Any]]] = []
+        self._transform = Transform(context_of(plan.conversion), ops, self._element)
+        self._begun: list[tuple[Iterator[tuple[str, Any]], _Noted]] = []
+        self._iterations = 0
 
     def dataset(self, types: Any, shapes: Any) -> tf.data.Dataset[Any]:
         """The `tf.data.Dataset`; its element spec is given, or inferred from the first element."""
@@ -618,15 +706,28 @@ class _Stream:
         return tf.data.Dataset.from_generator(structures, output_signature=chunk_spec).unbatch()
 
     def _leaves(self, leaves: Sequence[tf.TensorSpec], spec: Any) -> Iterator[list[Any]]:
-        """The values of each element, converted to their specs."""
-        import tensorflow as tf
+        """Iterate once over the values of each element, converted to their specs."""
+        iteration, self._iterations = self._iterations, self._iterations + 1
+        noted: _Noted = []
+        if self._begun:
+            elements, noted = self._begun.pop()
+        else:
+            elements = self._elements(self._workers, noted, iteration)
+        faults, form = self._faults(noted), _form(spec)
+        for key, element in elements:
+            try:
+                values = _as_leaves(element, leaves, form, key)
+            except SampleError as error:
+                faults(error)
+            else:
+                yield values
+        if noted:
+            first = ": ".join(str(noted[0][name]) for name in ("shard", "key", "message") if noted[0][name])
+            self._notes.once("faulty", f"note: {count(len(noted), 'sample')} skipped, first: {first}")
 
-        form = _form(spec)
-        for key, element in self._begun.pop() if self._begun else self._elements(self._workers):
-            if _form(element) != form:
-                raise SampleError(f"is {_form(element)} where {form} is expected", key=key)
-            values = tf.nest.flatten(element)
-            yield [_as_leaf(value, leaf, key) for value, leaf in zip(values, leaves, strict=True)]
+    def _faults(self, noted: _Noted) -> FaultPolicy:
+        """Return the policy for faulty samples: an error, or they are noted and skipped."""
+        return FaultPolicy(skip=self._plan.conversion.on_error == "skip", noted=noted, option="--on-error skip")
 
     def _spec(self, types: Any) -> Any:
         """The element spec inferred from the first element, with the given dtypes if there are any.
@@ -636,12 +737,13 @@ class _Stream:
         import tensorflow as tf
 
         remote = self._source.capabilities().remote
-        elements = self._elements(self._workers if remote else 1)
+        noted: _Noted = []
+        elements = self._elements(self._workers if remote else 1, noted)
         first = next(elements, None)
         if first is None:
             raise SourceError("has no samples to infer dtypes and shapes from", shard=self._plan.source.bucket)
         if remote:
-            self._begun.append(chain([first], elements))
+            self._begun.append((chain([first], elements), noted))
         key, element = first
         leaves = tf.nest.flatten(element)
         fixed = [False] * len(leaves)
@@ -655,9 +757,11 @@ class _Stream:
             specs = [tf.TensorSpec(item.shape, dtype) for item, dtype in zip(specs, given, strict=True)]
         return tf.nest.pack_sequence_as(element, specs)
 
-    def _elements(self, threads: int) -> Iterator[tuple[str, Any]]:
-        """Key and element of each sample, in order."""
+    def _elements(self, threads: int, noted: _Noted, iteration: int = 0) -> Iterator[tuple[str, Any]]:
+        """Iterate over key and element of each sample, in order; faulty samples that are skipped are noted."""
         shard = {"shard": ""}
+        context = self._transform.context
+        seed = zlib.crc32(f"{context.seed} {iteration}".encode()) if iteration else context.seed
 
         def samples() -> Iterator[Sample]:
             source = copy(self._source)  # what is fetched ahead belongs to this iteration alone
@@ -666,13 +770,15 @@ class _Stream:
                 for item in self._plan.inputs:
                     with InputFlow(plan, item, ReadOptions(ahead=True)) as reading:
                         shard["shard"] = reading.name
-                        yield from _shuffled(reading.samples()) if self._shuffle else reading.samples()
+                        found = reading.samples()
+                        yield from _shuffled(found, random.Random(f"{seed} {reading.name}")) if self._shuffle else found
                     self._notes.add(reading.name, reading.report)
+                    noted.extend(reading.report.errors)
 
         return flow(
             samples(),
-            self._steps,
-            FaultPolicy(),
+            replace(self._transform, context=context._replace(seed=seed)),
+            self._faults(noted),
             where=shard.copy,
             finish=lambda key, element: (key, element),
             threads=threads,
@@ -720,12 +826,12 @@ def _chunks(elements: Iterator[list[Any]], length: int) -> Iterator[list[Any]]:
         more = len(waiting) == length
 
 
-def _shuffled(samples: Iterator[Sample]) -> Iterator[Sample]:
-    """Samples in random order, shuffled with a buffer."""
+def _shuffled(samples: Iterator[Sample], rng: random.Random) -> Iterator[Sample]:
+    """Iterate over samples in random order, shuffled with a buffer."""
     waiting: list[Sample] = []
     for sample in samples:
         waiting.append(sample)
         if len(waiting) == _SHUFFLED:
-            yield waiting.pop(random.randrange(_SHUFFLED))
-    random.shuffle(waiting)
+            yield waiting.pop(rng.randrange(_SHUFFLED))
+    rng.shuffle(waiting)
     yield from waiting

@@ -96,7 +96,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
     root = os.fspath(save_directory_path)
     parts = _parts(examples_list_filepath, examples_train_eval_test_ratio)
     size = Output(_NAMES, examples_tfrecord_file_max_size_in_bytes).max_shard_size
-    counts, skipped = {}, 0
+    counts, skipped, ignored = {}, 0, 0
     for directory, (path, rows) in parts.items():
         conversion = Conversion(
             Input(path, kind="examples", example_class=example_class, example_args=kwargs, rows=rows),
@@ -111,8 +111,11 @@ def generate_and_save_train_eval_test_tfrecords_files(
         )
         counts[directory] = summary.records
         skipped += summary.skipped_samples
+        ignored += summary.asked["IgnoreExample"]
     if skipped:
         warnings.warn(f"{root} lacks {count(skipped, 'example')} that could not be made", stacklevel=2)
+    if ignored:
+        (examples_events or Events()).note(f"note: {root} lacks {count(ignored, 'example')} that raised IgnoreExample")
     lists = dict.fromkeys(os.path.abspath(path) for path, _ in parts.values())
     config = {
         **{name: os.path.abspath(value) if "path" in name else value for name, value in kwargs.items()},
@@ -123,14 +126,10 @@ def generate_and_save_train_eval_test_tfrecords_files(
         "train_eval_test_ratio": examples_train_eval_test_ratio,
         "shuffle": examples_shuffle,
         "seed": examples_seed,
-        **{f"{directory}_count": _total(*part) for directory, part in parts.items()},
+        **{f"{directory}_count": number for directory, number in counts.items()},
     }
     _write_config(os.path.join(root, CONFIG_FILENAME), config)
     return counts
-
-
-def _total(path: str, rows: tuple[int, int] | None) -> int:
-    return rows[1] - rows[0] if rows else count_rows(path)
 
 
 def _parts(lists: Lists, ratio: Ratio) -> dict[str, _Part]:

@@ -150,7 +150,7 @@ def test_a_key_that_is_there_twice_is_an_error_that_says_where(bucket: Path, tmp
 def test_the_column_with_the_keys_is_named_or_guessed(bucket: Path, tmp_path: Path) -> None:
     table = tmp_path / "captions.tsv"
     table.write_text("image\ttext\n" + "".join(f"{key}\tt{key}\n" for key in KEYS))
-    with pytest.raises(UsageError, match=r"no column is called __key__ or key.*--join-key; columns: image, text"):
+    with pytest.raises(UsageError, match=r"no column is called __key__ or key.*join_key; columns: image, text"):
         run(bucket, tmp_path / "out", table)
     with pytest.raises(UsageError, match="there is no column 'imag'; did you mean 'image'"):
         run(bucket, tmp_path / "out", table, join_key="imag")

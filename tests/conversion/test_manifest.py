@@ -131,7 +131,7 @@ def test_a_damaged_manifest_is_replaced_only_when_asked(out: Path) -> None:
     spec = Conversion(
         Input(str(PHOTOS)), Output(str(out / "photos-<>.record"), records_per_shard=6), types={"cls": "int64"}
     )
-    with pytest.raises(Tar2tfError, match=r"shards must be a list, not 3; pass --overwrite"):
+    with pytest.raises(Tar2tfError, match=r"shards must be a list, not 3; pass overwrite=True"):
         convert(spec, workers=1)
     convert(spec, workers=1, overwrite=True)
     assert manifest_of(out).read_bytes() == before

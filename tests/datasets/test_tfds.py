@@ -164,7 +164,7 @@ def test_files_that_describe_something_else_are_not_replaced(photos: Path) -> No
     export_tfds(photos)
     first = info.read_bytes()
     export_tfds(photos)
-    with pytest.raises(OutputExistsError, match=r"dataset_info\.json: exists, .*; add --overwrite"):
+    with pytest.raises(OutputExistsError, match=r"dataset_info\.json: exists, .*; add overwrite=True"):
         export_tfds(photos, "other")
     assert info.read_bytes() == first
     export_tfds(photos, "other", overwrite=True)

@@ -242,7 +242,7 @@ def test_one_value_among_lists_is_a_list_of_one(order: Sequence[Any], tmp_path: 
 def test_a_feature_that_changes_its_kind_is_an_error_naming_it(
     made: Made, words: str, shards: int, tmp_path: Path
 ) -> None:
-    with pytest.raises(SampleError, match=f"'v' is {words}.*--type v=TYPE"):
+    with pytest.raises(SampleError, match=f"'v' is {words}.*types v=TYPE"):
         written(tmp_path, made, shards=shards)
 
 

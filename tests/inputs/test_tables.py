@@ -287,7 +287,7 @@ def test_a_compressed_table_and_standard_input_are_named(tmp_path):
 
 
 def test_columns_are_only_for_tables():
-    with pytest.raises(UsageError, match="--columns is only for tables; add --from table"):
+    with pytest.raises(UsageError, match="--columns is only for tables; add kind table"):
         Input("shards", columns="a=b")
 
 

@@ -194,6 +194,8 @@ def _float_array(value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype == np.float32:
         return array
+    if array.dtype == np.float64 and isinstance(value, np.ndarray):
+        raise TypeError("an array of float64 would be rounded; convert it: .astype(numpy.float32)")
     if array.dtype.kind not in "fiub":
         raise TypeError(f"an array of {array.dtype} does not hold numbers")
     with np.errstate(over="raise"):
@@ -321,7 +323,7 @@ class ExamplesSource(RowsSource):
                 for sample in _parts(example, str(number), self._arguments["split"]):
                     yield {"member": f"row {number}"}, sample
             except IgnoreExample:
-                report.skipped["ignored by its class"] += 1
+                report.asked["IgnoreExample"] += 1
             except SampleError as error:
                 fault(error.at(key=str(number), member=f"row {number}", hint=_advice(number, row)))
             if report.samples > stored:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from commands import convert, python, tar2tf
 from recorder_classes import ToyExample
 from recorder_runs import TOY, rows_of, run, write_rows
-from shards import examples, shards_in
+from shards import examples, records, shards_in
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.recorder import (
     CONFIG_FILENAME,
@@ -156,7 +156,8 @@ def test_separate_files_or_a_dict_of_them_go_to_directories_of_their_own(toys, t
         assert rows_of(tmp_path / "out" / name / "examples.csv") == rows_of(part)
     config = ConfigParser(interpolation=None)
     config.read(tmp_path / "out" / CONFIG_FILENAME)
-    assert config["examples"][f"{names[0]}_count"] == str(len(rows_of(paths[0])))
+    written = records(*map(Path, get_tfrecord_filepaths(tmp_path / "out" / names[0])))
+    assert config["examples"][f"{names[0]}_count"] == str(len(written))
 
 
 def test_what_is_stored_can_be_stored_again_from_its_own_examples_csv(toys, tmp_path):
@@ -198,8 +199,11 @@ def test_the_config_file_says_how_it_was_made(toys, tmp_path):
     assert found["list_filepath"] == str(path)
     assert found["tfrecord_file_max_size_in_mb"] == "1.00e+00"
     assert found["log_in_csv_file"] == "True"
-    rows = len(rows_of(path))
-    assert (found["train_count"], found["eval_count"]) == (str(int(rows * 0.9)), str(rows - int(rows * 0.9)))
+    written = {
+        part: len(records(*map(Path, get_tfrecord_filepaths(tmp_path / "out" / part)))) for part in ("train", "eval")
+    }
+    assert {part: int(found[f"{part}_count"]) for part in ("train", "eval")} == written
+    assert sum(written.values()) > len(rows_of(path))  # as each row becomes several examples
 
 
 def test_arguments_of_the_original_are_taken_by_position(toys, tmp_path):

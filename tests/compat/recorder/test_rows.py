@@ -39,8 +39,9 @@ def test_ignored_examples_are_counted_and_no_error(tmp_path):
     path = write_rows(tmp_path / "examples.csv", [ROWS[0], "ignore,no,1,1", ROWS[2]])
     done = run(path, tmp_path / "t.record", "--json", where=FICKLE)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["skipped"] == {"samples": 0, "members": {"ignored by its class": 1}}
+    assert json.loads(done.stdout)["skipped"] == {"samples": 0, "members": {}, "asked": {"IgnoreExample": 1}}
     assert [row[0] for row in rows_of(tmp_path / "t-examples.csv")] == ["a", "ccc"]
+    assert "1 sample skipped: IgnoreExample\n" in done.stderr
 
 
 @pytest.mark.parametrize(
