@@ -196,6 +196,11 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "A length claims 2 GiB or more, which protobuf cannot hold; usually the length is damaged.",
         "Copy the shard again. If samples are that large, convert to tars: `--to tar`.",
     ),
+    "totals": Explanation(
+        "two shards of one series state different totals",
+        "Shards of two conversions, such as `x-00000-of-00002` and `x-00000-of-00003`, lie in one folder.",
+        "Move the shards of one set to another folder, or name one set with a template such as `'*-of-00003'`.",
+    ),
     "trailing_garbage": Explanation(
         "there are bytes after the last record, or after a compressed stream, which TensorFlow cannot read",
         "Another file was appended, or a block of a disk was not cut to size.",
@@ -222,6 +227,12 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "a record was not made from a source sample",
         "The source lacks a sample that it had, or shards of another conversion are verified with it.",
         "Verify against the source that the manifest names, or convert again with `--update`.",
+    ),
+    "unfinished": Explanation(
+        "a conversion over these shards is not finished",
+        "It was interrupted, or is running now: some shards may be missing, or be those of an earlier conversion.",
+        "Run the same `convert` command again, which continues. If you do not want it, delete the hidden folder that "
+        "the fault names.",
     ),
     "unknown_format": Explanation(
         "a file is neither a tar nor a TFRecord",

@@ -294,7 +294,11 @@ def _open(run: Run, path: PathText) -> ShardSet:
     """What a path names; a folder with a manifest stands for it, as the order of the shards is then known."""
     shards = run.shards(path)
     manifest = shards.folder_manifest()
-    return run.shards(manifest) if manifest else shards
+    shards = run.shards(manifest) if manifest else shards
+    shards.check_kinds()
+    shards.check_totals()
+    run.note_on(shards)
+    return shards
 
 
 class _Side:

@@ -85,6 +85,11 @@ class Run:
             raise SourceError("the manifest lists no shards, so there is nothing to read", shard=shards.source.bucket)
         return shards
 
+    def note_on(self, shards: ShardSet) -> None:
+        """Note what a user should know about a set."""
+        for note in shards.notes():
+            self.events.note(note)
+
     def read(
         self, tasks: Sequence[FileTask], context: FileContext, use: Callable[[int, Any], None] | None = None
     ) -> list[Any]:

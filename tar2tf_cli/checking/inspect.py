@@ -92,6 +92,7 @@ def inspect(
     run = Run(**options)
     named = run.shards(bucket, templates, paths=paths)
     source, inputs = named.source, named.items
+    run.note_on(named)
     looks = -(-LOOKS // max(len(inputs), 1))
     tasks = [FileTask(item, partial(_inspect_shard, looks, damaged)) for item in inputs]
     documents = named.documents if named.manifests else ()
@@ -316,11 +317,13 @@ class RawSample:
         path: path or URL of the shard.
         number: number of the sample in the shard, from 0.
         content: the sample of a tar, or the bytes of a record.
+        stem: what the name of a record without a key begins with; by default, the stem of the shard's name.
     """
 
     path: str
     number: int
     content: Sample | bytes
+    stem: str = ""
 
     @property
     def key(self) -> str | None:
@@ -335,7 +338,7 @@ class RawSample:
             return key
         from tar2tf_cli.inputs.record_samples import numbered  # slow to import, and few records have no key
 
-        return numbered(self.path, self.number)
+        return numbered(self.stem or ObjectInfo(self.path, None, None).stem, self.number)
 
     @property
     def entries(self) -> dict[str, Stats]:
@@ -379,6 +382,7 @@ def read_samples(
     run = Run(**options)
     named = run.shards(bucket, templates, paths=paths)
     source, any_read = named.source, False
+    run.note_on(named)
 
     def on_damage(error: DamagedShardError, more: bool) -> None:
         if damaged is None:
@@ -389,7 +393,8 @@ def read_samples(
         try:
             with OpenShard(source, item) as shard:
                 read = contents_of(shard, run.rules._replace(ahead=AHEAD, heads_only=heads_only), on_damage)
-                yield from (RawSample(shard.name, number, content) for number, content in read)
+                stem = named.stems.get(item.name, "")
+                yield from (RawSample(shard.name, number, content, stem) for number, content in read)
                 if shard.kind:
                     any_read = True
                 else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import random
-import re
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -33,6 +32,7 @@ from tar2tf_cli.formats.example import ParsedFeature
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.image import codecs
 from tar2tf_cli.formats.streams import sniff
+from tar2tf_cli.inputs.numbering import split_of
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.samples.grouping import key_of
 
@@ -51,7 +51,6 @@ _MOST_LABELS: Final = 10_000
 _MOST_LABEL: Final = 48
 _MOST_GROUPS: Final = 8
 _MOST_MEMBERS: Final = 6
-_SPLIT: Final = re.compile(r"(?<![a-z])(train|val|test|dev|eval)(?:ing|idation|id)?(?![a-z])", re.IGNORECASE)
 
 
 class Picture(NamedTuple):
@@ -87,12 +86,6 @@ class ShardPage:
     labels: Counter[str] = field(default_factory=Counter)
     digests: array[int] = field(default_factory=lambda: array("Q"))
     pictures: dict[str, list[Picture]] = field(default_factory=dict)
-
-
-def split_of(name: str) -> str | None:
-    """The split that a shard's name says, such as `train`."""
-    match = _SPLIT.search(name)
-    return match[1].lower() if match else None
 
 
 def read_pages(

@@ -17,8 +17,15 @@ from tar2tf_cli.checking.files import ReadOptions, as_texts
 from tar2tf_cli.checking.salvage import Salvage
 from tar2tf_cli.checking.verify_file import CheckRun, Checks
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
-from tar2tf_cli.inputs.numbering import Gap, find_gaps
-from tar2tf_cli.inputs.shard_set import ShardSet, manifests_named, names_manifest, nothing_found
+from tar2tf_cli.inputs.numbering import Gap, conflicting_totals, find_gaps
+from tar2tf_cli.inputs.shard_set import (
+    ShardSet,
+    Unfinished,
+    manifests_named,
+    names_manifest,
+    nothing_found,
+    unfinished_at,
+)
 from tar2tf_cli.ops.rules import accepted, one_of, optional
 from tar2tf_cli.spec.templates import format_named
 
@@ -102,7 +109,10 @@ def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], agains
 def _verify(run: CheckRun, bucket: str, templates: Sequence[str], *, paths: bool) -> Report:
     if manifests := manifests_named(bucket, templates, run.reach):
         return _verify_documents(run, manifests)
-    return verify_shards(run, run.shards(bucket, templates, paths=paths))
+    shards = run.shards(bucket, templates, paths=paths)
+    for note in shards.notes(of_faults=False):
+        run.events.note(note)
+    return verify_shards(run, shards)
 
 
 def _verify_documents(run: CheckRun, paths: Sequence[str], against: Origin | None = None) -> Report:
@@ -120,6 +130,7 @@ def _verify_documents(run: CheckRun, paths: Sequence[str], against: Origin | Non
             if len(paths) == 1:
                 raise
             files.append(FileReport(path, "manifest", faults=[unreadable(error)], missing=error.kind == "missing"))
+    files += map(_unfinished, unfinished_at(paths))
     if against:
         from tar2tf_cli.checking.against import verify_against
 
@@ -149,10 +160,20 @@ def verify_shards(run: CheckRun, shards: ShardSet) -> Report:
     if not report.files:
         raise nothing_found(shards.bucket)
     _add_gaps(shards.source, [item.name for item in shards.items], report, shards.gaps)
+    report.files += map(_unfinished, shards.unfinished)
+    if names := conflicting_totals(item.name for item in shards.items):
+        fault = Fault("totals", f"this name and {os.path.basename(names[0])} state different numbers of shards")
+        report.files.append(FileReport(shards.source.locate(names[1]), faults=[fault]))
     for document in shards.documents:
         if faults := [*_not_converted(document.manifest)]:
             report.files.append(FileReport(document.path, "manifest", faults=faults))
     return report
+
+
+def _unfinished(one: Unfinished) -> FileReport:
+    """The report of a conversion that is not finished."""
+    fault = Fault("unfinished", f"the conversion is not finished: {one.manifest} is not written yet")
+    return FileReport(one.path, faults=[fault])
 
 
 def _add_gaps(source: Source, names: Sequence[str], report: Report, gaps: Sequence[Gap]) -> None:

@@ -116,6 +116,11 @@ def _print_totals(summary: Summary, output: Output) -> None:
         print_count(number, "sample", f" skipped: {name}")
     if summary.boxes:
         message(f"boxes: {', '.join(f'{number:,} {what}' for what, number in sorted(summary.boxes.items()))}")
+    for one in summary.joined:
+        counts = f"{one['matched']:,} matched, {one['unmatched']:,} without a match, {one['unused']:,} unused there"
+        message(f"joined {one['bucket']}: {counts}")
+    if summary.gaps:
+        message(f"the inputs lack {few(summary.gaps, 20)} (--ignore-gaps)")
     if summary.keys_missing:
         missing = few(summary.keys_missing, 20)
         message(f"{count(len(summary.keys_missing), 'key')} of --keys not in any input: {missing}")
@@ -226,6 +231,13 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 )
 @store_options
 @tar_options
+@input_option(
+    "--ignore-gaps",
+    is_flag=True,
+    help="Do without shards that are missing.",
+    more="Names such as train-00002-of-00004 say how many shards there are; without this option, it is an error if one "
+    "is missing, or if the conversion that writes them is not finished. The manifest records what is missing.",
+)
 @input_option(
     "--columns ENTRY=COLUMN,…",
     "columns",
@@ -528,6 +540,8 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
 
         plan = make_plan(conversion, **where)
         cluster_backend(plan.work, plan.source, plan.inputs, Terminal())  # refuses what a cluster cannot do
+        for note in plan.notes():
+            message(note)
         with plan.joined():
             print_plan(plan, outcome(plan, endpoint=options["endpoint"], **earlier), as_json=as_json)
         return 0

@@ -765,7 +765,8 @@ class _Stream:
 
         def samples() -> Iterator[Sample]:
             source = copy(self._source)  # what is fetched ahead belongs to this iteration alone
-            plan = ReadPlan.of(self._plan.conversion, source, self._plan.joins, self._plan.shards.described)
+            shards = self._plan.shards
+            plan = ReadPlan.of(self._plan.conversion, source, self._plan.joins, shards.described, shards.stems)
             with source.prefetch(self._plan.inputs, threads):
                 for item in self._plan.inputs:
                     with InputFlow(plan, item, ReadOptions(ahead=True)) as reading:

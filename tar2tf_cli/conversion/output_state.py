@@ -680,7 +680,7 @@ class Earlier:
 
     def _planned(self, manifest: Manifest, plan: Plan) -> Iterator[Shard]:
         """The shards of the earlier conversion, each with its origins then."""
-        lanes = lanes_of(plan.conversion, manifest.inputs)
+        lanes = lanes_of(plan.conversion, manifest.inputs, plan.shards.splits)
         planner = ShardPlanner(plan.work, lanes, tracked=True)
         for number in range(len(manifest.inputs)):
             self._places.append(self._sizes.tell())

@@ -54,12 +54,14 @@ def find_inputs(
     if spec.kind not in SHARDS:
         return ShardSet.of(_opened(conversion, endpoint), spec.template)
     reach = reach_of(spec.bucket, conversion, endpoint)
-    shards = resolve(spec.bucket, spec.template, paths=paths, **reach)
-    if shards.listed:
-        shards = _without_output(conversion, shards, reach)
+    shards = _without_output(conversion, resolve(spec.bucket, spec.template, paths=paths, **reach), reach)
     if not (shards.items or shards.manifests):
         shards.source.list(())  # says what is there instead
         raise nothing_found(spec.bucket)
+    shards.check_kinds()
+    shards.check_totals()
+    if not spec.ignore_gaps:
+        shards.check_complete()
     return shards
 
 
@@ -79,7 +81,7 @@ def _joined(place: str, conversion: Conversion, endpoint: str | None) -> Joined:
     spec = conversion.input
     if is_table(place):
         return JoinedTable(place, spec.join_key)
-    own = Input(place, key_split=spec.key_split, no_sign_request=spec.no_sign_request)
+    own = Input(place, key_split=spec.key_split, no_sign_request=spec.no_sign_request, ignore_gaps=spec.ignore_gaps)
     return JoinedShards(find_inputs(replace(conversion, input=own), endpoint=endpoint), spec.key_split)
 
 
@@ -96,13 +98,19 @@ def _without_output(conversion: Conversion, shards: ShardSet, reach: ConnectionO
     if output.is_stream or not shards.items:
         return shards
     manifest = output.template.manifest()
+    own = [one for one in shards.unfinished if os.path.realpath(one.manifest) == os.path.realpath(manifest)]
+    shards = replace(shards, unfinished=[one for one in shards.unfinished if one not in own])
+    if not shards.listed:
+        return shards
+    shards = shards.only(lambda item: not any(one.shards.match(os.path.basename(item.name)) for one in own))
     if _real(os.path.dirname(manifest)) != _real(os.path.dirname(shards.source.locate(shards.items[0].name))):
         return shards
     try:
         written = read_document(manifest, **reach)
     except Tar2tfError:  # there is none
         return shards
-    return shards.without({os.path.basename(shard.path) for shard in written.manifest.shards})
+    names = {os.path.basename(shard.path) for shard in written.manifest.shards}
+    return shards.only(lambda item: os.path.basename(item.name) not in names)
 
 
 def _real(folder: str) -> str:
@@ -218,9 +226,14 @@ class Plan(NamedTuple):
             for dataset in self.joins:
                 dataset.close()
 
+    def notes(self) -> Iterator[str]:
+        """Yield what a user should know about the inputs, a sentence each."""
+        yield from self.shards.note_on_others()
+        yield from self.shards.notes(of_faults=not self.conversion.input.ignore_gaps)
+
     def read_plan(self) -> ReadPlan:
         """Return how the inputs are read, and their samples become records."""
-        return ReadPlan.of(self.work, self.source, self.joins, self.shards.described)
+        return ReadPlan.of(self.work, self.source, self.joins, self.shards.described, self.shards.stems)
 
     def manifest(self) -> Manifest:
         """The part of the manifest that is known before anything is read."""
@@ -265,21 +278,36 @@ def make_plan(
         hint = f"name the shards in it, such as {os.path.join(folder, '<>.record')!r}"
         raise UsageError(f"the output path {folder!r} is a directory", hint=hint)
     shards = find_inputs(conversion, endpoint=endpoint, source=source, paths=paths)
+    if "split" not in conversion.output.template.fields:
+        shards.check_one_split(keep="keep them with <split> in the output path, or ")
     _check_labels(conversion, shards.source)
-    stems = lanes_of(conversion, shards.items)
+    if conversion.inputs_have_splits and conversion.input.kind in SHARDS:
+        _check_splits(shards)
+    stems = lanes_of(conversion, shards.items, shards.splits)
     if "input" in conversion.output.template.fields and len(set(stems)) < len(stems):
         stem, count = Counter(stems).most_common(1)[0]
         raise UsageError(f"{count} inputs have the same name for <input> in the output path, {stem!r}")
     return Plan(conversion, shards, stems, joins=joined_to(conversion, endpoint))
 
 
-def lanes_of(conversion: Conversion, inputs: Sequence[ObjectInfo]) -> list[str]:
+def lanes_of(conversion: Conversion, items: Sequence[ObjectInfo], splits: Mapping[str, str]) -> list[str]:
     """Return the lane of shards that each input has, or an empty text where lanes do not depend on inputs."""
     if "input" in conversion.output.template.fields:
-        return [item.stem for item in inputs]
-    if conversion.inputs_have_splits:
-        return [item.name.partition("/")[0] for item in inputs]
-    return [""] * len(inputs)
+        return [item.stem for item in items]
+    if not conversion.inputs_have_splits:
+        return [""] * len(items)
+    if conversion.input.kind not in SHARDS:
+        return [item.name.partition("/")[0] for item in items]
+    return [splits.get(item.name, "") for item in items]
+
+
+def _check_splits(shards: ShardSet) -> None:
+    """Refuse an output path with `<split>` where the inputs belong to no splits."""
+    alone = next((item.name for item in shards.items if item.name not in shards.splits), None)
+    if alone is not None:
+        what = f"{alone} belongs to no split" if shards.splits else "no --split is given"
+        hint = "add one, such as --split train=0.9,val=0.1"
+        raise UsageError(f"the output path has <split>, but {what}", hint=hint)
 
 
 def _check_labels(conversion: Conversion, source: Source) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,9 +35,11 @@ from tar2tf_cli.flow.select import keys_of
 from tar2tf_cli.formats.files import RecordFile, crc32c_of_file, sync
 from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, digest, without_collection
 from tar2tf_cli.inputs.report import InputReport, Notes
+from tar2tf_cli.spec.urls import without_secrets
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.store import Store
+    from tar2tf_cli.inputs.joined import Joined
 
 
 _TIMES: Final = 4
@@ -58,6 +60,9 @@ class Summary:
         asked: number of samples that each option or op skipped on request, also if up to date.
         boxes: boxes that were clipped at the edge of their image, dropped as they left it, or invalid.
         keys_missing: keys of `--keys` that are in no input, also if up to date.
+        joined: for each dataset that is joined, its `bucket`, how many samples are `matched` and `unmatched`, and how
+            many of its rows are `unused`; also if up to date.
+        gaps: what the inputs lack and `--ignore-gaps` does without, also if up to date.
         lost: the parts of inputs that could not be read, each with its `input`, the offsets `from` and `to`, and the
             number of `bytes`, also if up to date.
         up_to_date: whether nothing had to be done.
@@ -83,6 +88,8 @@ class Summary:
     asked: Counter[str] = field(default_factory=Counter)
     boxes: Counter[str] = field(default_factory=Counter)
     keys_missing: Sequence[str] = ()
+    gaps: Sequence[str] = ()
+    joined: Sequence[dict[str, Any]] = ()
     lost: list[dict[str, Any]] = field(default_factory=list)
     features: dict[str, dict[str, object]] = field(default_factory=dict)
     up_to_date: bool = False
@@ -101,6 +108,7 @@ class Summary:
             "boxes": dict(sorted(self.boxes.items())),
             "keys_missing": [*self.keys_missing],
             "lost": self.lost,
+            "gaps": [*self.gaps],
         }
         return {
             "samples": self.skipped_samples,
@@ -134,6 +142,7 @@ class Tally:
         self._described: list[str] = []
         keys = plan.conversion.input.keys
         self._keys = keys_of(keys) if keys else None
+        self._joins = [JoinCount(dataset) for dataset in plan.joins]
         self._keys_found = bytearray(len(self._keys or ()))  # one byte for each, which is 1 if an input has it
 
     def add_input(self, number: int, report: InputReport) -> None:
@@ -158,6 +167,8 @@ class Tally:
             self.summary.boxes.update(report.boxes)
         for number in report.keys:
             self._keys_found[number] = 1
+        for number, join in enumerate(self._joins):
+            join.add(report, number)
         if report.described:
             self._described.append(report.described)
         self._samples += report.samples
@@ -232,6 +243,10 @@ class Tally:
         self.summary.features = features
         self.summary.shapes = notes_on_shapes(features, manifest.spec)
         manifest.features.update(features)
+        self.summary.gaps = self._plan.shards.lacking()
+        self.summary.joined = manifest.joined = [join.to_json() for join in self._joins]
+        for note in (note for join in self._joins for note in join.notes()):
+            self._events.note(note)
         manifest.skipped.update(self.summary.left_out())
 
     def _look_for_keys(self) -> None:
@@ -241,6 +256,40 @@ class Tally:
             if spec.input.keys_missing == "error":
                 raise self._keys.error(missing)
             self.summary.keys_missing = missing
+
+
+class JoinCount:
+    """Counts the matches of a dataset that is joined.
+
+    Args:
+        dataset: the dataset.
+    """
+
+    def __init__(self, dataset: Joined) -> None:
+        self._dataset = dataset
+        self._used = bytearray(dataset.size())  # one byte for each row, which is 1 if a sample matches it
+        self._matched = self._unmatched = 0
+        self._key: str | None = None
+
+    def add(self, report: InputReport, number: int) -> None:
+        """Add the counts of an input, in which the dataset has this number."""
+        if report.matched:
+            for row in report.matched[number]:
+                self._used[row] = 1
+            self._matched += len(report.matched[number])
+            self._unmatched += report.unmatched[number]
+            self._key = self._key or report.unmatched_key
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts as plain JSON."""
+        bucket, unused = without_secrets(self._dataset.bucket), self._used.count(0)
+        return {"bucket": bucket, "matched": self._matched, "unmatched": self._unmatched, "unused": unused}
+
+    def notes(self) -> Iterator[str]:
+        """Yield a note if nothing matches, with a key of either side."""
+        if self._unmatched and not self._matched:
+            keys = f"the inputs have keys such as {self._key!r}, it has keys such as {self._dataset.some_key()!r}"
+            yield f"note: no sample matches {without_secrets(self._dataset.bucket)}: {keys}"
 
 
 def check_lost(lost: Sequence[Mapping[str, Any]], most: int) -> None:

@@ -109,6 +109,8 @@ def _run(
 ) -> Summary:
     manifest = plan.manifest()
     with target:
+        for note in plan.notes():
+            events.note(note)
         if target.up_to_date:
             return _finished_before(target.up_to_date, target.manifest)
         for joined in plan.joins:
@@ -181,7 +183,8 @@ def _worker(plan: Plan, target: Target, place: Backend, maker: RecordMaker | Non
     direct = not (target.reads_shards or output.index)
     fills = direct and not (place.shared or output.compresses_shards)
     threads = place.threads(plan.threads(cpus))
-    inputs = TaskInputs(plan.work, plan.source, plan.inputs, plan.joins, plan.shards.described, maker)
+    shards = plan.shards
+    inputs = TaskInputs(plan.work, shards.source, shards.items, plan.joins, shards.described, maker, shards.stems)
     return Worker(inputs, target.folder, threads, direct, fills)
 
 
@@ -241,6 +244,8 @@ def _finished_before(manifest: Manifest, path: str | None) -> Summary:
         asked=Counter(manifest.skipped.get("asked", {})),
         boxes=Counter(manifest.skipped.get("boxes", {})),
         keys_missing=manifest.skipped.get("keys_missing", []),
+        gaps=manifest.skipped.get("gaps", []),
+        joined=manifest.joined,
         lost=manifest.skipped.get("lost", []),
         features=manifest.features,
         up_to_date=True,

@@ -199,6 +199,7 @@ class Spool:
         self._index = index
         self._lanes = [int(end * 2**64) for end in accumulate(conversion.split.values())][:-1]
         self._has_lanes = bool(conversion.split)
+        self._keyed = conversion.output.traits.holds == "sample"
         self._has_digests = conversion.drop_duplicates is not None
         self._last_key: str | None = None
         self._seed: bytes | None = None
@@ -220,12 +221,13 @@ class Spool:
             key: that of the sample in the input.
             parts: the record, as a shard holds it.
             size: the length of the parts.
-            name: the key that the sample has in a tar; None in a record.
+            name: the key that is written, which divides samples among splits and must be unique in a tar; None if
+                that of the input does so.
         """
         if self._has_digests:
             self._note_digest(key)
-        keys = [] if name is None else [key_hash(name)]
-        lane = self._lane(key.encode("utf-8", "surrogateescape")) if self._has_lanes else 0
+        keys = [key_hash(name)] if name is not None and self._keyed else []
+        lane = self._lane(key.encode("utf-8", "surrogateescape") if name is None else name) if self._has_lanes else 0
         if self._block_size is None:
             self._file.write(parts, size)
             self._note(lane, size, keys)

@@ -122,6 +122,7 @@ class TaskInputs:
         joined: datasets whose entries are added to the samples.
         described: the features of TFRecords that a manifest describes, by the names of the inputs.
         maker: makes the records elsewhere; None where the tasks make them of the inputs.
+        stems: what the keys of records without a key begin with, by the names of inputs whose stem others have, too.
     """
 
     conversion: Conversion
@@ -130,6 +131,7 @@ class TaskInputs:
     joined: Sequence[Joined] = ()
     described: Mapping[str, Described] = field(default_factory=dict)
     maker: RecordMaker | None = None
+    stems: Mapping[str, str] = field(default_factory=dict)
     _plan: ReadPlan | None = None
 
     def open(self, number: int, options: ReadOptions, on_bytes: OnBytes = None) -> InputFlow:
@@ -144,7 +146,9 @@ class TaskInputs:
         if self.maker:
             made: InputFlow = self.maker.read(item, on_bytes)
             return made
-        self._plan = plan = self._plan or ReadPlan.of(self.conversion, self.source, self.joined, self.described)
+        self._plan = plan = self._plan or ReadPlan.of(
+            self.conversion, self.source, self.joined, self.described, self.stems
+        )
         return InputFlow(plan, item, options._replace(first=number == 0), on_bytes=on_bytes)
 
     def prefetch(self, numbers: Sequence[int]) -> AbstractContextManager[None]:

@@ -432,6 +432,8 @@ def write_indexes(
     named = resolve(bucket, templates, paths=True, described=False)
     if named.manifests:
         raise UsageError("is a manifest: name the shards, or their folder", shard=bucket)
+    for note in named.notes():
+        Events().note(note)
     failed: list[SourceError] = []
     for item in named.items:
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
+from tar2tf_cli.events import Events
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.inputs.manifest import Document, ShardEntry
@@ -84,6 +85,7 @@ def find_shards(paths: Sequence[str], split: str | None, **reach: Unpack[Connect
             raise UsageError(message, shard=without_secrets(named.bucket))
         for document in named.documents:
             shards += _of_manifest(document, split, raw)
+        _check(named)
         shards += [Shard(named.source, item, raw) for item in named.items]
     if split is not None:
         listed(read, split)
@@ -91,6 +93,16 @@ def find_shards(paths: Sequence[str], split: str | None, **reach: Unpack[Connect
         decode = Decoder(*together(read))
         shards = [shard if shard.records is None else replace(shard, decode=decode) for shard in shards]
     return shards
+
+
+def _check(shards: ShardSet) -> None:
+    """Refuse what is no dataset, and log what a user should know about one."""
+    shards.check_kinds()
+    shards.check_totals()
+    if not shards.documents:
+        shards.check_one_split()
+    for note in shards.notes():
+        Events().note(note)
 
 
 def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -128,6 +140,7 @@ def read_manifests(paths: Sequence[str], *, beside: bool = False, **reach: Unpac
     read = list[Document]()
     for named in resolve_each(paths, **reach):
         documents = documents_beside(named.source, named.items, reach) if beside and not named.documents else ()
+        _check(named)
         read += named.documents or _beside(named, documents)
     return read
 

@@ -33,6 +33,7 @@ from tar2tf_cli.flow.faults import FaultPolicy
 from tar2tf_cli.flow.select import SampleFilter
 from tar2tf_cli.flow.transform import CHUNK, Location, Transform, work_in_threads
 from tar2tf_cli.formats import kernel
+from tar2tf_cli.formats.example import values_of
 from tar2tf_cli.formats.files import IN_PLACE
 from tar2tf_cli.inputs.reader import LOOK_AHEAD, InputReader, ReadRules
 from tar2tf_cli.inputs.report import InputReport
@@ -160,6 +161,7 @@ class ReadPlan:
         source: Source,
         joined: Sequence[Joined] = (),
         described: Mapping[str, Described] = MappingProxyType({}),
+        stems: Mapping[str, str] = MappingProxyType({}),
     ) -> ReadPlan:
         """Plan how the inputs of a conversion are read.
 
@@ -168,13 +170,19 @@ class ReadPlan:
             source: where the inputs are.
             joined: datasets whose entries are added to the samples.
             described: the features of TFRecords that a manifest describes, by the names of the inputs.
+            stems: what the keys of records without a key begin with, by the names of inputs; by default, the stem of
+                the input's name.
         """
         spec, gives, context = conversion.input, source.capabilities().gives, context_of(conversion)
         tar = TarRules(
             spec.key_split, spec.regroup, spec.ignore_missing_end, most=conversion.max_entry_size, least=IN_PLACE
         )
         rules = ReadRules(
-            tar, resumes=conversion.on_error == "skip", only_records=spec.kind == "tfrecord", described=described
+            tar,
+            resumes=conversion.on_error == "skip",
+            only_records=spec.kind == "tfrecord",
+            described=described,
+            stems=stems,
         )
         encoder = conversion.output.format.encoder()
         batches = gives == "bytes" and conversion.only_chooses and encoder.kernel_form
@@ -210,6 +218,17 @@ class ReadPlan:
     def copies_records(self) -> bool:
         """Whether the records of a TFRecord are written as they are."""
         return self.plain and self.conversion.output.traits.carries_examples
+
+
+def written_key(features: Features) -> bytes | None:
+    """Return the key that an example is written with, one text or whole number; None if it has none."""
+    if KEY not in features:
+        return None
+    kind, values = values_of(features[KEY])  # type: ignore[arg-type]  # a key is never a large value
+    if len(values) != 1 or kind == "float":
+        return None
+    (key,) = values
+    return key if isinstance(key, bytes) else b"%d" % key
 
 
 def _entries(features: Callable[[Sample], Features], rule: KeySplit, sample: Sample) -> Features:
@@ -438,7 +457,7 @@ class InputFlow:
                 key that is written, if any.
         """
         report, faults, plan = self.report, self.faults, self.plan
-        encode, keyed = plan.encoder.encode, plan.keyed
+        encode, keyed, divided = plan.encoder.encode, plan.keyed, bool(plan.conversion.split)
         note = report.schema.add_plain if plan.plain and not self.reader.of_records else report.schema.add
 
         def encoded(key: str, features: Features) -> T:
@@ -449,7 +468,9 @@ class InputFlow:
             parts, size = encode(features)
             note(features)
             report.samples += 1
-            return give(key, parts, size, features[KEY] if keyed else None)  # type: ignore[arg-type]  # it is bytes
+            if keyed:
+                return give(key, parts, size, features[KEY])  # type: ignore[arg-type]  # it is bytes
+            return give(key, parts, size, written_key(features) if divided else None)
 
         return encoded
 

@@ -37,15 +37,16 @@ _BLOCK: Final = 1 << 20
 
 
 class Keys:
-    """The keys that a file lists, one a line (`spec/key_lists.py`), in 8 bytes of memory each.
+    """The keys that a file lists, one a line (`spec/key_lists.py`), in 16 bytes of memory each.
+
+    The fast hash, which anybody can make collide, only finds samples that may be listed; the digest decides. It depends
+    on the whole file, so that nobody can search for a pair of keys that have the same one.
 
     Args:
         path: the file.
 
     Attributes:
-        digest: of the file's bytes.
-        find: returns the number of the key with a hash, by which `missing` knows it; -1 if the file does not list it.
-        find_all: the same for several hashes.
+        digest: digest of the file's bytes.
 
     Raises:
         SourceError: when it cannot be read, or lists none.
@@ -62,12 +63,30 @@ class Keys:
                 hashes.extend(map(key_hash, keys_in(block)))
         if not hashes:
             raise SourceError("lists no keys", shard=path, hint="write one key a line, as tar2tf inspect --keys does")
-        self._table = HashTable(hashes)
-        self.find, self.find_all = self._table.find, self._table.find_all
+        self._hashes, self._seed = HashTable(hashes), digest.digest()
+        self._digests = HashTable(array("Q", map(self._digest_of, self._listed())))
         self.digest = digest.hexdigest()
 
+    def _listed(self) -> Iterator[bytes]:
+        return chain.from_iterable(map(keys_in, _blocks(self._path)))
+
+    def _digest_of(self, key: bytes) -> int:
+        return int.from_bytes(blake2b(key, digest_size=8, key=self._seed).digest(), "little")
+
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self._digests)
+
+    def find(self, key: bytes) -> int:
+        """Return the number by which `missing` knows a key; -1 if the file does not list it."""
+        return -1 if self._hashes.find(key_hash(key)) < 0 else self._digests.find(self._digest_of(key))
+
+    def find_all(self, batch: Batch) -> list[int]:
+        """Return the number of the key of each sample of a batch; -1 if the file does not list it."""
+        numbers = self._hashes.find_all(batch.hashes)
+        return [
+            number if number < 0 else self._digests.find(self._digest_of(key))
+            for number, key in zip(numbers, batch.keys(), strict=True)
+        ]
 
     def missing(self, present: bytearray) -> list[str]:
         """The keys, in the order of the file, whose numbers have a 0 in `present`.
@@ -80,11 +99,11 @@ class Keys:
         if _version(self._path) != self._version:
             raise changed(self._path)
         listed, missing = bytearray(present), list[str]()
-        for line in chain.from_iterable(map(keys_in, _blocks(self._path))):
-            number = self.find(key_hash(line))
+        for key in self._listed():
+            number = self._digests.find(self._digest_of(key))
             if number >= 0 and not listed[number]:
                 listed[number] = 1
-                missing.append(line.decode("utf-8", "surrogateescape"))
+                missing.append(key.decode("utf-8", "surrogateescape"))
         return missing
 
     def error(self, missing: Sequence[str]) -> SourceError:
@@ -143,11 +162,11 @@ class KeyFilter:
     def takes(self, key: str, report: InputReport) -> bool:
         """Whether the sample of a key is converted; the report counts those that are not, and notes listed keys."""
         data = key.encode("utf-8", "surrogateescape")
-        return self._takes(data, self._keys.find(key_hash(data)) if self._keys else 0, report)
+        return self._takes(data, self._keys.find(data) if self._keys else 0, report)
 
     def takes_each(self, batch: Batch, report: InputReport) -> list[bool]:
         """The same for each sample of a batch."""
-        numbers = self._keys.find_all(batch.hashes) if self._keys else repeat(0, len(batch))
+        numbers = self._keys.find_all(batch) if self._keys else repeat(0, len(batch))
         keys = repeat(b"", len(batch)) if self._part is None else batch.keys()
         return [self._takes(key, number, report) for key, number in zip(keys, numbers, strict=True)]
 
@@ -183,16 +202,19 @@ class Join:
             SampleError: when a dataset lacks it.
             UsageError: when entries of a dataset have the names of entries that it has already.
         """
-        for dataset in self._datasets:
-            entries = dataset.find(sample[KEY])
-            if entries is None:
+        for number, dataset in enumerate(self._datasets):
+            match = dataset.find(sample[KEY])
+            report.add_matches([match and match.row], [sample[KEY]], number, len(self._datasets))
+            if match is None:
                 if self._missing == "skip":
                     report.asked["--join"] += 1
                     return False
                 if self._missing == "error":
                     hint = "pass --join-missing skip to skip such samples, or keep to convert them without its entries"
-                    raise SampleError(f"has no match in {without_secrets(dataset.bucket)}", hint=hint)
+                    what = f"has no match in {without_secrets(dataset.bucket)}, where {dataset.some_key()!r} is a key"
+                    raise SampleError(what, hint=hint)
                 continue
+            entries = match.entries
             if both := [name for name in entries if name in sample]:
                 what = f"{'the entry' if len(both) == 1 else 'the entries'} {few(both, 8)}"
                 hint = "leave them out of one side, or rename them"
@@ -200,21 +222,24 @@ class Join:
             sample.update(entries)
         return True
 
-    def entries_for(self, batch: Batch) -> list[Sample | None] | None:
+    def entries_for(self, batch: Batch, report: InputReport) -> list[Sample | None] | None:
         """What is added to each sample of a batch, None for one that is skipped; None if there may be an error."""
         added: list[Sample | None] = [{} for _ in range(len(batch))]
-        for dataset in self._datasets:
+        for dataset_number, dataset in enumerate(self._datasets):
             joined = dataset.find_all(batch)
             if self._missing == "error" and None in joined:
                 return None
-            for number, entries in enumerate(joined):
+            wanted = [match for match, before in zip(joined, added, strict=True) if before is not None]
+            keys = [key for key, before in zip(batch.keys(), added, strict=True) if before is not None]
+            report.add_matches([match and match.row for match in wanted], keys, dataset_number, len(self._datasets))
+            for number, match in enumerate(joined):
                 before = added[number]
-                if entries is None:
+                if match is None:
                     added[number] = None if self._missing == "skip" else before
                 elif before is not None:
-                    if not before.keys().isdisjoint(entries):
+                    if not before.keys().isdisjoint(match.entries):
                         return None
-                    before.update(entries)
+                    before.update(match.entries)
         return added
 
 
@@ -419,6 +444,7 @@ class SampleFilter:
         report.samples += len(batch)
         report.asked += counted.asked
         report.keys += counted.keys
+        report.take_matches(counted)
         hashes = batch.hashes.tobytes() if self._form == "members" else b""
         return RecordBatch(*encoded, batch.keys(), hashes, digests)
 
@@ -428,7 +454,7 @@ class SampleFilter:
             batch = batch.compress(self._keys.takes_each(batch, report))
         added: Added = None
         if self._join:
-            entries = self._join.entries_for(batch)
+            entries = self._join.entries_for(batch, report)
             if entries is None:
                 return None
             batch = batch.compress([each is not None for each in entries])

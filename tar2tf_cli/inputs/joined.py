@@ -25,6 +25,7 @@ from tar2tf_cli.inputs.kinds.table import Rows, as_entry, no_rows
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, sample_in
 from tar2tf_cli.inputs.tar_samples import SeekableShard
+from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.directory import DirectorySource
 
 if TYPE_CHECKING:
@@ -35,12 +36,30 @@ if TYPE_CHECKING:
 _KEY_COLUMNS: Final = (KEY, "key")
 
 
-class Place(NamedTuple):
-    """Where a sample is: the number of the file, and offset and size in it."""
+class SampleRange(NamedTuple):
+    """The bytes of a sample in a dataset.
+
+    Attributes:
+        file: the number of the shard.
+        start: offset in the shard.
+        size: size in bytes.
+    """
 
     file: int
     start: int
     size: int
+
+
+class Match(NamedTuple):
+    """A sample of a dataset that has the key of a sample of the inputs.
+
+    Attributes:
+        row: its number in the dataset's index.
+        entries: its entries.
+    """
+
+    row: int
+    entries: Sample
 
 
 class Joined:
@@ -65,11 +84,11 @@ class Joined:
         return {**self.__dict__, "_ready": None, "_table": None}
 
     @abstractmethod
-    def scan(self) -> Iterator[tuple[str, Place]]:
+    def scan(self) -> Iterator[tuple[str, SampleRange]]:
         """Yield the key of each sample, and where it is."""
 
     @abstractmethod
-    def read(self, place: Place) -> Sample:
+    def read(self, place: SampleRange) -> Sample:
         """Return the sample at a place, with its key.
 
         Raises:
@@ -80,28 +99,38 @@ class Joined:
     def locate(self, item: ObjectInfo) -> str:
         """Return the path or URL of an input."""
 
-    def find(self, key: str) -> Sample | None:
-        """Return the entries of the sample with a key; None if there is none."""
-        ready, table = self._prepared()
-        return ready._entries_at(table, table.find(key_hash(key)), key)
+    def size(self) -> int:
+        """Return the number of its samples."""
+        return len(self._prepared()[1])
 
-    def find_all(self, batch: Batch) -> list[Sample | None]:
-        """Return the same for each sample of a batch."""
+    def some_key(self) -> str:
+        """Return a key, as an example."""
+        ready, table = self._prepared()
+        key: str = ready.read(SampleRange(*table.row(0)[1:]))[KEY]
+        return key
+
+    def find(self, key: str) -> Match | None:
+        """Return the sample with a key; None if there is none."""
+        ready, table = self._prepared()
+        return ready._match_at(table, table.find(key_hash(key)), key)
+
+    def find_all(self, batch: Batch) -> list[Match | None]:
+        """Return the sample with the key of each sample of a batch; None where there is none."""
         ready, table = self._prepared()
         numbers = zip(table.find_all(batch.hashes), batch.keys(), strict=True)
-        return [ready._entries_at(table, number, key.decode()) for number, key in numbers]
+        return [ready._match_at(table, number, key.decode()) for number, key in numbers]
 
-    def _entries_at(self, table: HashTable, number: int, key: str) -> Sample | None:
-        """The entries of the sample with a key; `number` is that of the first row with its hash."""
+    def _match_at(self, table: HashTable, number: int, key: str) -> Match | None:
+        """The sample with a key; `number` is that of the first row with its hash."""
         if number < 0:
             return None
         hashed, *place = table.row(number)
-        while (sample := self.read(Place(*place))).pop(KEY) != key:
+        while (sample := self.read(SampleRange(*place))).pop(KEY) != key:
             number += 1
             if number == len(table) or table.hashes[number] != hashed:
                 return None
             place = table.row(number)[1:]
-        return sample
+        return Match(number, sample)
 
     def _prepared(self) -> tuple[Joined, HashTable]:
         """The dataset that has the table, and the table."""
@@ -122,6 +151,8 @@ class Joined:
         if identity not in _ready:
             try:
                 self._table = self._index()
+                if not len(self._table):
+                    raise SourceError("has no samples to join", shard=without_secrets(self.bucket))
             except BaseException:
                 self.close()
                 raise
@@ -135,7 +166,7 @@ class Joined:
             rows.extend((key_hash(key), *place))
         table = HashTable(rows, 4)
         for number in table.repeated():
-            places = [Place(*table.row(row)[1:]) for row in (number - 1, number)]
+            places = [SampleRange(*table.row(row)[1:]) for row in (number - 1, number)]
             key, other = (self.read(place)[KEY] for place in places)
             if key == other:
                 first, second = (self.locate(self.inputs[place.file]) for place in places)
@@ -191,7 +222,7 @@ class JoinedShards(Joined):
     def locate(self, item: ObjectInfo) -> str:
         return self._source.locate(item.name)
 
-    def scan(self) -> Iterator[tuple[str, Place]]:
+    def scan(self) -> Iterator[tuple[str, SampleRange]]:
         for number, item in enumerate(self.inputs):
             with OpenShard(self._source, item) as shard:
                 if shard.format not in ("tar", "tfrecord"):
@@ -205,20 +236,24 @@ class JoinedShards(Joined):
                     stream = copy.view()
                 scan = self._tar(stream, number, shard) if shard.format == "tar" else self._records(stream, number)
                 self._open.formats[number] = shard.format
+                first = next(scan, None)
+                if first is None:
+                    raise DamagedShardError("is empty, so nothing can be joined", kind="empty", shard=shard.name)
+                yield first
                 yield from scan
 
-    def _tar(self, stream: Any, file: int, shard: OpenShard) -> Iterator[tuple[str, Place]]:
+    def _tar(self, stream: Any, file: int, shard: OpenShard) -> Iterator[tuple[str, SampleRange]]:
         for sample in find_samples(stream, shard.name, self._key_split):
             *_, last = sample.entries
-            yield sample.key, Place(file, sample.start, last.offset + padded(last.size) - sample.start)
+            yield sample.key, SampleRange(file, sample.start, last.offset + padded(last.size) - sample.start)
 
-    def _records(self, stream: Any, file: int) -> Iterator[tuple[str, Place]]:
+    def _records(self, stream: Any, file: int) -> Iterator[tuple[str, SampleRange]]:
         item = self.inputs[file]
         for offset, data in RecordReader(stream, self.locate(item)):
             key = self._entries(item)(data).get(KEY)
             if not isinstance(key, bytes):
                 raise UsageError("cannot be joined: a record has no __key__", shard=self.locate(item)).at(offset=offset)
-            yield key.decode("utf-8", "surrogateescape"), Place(file, offset, len(data) + FRAMING)
+            yield key.decode("utf-8", "surrogateescape"), SampleRange(file, offset, len(data) + FRAMING)
 
     def _entries(self, item: ObjectInfo) -> ExampleEntries:
         from tar2tf_cli.features.decoder import ExampleEntries
@@ -228,7 +263,7 @@ class JoinedShards(Joined):
             entries = self._open.entries[item.name] = ExampleEntries(self._described.get(item.name, {}))
         return entries
 
-    def read(self, place: Place) -> Sample:
+    def read(self, place: SampleRange) -> Sample:
         item = self.inputs[place.file]
         name = self.locate(item)
         if file := self._open.unpacked.get(place.file):
@@ -304,14 +339,14 @@ class JoinedTable(Joined):
     def locate(self, item: ObjectInfo) -> str:
         return self.bucket
 
-    def scan(self) -> Iterator[tuple[str, Place]]:
+    def scan(self) -> Iterator[tuple[str, SampleRange]]:
         for (number, start, size), values in self._opened().items():
             key = values.get(self._key)
             if key is None:
                 raise SourceError(f"has no key in {self._key!r}", shard=self.bucket, member=f"row {number}")
-            yield str(key), Place(0, start, size)
+            yield str(key), SampleRange(0, start, size)
 
-    def read(self, place: Place) -> Sample:
+    def read(self, place: SampleRange) -> Sample:
         try:
             values = self._opened().values((0, place.start, place.size))
             key = str(values.pop(self._key))

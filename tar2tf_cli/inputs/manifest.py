@@ -200,11 +200,13 @@ MANIFEST: Final[dict[str | type[str], Rule]] = {
         "members": {str: _COUNT},
         "asked?": {str: _COUNT},
         "keys_missing?": [_NAME],
+        "gaps?": [_NAME],
         "lost?": [_LOST],
     },
     "undescribed?": {"features?": [_NAME], "records?": (None, _COUNT)},
     "totals?": {"inputs?": _COUNT, "shards?": _COUNT, "records?": _COUNT, "bytes?": _COUNT},
     "documents?": [_BELOW],
+    "joined?": [{"bucket": _NAME, "matched": _COUNT, "unmatched": _COUNT, "unused": _COUNT}],
     "labels?": {str: {str: _LABEL}},
     "sizes?": _DIGEST,
     "checksum?": _DIGEST,
@@ -224,7 +226,7 @@ def without_collection() -> Iterator[None]:
 
 
 VERSION: Final = 1
-_DESCRIBING: Final = ("features", "undescribed", "totals", "skipped", "labels", "documents", "sizes")
+_DESCRIBING: Final = ("features", "undescribed", "totals", "skipped", "joined", "labels", "documents", "sizes")
 """The keys of a manifest behind its inputs and shards, in their order; those that it may lack are left out if empty."""
 
 
@@ -256,6 +258,8 @@ class Manifest:
             and how many `records` are no tf.train.Example, None if that is not known.
         skipped: how many members were skipped, by reason, and how many samples, as they were faulty or as asked for;
             the keys that no input has; and the parts of inputs that were lost.
+        joined: for each dataset that is joined, its `bucket`, how many samples are `matched` and `unmatched`, and how
+            many of its rows are `unused`.
         labels: the number of each text, by feature, where there is a label map.
         documents: paths of other files that were written, such as a label map, relative to the manifest's folder.
         sizes: digest of the sizes of all records, which are published for `--update`; None if there are none.
@@ -269,6 +273,7 @@ class Manifest:
     features: dict[str, dict[str, Any]] = field(default_factory=dict)
     undescribed: dict[str, Any] = field(default_factory=dict)
     skipped: dict[str, Any] = field(default_factory=dict)
+    joined: list[dict[str, Any]] = field(default_factory=list)
     labels: dict[str, Any] = field(default_factory=dict)
     documents: list[str] = field(default_factory=list)
     sizes: str | None = None

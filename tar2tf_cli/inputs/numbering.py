@@ -1,10 +1,11 @@
-"""The numbering of shards: which numbers are missing in names that differ in one number."""
+"""Facts that the names of shards state: numbers, totals, and the splits that they belong to."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
@@ -145,3 +146,24 @@ def conflicting_totals(names: Iterable[str]) -> tuple[str, ...]:
             if int(total) != int(match[3]):
                 return other, name
     return ()
+
+
+_SPLIT: Final = re.compile(r"(?<![a-z])(train|val|test|dev|eval)(?:ing|idation|id)?(?![a-z])", re.IGNORECASE)
+
+
+def split_of(name: str) -> str | None:
+    """Return the split that a shard's name states, such as `train`; `val` for `validation`."""
+    match = _SPLIT.search(name)
+    return match[1].lower() if match else None
+
+
+def splits_of(names: Sequence[str]) -> dict[str, str]:
+    """Return the split of each name as it is written there; none unless the names state several.
+
+    What all names begin with says nothing: `test-bed-train-0` and `test-bed-val-0` are of `train` and `val`.
+    """
+    start = len(os.path.commonprefix(names))  # noqa: RUF071 - of names, not of paths
+    while start and names[0][start - 1].isalpha():
+        start -= 1
+    found = {name: match[0] for name in names if (match := _SPLIT.search(name[start:]))}
+    return found if len(set(found.values())) > 1 else {}

@@ -63,6 +63,7 @@ class ReadRules(NamedTuple):
         only_records: whether it is a TFRecord whatever its first bytes look like, and may have no records.
         small: whether it is read at once, so that samples cannot be read by their offset.
         described: the features of TFRecords that a manifest describes, by the names of the inputs.
+        stems: what the keys of records without a key begin with, by the names of inputs whose stem others have, too.
     """
 
     tar: TarRules = TarRules()
@@ -70,6 +71,7 @@ class ReadRules(NamedTuple):
     only_records: bool = False
     small: bool = False
     described: Mapping[str, Described] = MappingProxyType({})
+    stems: Mapping[str, str] = MappingProxyType({})
 
 
 class InputContent(Protocol):
@@ -220,7 +222,11 @@ class InputReader:
             from tar2tf_cli.inputs.record_samples import RecordSamples  # only here, as most inputs are tars
 
             self.content = self.records = RecordSamples(
-                shard, on_fault, may_be_empty=rules.only_records, described=rules.described.get(item.name, {})
+                shard,
+                on_fault,
+                may_be_empty=rules.only_records,
+                described=rules.described.get(item.name, {}),
+                stem=rules.stems.get(item.name, item.stem),
             )
         elif shard.kind and shard.kind.traits.holds == "record":
             from tar2tf_cli.inputs.unit_samples import UnitSamples  # only here, as few inputs are of other formats

@@ -9,7 +9,6 @@ from functools import cached_property
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Final
 
-from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import KEY, Batch, Kind, RecordBatch, Sample
 from tar2tf_cli.errors import DamagedShardError, SampleError
@@ -43,6 +42,7 @@ class RecordSamples:
         on_fault: called with the error of each faulty sample; when it returns, the sample is skipped.
         may_be_empty: whether it may hold no records.
         described: its features, where a manifest describes them.
+        stem: what the keys of records without a key begin with.
 
     Attributes:
         seekable: whether records can be read by their offset.
@@ -53,7 +53,13 @@ class RecordSamples:
     count = None
 
     def __init__(
-        self, shard: OpenShard, on_fault: OnFault, *, may_be_empty: bool, described: Described = MappingProxyType({})
+        self,
+        shard: OpenShard,
+        on_fault: OnFault,
+        *,
+        may_be_empty: bool,
+        described: Described = MappingProxyType({}),
+        stem: str = "",
     ) -> None:
         self.seekable = shard.seekable is not None
         self._name = shard.name
@@ -62,7 +68,7 @@ class RecordSamples:
         self._on_fault = on_fault
         self._described = described
         self._may_be_empty = may_be_empty
-        self._item = shard.item
+        self._stem = stem or shard.item.stem
         self._looks = FeatureInference(described)
         self._data = b""  # of the last record that was framed
         self._features: dict[str, ParsedFeature] | None = None
@@ -204,7 +210,7 @@ class RecordSamples:
 
     def _numbered(self) -> str:
         """The key of the current record, which has none."""
-        return numbered(self._item.name, self._reader.count)
+        return numbered(self._stem, self._reader.count)
 
 
 _ONE_KEY: Final = "give each record one key, or leave out ops and selections, which need it"
@@ -216,9 +222,9 @@ def _hint(data: bytes) -> str:
     return "records of other kinds can only be copied unchanged: leave out ops, selections and types"
 
 
-def numbered(shard: str, number: int) -> str:
-    """The key of a record that has none: the name of its shard, and its number there."""
-    return f"{ObjectInfo(shard, None, None).stem.replace('.', '_')}-{number:0{_DIGITS}d}"
+def numbered(stem: str, number: int) -> str:
+    """Return the key of a record that has none, from the stem of its shard's name and its number there."""
+    return f"{stem.replace('.', '_')}-{number:0{_DIGITS}d}"
 
 
 def parsed(message: bytes) -> dict[str, ParsedFeature]:

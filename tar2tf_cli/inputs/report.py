@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ class InputReport:
         asked: samples skipped as asked for, by the option or op that says so.
         boxes: boxes that were clipped at the edge of their image, dropped as they left it, or invalid.
         keys: numbers of the keys of `--keys` that the input has.
+        matched: for each dataset that is joined, the rows that match a sample.
+        unmatched: for each of these datasets, the number of samples without a match.
+        unmatched_key: the key of such a sample, if there is one.
         errors: faulty samples skipped: shard, key, member, offset, message, and `lost` where bytes were not read.
         faulty_before: number of faulty samples that an earlier conversion skipped, which are not in `errors`.
         lost_before: the parts that it could not read, likewise, as `Lost.to_json` gives them.
@@ -41,6 +44,9 @@ class InputReport:
     asked: Counter[str] = field(default_factory=Counter)
     boxes: Counter[str] = field(default_factory=Counter)
     keys: list[int] = field(default_factory=list)
+    matched: list[list[int]] = field(default_factory=list)
+    unmatched: list[int] = field(default_factory=list)
+    unmatched_key: str | None = None
     errors: list[dict[str, Any]] = field(default_factory=list)
     schema: Schema = field(default_factory=Schema)
     described: str = ""
@@ -52,6 +58,34 @@ class InputReport:
     other_records: int = 0
     faulty_before: int = 0
     lost_before: list[dict[str, int | None]] = field(default_factory=list)
+
+    def add_matches(self, rows: Sequence[int | None], keys: Sequence[str | bytes], dataset: int, datasets: int) -> None:
+        """Count matches in a dataset that is joined.
+
+        Args:
+            rows: the row that matches each sample, or None.
+            keys: the keys of the samples.
+            dataset: the number of the dataset.
+            datasets: the number of datasets.
+        """
+        if not self.matched:
+            self.matched = [[] for _ in range(datasets)]
+            self.unmatched = [0] * datasets
+        self.matched[dataset] += (row for row in rows if row is not None)
+        if missing := rows.count(None):
+            self.unmatched[dataset] += missing
+            key = keys[rows.index(None)]
+            self.unmatched_key = key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key
+
+    def take_matches(self, other: InputReport) -> None:
+        """Add the matches that another report of the same input counted."""
+        if self.matched:
+            for own, more in zip(self.matched, other.matched, strict=False):
+                own += more
+            self.unmatched = [sum(pair) for pair in zip(self.unmatched, other.unmatched, strict=False)]
+        else:
+            self.matched, self.unmatched = other.matched, other.unmatched
+        self.unmatched_key = self.unmatched_key or other.unmatched_key
 
     @property
     def faulty(self) -> int:
@@ -80,6 +114,9 @@ class InputReport:
             "asked": self.asked,
             "boxes": self.boxes,
             "keys": self.keys,
+            "matched": self.matched,
+            "unmatched": self.unmatched,
+            "unmatched_key": self.unmatched_key,
             "faulty_before": self.faulty,
             "lost_before": [part.to_json() for part in self.lost],
         }

@@ -12,20 +12,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import ListingInfo, Source
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError, Tar2tfError, UsageError, count, few
 from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
-from tar2tf_cli.inputs.numbering import Gap, find_gaps, shape
+from tar2tf_cli.inputs.numbering import Gap, conflicting_totals, find_gaps, shape, splits_of
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.plugins import find_format
 from tar2tf_cli.spec.templates import (
+    PathTemplate,
     expand,
     format_named,
     glob_regex,
@@ -53,13 +55,29 @@ class LeftOut(NamedTuple):
     Attributes:
         others: names of files that are neither tars nor TFRecords.
         manifests: names of manifests.
+        outputs: names of shards that earlier conversions made of the set.
     """
 
     others: Sequence[str] = ()
     manifests: Sequence[str] = ()
+    outputs: Sequence[str] = ()
 
 
 _NOTHING: Final = LeftOut()
+
+
+class Unfinished(NamedTuple):
+    """A conversion that has not written all of its shards, or is running.
+
+    Attributes:
+        path: the folder of its unfinished work.
+        manifest: path of the manifest that it will write.
+        shards: matches the last parts of the paths of its shards.
+    """
+
+    path: str
+    manifest: str
+    shards: re.Pattern[str]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,6 +94,8 @@ class ShardSet:
         listed: whether the shards were found by listing a folder, and not named one by one or by a template.
         left_out: the other files that were found.
         gaps: the shards that are missing from the numbering of those that were asked for.
+        splits: the splits of the shards, by name, where there are several.
+        unfinished: conversions that are not finished, to which some of the shards belong.
     """
 
     bucket: str
@@ -87,17 +107,109 @@ class ShardSet:
     listed: bool = False
     left_out: LeftOut = _NOTHING
     gaps: Sequence[Gap] = ()
+    splits: Mapping[str, str] = field(default_factory=dict)
+    unfinished: Sequence[Unfinished] = ()
 
     @classmethod
     def of(cls, source: Source, templates: Sequence[str] = ()) -> ShardSet:
         """Return the inputs that a source lists."""
         return cls(source.bucket, source, source.list(templates))
 
-    def without(self, names: Container[str]) -> ShardSet:
-        """Return the set without the shards of these names, the last parts of their paths."""
-        items = [item for item in self.items if os.path.basename(item.name) not in names]
-        described = {item.name: self.described[item.name] for item in items if item.name in self.described}
-        return replace(self, items=items, described=described)
+    @cached_property
+    def stems(self) -> dict[str, str]:
+        """What tells shards apart whose names have the same stem, as invented keys begin with it; by name."""
+        alike: dict[str, list[ObjectInfo]] = {}
+        for item in self.items:
+            alike.setdefault(item.stem, []).append(item)
+        return {
+            item.name: stem
+            for items in alike.values()
+            if len(items) > 1
+            for item, stem in zip(items, _told_apart([item.name for item in items]), strict=True)
+        }
+
+    def only(self, keep: Callable[[ObjectInfo], bool]) -> ShardSet:
+        """Return the set with some of its shards, those for which `keep` is true."""
+        items = [item for item in self.items if keep(item)]
+        names = {item.name for item in items}
+        described = {name: looks for name, looks in self.described.items() if name in names}
+        splits = {name: split for name, split in self.splits.items() if name in names}
+        splits = splits if len(set(splits.values())) > 1 else {}
+        gaps = self.gaps if len(items) == len(self.items) else _gaps(self.source, [item.name for item in items], ())
+        return replace(self, items=items, described=described, splits=splits, gaps=gaps)
+
+    def check_kinds(self) -> None:
+        """Refuse a folder that holds shards of several formats.
+
+        Raises:
+            UsageError: when it does; says how to choose.
+        """
+        kinds: dict[str, list[str]] = {}
+        if self.listed:
+            for item in self.items:
+                if kind := self._kind_of(item):
+                    kinds.setdefault(kind, []).append(item.name)
+        if len(kinds) > 1:
+            held = " and ".join(
+                count(len(names), find_format(kind).traits.plural.removesuffix("s")) for kind, names in kinds.items()
+            )
+            examples = " or ".join(repr(_template_of(names[0])) for names in kinds.values())
+            hint = f"name one kind with a template, such as {examples}"
+            raise UsageError(f"holds {held}", shard=without_secrets(self.bucket), hint=hint)
+
+    def _kind_of(self, item: ObjectInfo) -> str | None:
+        """The format of a shard: as its first bytes tell where its name does not."""
+        named = format_named(item.name.lower())
+        return named.name if named else _formats_of(self.source, [item])[item.name]
+
+    def check_totals(self) -> None:
+        """Refuse names of one series that state different totals.
+
+        Raises:
+            UsageError: when there are such names.
+        """
+        if self.listed and (names := conflicting_totals(item.name for item in self.items)):
+            message = f"holds shards of two sets with one name: {names[0]} and {names[1]} state different totals"
+            hint = f"name the shards of one with a template, such as {'*-of-' + names[1].rpartition('-of-')[2]!r}"
+            raise UsageError(message, shard=without_secrets(self.bucket), hint=hint)
+
+    def check_complete(self) -> None:
+        """Refuse a set that lacks a shard which its names promise, or that a conversion has not finished.
+
+        Raises:
+            SourceError: when it does.
+        """
+        if lacking := [gap for gap in self.gaps if gap.stated]:
+            missing = sum(gap.missing for gap in lacking)
+            more = f" and {missing - 1:,} more" if missing > 1 else ""
+            is_missing = "are missing" if more else "is missing"
+            message = f"the shard {os.path.basename(lacking[0].first)}{more} {is_missing}"
+            hint = "restore it, or add --ignore-gaps to do without"
+            raise NothingFoundError(message, shard=without_secrets(self.bucket), hint=hint)
+        for one in self.unfinished:
+            message = f"belongs to a conversion that is not finished: {one.manifest} is not written yet"
+            hint = "repeat the command that writes it, or add --ignore-gaps to use the shards that are there"
+            raise SourceError(message, shard=without_secrets(self.bucket), hint=hint)
+
+    def lacking(self) -> list[str]:
+        """Return the names of shards that are missing and of manifests that are not written yet, the first of each."""
+        ranges = (gap.first if gap.missing == 1 else f"{gap.first} to {gap.last}" for gap in self.gaps if gap.stated)
+        return [*map(os.path.basename, (*ranges, *(one.manifest for one in self.unfinished)))]
+
+    def check_one_split(self, keep: str = "") -> None:
+        """Refuse a folder or manifests with several splits.
+
+        Args:
+            keep: how to keep them, for the error.
+
+        Raises:
+            UsageError: when there are several; says how to choose.
+        """
+        if self.splits and (self.listed or self.manifests):
+            names = [*dict.fromkeys(self.splits.values())]
+            first = next(name for name, split in self.splits.items() if split == names[0])
+            hint = f"{keep}name one with a template, such as {_split_template(first, names[0])!r}"
+            raise UsageError(f"holds the splits {few(names)}", shard=without_secrets(self.bucket), hint=hint)
 
     def folder_manifest(self) -> str | None:
         """Return the path or URL of the manifest in a folder; None if it has none, or if something else was named.
@@ -113,8 +225,32 @@ class ShardSet:
             raise UsageError(f"has {len(names)} manifests", shard=without_secrets(self.bucket), hint=hint)
         return _below(self.bucket, names[0]) if names else None
 
-    def notes(self) -> Iterator[str]:
-        """Yield what a user should know about the set, a sentence each."""
+    def notes(self, *, of_faults: bool = True) -> Iterator[str]:
+        """Yield what a user should know about the set, a sentence each.
+
+        Args:
+            of_faults: whether to yield what `verify` reports as faults, too: gaps, totals, and unfinished conversions.
+        """
+        if outputs := self.left_out.outputs:
+            made = f"{count(len(outputs), 'shard')} left out, which earlier conversions made of the others"
+            yield f"note: {made}: {few(outputs)}"
+        if not self.listed and not self.manifests and self.splits:
+            yield f"note: the shards belong to the splits {few([*dict.fromkeys(self.splits.values())])}"
+        if of_faults:
+            yield from (f"note: {fault}" for fault in self.faults())
+
+    def faults(self) -> Iterator[str]:
+        """Yield why the set may lack shards, or hold those of another one."""
+        for one in self.unfinished:
+            yield f"a conversion is not finished: {one.manifest} is not written yet"
+        if self.gaps:
+            missing, first = sum(gap.missing for gap in self.gaps), os.path.basename(self.gaps[0].first)
+            yield f"{count(missing, 'shard')} missing from the numbering, first: {first}"
+        if self.listed and (names := conflicting_totals(item.name for item in self.items)):
+            yield f"{names[0]} and {names[1]} state different totals"
+
+    def note_on_others(self) -> Iterator[str]:
+        """Yield how many files are left out that are no shards."""
         if others := self.left_out.others:
             yield f"{count(len(others), 'file')} skipped (neither tar nor TFRecord): {few(others)}"
 
@@ -149,11 +285,11 @@ def resolve(
         return _of_manifests(bucket, manifests, reach, tolerant=tolerant)
     if paths and _are_paths(bucket, templates):
         shards = _of_paths((bucket, *templates), tolerant=tolerant)
-        return _with_documents(shards, reach) if described else shards
+        return _with_splits(_with_documents(shards, reach) if described else shards)
     if names_manifest(bucket) and templates:
         raise UsageError("a manifest takes no template, as it lists its shards; give only further manifests")
     shards = _found(open_source(bucket, **reach), templates, alone=True)
-    return _with_documents(shards, reach) if described or shards.listed else shards
+    return _with_splits(_with_documents(shards, reach) if described or shards.listed else shards)
 
 
 def resolve_each(paths: Sequence[str], **reach: Unpack[ConnectionOptions]) -> Iterator[ShardSet]:
@@ -174,8 +310,9 @@ def resolve_each(paths: Sequence[str], **reach: Unpack[ConnectionOptions]) -> It
             manifests = [inside] if (inside := shards.folder_manifest()) else []
         if shards is None or manifests:
             documents = [read_document(manifest, **reach) for manifest in manifests]
-            shards = ShardSet(path, shards.source if shards else TarsSource([]), (), manifests, documents)
-        yield shards
+            source = shards.source if shards else TarsSource([])
+            shards = ShardSet(path, source, (), manifests, documents, unfinished=unfinished_at(manifests))
+        yield _with_splits(shards)
 
 
 def _found_at(path: str, opened: Callable[[str], Source]) -> ShardSet:
@@ -234,8 +371,59 @@ def _of_manifests(bucket: str, paths: Sequence[str], reach: ConnectionOptions, *
     else:
         source = TarsSource(tars)
         source.bucket, items = few(paths, 1), source.list(())
-    whole = ShardSet(bucket, source, items, paths, documents)
-    return replace(whole, described=_described(whole, documents))
+    whole = ShardSet(bucket, source, items, paths, documents, unfinished=unfinished_at(paths))
+    return _with_splits(replace(whole, described=_described(whole, documents)))
+
+
+def _with_splits(shards: ShardSet) -> ShardSet:
+    """A set with the splits of its shards, as manifests say or else their names, and with unfinished conversions."""
+    where = _by_path(shards)
+    splits = {
+        item.name: entry.split
+        for document in shards.documents
+        for entry, item in _both(document, where)
+        if entry.split is not None
+    }
+    if len(set(splits.values())) < 2:
+        splits = {} if splits else splits_of([item.name for item in shards.items])
+    unfinished = shards.unfinished or [
+        one
+        for one in _unfinished(map(os.path.dirname, where))
+        if any(one.shards.match(os.path.basename(item.name)) for item in shards.items)
+    ]
+    return replace(shards, splits=splits, unfinished=unfinished)
+
+
+def _by_path(shards: ShardSet) -> dict[str, ObjectInfo]:
+    """The shards of a set by their paths or URLs."""
+    return {os.path.normpath(shards.source.locate(item.name)): item for item in shards.items}
+
+
+def unfinished_at(manifests: Sequence[str]) -> list[Unfinished]:
+    """Return the conversions that have unfinished work for local manifests."""
+    return [one for one in _unfinished(map(os.path.dirname, manifests)) if one.manifest in manifests]
+
+
+def _unfinished(folders: Iterable[str]) -> Iterator[Unfinished]:
+    """The conversions that have unfinished work in local folders."""
+    for folder in dict.fromkeys(folders):
+        if is_remote(folder) or not os.path.isdir(folder or "."):
+            continue
+        for name in sorted(os.listdir(folder or ".")):
+            if name.startswith(".") and name.endswith(_WORKING):
+                import json  # only here, as few folders have such a folder
+
+                with suppress(OSError, ValueError, LookupError, TypeError, UsageError):
+                    path = os.path.join(folder, name)
+                    with open(os.path.join(path, "journal"), "rb") as journal:
+                        head = json.loads(journal.readline().rpartition(b" ")[0])
+                    template = PathTemplate.parse(os.path.basename(head["identity"]["spec"]["output"]["path"]))
+                    manifest = os.path.join(folder, f"{name[1:].removesuffix(_WORKING)}.json")
+                    yield Unfinished(path, manifest, template.regex())
+
+
+_WORKING: Final = ".tar2tf"
+"""How the names of folders of unfinished work end."""
 
 
 def _shards_of(document: Document, *, tolerant: bool) -> Iterator[Tar]:
@@ -278,8 +466,7 @@ def _readable(paths: Sequence[str], reach: ConnectionOptions) -> Iterator[Docume
 
 def described_by(shards: ShardSet, documents: Sequence[Document]) -> ShardSet:
     """Return a set with what manifests say of its shards, and a listed set in the order of a manifest that has all."""
-    where = {os.path.normpath(shards.source.locate(item.name)): item for item in shards.items}
-    items = shards.items
+    where, items = _by_path(shards), shards.items
     for document in documents:
         ordered = [item for _, item in _both(document, where)]
         if shards.listed and len(ordered) == len(items):
@@ -288,7 +475,7 @@ def described_by(shards: ShardSet, documents: Sequence[Document]) -> ShardSet:
 
 
 def _described(shards: ShardSet, documents: Sequence[Document]) -> dict[str, Described]:
-    where = {os.path.normpath(shards.source.locate(item.name)): item for item in shards.items}
+    where = _by_path(shards)
     return {
         item.name: document.manifest.features
         for document in documents
@@ -343,9 +530,26 @@ def _with_documents(shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
         return shards
     if shards.listed:
         names = sorted(name for name in shards.left_out.manifests if name.endswith("manifest.json"))
-        return described_by(shards, [*_readable([_below(shards.bucket, name) for name in names], reach)])
+        documents = [*_readable([_below(shards.bucket, name) for name in names], reach)]
+        return described_by(_without_outputs(shards, documents), documents)
     described = (item for item in shards.items if _may_be_described(item.name))
     return described_by(shards, documents_beside(shards.source, described, reach))
+
+
+def _without_outputs(shards: ShardSet, documents: Sequence[Document]) -> ShardSet:
+    """A listed set without what earlier conversions made of its own shards, as their manifests say."""
+    where = _by_path(shards)
+    there = {(os.path.basename(item.name), item.size) for item in shards.items}
+    made: dict[str, None] = {}
+    for document in documents:
+        own = {item.name: (os.path.basename(item.name), item.size) for _, item in _both(document, where)}
+        others = there.difference(own.values())
+        if any((os.path.basename(item.name), item.size) in others for item in document.manifest.inputs):
+            made.update(dict.fromkeys(own))
+    if not made:
+        return shards
+    left_out = shards.left_out._replace(outputs=[*made])
+    return replace(shards.only(lambda item: item.name not in made), left_out=left_out)
 
 
 def _files_of(source: Source, templates: Sequence[str]) -> tuple[Sequence[ObjectInfo], bool]:
@@ -429,6 +633,27 @@ def _is_marker(name: str) -> bool:
 def _is_folder(bucket: str) -> bool:
     """Whether a bucket can hold more than one shard."""
     return os.path.isdir(bucket) or is_remote(bucket)
+
+
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """Names whose stems are the same, without the folders that they have in common; with suffixes where need be."""
+    start = os.path.commonprefix(names).rfind("/") + 1  # noqa: RUF071 - of names, which may be URLs
+    rest = [name[start:] for name in names]
+    heads = [name[: len(name) - len(os.path.basename(name))] for name in rest]
+    stems = [head + ObjectInfo(name, None, None).stem for head, name in zip(heads, rest, strict=True)]
+    return stems if len({*stems}) == len(stems) else rest
+
+
+def _template_of(name: str) -> str:
+    """A template for shards whose names are like this one."""
+    base = re.sub(r"\d+", "*", name)
+    return base if base != name else f"*{os.path.splitext(name)[1]}" if "." in name else name
+
+
+def _split_template(name: str, split: str) -> str:
+    """A template for the shards of a split, one of which has this name."""
+    base = os.path.basename(name)
+    return f"{base[: base.index(split)]}{split}*" if split in base else f"{split}/*"
 
 
 def nothing_found(bucket: str) -> NoShardsError:

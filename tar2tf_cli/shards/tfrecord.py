@@ -15,7 +15,10 @@ from tar2tf_cli.features.decoder import ExampleEntries
 from tar2tf_cli.formats.example import FRAMING, Encoder, begins_record, crc_field, frame, read_varint, unframed
 from tar2tf_cli.formats.tfrecord import RecordReader
 
-_NAMES: Final = re.compile(r"(?i)(?s:.+)(\.(tf)?records?(-\d+-of-\d+)?(\.(gz|zlib|zst|bz2|xz))?|-\d{3,}-of-\d{3,})\Z")
+_NAMES: Final = re.compile(
+    r"(?i)(?s:.+)(\.(records?|tfrecords?|tfrecs?|tfr)(-\d+-of-\d+)?|-\d{3,}-of-\d{3,})"
+    r"(\.(gz|gzip|zlib|deflate|zst|bz2|xz))?\Z"
+)
 """Names of TFRecords, also `train.tfrecord-00000-of-00010` and `train-00000-of-01024`, as TensorFlow's tools write."""
 
 _WRITTEN: Final = {".tfrecord": "none", ".record": "none", ".tfrecords": "none", ".records": "none", ".gz": "gzip"}

@@ -23,7 +23,14 @@ from tar2tf_cli.ops.user_code import label
 from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, format_names, formats, input_kinds
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
-from tar2tf_cli.spec.templates import DEFAULT_SHARD_SIZE, STDOUT, PathTemplate, named_compression, output_format
+from tar2tf_cli.spec.templates import (
+    DEFAULT_SHARD_SIZE,
+    STDOUT,
+    FileSpec,
+    PathTemplate,
+    named_compression,
+    output_format,
+)
 from tar2tf_cli.spec.urls import as_recorded, check_url, is_remote, without_secrets
 
 PathText: TypeAlias = "str | os.PathLike[str]"
@@ -51,6 +58,8 @@ class Input:
         regroup: whether to regroup samples whose members are not adjacent from the start, or to make them an error; by
             default, a shard is read again to regroup them when a key appears again.
         ignore_missing_end: accept tars without end-of-archive blocks.
+        ignore_gaps: do without shards that the names of others promise, as `-of-00004` does, or that an unfinished
+            conversion has not written yet.
         kind: what the bucket holds; `from` on the command line, in spec files and in manifests.
         keys: path of a list of keys, one per line; only samples with these keys are converted.
         keys_missing: whether a listed key that is in no input is an error, or is skipped and recorded.
@@ -78,6 +87,7 @@ class Input:
     key_split: Exact[KeySplit] = Checked(rules.one_of("first", "last"), "first")
     regroup: Exact[bool | None] = Checked(rules.yes_or_no, None)
     ignore_missing_end: Exact[bool] = Checked(rules.yes_or_no, False)
+    ignore_gaps: Exact[bool] = Checked(rules.yes_or_no, False)
     kind: Exact[str] = Checked(rules.one_of(*input_kinds(), plugins="inputs"), "tar")
     keys: Checked[PathText | None, str | None] = Checked(rules.text, None)
     keys_missing: Exact[KeysMissing] = Checked(rules.one_of("error", "skip"), "error", recorded=False)
@@ -125,7 +135,7 @@ class Output:
 
     Attributes:
         path: the shards' path, with `<>` or `<00000>` in place of their numbers; `-` is standard output. An existing
-            device or pipe is written like standard output.
+            device or pipe is written like standard output. `train.tfrecord@64` are 64 shards, with numbers and total.
         max_shard_size: the maximum size of a shard on disk, in bytes with framing, or as text such as 100MB.
         num_shards: how many shards to write, of equal count; cannot be combined with the other limits.
         records_per_shard: the maximum number of records in a shard.
@@ -154,6 +164,7 @@ class Output:
         """Refuse credentials in the path, and numbers that are written as elsewhere; take from it what it says."""
         check_url(self.path)
         PathTemplate.check(self.path)
+        self._take_total()
         named = output_format(self.path)
         if named != DEFAULT_FORMAT:
             object.__setattr__(self, "to", self.to or named)
@@ -169,6 +180,14 @@ class Output:
                 f"a {self.format.name} that goes to {self.path} is not compressed",
                 hint="leave out --compression, and pipe it to gzip",
             )
+
+    def _take_total(self) -> None:
+        """Take the number of shards from a path such as `train.tfrecord@64`."""
+        if spec := FileSpec.parse(self.path):
+            if self.num_shards not in (None, spec.total):
+                raise UsageError(f"the output path {self.path!r} and --num-shards {self.num_shards} differ")
+            object.__setattr__(self, "path", spec.output)
+            object.__setattr__(self, "num_shards", spec.total)
 
     def _check_compression(self) -> None:
         if self.compression not in self.traits.compressions:
@@ -351,7 +370,7 @@ class Conversion:
                 f"--split needs <split> in the output path {self.output.path!r}",
                 hint="add it, such as 'out/<split>-<>.record'",
             )
-        if "split" in named and not self.split and self.input.kind != "imagefolder":  # whose folders may be splits
+        if "split" in named and not self.split and self.input.kind not in (*SHARDS, "imagefolder"):
             raise UsageError(
                 "the output path has <split>, but no --split is given",
                 hint="add one, such as --split train=0.9,val=0.1",
@@ -441,7 +460,7 @@ class Conversion:
 
     @property
     def inputs_have_splits(self) -> bool:
-        """Whether the name of each input begins with the split that it belongs to, and a slash."""
+        """Whether each input belongs to a split."""
         return "split" in self.output.template.fields and not self.split
 
     @property

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, OutputExistsError, UsageError, few, meant
 from tar2tf_cli.formats.files import is_stream
-from tar2tf_cli.plugins import DEFAULT_FORMAT, added_formats, formats
+from tar2tf_cli.plugins import DEFAULT_FORMAT, added_formats, find_format, formats
 from tar2tf_cli.spec.urls import is_remote
 
 MAX_NAMES: Final = 1_000_000
@@ -31,9 +31,49 @@ _GLOB_TOKEN: Final = r"(?s)\*\*/|\[([!^]?)(\]?[^]/]*)\]|."
 _PLAIN_PATH: Final = re.compile(r"(?:[^*?\[{/]*/)*")
 _PLAIN_URL: Final = re.compile(r"\w[\w+]*://[^/]*/(?:[^*{/]*/)*")
 _AT: Final = r"@(\d+)"
+_FILE_SPEC: Final = r"((?:.*/)?[^/@{}*?\[<>]+)@(\d{1,6})(\.[^/@{}*?\[<>]*)?"
 _NUMBER: Final = r"%(?:0(\d+))?d"
 _RANGE: Final = r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])(?:\.\.-?(\d+))?"
 _BRACE: Final = r"(?s)\\.|[{},]"
+
+
+class FileSpec(NamedTuple):
+    """A name for all shards of a set, such as `train.tfrecord@64`: their number, and the text around their numbers."""
+
+    head: str
+    total: int
+    tail: str
+
+    @classmethod
+    def parse(cls, name: str) -> FileSpec | None:
+        """Parse a name or path; None if it is not such a name.
+
+        A suffix that readers of a format need stays at the end of names: `x.tar@2` is `x@2.tar`.
+        """
+        match = re.fullmatch(_FILE_SPEC, name)
+        if not match or int(match[2]) < 1:
+            return None
+        head, tail = match[1], match[3] or ""
+        for suffix in sorted(find_format("tar").traits.suffixes, key=len, reverse=True) if not tail else ():
+            if head.lower().endswith(suffix):
+                head, tail = head[: -len(suffix)], head[-len(suffix) :]
+                break
+        return cls(head, int(match[2]), tail)
+
+    @property
+    def width(self) -> int:
+        """The number of digits of the numbers."""
+        return max(5, len(str(self.total)))
+
+    def names(self) -> list[str]:
+        """Return the names of all shards."""
+        width = self.width
+        return [f"{self.head}-{number:0{width}}-of-{self.total:0{width}}{self.tail}" for number in range(self.total)]
+
+    @property
+    def output(self) -> str:
+        """The path template of the shards."""
+        return f"{self.head}-<{'0' * self.width}>-of-<total>{self.tail}"
 
 
 def expand(template: str) -> list[str]:
@@ -123,9 +163,15 @@ def split_template(path: str) -> tuple[str, str]:
     match = plain.match(address)
     bucket = match[0] if match else address
     template = address[len(bucket) :]
-    if not any(character in template for character in wild) or os.path.lexists(path):
+    is_wild = any(character in template for character in wild)
+    if not (is_wild or _names_a_set(template, path)) or os.path.lexists(path):
         return path, ""
     return (bucket + mark + query if is_remote(path) else bucket.rstrip("/") or bucket or "."), template
+
+
+def _names_a_set(template: str, path: str) -> bool:
+    """Whether the last part of a path is a name for all shards of a set; AIStore has another meaning for `@`."""
+    return not path.startswith("ais") and "@" in template and FileSpec.parse(template) is not None
 
 
 def number_regex(template: str) -> re.Pattern[str]:
@@ -196,7 +242,7 @@ def resolve(
         return _shards(listing(""))
     names: dict[str, None] = {}
     missing: list[str] = []
-    for name in (name for template in chosen for name in expand(template)):
+    for name in (name for template in chosen for name in _names_of(template, exists)):
         matches = [name] if exists(name) else _matches(name, listing, numbers=numbers)
         if not matches:
             missing.append(name)
@@ -205,6 +251,12 @@ def resolve(
         hint = "compare the template with the names of the files that are there"
         raise NothingFoundError(f"has no {few(missing)}", hint=hint)
     return list(names)
+
+
+def _names_of(template: str, exists: Callable[[str], bool]) -> list[str]:
+    """The names or globs that a template stands for."""
+    spec = FileSpec.parse(template) if "@" in template and not exists(template) else None
+    return spec.names() if spec else expand(template)
 
 
 def _shards(names: Iterable[str]) -> list[str]:

@@ -23,7 +23,8 @@ from inspect_runs import a_jpeg, a_png
 from shards import write_tar
 from tar2tf_cli.checking.contents import Contents, ShardContents
 from tar2tf_cli.checking.faults import Fault, FileReport, Report
-from tar2tf_cli.checking.page import Picture, ShardPage, find_duplicates, split_of, write_page
+from tar2tf_cli.checking.page import Picture, ShardPage, find_duplicates, write_page
+from tar2tf_cli.inputs.numbering import split_of
 from verify_runs import Ran, a_tar, an_example, flipped, framed, write
 
 OPEN = {"meta", "img", "br", "rect"}

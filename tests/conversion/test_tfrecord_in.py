@@ -238,7 +238,7 @@ def test_a_tfrecord_may_have_any_name(tmp_path: Path) -> None:
     for number, name in enumerate(names):
         tensorflow_wrote(tmp_path / "in" / name, some(2, 10 * number), "GZIP" if name.endswith("gz") else "")
     (tmp_path / "in/notes.txt").write_text("no shard")
-    reshard(tmp_path / "in", "-o", tmp_path / "all.record")
+    reshard(tmp_path / "in", "-o", tmp_path / "all.record", "--ignore-gaps")  # there is one of 1,024
     assert len(records(tmp_path / "all.record")) == 8
 
 

@@ -348,13 +348,22 @@ def test_synsets_of_imagenet_have_its_labels_and_texts(tmp_path, options):
     assert all(label.text for label in written.values())
 
 
-def test_folders_some_of_which_are_no_synsets_are_numbered_in_sorted_order(tmp_path):
-    photos = folder_of(["n02123045", "zebra"], tmp_path / "photos")
-    run(photos, "-o", tmp_path / "t.record")
-    assert load_labels(tmp_path / "t-labels.json") == {"n02123045": Label(0), "zebra": Label(1)}
+def test_a_stray_folder_next_to_synsets_is_an_error_that_says_how_to_leave_it_out(tmp_path):
+    photos = folder_of([*SYNSETS, "zebra"], tmp_path / "photos")
+    done = tar2tf("convert", "--from", "imagefolder", photos, "-o", tmp_path / "t.record")
+    assert (done.returncode, "has zebra next to folders of ImageNet's synsets" in done.stderr) == (2, True)
+    assert "'n*/*'" in done.stderr
+    run(photos, "n*/*", "-o", tmp_path / "t.record", "--preset", "imagenet")
+    found = examples(tmp_path / "t.record")
+    assert {item["image/class/label"][0] for item in found} == {number for number, _ in SYNSETS.values()}
     done = tar2tf("convert", "--from", "imagefolder", photos, "-o", tmp_path / "u.record", "--labels", "imagenet")
-    assert done.returncode == 2
-    assert "the label map does not have zebra" in done.stderr
+    assert (done.returncode, "the label map does not have zebra" in done.stderr) == (2, True)
+
+
+def test_synsets_of_a_larger_imagenet_are_numbered_in_sorted_order(tmp_path):
+    photos = folder_of(["n00004475", "n02123045"], tmp_path / "photos")
+    run(photos, "-o", tmp_path / "t.record")
+    assert load_labels(tmp_path / "t-labels.json") == {"n00004475": Label(0), "n02123045": Label(1)}
 
 
 def test_a_file_named_imagenet_is_given_as_a_path(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import ListingInfo, OnBytes, OnFault, Samples
 from tar2tf_cli.api.values import KEY, Sample, SourceReport
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, few, read_failed
-from tar2tf_cli.features.labels import FORMS, Labels, load_labels, number_classes, to_bytes
+from tar2tf_cli.features.labels import FORMS, Labels, imagenet_labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.image import headers
 from tar2tf_cli.formats.streams import IMAGE_SUFFIXES
@@ -22,6 +23,8 @@ from tar2tf_cli.spec.templates import resolve
 
 SPLITS: Final = frozenset(["train", "training", "val", "valid", "validation", "test", "testing", "eval"])
 """Names of folders that hold the classes of a split, in either case; a class never has such a name."""
+
+_SYNSET: Final = r"n\d{8}"
 
 _DANGLING: Final = "is a link to a file that is not there"
 
@@ -119,7 +122,10 @@ class ImageFolderSource(ListSource):
             raise error.at(shard=self.bucket) from None
         if self._labels_path is None:
             self._check_classes(names)
-            self._labels = number_classes({self._class(name) for name in files})
+            self._check_synsets(names)
+            classes = {self._class(name) for name in names}
+            named = classes <= imagenet_labels().keys()  # whatever other folders are left out
+            self._labels = number_classes(classes if named else {self._class(name) for name in files})
         else:
             self._labels = self._labels_of(self._labels_path, names)
         self._classes = sorted({self._class(name) for name in names})
@@ -185,6 +191,16 @@ class ImageFolderSource(ListSource):
         command = f"tar2tf convert --from imagefolder {shlex.quote(os.path.join(self.bucket, below))} ..."
         hint = f"convert the folder that has the classes: {command}{others}"
         raise UsageError(what, shard=self.bucket, hint=hint)
+
+    def _check_synsets(self, names: Sequence[str]) -> None:
+        """Refuse a stray folder next to those of ImageNet's synsets: all classes would have other numbers."""
+        classes = {self._class(name) for name in names}
+        stray = sorted(name for name in classes if not re.fullmatch(_SYNSET, name))
+        if stray and not classes.isdisjoint(imagenet_labels()):
+            known = min(classes & imagenet_labels().keys())
+            message = f"has {few(stray)} next to folders of ImageNet's synsets, such as {known}"
+            hint = "leave it out with a template such as 'n*/*', or give a label map of all folders with --labels FILE"
+            raise UsageError(message, shard=self.bucket, hint=hint)
 
     def _class(self, name: str) -> str:
         return name.split("/", 2)[1] if self._splits else _folder(name)

@@ -1,0 +1,287 @@
+"""What belongs together: the shards that a user names, resolved alike for every command and function."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import end, start, tar2tf, wait_until
+from shards import large_shards, records, samples, shards_in, small_shards, write_tar
+from tar2tf_cli import open_records
+from tar2tf_cli.errors import UsageError
+from tar2tf_cli.inputs.numbering import conflicting_totals, splits_of
+from tar2tf_cli.spec.templates import FileSpec
+from verify_runs import an_example, framed, write
+
+
+def some(count: int, first: int = 0) -> bytes:
+    return framed(*(an_example(__key__=b"%04d" % number, n=number) for number in range(first, first + count)))
+
+
+def run(*arguments: str | Path, code: int = 0, **options: Any) -> str:
+    """What a command prints on standard error, and on standard output; it must end with this code."""
+    done = tar2tf(*arguments, **options)
+    assert done.returncode == code, done.stderr
+    return done.stderr + done.stdout
+
+
+# --- 1: what a folder holds ---
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["A.TAR", "b.tar", "e.tar"],
+        ["a.record", "b.tfrec", "part-r-00000"],
+        ["f_00-3.tfrec"],
+        ["a.tfr", "b.tfrecord.deflate"],
+        ["x-00000-of-00001.gz"],
+    ],
+)
+def test_convert_inspect_verify_and_diff_find_the_same_shards(names: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number, name in enumerate(names):
+        if name.lower().endswith(".tar"):
+            write_tar(folder / name, samples(3, first=3 * number))
+        else:
+            write(folder / name, some(3, 3 * number))
+    (folder / "README.md").write_text("these are shards")
+    count = 3 * len(names)
+    assert "1 file skipped (neither tar nor TFRecord): README.md" in run("convert", folder, "-o", tmp_path / "o.record")
+    assert len(records(tmp_path / "o.record")) == count
+    for command in ("verify", "inspect"):
+        assert f"{count} " in run(command, folder)
+    assert f"equal: {count}" in run("diff", folder, folder)
+    with open_records(str(folder)) as found:
+        assert len(found) == count
+
+
+def test_a_folder_of_tars_and_tfrecords_is_an_error_that_says_how_to_choose(tmp_path: Path) -> None:
+    write_tar(tmp_path / "in/a-1.tar", samples(3))
+    write(tmp_path / "in/part-r-00000", some(3))
+    for command in (
+        ["convert", tmp_path / "in", "-o", tmp_path / "o.record"],
+        ["diff", tmp_path / "in", tmp_path / "in"],
+    ):
+        said = run(*command, code=2)
+        assert "holds 1 tar and 1 TFRecord" in said
+        assert "'a-*.tar' or 'part-r-*'" in said
+    with pytest.raises(UsageError, match="holds 1 tar and 1 TFRecord"):
+        open_records(str(tmp_path / "in"))
+    run("convert", tmp_path / "in", "part-r-*", "-o", tmp_path / "o.record")
+    assert len(records(tmp_path / "o.record")) == 3
+
+
+def test_what_lies_next_to_shards_is_no_shard(tmp_path: Path) -> None:
+    folder = small_shards(tmp_path / "in", shards=2)
+    run("convert", folder, "-o", tmp_path / "out/x-<>.record", "--num-shards", "2", "--index")
+    (tmp_path / "out/notes.json").write_text("{}")
+    (tmp_path / "out/_SUCCESS").write_text("")
+    run("convert", *sorted((tmp_path / "out").glob("*")), "-o", tmp_path / "o.record")
+    assert len(records(tmp_path / "o.record")) == 121
+
+
+# --- 2: numbering ---
+
+
+@pytest.fixture
+def gap(tmp_path: Path) -> Path:
+    for number in (0, 1, 3):
+        write(tmp_path / f"rec/t.tfrecord-{number:05d}-of-00004", some(1, number))
+    return tmp_path / "rec"
+
+
+def test_a_set_that_states_its_total_and_lacks_a_shard_is_an_error(gap: Path, tmp_path: Path) -> None:
+    said = run("convert", gap, "-o", tmp_path / "o.record", code=3)
+    assert "the shard t.tfrecord-00002-of-00004 is missing" in said
+    assert "--ignore-gaps" in said
+    assert not (tmp_path / "o.record").exists()
+    assert "t.tfrecord-00002-of-00004" in run("verify", gap, code=1)
+    for command in ("inspect", "diff"):
+        given = [gap, gap] if command == "diff" else [gap]
+        assert "note: 1 shard missing from the numbering, first: t.tfrecord-00002-of-00004" in run(command, *given)
+
+
+def test_gaps_that_are_accepted_are_recorded_every_time(gap: Path, tmp_path: Path) -> None:
+    command = ["convert", gap, "-o", tmp_path / "o.record", "--ignore-gaps"]
+    for _ in range(2):
+        assert "the inputs lack t.tfrecord-00002-of-00004" in run(*command)
+    manifest = json.loads((tmp_path / "o-manifest.json").read_text())
+    assert manifest["skipped"]["gaps"] == ["t.tfrecord-00002-of-00004"]
+    run("verify", tmp_path / "o-manifest.json")
+
+
+def test_a_gap_without_a_total_is_a_note_in_convert_and_a_fault_in_verify(tmp_path: Path) -> None:
+    for number in (0, 1, 3):
+        write_tar(tmp_path / f"in/x-{number:03d}.tar", samples(3, first=3 * number))
+    assert "note: 1 shard missing from the numbering, first: x-002.tar" in run(
+        "convert", tmp_path / "in", "-o", tmp_path / "o.record"
+    )
+    assert "x-002.tar: this shard is missing from the numbering (gap)" in run("verify", tmp_path / "in", code=1)
+
+
+def test_two_totals_for_one_prefix_are_an_error(tmp_path: Path) -> None:
+    for name in ("x-00000-of-00001", "x-00000-of-00002", "x-00001-of-00002"):
+        write(tmp_path / "in" / name, some(1))
+    assert "state different totals" in run("convert", tmp_path / "in", "-o", tmp_path / "o.record", code=2)
+    assert "state different numbers of shards (totals)" in run("verify", tmp_path / "in", code=1)
+    run("convert", tmp_path / "in", "*-of-00002", "-o", tmp_path / "o.record")
+
+
+@pytest.mark.parametrize("template", ["t.tfrecord-00000-of-00004", "*-0000[01]-*", "*-0000[03]-*"])
+def test_to_name_some_shards_of_a_set_is_no_gap(gap: Path, tmp_path: Path, template: str) -> None:
+    for command in (["verify", gap, template], ["convert", gap, template, "-o", tmp_path / "o.record"]):
+        assert "missing" not in run(*command)
+    paths = [*gap.glob(template)][:1]
+    assert "missing" not in run("verify", *paths)
+
+
+def test_totals_conflict_only_in_one_series() -> None:
+    assert conflicting_totals(["a-0-of-2", "b-0-of-3", "a-1-of-2"]) == ()
+    assert conflicting_totals(["a-0-of-2.gz", "a-0-of-3.gz"]) == ("a-0-of-2.gz", "a-0-of-3.gz")
+
+
+def test_a_name_with_a_number_of_shards_is_read_and_written(tmp_path: Path) -> None:
+    shards = small_shards(tmp_path / "in", shards=2)
+    run("convert", shards, "-o", tmp_path / "out/x.tfrecord@3")
+    names = [f"x.tfrecord-0000{number}-of-00003" for number in range(3)]
+    assert [path.name for path in shards_in(tmp_path / "out", "x.*-of-*")] == names
+    for given in ([tmp_path / "out/x.tfrecord@3"], [tmp_path / "out", "x.tfrecord@3"]):
+        run("convert", *given, "-o", tmp_path / "again.record", "--overwrite")
+        assert records(tmp_path / "again.record") == records(*shards_in(tmp_path / "out", "x.*-of-*"))
+    assert "3 files, 121 records" in run("verify", tmp_path / "out/x.tfrecord@3")
+    (tmp_path / "out" / names[1]).unlink()
+    assert f"has no {names[1]}" in run("convert", tmp_path / "out/x.tfrecord@3", "-o", tmp_path / "o.record", code=3)
+    run("convert", shards, "-o", tmp_path / "tars/y.tar@2")
+    assert sorted(path.name for path in (tmp_path / "tars").glob("*.tar")) == [
+        "y-00000-of-00002.tar",
+        "y-00001-of-00002.tar",
+    ]
+    write(tmp_path / "one@3", some(2))
+    run("verify", tmp_path / "one@3")
+
+
+@pytest.mark.parametrize("name", ["x", "a@b", "x@0", "x-@00100-s", "{a,b}@3", "x@64/y"])
+def test_other_names_state_no_number_of_shards(name: str) -> None:
+    assert FileSpec.parse(name) is None
+
+
+# --- 3: unfinished conversions ---
+
+
+@pytest.fixture
+def unfinished(tmp_path: Path) -> Path:
+    """A folder with some shards of a conversion that was killed."""
+    shards = large_shards(tmp_path / "in", shards=6, each=40, size=60_000)
+    out = tmp_path / "out"
+    process = start("convert", shards, "-o", out / "x-<>.record", "--max-shard-size", "700kB", "-j", "1")
+    wait_until(lambda: len(shards_in(out)) > 1, "a second shard", process=process)
+    end(process)
+    assert (out / ".x-manifest.tar2tf/journal").exists()
+    return out
+
+
+def test_an_unfinished_conversion_never_passes_for_a_complete_one(unfinished: Path, tmp_path: Path) -> None:
+    said = "x-manifest.json is not written yet"
+    assert f"{said} (unfinished)" in run("verify", unfinished, code=1)
+    assert f"{said} (unfinished)" in run("verify", *shards_in(unfinished), code=1)
+    assert said in run("convert", unfinished, "-o", tmp_path / "o.record", code=3)
+    assert "the inputs lack x-manifest.json" in run("convert", unfinished, "-o", tmp_path / "o.record", "--ignore-gaps")
+    assert said in run("inspect", unfinished)
+    assert said in run("diff", unfinished, unfinished)
+    run("convert", tmp_path / "in", "-o", unfinished / "x-<>.record", "--max-shard-size", "700kB", "-j", "1")
+    run("verify", unfinished)
+
+
+def test_the_conversion_itself_may_continue_in_the_folder_of_its_inputs(tmp_path: Path) -> None:
+    shards = large_shards(tmp_path / "in", shards=6, each=40, size=60_000)
+    command = ["convert", shards, "-o", shards / "x-<>.record", "--max-shard-size", "700kB", "-j", "1"]
+    process = start(*command)
+    wait_until(lambda: len(shards_in(shards)) > 1, "a second shard", process=process)
+    end(process)
+    run(*command)
+    assert len(records(*shards_in(shards))) == 255
+
+
+# --- 4: earlier outputs, and splits ---
+
+
+def test_outputs_of_earlier_conversions_are_no_inputs(tmp_path: Path) -> None:
+    for name, first in (("a.tar", 0), ("b.tar", 10)):
+        write_tar(tmp_path / name, samples(10, first=first))
+    run("convert", ".", "-o", "small.tar", "--limit", "3", cwd=tmp_path)
+    for _ in range(2):
+        said = run("convert", ".", "-o", "all-<>.tar", "--num-shards", "2", cwd=tmp_path)
+        assert "left out, which earlier conversions made of the others" in said
+    assert "20 samples" in run("inspect", ".", cwd=tmp_path)
+    assert sum(len(list(open_records(str(path)))) for path in sorted(tmp_path.glob("all-*.tar"))) == 20
+    assert "2 files, 20 samples" in run("verify", ".", cwd=tmp_path)
+
+
+def test_an_output_elsewhere_is_a_folder_of_shards_as_any_other(tmp_path: Path) -> None:
+    shards = small_shards(tmp_path / "in", shards=2)
+    run("convert", shards, "-o", tmp_path / "out/x-<>.record", "--num-shards", "3")
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    write(tmp_path / "copy/y.record", some(3, 9000))
+    run("convert", tmp_path / "copy", "-o", tmp_path / "o.record")
+    assert len(records(tmp_path / "o.record")) == 124
+
+
+@pytest.fixture
+def splits(tmp_path: Path) -> Path:
+    for name, first in (("train-00000-of-00002", 0), ("train-00001-of-00002", 5), ("validation-00000-of-00001", 10)):
+        write(tmp_path / "tf" / name, some(5, first))
+    return tmp_path / "tf"
+
+
+def test_splits_are_kept_or_chosen_and_never_merged_in_silence(splits: Path, tmp_path: Path) -> None:
+    said = run("convert", splits, "-o", tmp_path / "o.record", code=2)
+    assert "holds the splits train, validation" in said
+    assert "<split>" in said
+    with pytest.raises(UsageError, match="holds the splits train, validation"):
+        open_records(str(splits))
+    run("convert", splits, "train*", "-o", tmp_path / "train.record")
+    assert len(records(tmp_path / "train.record")) == 10
+    assert "note: the shards belong to the splits train, validation" in run(
+        "convert", splits, "*", "-o", tmp_path / "all.record"
+    )
+    run("convert", splits, "-o", tmp_path / "out/<split>-<>.record")
+    assert len(records(*shards_in(tmp_path / "out", "train-*"))) == 10
+    assert len(records(*shards_in(tmp_path / "out", "validation-*"))) == 5
+
+
+def test_an_output_with_splits_is_resharded_without_a_new_split(tmp_path: Path) -> None:
+    shards = small_shards(tmp_path / "in", shards=3)
+    run("convert", shards, "-o", tmp_path / "a/<split>-<>.record", "--split", "first=0.7,second=0.3")
+    for given in (tmp_path / "a/manifest.json", tmp_path / "a"):
+        out = tmp_path / f"b-{given.name}"
+        run("convert", given, "-o", out / "<split>-<000>.record", "--num-shards", "2")
+        for split in ("first", "second"):
+            before, after = (shards_in(folder, f"{split}-*") for folder in (tmp_path / "a", out))
+            assert records(*after) == records(*before)
+        manifest = json.loads((out / "manifest.json").read_text())
+        assert {shard["split"] for shard in manifest["shards"]} == {"first", "second"}
+    assert "holds the splits first, second" in run(
+        "convert", tmp_path / "a/manifest.json", "-o", tmp_path / "o.record", code=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (["train-0", "val-0"], ["train", "val"]),
+        (["d-train.tfrecord-00000-of-00001", "d-test.tfrecord-00000-of-00001"], ["train", "test"]),
+        (["train/0.tar", "validation/0.tar"], ["train", "validation"]),
+        (["test-bed-train-0", "test-bed-val-0"], ["train", "val"]),
+        (["train-0", "train-1"], []),
+        (["a-0", "a-1"], []),
+        (["training_0", "testing_0"], ["training", "testing"]),
+    ],
+)
+def test_the_splits_that_names_state(names: list[str], splits: list[str]) -> None:
+    assert [*splits_of(names).values()] == splits
