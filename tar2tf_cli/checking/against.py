@@ -16,9 +16,9 @@ import numpy as np
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KEY
-from tar2tf_cli.checking.diff import Numbers, Places, Spill, among, digest_of, left_over, match
 from tar2tf_cli.checking.faults import Fault, FileReport, KeyLists
 from tar2tf_cli.checking.files import FileContext, FileTask
+from tar2tf_cli.checking.matching import FileStarts, Numbers, Spill, among, digest_of, left_over, match
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.sharding import DuplicateIndex
@@ -373,7 +373,7 @@ def compare(first: Sequence[Numbers], second: Sequence[Numbers], limit: int | No
         limit: how many records of the first set count, from the beginning; None for all.
     """
     first = list(_limited(first, limit))
-    wanted, there, matched = Places.of(first), Places.of(second), match(first, second)
+    wanted, there, matched = FileStarts.of(first), FileStarts.of(second), match(first, second)
     extra = left_over(there, matched)
     surplus = [digests[left] for digests, left in zip(second, there.split(extra), strict=True)]
     doubled = among(surplus, first)

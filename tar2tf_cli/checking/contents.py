@@ -23,6 +23,7 @@ _MOST_JSON: Final = 1 << 20
 _WITHOUT_HEADER: Final = tuple(f"image/{name}" for name in ("avif", "heic", "jp2", "jxl", "exr", "psd"))
 _TEXT_HEAD: Final = 4096
 _MOST_CHARACTERS: Final = 200
+_MOST_NUMBERS: Final = 12
 
 
 class Look(NamedTuple):
@@ -98,6 +99,23 @@ def example_of(data: bytes) -> str:
 def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
     """Text cut to at most `most` characters, ending with an ellipsis if it was longer."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def numbers_shown(values: Sequence[float]) -> str:
+    """One number, or the beginning of a list of numbers."""
+    shown = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in values[:_MOST_NUMBERS]]
+    if len(values) == 1:
+        return shown[0]
+    return f"[{', '.join(shown)}{', …' if len(values) > _MOST_NUMBERS else ''}]"
+
+
+def shown(value: object) -> str:
+    """The beginning of a value as text: bytes, or a feature of numbers or several texts."""
+    if not isinstance(value, ParsedFeature):
+        return example_of(value) if isinstance(value, bytes) else shortened(str(value))
+    if value.kind in ("int64", "float"):
+        return numbers_shown(value.values())
+    return shortened(f"[{', '.join(example_of(part) for part in value.parts()[:_MOST_NUMBERS])}]")
 
 
 # --- Headers of audio, video and arrays ---

@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.values import KEY, Sample
-from tar2tf_cli.checking.contents import STEPS, Contents, Look, ShardContents, Stats, example_of, look_at, shortened
+from tar2tf_cli.checking.contents import (
+    STEPS,
+    Contents,
+    Look,
+    ShardContents,
+    Stats,
+    example_of,
+    look_at,
+    numbers_shown,
+    shortened,
+)
 from tar2tf_cli.checking.files import (
     AHEAD,
     FileContext,
@@ -58,8 +68,6 @@ LOOKS: Final = 100
 
 _SMALL: Final = 1 << 12
 """Entries below that are read with the header in front of them."""
-
-_MOST_NUMBERS: Final = 12
 
 
 def inspect(
@@ -286,7 +294,7 @@ def _add_list(stats: Stats, feature: ParsedFeature) -> None:
 def _look_at_feature(stats: Stats, feature: ParsedFeature) -> None:
     if feature.kind in ("int64", "float"):
         stats.unit = stats.unit if stats.count else "values"
-        stats.look(Look(feature.kind), lambda: _numbers(feature.values()))
+        stats.look(Look(feature.kind), lambda: numbers_shown(feature.values()))
     elif feature.count == 1:
         (data,) = feature.parts()
         _look_at_value(stats, feature.name, data, feature.size)
@@ -296,14 +304,6 @@ def _look_at_feature(stats: Stats, feature: ParsedFeature) -> None:
         stats.look(look._replace(kind=f"list of {look.kind}"), lambda: f"[{shortened(example_of(first))}, …]")
     else:
         stats.look(Look("empty list" if feature.kind else "unset"), str)
-
-
-def _numbers(values: Sequence[float]) -> str:
-    """One number, or the beginning of a list of numbers."""
-    shown = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in values[:_MOST_NUMBERS]]
-    if len(values) == 1:
-        return shown[0]
-    return f"[{', '.join(shown)}{', …' if len(values) > _MOST_NUMBERS else ''}]"
 
 
 # --- Samples one by one, as they are stored ---

@@ -7,13 +7,12 @@ import os
 import random
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 from math import log2, prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import cv2
@@ -23,9 +22,11 @@ from humanfriendly import format_size
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.values import KEY
 from tar2tf_cli.checking.contents import Contents, shortened
-from tar2tf_cli.checking.diff import Digester, content_of
 from tar2tf_cli.checking.faults import Report
 from tar2tf_cli.checking.files import AHEAD, FileContext, FileTask, ReadOptions, Run, contents_of, values_of
+from tar2tf_cli.checking.html import chart, cut, facts, section, table
+from tar2tf_cli.checking.html import page as whole_page
+from tar2tf_cli.checking.rows import Digester, content_of
 from tar2tf_cli.errors import ImageError, SourceError, count, few
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.example import ParsedFeature
@@ -247,7 +248,7 @@ _NOT_SHOWN: Final = ("image/", "audio/", "video/", "npy")  # their first bytes s
 _MOST_ROWS: Final = 100
 _MOST_CLASSES: Final = 20
 _MOST_COLUMNS: Final = 92
-_MOST_TEXT: Final = 160
+_FOOTER: Final = "Made by tar2tf inspect --html from every sample that can be read."
 _SIDE: Final = 160
 _MOST_PIXELS: Final = 1 << 26
 """The largest image, in pixels, that gets a small picture: decoding one takes up to six bytes a pixel."""
@@ -269,15 +270,15 @@ def faulty_files(report: Report) -> str:
 
 
 def _page(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Iterator[str]:
-    title, style = escape(_cut(contents.bucket)), Path(__file__).with_name("page.css").read_text()
+    return whole_page(contents.bucket, _body(contents, pages, report), _FOOTER)
+
+
+def _body(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Iterator[str]:
     copies = find_duplicates(pages)
     sizes, labels = Counter[int](), Counter[str]()
-    for page in pages:
-        sizes.update(page.sizes)
-        labels.update(page.labels)
-    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{title}</title><style>{style}</style></head><body><main><h1>{title}</h1>"
+    for one in pages:
+        sizes.update(one.sizes)
+        labels.update(one.labels)
     yield _facts(contents, labels, copies, report)
     yield _faults(report)
     yield _pictures(pages)
@@ -288,7 +289,6 @@ def _page(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Ite
     yield _entries(contents)
     yield _duplicates(copies)
     yield _shards(contents)
-    yield "<footer>Made by tar2tf inspect --html from every sample that can be read.</footer></main></body></html>\n"
 
 
 # --- Sections ---
@@ -307,25 +307,19 @@ def _facts(contents: Contents, labels: Counter[str], copies: Duplicates, report:
         count(sum(len(file.faults) for file in report.files), "fault"),
     ]
     sizes = [(_size(contents.bytes), "on disk"), (_size(contents.bytes / max(contents.samples, 1)), "per sample")]
-    facts = [*(text.split(" ", 1) for text in counted), *sizes]
-    boxes = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for value, name in facts)
+    tiles = facts([*((text.partition(" ")[0], text.partition(" ")[2]) for text in counted), *sizes])
     shards = f"{count(len(contents.shards), what)}{f': {named}' if named else ''}"
-    return f'<p class="soft">{shards}</p><div class="facts">{boxes}</div>'
-
-
-def _section(title: str, *parts: str, note: str = "") -> str:
-    small = f'<p class="soft">{note}</p>' if note else ""
-    return f"<section><h2>{title}</h2>{small}{''.join(parts)}</section>"
+    return f'<p class="soft">{shards}</p>{tiles}'
 
 
 def _faults(report: Report) -> str:
     if report.ok:
-        return _section("Faults", '<p class="good">None: every shard is intact.</p>')
+        return section("Faults", '<p class="good">None: every shard is intact.</p>')
     some = [(file, fault) for file in report.files for fault in file.faults[:3]]
-    rows = [(_cut(file.path), fault.kind, _cut(str(fault))) for file, fault in some[:_MOST_ROWS]]
+    rows = [(cut(file.path), fault.kind, cut(str(fault))) for file, fault in some[:_MOST_ROWS]]
     more = f"; the first {_MOST_ROWS} are shown" if len(some) > _MOST_ROWS else ""
     note = f"{faulty_files(report)}{more}. tar2tf verify lists everything."
-    return _section("Faults", _table("Faults", ("file", "kind", "what"), rows), note=f'<span class="bad">{note}</span>')
+    return section("Faults", table("Faults", ("file", "kind", "what"), rows), note=f'<span class="bad">{note}</span>')
 
 
 def _pictures(pages: Sequence[ShardPage]) -> str:
@@ -341,8 +335,8 @@ def _pictures(pages: Sequence[ShardPage]) -> str:
             tiles.setdefault((shard, picture.key), (name, picture))
     figures = "".join(_figure(name, picture) for name, picture in [*tiles.values()][:MOST_PICTURES])
     others = f" Images are also in {escape(few(ranked[1:]))}." if ranked[1:] else ""
-    note = f"{escape(_cut(ranked[0]))}, drawn at random from the shards.{others}"
-    return _section("Images", f'<div class="sheet">{figures}</div>', note=note)
+    note = f"{escape(cut(ranked[0]))}, drawn at random from the shards.{others}"
+    return section("Images", f'<div class="sheet">{figures}</div>', note=note)
 
 
 def _sizes(sizes: Counter[int]) -> str:
@@ -352,8 +346,8 @@ def _sizes(sizes: Counter[int]) -> str:
         (sizes[place], f"{low} to {high}: {sizes[place]:,}")
         for place, low, high in zip(places, edges, edges[1:], strict=False)
     ]
-    chart = _chart("Sizes of samples", columns, edges[0], edges[-1])
-    return _section("Sizes of samples", chart, note="Number of samples by their size, on a logarithmic scale.")
+    drawn = chart("Sizes of samples", columns, edges[0], edges[-1])
+    return section("Sizes of samples", drawn, note="Number of samples by their size, on a logarithmic scale.")
 
 
 def _classes(labels: Counter[str]) -> str:
@@ -371,7 +365,7 @@ def _classes(labels: Counter[str]) -> str:
     rest = sum(labels.values()) - sum(number for _, number in rows)
     others = f"and {len(labels) - len(rows):,} more with {count(rest, 'sample')}"
     more = f'<p class="soft">{others}</p>' if rest else ""
-    return _section("Class balance", f'<div class="bars">{bars}</div>', more, note=note)
+    return section("Class balance", f'<div class="bars">{bars}</div>', more, note=note)
 
 
 def _entries(contents: Contents) -> str:
@@ -380,23 +374,23 @@ def _entries(contents: Contents) -> str:
         missing = contents.lacking(stats)
         kind, *sizes = stats.summary(_size)
         binary = any(kind.startswith(_NOT_SHOWN) for kind in stats.kinds)
-        example = "" if binary else _cut(stats.example or "", 60)
-        rows.append((_cut(name), f"{stats.count:,}", f"{missing:,}" if missing else "", kind, *sizes, example))
+        example = "" if binary else cut(stats.example or "", 60)
+        rows.append((cut(name), f"{stats.count:,}", f"{missing:,}" if missing else "", kind, *sizes, example))
     heading = ("name", "count", "missing", "kind", "min", "mean", "max", "example")
     title = "Features" if contents.format == "tfrecord" else "Entries"
-    return _section(title, _table(title, heading, rows, (1, 2, 4, 5, 6)), note="Numbers by value, others by size.")
+    return section(title, table(title, heading, rows, (1, 2, 4, 5, 6)), note="Numbers by value, others by size.")
 
 
 def _duplicates(copies: Duplicates) -> str:
     if not copies.extra:
-        return _section("Exact duplicates", '<p class="good">None: no two samples are equal in all but their keys.</p>')
+        return section("Exact duplicates", '<p class="good">None: no two samples are equal in all but their keys.</p>')
     leaks = f' <b class="bad">Found in more than one split: {copies.leaked:,}.</b>' if copies.leaked else ""
     note = (
         f"Samples that repeat another in everything but the key: {copies.extra:,}.{leaks} "
         "Each is given by its shard and number."
     )
-    places = (("  ·  ".join(f"{_cut(name, 80)} #{place}" for name, place in group),) for group in copies.groups)
-    return _section("Exact duplicates", _table("Exact duplicates", ("equal samples",), places), note=note)
+    places = (("  ·  ".join(f"{cut(name, 80)} #{place}" for name, place in group),) for group in copies.groups)
+    return section("Exact duplicates", table("Exact duplicates", ("equal samples",), places), note=note)
 
 
 def _shards(contents: Contents) -> str:
@@ -404,49 +398,21 @@ def _shards(contents: Contents) -> str:
     step = -(-len(shards) // _MOST_COLUMNS)
     groups = [shards[place : place + step] for place in range(0, len(shards), step)]
     means = [(group[0].name, sum(shard.bytes for shard in group) / len(group)) for group in groups]
-    columns = [(mean, f"{_cut(name, 60)}: {_size(mean)}") for name, mean in means]
-    chart = _chart("Sizes of shards", columns, _cut(shards[0].name, 40), _cut(shards[-1].name, 40))
-    rows = [(_cut(shard.name), f"{shard.samples:,}", _size(shard.bytes)) for shard in shards[:_MOST_ROWS]]
-    listing = _table("Shards", ("name", "samples", "size"), rows, (1, 2))
+    columns = [(mean, f"{cut(name, 60)}: {_size(mean)}") for name, mean in means]
+    drawn = chart("Sizes of shards", columns, cut(shards[0].name, 40), cut(shards[-1].name, 40))
+    rows = [(cut(shard.name), f"{shard.samples:,}", _size(shard.bytes)) for shard in shards[:_MOST_ROWS]]
+    listing = table("Shards", ("name", "samples", "size"), rows, (1, 2))
     more = f'<p class="soft">and {len(shards) - _MOST_ROWS:,} more</p>' if len(shards) > _MOST_ROWS else ""
     largest = _size(max(shard.bytes for shard in shards))
-    return _section("Shards", chart if len(shards) > 1 else "", listing, more, note=f"Up to {largest} each.")
+    return section("Shards", drawn if len(shards) > 1 else "", listing, more, note=f"Up to {largest} each.")
 
 
 # --- Parts of sections ---
 
 
-def _chart(what: str, columns: Sequence[tuple[float, str]], first: str, last: str) -> str:
-    """Columns as inline SVG, each with a height and a title, and a text at either end of the axis."""
-    most = max(height for height, _ in columns) or 1
-    rects = []
-    for place, (height, title) in enumerate(columns):
-        tall = max(100 * height / most, 1) if height else 0
-        box = f'x="{place * 10}" y="{100 - tall:.1f}" width="9" height="{tall:.1f}"'
-        rects.append(f"<rect {box}><title>{escape(title)}</title></rect>")
-    axis = "".join(f"<span>{escape(text)}</span>" for text in dict.fromkeys((first, last)))
-    return (
-        f'<div class="chart" style="max-width:{max(len(columns) * 44, 220)}px">'
-        f'<svg viewBox="0 0 {len(columns) * 10 - 1} 100" preserveAspectRatio="none" role="img" aria-label="{what}">'
-        f'{"".join(rects)}</svg><p class="axis">{axis}</p></div>'
-    )
-
-
-def _table(what: str, heading: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """A table of texts, which can be scrolled from the keyboard; the columns with these indexes are numbers."""
-
-    def line(cells: Sequence[str], tag: str, more: str = "") -> str:
-        marks = [' class="r"' if place in right else "" for place in range(len(cells))]
-        return "".join(f"<{tag}{more}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True))
-
-    head, body = line(heading, "th", ' scope="col"'), "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
-    box = f'<div class="wide" tabindex="0" role="region" aria-label="{what}">'
-    return f"{box}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
 def _figure(name: str, picture: Picture) -> str:
     """An image of the contact sheet, with its label, its entry or feature, and its key."""
-    title, feature = escape(picture.key), escape(_cut(name, 40))
+    title, feature = escape(picture.key), escape(cut(name, 40))
     shown = '<small class="bad">not decodable</small>'
     if picture.data:
         source = f"data:image/jpeg;base64,{base64.b64encode(picture.data).decode()}"
@@ -478,7 +444,3 @@ def _small(pixels: Any) -> Any:
 
 def _size(value: float) -> str:
     return str(format_size(round(value)))
-
-
-def _cut(text: str, most: int = _MOST_TEXT) -> str:
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 2 + 1 :]}"

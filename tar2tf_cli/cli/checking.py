@@ -525,6 +525,7 @@ def _print_notes(contents: Contents) -> None:
 # --- diff ---
 
 _MOST_DIFFERENCES: Final = 20
+_AT_ONCE: Final = 10_000
 _WORDS: Final = {"only_in_a": "only in A", "only_in_b": "only in B", "changed": "changed"}
 
 
@@ -532,6 +533,11 @@ _WORDS: Final = {"only_in_a": "only in A", "only_in_b": "only in B", "changed": 
 @argument("a")
 @argument("b")
 @sample_option("--ignore-order", is_flag=True, help="Accept samples in a different order.")
+@output_option("--only-a FILE", type=new_file, help="List the keys of samples only in A.", more=_FOR_KEYS)
+@output_option("--only-b FILE", type=new_file, help="List the keys of samples only in B.", more=_FOR_KEYS)
+@output_option("--changed FILE", type=new_file, help="List the keys of changed samples.", more=_FOR_KEYS)
+@output_option("--html FILE", type=new_file, help="Write a page that shows the differences, with values.")
+@output_option("--markdown FILE", type=new_file, help="Write the differences as Markdown, for a review.")
 @output_option("--json-lines", is_flag=True, help="Print one line of JSON per difference.")
 @_common_options
 def diff(a: str, b: str, **options: Any) -> int:
@@ -557,9 +563,20 @@ def diff(a: str, b: str, **options: Any) -> int:
     from tar2tf_cli.checking.diff import diff
 
     _choose_json(options)
+    lists = {"only_in_a": "only_a", "only_in_b": "only_b", "changed": "changed"}
+    _check_files({f"--{name.replace('_', '-')}": name for name in (*lists.values(), "html", "markdown")}, options)
     with Terminal(**options) as terminal:
         how = {"workers": options["num_workers"], "events": terminal, **_how_to_read(options)}
         differences = diff(a, b, ignore_order=options["ignore_order"], **how)
+    for kind in differences.counts:
+        if path := options[lists[kind]]:
+            _write_keys(path, differences.keys(kind))
+    if options["html"] or options["markdown"]:
+        from tar2tf_cli.checking.diff_report import write_markdown, write_page
+
+        for path, write in ((options["html"], write_page), (options["markdown"], write_markdown)):
+            if path:
+                write(path, differences)
     _print_found(differences, differences, _difference_lines(differences, every=options["verbose"]), options)
     if not options["quiet"]:
         _print_differences(differences)
@@ -570,14 +587,24 @@ def _difference_lines(differences: Differences, *, every: bool) -> Iterator[str]
     """A line for each difference, or for the first ones of each kind if there are many."""
     for kind, number in differences.counts.items():
         shown = number if every or number <= _MOST_DIFFERENCES else _MOST_DIFFERENCES // 2
-        for difference in islice(differences.of(kind), shown):
-            yield _line(difference)
+        some = islice(differences.of(kind), shown)
+        yield from _changes(differences, some) if every and kind == "changed" else map(_line, some)
         if shown < number:
             yield f"{_WORDS[kind]}: {number - shown:,} more; use -v to see all"
     if differences.moved and not differences.ignore_order:
         before, after = ("a record" if key is None else repr(key) for key in differences.moved)
         places = f" (and {count(differences.out_of_order - 1, 'more place')})" if differences.out_of_order > 1 else ""
         yield f"order: {after} comes after {before} in A, but before it in B{places}"
+
+
+def _changes(differences: Differences, changed: Iterator[Difference]) -> Iterator[str]:
+    """A line for each changed sample, and one with both values for each entry that differs."""
+    from tar2tf_cli.checking.diff_report import value_changes
+
+    while some := list(islice(changed, _AT_ONCE)):  # as each shard is read once for all of them
+        for difference, changes in value_changes(differences, some):
+            yield _line(difference)
+            yield from (f"  {name}: {a} -> {b}" for name, a, b in changes)
 
 
 def _line(difference: Difference) -> str:

@@ -11,9 +11,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tar2tf_cli.checking import diff
+from tar2tf_cli.checking import matching
 from tar2tf_cli.checking.against import compare
-from tar2tf_cli.checking.diff import Spill, digest_of, match
+from tar2tf_cli.checking.matching import Spill, digest_of, match
 
 
 def spilled(files: list[list[int]]) -> Spill:
@@ -29,7 +29,7 @@ files = st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=4)
 @given(files, files, st.none() | st.integers(0, 20))
 def test_two_sets_are_compared_as_multisets(first: list[list[int]], second: list[list[int]], limit: int | None) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(diff, "DIGESTS_AT_ONCE", 5)
+        patch.setattr(matching, "DIGESTS_AT_ONCE", 5)
         with spilled(first) as one, spilled(second) as other:
             differences = compare(one.by_file(np.uint64), other.by_file(np.uint64), limit)
     wanted = Counter([number for numbers in first for number in numbers][:limit])
@@ -43,7 +43,7 @@ def test_two_sets_are_compared_as_multisets(first: list[list[int]], second: list
 @given(files, files)
 def test_equal_digests_are_matched_once_and_in_their_order(first: list[list[int]], second: list[list[int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(diff, "DIGESTS_AT_ONCE", 5)
+        patch.setattr(matching, "DIGESTS_AT_ONCE", 5)
         with spilled(first) as one, spilled(second) as other:
             found = match(one.by_file(np.uint64), other.by_file(np.uint64)).tolist()
     ours, theirs = [*chain(*first)], [*chain(*second)]

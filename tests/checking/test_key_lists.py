@@ -91,3 +91,16 @@ def test_two_lists_are_two_files_and_no_list_replaces_a_shard(tmp_path: Path, ru
     assert "--bad-keys and --good name the same file; name two files" in ran.err
     assert "exists and is not text" in run(path, "--good", path).err
     assert run(path, "--good", tmp_path / "x", "--fast").code == 2
+
+
+def test_the_keys_of_differences_choose_their_samples(tmp_path: Path) -> None:
+    a = [an_example(__key__=key.encode("utf-8", "surrogateescape"), n=0) for key in ODD[:7]]
+    b = [an_example(__key__=key.encode("utf-8", "surrogateescape"), n=int(key == ODD[3])) for key in ODD[3:]]
+    paths = write(tmp_path / "a.record", framed(*a)), write(tmp_path / "b.record", framed(*b))
+    flags = {"--only-a": ODD[:3], "--only-b": ODD[7:], "--changed": ODD[3:4]}
+    lists = [word for flag in flags for word in (flag, tmp_path / flag.strip("-"))]
+    assert in_a_process("diff", *paths, *lists).code == 1
+    for flag, keys in flags.items():
+        path = paths[flag == "--only-b"]
+        made = convert(path, "-o", tmp_path / f"{flag}.record", "--keys", tmp_path / flag.strip("-"))
+        assert (made.code, keys_of(tmp_path / f"{flag}.record")) == (0, keys)

@@ -1,0 +1,65 @@
+"""Parts of pages: the frame of a page, sections, tables and charts, with nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Final
+
+_MOST_TEXT: Final = 160
+
+
+def page(title: str, body: Iterable[str], footer: str) -> Iterator[str]:
+    """Yield the parts of a page with a title, the HTML of its body, and a footer."""
+    title, style = escape(cut(title)), Path(__file__).with_name("page.css").read_text()
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{title}</title><style>{style}</style></head><body><main><h1>{title}</h1>"
+    yield from body
+    yield f"<footer>{escape(footer)}</footer></main></body></html>\n"
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return tiles, each with a value and its name."""
+    boxes = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for value, name in pairs)
+    return f'<div class="facts">{boxes}</div>'
+
+
+def section(title: str, *parts: str, note: str = "") -> str:
+    """Return a section of HTML parts; `note` is HTML, too."""
+    small = f'<p class="soft">{note}</p>' if note else ""
+    return f"<section><h2>{title}</h2>{small}{''.join(parts)}</section>"
+
+
+def chart(what: str, columns: Sequence[tuple[float, str]], first: str, last: str) -> str:
+    """Columns as inline SVG, each with a height and a title, and a text at either end of the axis."""
+    most = max(height for height, _ in columns) or 1
+    rects = []
+    for place, (height, title) in enumerate(columns):
+        tall = max(100 * height / most, 1) if height else 0
+        box = f'x="{place * 10}" y="{100 - tall:.1f}" width="9" height="{tall:.1f}"'
+        rects.append(f"<rect {box}><title>{escape(title)}</title></rect>")
+    axis = "".join(f"<span>{escape(text)}</span>" for text in dict.fromkeys((first, last)))
+    return (
+        f'<div class="chart" style="max-width:{max(len(columns) * 44, 220)}px">'
+        f'<svg viewBox="0 0 {len(columns) * 10 - 1} 100" preserveAspectRatio="none" role="img" aria-label="{what}">'
+        f'{"".join(rects)}</svg><p class="axis">{axis}</p></div>'
+    )
+
+
+def table(what: str, heading: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """A table of texts, which can be scrolled from the keyboard; the columns with these indexes are numbers."""
+
+    def line(cells: Sequence[str], tag: str, more: str = "") -> str:
+        marks = [' class="r"' if place in right else "" for place in range(len(cells))]
+        return "".join(f"<{tag}{more}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True))
+
+    head, body = line(heading, "th", ' scope="col"'), "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
+    box = f'<div class="wide" tabindex="0" role="region" aria-label="{what}">'
+    return f"{box}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def cut(text: str, most: int = _MOST_TEXT) -> str:
+    """Return a text cut in its middle, where it is too long."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 2 + 1 :]}"

@@ -1,0 +1,163 @@
+"""Finds which digests two sets of files have in common, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from tar2tf_cli.errors import write_errors
+
+if TYPE_CHECKING:
+    pass
+
+DIGESTS_AT_ONCE: Final = 1 << 17
+"""How many digests are compared at once; each takes about 60 bytes of memory then."""
+
+_PIECE: Final = 1 << 20
+
+Numbers: TypeAlias = NDArray[Any]
+"""Digests, as unsigned 64-bit integers."""
+
+
+def digest_of(parts: Iterable[bytes], seed: int = 0) -> int:
+    """Return the digest of a value given in parts, 64 bits (XXH3); it is not collision-resistant."""
+    state = xxhash.xxh3_64(seed=seed)
+    for part in parts:
+        state.update(part)
+    return int(state.intdigest())
+
+
+class Spill:
+    """What is known of several files, in one temporary file without a name: no kill leaves it behind."""
+
+    def __init__(self) -> None:
+        with write_errors(tempfile.gettempdir()):
+            self._file = tempfile.TemporaryFile(prefix="tar2tf-")  # noqa: SIM115 - closed by __exit__
+        self._ranges: dict[int, tuple[int, int]] = {}
+        self._end = 0
+        self._whole: Numbers | None = None
+
+    def add(self, number: int, parts: Iterable[bytes]) -> None:
+        """Add what belongs to the file with this number, in any order of the numbers.
+
+        Raises:
+            SinkError: when there is no room for it.
+        """
+        start, self._whole = self._end, None
+        with write_errors(tempfile.gettempdir()):
+            for part in parts:
+                self._file.write(part)
+                self._end += len(part)
+        self._ranges[number] = start, self._end
+
+    def take(self, number: int, path: str) -> None:
+        """Add what a task wrote to a file, and remove that."""
+        with open(path, "rb") as file:
+            self.add(number, iter(partial(file.read, _PIECE), b""))
+        os.unlink(path)
+
+    def of(self, number: int) -> Numbers:
+        """The bytes that belong to a file."""
+        if self._whole is None:
+            with write_errors(tempfile.gettempdir()):
+                self._file.flush()
+            self._whole = np.asarray(np.memmap(self._file, np.uint8, "r")) if self._end else np.empty(0, np.uint8)
+        start, end = self._ranges.get(number, (0, 0))
+        return self._whole[start:end]
+
+    def by_file(self, dtype: Any) -> list[Numbers]:
+        """Those of all files as arrays of a dtype, in order of the numbers."""
+        return [self.of(number).view(dtype) for number in sorted(self._ranges)]
+
+    def close(self) -> None:
+        """Close the file; what `of` returned stays readable."""
+        self._file.close()
+
+    def __enter__(self) -> Spill:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class FileStarts(NamedTuple):
+    """The positions at which the digests of each of several files start among all of them, and where the last end."""
+
+    starts: Numbers
+
+    @classmethod
+    def of(cls, files: Sequence[Numbers]) -> FileStarts:
+        """Return those of the digests in these files."""
+        return cls(np.cumsum([0, *map(len, files)]))
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def split(self, every: NDArray[Any]) -> list[NDArray[Any]]:
+        """Divide an array with a value for each digest by file."""
+        return [every[start:end] for start, end in pairwise(self.starts.tolist())]
+
+    def file_of(self, position: int) -> tuple[int, int]:
+        """The number of the file at a position among all digests, and the number in that file."""
+        file = int(np.searchsorted(self.starts, position, "right")) - 1
+        return file, position - int(self.starts[file])
+
+
+def match(first: Sequence[Numbers], second: Sequence[Numbers]) -> NDArray[np.int64]:
+    """Find for each digest of the first files an equal one of the second files. Each is used once.
+
+    Equal ones are matched in their order. Returns positions among all digests of the second files; -1 for none.
+    """
+    matched = np.full(sum(map(len, first)), -1, np.int64)
+    for (these, here), (others, there) in _groups(first, second):
+        order, other_order = np.argsort(these, kind="stable"), np.argsort(others, kind="stable")
+        these, others = these[order], others[other_order]
+        before = np.arange(len(these)) - np.searchsorted(these, these)
+        place = np.searchsorted(others, these) + before
+        has = place < np.searchsorted(others, these, "right")
+        matched[here[order[has]]] = there[other_order[place[has]]]
+    return matched
+
+
+def among(first: Sequence[Numbers], second: Sequence[Numbers]) -> NDArray[np.bool_]:
+    """Whether each digest of the first files is also one of the second files, however often."""
+    is_among = np.zeros(sum(map(len, first)), np.bool_)
+    for (these, here), (others, _) in _groups(first, second):
+        is_among[here] = np.isin(these, others)
+    return is_among
+
+
+def left_over(starts: FileStarts, matched: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each of the second files' digests is none of those that were matched."""
+    left = np.ones(len(starts), np.bool_)
+    left[matched[matched >= 0]] = False
+    return left
+
+
+_Group: TypeAlias = tuple[Numbers, Numbers]
+
+
+def _groups(first: Sequence[Numbers], second: Sequence[Numbers]) -> Iterator[tuple[_Group, _Group]]:
+    """Divide digests by their last bits into as many groups as are needed to hold one of them in memory."""
+    count = 1 << (sum(map(len, (*first, *second))) // DIGESTS_AT_ONCE).bit_length()
+    for group in range(count):
+        yield _group(first, group, count), _group(second, group, count)
+
+
+def _group(files: Sequence[Numbers], group: int, groups: int) -> _Group:
+    """The digests of one group, and the position of each among all."""
+    digests, positions, start = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], 0
+    for every in files:
+        numbers = np.flatnonzero(every & np.uint64(groups - 1) == group)
+        digests.append(every[numbers])
+        positions.append(numbers + start)
+        start += len(every)
+    return np.concatenate(digests), np.concatenate(positions)

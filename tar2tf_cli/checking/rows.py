@@ -1,0 +1,273 @@
+"""Makes a row of digests for each sample of a file, and keeps its key and the digests of its entries as details."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import struct
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import xxhash
+
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
+from tar2tf_cli.api.values import KEY, Feature, Kind, StoredValue
+from tar2tf_cli.checking.files import (
+    FileContext,
+    contents_of,
+    features_of,
+)
+from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError, write_errors
+from tar2tf_cli.features.feature_map import FeatureMap, give_types
+from tar2tf_cli.formats.example import ParsedFeature, feature_in, int64_list
+from tar2tf_cli.formats.files import StoredBytes, whole
+from tar2tf_cli.formats.npy import read_array
+from tar2tf_cli.formats.streams import foreign
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_samples import TarSamples
+from tar2tf_cli.samples.grouping import key_of
+
+if TYPE_CHECKING:
+    from tar2tf_cli.features.feature_map import TypeName
+
+from tar2tf_cli.checking.matching import digest_of
+
+ROW: Final = np.dtype([(name, "<u8") for name in ("whole", "content", "key", "details")])
+"""A sample: digests of all of it, of its entries and of its key (0 if it has none), and the offset of its details."""
+
+_PACKED: Final = struct.Struct("<4Q")
+
+Entries: TypeAlias = dict[str, int]
+"""The digest of each entry of a sample."""
+
+Details: TypeAlias = tuple["str | None", Entries]
+"""The key of a sample, if it has one, and its entries."""
+
+_64_BITS: Final = (1 << 64) - 1
+_COPIED: Final = 1 << 12  # bytes that are copied faster than a view of them is made
+_LONG_VARINT: Final = re.compile(rb"[\x80-\xff]\x00|[\x80-\xff]{9}[\x02-\x7f]")
+
+
+class FileRows(NamedTuple):
+    """What was read of one file.
+
+    Attributes:
+        is_shard: whether it is a tar or TFRecord; otherwise there are no rows.
+        instead: what else it is, and what to do about it, if that is known.
+        samples: how many it has.
+        size: its size in bytes as stored.
+        rows: the path of a file with a row for each.
+        details: the path of a file with their details.
+        numbers: the features that hold numbers, or several values, and their kinds.
+    """
+
+    is_shard: bool
+    instead: tuple[str, str] | None = None
+    samples: int = 0
+    size: int = 0
+    rows: str = ""
+    details: str = ""
+    numbers: Mapping[str, Kind | None] = {}
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class RowsContext(FileContext):
+    """The context of the tasks that make rows.
+
+    Attributes:
+        sources: where the files of each dataset are.
+        folder: where they write their files.
+        numbers: the features that hold numbers in the TFRecords that tars are compared with, and their kinds.
+    """
+
+    sources: Sequence[Source] = ()
+    folder: str = ""
+    numbers: Mapping[str, Kind | None] = field(default_factory=dict)
+
+
+def rows_of(dataset: int, item: ObjectInfo, context: RowsContext) -> FileRows:
+    """Make the rows of a file of one of the datasets.
+
+    Raises:
+        SourceError: when it cannot be read, or is damaged.
+        SampleError: when a sample of a tar is faulty.
+    """
+    source = context.sources[dataset]
+    rows = _rows(source, item, context, regroup=False)
+    if rows is None:
+        rows = _rows(source, item, context, regroup=True)
+        assert rows
+    return rows
+
+
+def _rows(source: Source, item: ObjectInfo, context: RowsContext, *, regroup: bool) -> FileRows | None:
+    """Make the rows of a file; None if it ended at a key that appeared again, so that samples must be regrouped."""
+    tars: list[TarSamples] = []
+
+    def end(tar: TarSamples) -> None:
+        tar.check_end()
+        tars.append(tar)
+
+    rules = context.rules._replace(regroup=regroup or context.rules.regroup)
+    with (
+        OpenShard(source, item, context.on_bytes) as shard,
+        write_errors(context.folder),
+        _Files(context.folder) as files,
+    ):
+        digester = Digester(context.numbers if shard.kind and shard.kind.traits.holds == "sample" else {})
+        try:
+            for _, content in contents_of(shard, rules, _raise, end, _raise):
+                entries = content if isinstance(content, dict) else features_of(content)
+                key = key_of(entries)
+                files.add(key, *digester.digests(key, entries))
+        except DamagedShardError as error:
+            raise error.at(hint="run tar2tf verify to list all faults") from None
+    if any(tar.must_regroup for tar in tars):
+        return None
+    if not shard.kind:
+        return FileRows(False, foreign(shard.head))
+    return FileRows(True, None, files.samples, shard.size, files.rows, files.details, digester.numbers)
+
+
+def _raise(error: Tar2tfError, more: bool = False) -> None:
+    raise error
+
+
+def content_of(entries: Entries) -> int:
+    """The digest of a sample without its key, whatever the order of its entries."""
+    return sum(entries.values()) & _64_BITS
+
+
+class Digester:
+    """Makes the digests of entries.
+
+    Args:
+        wanted: the features that hold numbers in the records that samples of a tar are compared with: entries of these
+            names are read as `convert --type` reads them, if that is possible.
+
+    Attributes:
+        numbers: the features of records that hold numbers, or several values, and their kinds.
+    """
+
+    def __init__(self, wanted: Mapping[str, Kind | None]) -> None:
+        self._wanted = wanted
+        self._seeds: dict[tuple[str, str | None], int] = {}
+        self.numbers: dict[str, Kind | None] = {}
+
+    def digests(self, key: str | None, entries: Mapping[str, Any]) -> tuple[int, Entries]:
+        """The digest of a key, 0 if there is none, and those of the entries."""
+        if self._wanted:
+            entries = _as_features(entries, self._wanted)
+        made = {name: self._digest(name, value) for name, value in entries.items() if name != KEY or key is None}
+        return (0 if key is None else self._of_bytes(KEY, key.encode("utf-8", "surrogateescape")) or 1), made
+
+    def _digest(self, name: str, value: Any) -> int:
+        if type(value) is bytes:
+            return self._of_bytes(name, value)
+        if isinstance(value, StoredBytes):
+            return digest_of(value.pieces(), self._seed(name, "bytes"))
+        if value.kind == "bytes" and value.count == 1:
+            ((start, end),) = value.runs
+            data = value.message if end - start < _COPIED else memoryview(value.message)
+            return self._of_bytes(name, data[start:end])
+        self.numbers[name] = value.kind
+        return digest_of(_parts(value), self._seed(name, f"{value.kind}, several"))
+
+    def _of_bytes(self, name: str, data: bytes | memoryview) -> int:
+        return int(xxhash.xxh3_64_intdigest(data, self._seed(name, "bytes")))
+
+    def _seed(self, name: str, kind: str) -> int:
+        seed = self._seeds.get((name, kind))
+        if seed is None:
+            seed = self._seeds[name, kind] = digest_of([f"{kind} {name}".encode("utf-8", "surrogateescape")])
+        return seed
+
+
+def _parts(feature: ParsedFeature) -> Iterator[bytes]:
+    """The values of a feature, in one of the many forms in which they may be encoded."""
+    parts = feature.parts()
+    if feature.kind == "int64" and any(map(_LONG_VARINT.search, parts)):
+        parts = _parsed(int64_list(feature.values())).parts()
+    for part in parts:
+        if feature.kind == "bytes":
+            yield len(part).to_bytes(8, "little")
+        yield part
+
+
+# --- Entries of tars as the features that they are compared with ---
+
+
+def _as_features(entries: Mapping[str, Any], wanted: Mapping[str, Kind | None]) -> dict[str, Any]:
+    """The entries, with numbers in place of those that hold them as text or as an array, also one named `NAME.npy`."""
+    made: dict[str, Any] = {}
+    for name, value in entries.items():
+        kind, base = wanted.get(name) if name != KEY else None, name.removesuffix(".npy")
+        if f"{name}/shape" in wanted:
+            made |= _array(name, value)
+        elif base != name and not wanted.keys().isdisjoint((base, f"{base}/shape")):
+            made |= {part: data for part, data in _array(base, value).items() if part in (base, *wanted)}
+        elif kind == "int64" or kind == "float":
+            made[name] = _numbers(name, value, "int64_list" if kind == "int64" else "float_list")
+        else:
+            made[name] = value
+    return made
+
+
+def _numbers(name: str, value: bytes | StoredBytes, kind: TypeName) -> Any:
+    values: dict[str, Any] = {name: value}
+    try:
+        give_types(values, {name: kind})
+    except SampleError:
+        return value
+    return _parsed(values[name])
+
+
+def _array(name: str, value: bytes | StoredBytes) -> dict[str, Any]:
+    try:
+        features = FeatureMap({}).features({KEY: "", name: read_array(whole(value))})
+    except (SampleError, ValueError):
+        return {name: value}
+    return {name: _parsed(made) for name, made in features.items() if name != KEY}
+
+
+def _parsed(feature: bytes | StoredValue | Feature) -> Any:
+    return feature_in(feature.message, 0, len(feature.message)) if isinstance(feature, Feature) else feature
+
+
+# --- Files of rows ---
+
+
+class _Files:
+    """The two files that a task writes, so that neither it nor what it sends grows with the number of samples.
+
+    Attributes:
+        rows: path of the rows.
+        details: path of their details.
+        samples: how many were added.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._offset = self.samples = 0
+        (rows, self.rows), (details, self.details) = tempfile.mkstemp(dir=folder), tempfile.mkstemp(dir=folder)
+        self._rows, self._details = os.fdopen(rows, "wb"), os.fdopen(details, "wb")
+
+    def add(self, key: str | None, key_digest: int, entries: Entries) -> None:
+        """Add a sample."""
+        content = content_of(entries)
+        self._rows.write(_PACKED.pack((content + key_digest) & _64_BITS, content, key_digest, self._offset))
+        details = pickle.dumps((key, entries), pickle.HIGHEST_PROTOCOL)
+        self._details.write(details)
+        self._offset += len(details)
+        self.samples += 1
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._rows.close()
+        self._details.close()

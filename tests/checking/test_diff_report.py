@@ -1,0 +1,68 @@
+"""`tar2tf diff` for a review: both values of what changed, as lines, as a page and as Markdown."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inspect_runs import a_png
+from make_bytes import npy
+from verify_runs import a_tar, an_example, framed, in_a_process, write
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Path, Path]:
+    """Two tars: a sample only in each, one that is equal, and one that changed in every way."""
+    a = [("1.cls", b"3"), ("1.png", a_png()), ("1.txt", b"one | two"), ("2.cls", b"1"), ("3.cls", b"7")]
+    b = [("1.cls", b"4"), ("1.png", a_png(9, 9)), ("1.json", b"{}"), ("2.cls", b"1"), ("4.cls", b"7")]
+    return write(tmp_path / "a.tar", a_tar(a)), write(tmp_path / "b.tar", a_tar(b))
+
+
+def test_both_values_are_shown(two: tuple[Path, Path]) -> None:
+    lines = in_a_process("diff", *two, "-v").lines
+    assert lines[3:] == [
+        "  cls: 3 -> 4",
+        "  json: (absent) -> {}",
+        f"  png: image/png 5x3x3, {len(a_png())} bytes -> image/png 9x9x3, {len(a_png(9, 9))} bytes",
+        "  txt: one | two -> (absent)",
+    ]
+
+
+def test_numbers_of_records_are_shown(tmp_path: Path) -> None:
+    for name, value in (("a", [1, 2]), ("b", [1, 3])):
+        write(tmp_path / f"{name}.record", framed(an_example(__key__=b"k", n=value)))
+    assert "  n: [1, 2] -> [1, 3]" in in_a_process("diff", tmp_path / "a.record", tmp_path / "b.record", "-v").lines
+
+
+def test_members_that_are_not_adjacent_are_those_of_their_sample(tmp_path: Path) -> None:
+    for name in "ab":
+        write(tmp_path / f"{name}.tar", a_tar([("1.x", b"1"), ("2.x", b"2"), ("1.y", name.encode()), ("2.y", b"2")]))
+    assert "  y: a -> b" in in_a_process("diff", tmp_path / "a.tar", tmp_path / "b.tar", "-v").lines
+
+
+def test_a_page_and_markdown_show_every_kind_of_difference(two: tuple[Path, Path], tmp_path: Path) -> None:
+    assert in_a_process("diff", *two, "--html", tmp_path / "x.html", "--markdown", tmp_path / "x.md").code == 1
+    page = html.unescape(re.sub("<[^>]*>", " ", (tmp_path / "x.html").read_text()))
+    text = (tmp_path / "x.md").read_text()
+    for shown in (page, text):
+        assert all(word in shown for word in ("Only in A", "Only in B", "Changed", "(absent)", "image/png 9x9x3"))
+    assert "| 1 | cls | 3 | 4 |" in text
+    assert "one \\| two" in text
+    assert "<script" not in (tmp_path / "x.html").read_text()
+
+
+def test_equal_datasets_have_a_page_that_says_so(two: tuple[Path, Path], tmp_path: Path) -> None:
+    assert in_a_process("diff", two[0], two[0], "--html", tmp_path / "x.html").code == 0
+    assert "No sample differs." in (tmp_path / "x.html").read_text()
+
+
+def test_arrays_are_shown_by_their_kind(tmp_path: Path) -> None:
+
+    for name, length in (("a", 3), ("b", 4)):
+        write(tmp_path / f"{name}.tar", a_tar([("1.npy", npy(np.zeros(length)))]))
+    (line,) = [x for x in in_a_process("diff", tmp_path / "a.tar", tmp_path / "b.tar", "-v").lines if "->" in x]
+    assert line.startswith("  npy: npy float64 3, ")
