@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -125,3 +126,25 @@ def test_a_little_in_each_attempt_is_no_progress(monkeypatch: pytest.MonkeyPatch
     pieces = (body(DATA[place : place + 1], start=place) for place in range(256))
     with pytest.raises(SourceError, match="gave up after"):
         read(stream(pieces, ObjectInfo("x", 256, "1")))
+
+
+def test_a_slow_reader_is_a_bounded_number_of_blocks_behind() -> None:
+    block, count, given = bytes(ResumingStream.BLOCK), 200, 0
+
+    def read(size: int) -> bytes:
+        nonlocal given
+        given += given < count
+        return block if given < count else b""
+
+    whole = Body(read, lambda: None, 0, None, "1")
+    stream = ResumingStream(lambda start, size: whole, ObjectInfo("x", None, "1"), "x", 0)
+    ahead = 0
+    for taken in range(1, 121):
+        assert stream.read(ResumingStream.BLOCK)
+        settled = -1
+        while settled != given:  # nothing more is fetched
+            settled = given
+            time.sleep(0.002)
+        ahead = max(ahead, given - taken)
+    stream.close()
+    assert ResumingStream.MOST_AHEAD / 2 < ahead <= ResumingStream.MOST_AHEAD + 1
