@@ -194,6 +194,10 @@ class Store(ABC):
         """Convert a template in the store's own syntax to that of bash."""
         return template
 
+    def revision(self) -> str | None:
+        """Return the commit or snapshot at which the whole bucket is read; None for a bucket that has none."""
+        return None
+
     def likely_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
         """Return kind and value of what is probably a checksum: an equal one proves equal bytes, no other proves that
         they differ.

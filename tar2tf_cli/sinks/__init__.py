@@ -46,8 +46,8 @@ def open_sink(path: str, **reach: Unpack[ConnectionOptions]) -> Sink:
 
 
 def bucket_url(path: str) -> str:
-    """Return the part of a URL that names the bucket: `ais://@uuid#ns/bucket`, `s3://bucket`."""
+    """Return the part of a URL that names the bucket: `ais://@uuid#ns/bucket`, `hf://buckets/user/bucket`, `s3://bucket`."""
     scheme, _, rest = path.partition("://")
     parts = rest.split("/")
-    count = 2 if parts[0].startswith(("@", "#")) else 1
+    count = 3 if scheme == "hf" else 2 if parts[0].startswith(("@", "#")) else 1
     return f"{scheme}://{'/'.join(parts[:count])}"

@@ -26,7 +26,7 @@ from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import Checked, fields_of, problems_of
 
 SECTIONS: Final[dict[Any, type]] = {"input": Input, "output": Output}
-IDENTITY: Final = ("digest", "fields", "keys_digest", "described", "joined")
+IDENTITY: Final = ("digest", "fields", "keys_digest", "described", "joined", "revision")
 """Additional keys in a manifest's input, which show whether labels, listed keys, joined inputs and the like changed."""
 _PATHS: Final = ("bucket", "path", "labels", "keys")
 """Keys whose ~ is expanded: no shell sees those in a file, and on the command line a path with <> must be quoted."""

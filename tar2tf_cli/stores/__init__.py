@@ -9,6 +9,7 @@ sends one request per call.
 | `http(s)://` | `web`, over `curl` (requests under way) |
 | `ais://` | `ais`, over curl, too; `control`: calls that are not about bytes |
 | `s3://`, `gs://`, `az://` | `cloud`, over obstore |
+| `hf://` | `hub`, over curl, for datasets; `hub_bucket`, over S3, for buckets |
 | all URLs | `source`: their `Source`; `objects`: requests with retries; `ranges`: random access |
 | | `retries`: failures; `transfer`: downloads; `client`: the connections of a process |
 | all buckets | `base`: read-ahead and templates |
@@ -100,7 +101,7 @@ def reach_of(url: str, conversion: Conversion, endpoint: str | None) -> Connecti
     """
     bucket, kind = conversion.input.bucket, _kind(url)
     is_for_ais = "ais" in (_kind(bucket), _kind(conversion.output.path))
-    is_meant = kind in (("ais",) if is_for_ais else ("s3", "gs", "az"))
+    is_meant = kind in (("ais",) if is_for_ais else ("s3", "gs", "az", "hf"))
     return {
         "endpoint": endpoint if is_meant else None,
         "retry_for": conversion.retry_for,
@@ -128,35 +129,37 @@ def open_store(bucket: str, **reach: Unpack[ConnectionOptions]) -> Store:
 
 
 _STORES: Final = {
-    "ais": "ais:AisStore",
-    "s3": "cloud:S3Store",
-    "gs": "cloud:GcsStore",
-    "az": "cloud:AzureStore",
-    "http": "web:HttpStore",
-    "https": "web:HttpStore",
+    "ais://": "ais:AisStore",
+    "s3://": "cloud:S3Store",
+    "gs://": "cloud:GcsStore",
+    "az://": "cloud:AzureStore",
+    "hf://datasets/": "hub:HubStore",
+    "hf://buckets/": "hub_bucket:HubBucketStore",
+    "http://": "web:HttpStore",
+    "https://": "web:HttpStore",
 }
-"""The file and class of each store here, by the scheme of its URLs."""
+"""The file and class of each store here, by the beginning of its URLs."""
 
 
 def schemes(*, writable: bool = False) -> list[str]:
-    """Return the schemes of buckets, such as `s3://`, all or those that can be written to."""
-    names = [*_STORES, *(name for name in plugin_names("stores") if name not in _STORES)]
-    return [f"{name}://" for name in names if not writable or store_class(f"{name}://").is_writable()]
+    """Return the beginnings of URLs of buckets, such as `s3://`, of all stores or of those that can be written to."""
+    names = [*_STORES, *(f"{name}://" for name in plugin_names("stores"))]
+    return [name for name in names if not writable or store_class(name).is_writable()]
 
 
 def store_class(url: str) -> type[Store]:
-    """Return the class of the store that a URL's scheme names.
+    """Return the class of the store that a URL names.
 
     Raises:
         UsageError: when there is none.
     """
-    scheme = url.partition("://")[0]
-    name = scheme.partition("+")[0]
-    if name in _STORES:
-        file, _, kind = _STORES[name].partition(":")
+    scheme, _, rest = url.partition("://")
+    plain = f"{scheme.partition('+')[0]}://{rest}"
+    if place := next((value for beginning, value in _STORES.items() if plain.startswith(beginning)), None):
+        file, _, kind = place.partition(":")
         found: object = getattr(import_module(f"{__name__}.{file}"), kind)
     else:
-        found = load_plugin("stores", name)
+        found = load_plugin("stores", scheme)
     if not (isinstance(found, type) and issubclass(found, Store)):
         hint = f"BUCKET is a directory, a tar file, - or starts with {alternatives(schemes())}"
         raise UsageError(f"{scheme}:// buckets are not supported", hint=hint)

@@ -617,13 +617,18 @@ def _staying_at(endpoint: str) -> dict[str, Any]:
 
 
 class S3Store(CloudStore):
-    """`s3://`: Amazon S3, and compatible servers at AWS_ENDPOINT_URL or `--endpoint`."""
+    """`s3://`: Amazon S3, and compatible servers at AWS_ENDPOINT_URL or `--endpoint`.
+
+    Attributes:
+        follows_redirects: whether the server may send readers of an object to another server.
+    """
 
     scheme = "s3"
     cloud = "Amazon S3"
     login = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a public bucket --no-sign-request"
-    endpoints = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    endpoints: ClassVar[tuple[str, ...]] = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     one_put = 5 << 30
+    follows_redirects: ClassVar[bool] = False
 
     def __init__(self, bucket: str, endpoint: str | None = None) -> None:
         super().__init__(bucket, endpoint)
@@ -637,7 +642,8 @@ class S3Store(CloudStore):
         if self._endpoint:
             config |= {"endpoint": self._endpoint, "aws_endpoint_url_s3": self._endpoint}
         provider = None if self.unsigned or keys else aws_provider()
-        if self._endpoint and not self.unsigned and (provider or any(map(os.environ.get, _ENOUGH[:1])) or keys):
+        stays = self._endpoint and not (self.unsigned or self.follows_redirects)
+        if self._endpoint and stays and (provider or any(map(os.environ.get, _ENOUGH[:1])) or keys):
             options["client_options"] |= _staying_at(self._endpoint)
         return stores.S3Store(self._name, config=config, credential_provider=provider, **options)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
-from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, Source
+from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, ListingInfo, Source
 from tar2tf_cli.api.store import Body, Store
 from tar2tf_cli.errors import NothingFoundError, SourceError
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
@@ -110,6 +110,14 @@ class ObjectSource(Source):
             prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
             return {item.name: item for item in self.listing(prefix) if item.name in wanted}
         return look_up_each(self._store, names)
+
+    def listing_info(self) -> ListingInfo:
+        """Return the commit of the bucket, if it has any."""
+        commit = self._store.revision()
+        known = ListingInfo()
+        if commit is None:
+            return known
+        return known._replace(identity={"revision": commit}, listed_by=(*known.listed_by, "input.revision"))
 
     def capabilities(self) -> Capabilities:
         """Return those of any store."""

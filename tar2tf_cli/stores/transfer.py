@@ -66,10 +66,10 @@ def hasher(kind: str) -> Hasher | None:
 
         digest: Hasher = xxhash.xxh64()
         return digest
-    if kind == "md5":
+    if kind in ("md5", "sha256"):
         import hashlib
 
-        return hashlib.md5(usedforsecurity=False)
+        return hashlib.md5(usedforsecurity=False) if kind == "md5" else hashlib.sha256()
     return _Crc32c() if kind == "crc32c" else None
 
 

@@ -1,0 +1,209 @@
+"""Datasets of the Hugging Face Hub, against a double of its routes; and its buckets, whose door redirects readers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pytest
+
+from commands import tar2tf
+from hub import Hub, hub_server
+from servers import Forwarder, serving
+from sources import BucketSuite
+from tar2tf_cli import Conversion, Input, Output, convert
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.stores import open_source, open_store
+from tar2tf_cli.testing.shards import read_all, tar_of
+
+DATASET = "hf://datasets/me/photos"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    with hub_server() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+        for name in ("HF_TOKEN", "HF_TOKEN_PATH"):
+            monkeypatch.delenv(name, raising=False)
+        yield hub
+
+
+class TestHub(BucketSuite):
+    # what is replaced or deleted later is read as it was, at the commit that the source was opened with
+    test_a_replaced_object_is_an_error = None
+    test_an_object_deleted_after_the_listing_is_told = None
+    test_a_version_changes_with_the_bytes = None
+    test_another_version_than_the_listed_one_is_not_taken_for_it = None
+
+    @pytest.fixture
+    def bucket(self, hub: Hub) -> str:
+        self.hub = hub
+        return DATASET
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        folder = bucket.removeprefix(DATASET).strip("/")
+        self.hub.commit(**{f"{folder}/{name}".lstrip("/"): data})
+
+
+def test_a_branch_is_resolved_once_and_read_at_its_commit(hub: Hub) -> None:
+    hub.commit(**{"x.tar": b"before it changed"})
+    source = open_source(DATASET)
+    (item,) = source.list(["x.tar"])
+    hub.commit(**{"x.tar": b"after it changed!"})
+    assert read_all(source, item) == b"before it changed"
+    assert sum("/revision/" in request for request in hub.seen) == 1
+
+
+def test_a_revision_is_a_branch_a_commit_or_an_escaped_ref(hub: Hub) -> None:
+    first = hub.commit(**{"x.tar": b"the first commit"})
+    hub.commit(**{"x.tar": b"the second commit"})
+    hub.commit("refs/convert/parquet", **{"x.tar": b"of the branch"})
+    for revision, data in (
+        (first, b"the first commit"),
+        ("main", b"the second commit"),
+        (quote("refs/convert/parquet", safe=""), b"of the branch"),
+    ):
+        source = open_source(f"{DATASET}@{revision}")
+        (item,) = source.list([])
+        assert read_all(source, item) == data
+        assert source.locate(item.name) == f"{DATASET}@{revision}/x.tar"
+    with pytest.raises(SourceError, match="Invalid rev id: nothing"):
+        open_source(f"{DATASET}@nothing").list([])
+
+
+def test_the_commit_is_recorded_and_a_new_one_without_other_shards_changes_nothing(hub: Hub, tmp_path: Path) -> None:
+    sha = hub.commit(**{"x.tar": tar_of(5)})
+    conversion = Conversion(Input(DATASET), Output(str(tmp_path / "x.record")))
+    manifest = convert(conversion).manifest
+    assert manifest
+    assert json.loads(Path(manifest).read_text())["spec"]["input"]["revision"] == sha
+    hub.commit(**{"README.md": b"words about the photos"})
+    assert convert(conversion).up_to_date
+
+
+def test_a_listing_goes_on_over_pages(hub: Hub) -> None:
+    hub.commit(**{f"p-{number}.tar": b"p" for number in range(10)}, **{"notes.txt": b"no shard"})
+    assert [item.name for item in open_source(DATASET).list(["*.tar"])] == [f"p-{number}.tar" for number in range(10)]
+
+
+def test_a_byte_changed_on_the_way_is_an_error(hub: Hub) -> None:
+    hub.commit(**{"x.tar": bytes(1_000_000)})
+    source = open_source(DATASET)
+    (item,) = source.list([])
+    hub.damaged = True
+    with pytest.raises(SourceError, match="the bytes received have the checksum"):
+        read_all(source, item)
+
+
+def test_the_token_is_not_sent_to_the_server_of_the_bytes(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.token = "secret"
+    hub.commit(**{"x.tar": b"gated bytes", "y.tar": b"more of them"})
+    with pytest.raises(SourceError, match="Access to dataset me/photos is restricted") as caught:
+        open_source(DATASET).list([])
+    assert "hf auth login" in (caught.value.hint or "")
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    source = open_source(DATASET)
+    items = source.list([])
+    with source.prefetch(items):
+        assert [read_all(source, item) for item in items] == [b"gated bytes", b"more of them"]
+    assert hub.authorizations
+    assert not any(hub.authorizations)
+
+
+def test_the_login_of_the_command_hf_is_used(hub: Hub, tmp_path: Path) -> None:
+    hub.token = "from the file"
+    hub.commit(**{"x.tar": b"x"})
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "token").write_text("from the file\n")
+    assert open_source(DATASET).list([])
+    with pytest.raises(SourceError, match="restricted"):
+        open_source(DATASET, no_sign_request=True).list([])
+
+
+@pytest.mark.parametrize("headers", [{"Retry-After": "7"}, {"RateLimit": '"api";r=0;t=7'}])
+def test_a_limit_of_requests_is_obeyed(hub: Hub, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("tar2tf_cli.stores.retries.time.sleep", pauses.append)
+    monkeypatch.setattr("tar2tf_cli.stores.retries.RetryPolicy.__init__.__defaults__", (pauses.append,))
+    hub.commit(**{"x.tar": b"x"})
+    hub.refusals.append((429, headers))
+    assert len(open_source(DATASET, retry_for=60).list([])) == 1
+    assert pauses == [7.0]
+    hub.refusals.append((429, {"Retry-After": "3600"}))
+    with pytest.raises(SourceError, match="because the server asked to wait 3600 s"):
+        open_source(DATASET, retry_for=60).list([])
+
+
+def test_a_dataset_is_not_written_to(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "in.tar").write_bytes(tar_of(2))
+    done = tar2tf("convert", tmp_path / "in.tar", "-o", f"{DATASET}/x.record")
+    assert done.returncode == 2
+    assert "cannot be written to" in done.stderr
+
+
+@pytest.mark.parametrize("url", ["hf://datasets/me", "hf://me/photos", "hf://buckets/me", "hf://models/me/x"])
+def test_other_urls_are_refused_with_the_right_form(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_store(url)
+    assert "hf://datasets/" in (caught.value.hint or "") or "hf://buckets/USER/NAME" in (caught.value.hint or "")
+
+
+class TestBucket(BucketSuite):
+    """The door is moto's S3, in front of which the owner's name is taken from paths; objects are read elsewhere."""
+
+    @pytest.fixture
+    def bucket(
+        self, s3: str, s3_client: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[str]:
+        self.client, self.seen = s3_client, list[dict[str, str]]()
+        self.name = f"b{abs(hash(request.node.nodeid)):x}"
+        s3_client.create_bucket(Bucket=self.name)
+        seen = self.seen
+
+        class Bytes(Forwarder):
+            url = s3
+
+            def forward(self, data: bytes) -> None:
+                seen.append(dict(self.headers.items()))
+                del self.headers["If-Match"]  # which the server of the bytes knows nothing of
+                super().forward(data)
+
+        class Door(Forwarder):
+            url = s3
+
+            def forward(self, data: bytes) -> None:
+                self.path = self.path.removeprefix("/me")
+                bucket, _, key = self.path[1:].partition("/")
+                if self.command == "GET" and key and "?" not in key:
+                    signed = s3_client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": unquote(key)})
+                    self.answer(
+                        302, {"Location": other.replace("127.0.0.1", "localhost") + signed.removeprefix(s3)}, b""
+                    )
+                else:
+                    super().forward(data)
+
+        with serving(Bytes) as other, serving(Door) as url:
+            monkeypatch.setenv("HF_S3_ENDPOINT", url)
+            for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_SESSION_TOKEN"):
+                monkeypatch.delenv(name, raising=False)
+            yield f"hf://buckets/me/{self.name}"
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        folder = bucket.partition(self.name)[2].strip("/")
+        self.client.put_object(Bucket=self.name, Key=f"{folder}/{name}".lstrip("/"), Body=data)
+
+    def test_the_signature_of_a_request_does_not_follow_its_redirect(self, bucket: str) -> None:
+        self.put(bucket, "x.tar", b"bytes")
+        assert read_all(open_source(bucket), ObjectInfo("x.tar", None, None)) == b"bytes"
+        assert self.seen
+        assert not any("authorization" in map(str.lower, headers) for headers in self.seen)
+
+    def test_a_session_token_is_refused(self, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_SESSION_TOKEN", "precious")
+        with pytest.raises(UsageError, match="a session token cannot be used"):
+            open_source(bucket).list(["*.tar"])
