@@ -494,8 +494,8 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
     \f
 
     BUCKET is a directory, a tar, a TFRecord, a manifest, - for a tar or TFRecord on standard input, or a URL that
-    begins with ais://, ais+s3://, ais+gs://, s3://, gs://, az://, hf://, http:// or https://. With --from, it can also be a
-    folder with one folder of images per class, a table, or a CSV file whose rows describe examples.
+    begins with ais://, ais+s3://, ais+gs://, s3://, gs://, az://, hf://, http:// or https://. With --from, it can also
+    be a folder with one folder of images per class, a table, or a CSV file whose rows describe examples.
 
     TEMPLATE names shards in BUCKET, with bash braces or a glob. By default, every *.tar, *.tar.gz, *.tgz, *.tar.zst,
     *.tar.bz2 and *.tar.xz is converted in sorted order; if there are none, every TFRecord. If all arguments are
