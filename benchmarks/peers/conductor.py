@@ -15,6 +15,7 @@ from contextlib import closing
 from typing import Any
 
 from tar2tf_cli.__main__ import _NEW_OBJECTS
+from tar2tf_cli.api.backend import Outcome, Task
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.conversion.output_state import Destination
@@ -26,7 +27,7 @@ from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool import SpoolIndex
 from tar2tf_cli.conversion.worker import Group, TaskInputs, Worker
 from tar2tf_cli.conversion.write_shard import WriteShard
-from tar2tf_cli.engines.base import Outcome, Task, run_tasks
+from tar2tf_cli.engines.base import run_tasks
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.manifest import Manifest
 from tar2tf_cli.inputs.report import InputReport

@@ -8,11 +8,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tar2tf_cli.api.backend import Outcome, Task
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnFault, Source
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.engines import cpu_count, make_engine
-from tar2tf_cli.engines.base import Outcome, Schedule, Task, run_tasks
+from tar2tf_cli.engines.base import Schedule, run_tasks
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example import ParsedFeature, parse

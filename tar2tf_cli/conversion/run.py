@@ -9,7 +9,9 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from tar2tf_cli.api.backend import Backend, Engine, RecordMaker, StoredShard
 from tar2tf_cli.api.source import Source
+from tar2tf_cli.api.store import Store
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, destination
 from tar2tf_cli.conversion.plan import Plan, joined_to, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Summary, Tally
@@ -19,13 +21,14 @@ from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool import Part, SpoolIndex
 from tar2tf_cli.conversion.worker import TaskInputs, Worker
 from tar2tf_cli.conversion.working_folder import entry_of, line_of
-from tar2tf_cli.engines.base import Backend, Engine, InOrder, RecordMaker, StoredShard, run_tasks
+from tar2tf_cli.engines.base import InOrder, run_tasks
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.described import notes_on_shapes
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.inputs.manifest import Manifest
+from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.ops.rules import workers as number_of
 from tar2tf_cli.remote import backend_of, cluster_backend
 from tar2tf_cli.spec.conversion import Conversion
@@ -124,8 +127,9 @@ def _run(
         manifest.labels.update(plan.label_maps)
         tally = Tally(plan, events)
         with place.maker() as maker:
-            if maker and _one_shard_each(plan.conversion) and target.store and maker.makes_shards_in(target.store):
-                _make_shards(plan, maker, engine(readers + writers), target, tally, events)
+            store = target.store
+            if maker and _one_shard_each(plan.conversion) and store and maker.makes_shards_in(store):
+                _make_shards(plan, maker, store, engine(readers + writers), target, tally, events)
             else:
                 worker = _worker(plan, target, place, maker, cpus)
                 with closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
@@ -196,13 +200,15 @@ def _one_shard_each(spec: Conversion) -> bool:
     return output.template.fields == {"input"} and not (limited or changed)
 
 
-def _make_shards(plan: Plan, maker: RecordMaker, engine: Engine, target: Target, tally: Tally, events: Events) -> None:
-    """Have what makes the records store the shards under their final names, one for each input."""
+def _make_shards(
+    plan: Plan, maker: RecordMaker, store: Store, engine: Engine, target: Target, tally: Tally, events: Events
+) -> None:
+    """Have the maker of records store the shards under their final names, one for each input."""
     names, replaceable = target.final_names(plan.stems)
     shards = dict(zip(names, plan.inputs, strict=True))
-    tasks, context = maker.shard_tasks(shards, target.store, replaceable, target.folder)
+    tasks, context = maker.shard_tasks(shards, store, replaceable, target.folder)
 
-    def take(number: int, made: StoredShard) -> None:
+    def take(number: int, made: StoredShard[InputReport]) -> None:
         records = made.report.samples
         sizes = SpoolIndex([made.size] if made.size else [], [records] if made.size else [])
         tally.add_input(number, made.report)

@@ -12,6 +12,7 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from tar2tf_cli.api.backend import Outcome, Task
 from tar2tf_cli.conversion.disk_space import DiskSpace
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.publish import Tally
@@ -20,7 +21,7 @@ from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, ShardReport, sor
 from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex
 from tar2tf_cli.conversion.worker import Group, Worker, groups_in, load_group
 from tar2tf_cli.conversion.write_shard import EagerShardWriter, WriteShard
-from tar2tf_cli.engines.base import Outcome, Schedule, Task
+from tar2tf_cli.engines.base import Schedule
 from tar2tf_cli.errors import SourceError, Tar2tfError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.report import InputReport

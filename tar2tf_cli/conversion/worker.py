@@ -8,12 +8,12 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
+from tar2tf_cli.api.backend import RecordMaker
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnBytes, Source
 from tar2tf_cli.conversion.spool import COLUMNS, Part, SpoolIndex, StoredIndex, packed, unpacked
-from tar2tf_cli.engines.base import RecordMaker
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
@@ -144,8 +144,7 @@ class TaskInputs:
         """
         item = self.items[number]
         if self.maker:
-            made: InputFlow = self.maker.read(item, on_bytes)
-            return made
+            return cast("InputFlow", self.maker.read(item, on_bytes))
         self._plan = plan = self._plan or ReadPlan.of(
             self.conversion, self.source, self.joined, self.described, self.stems
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from tar2tf_cli.engines.base import Backend, Engine, InlineEngine
+from tar2tf_cli.api.backend import Backend, Engine
+from tar2tf_cli.engines.base import InlineEngine
 
 
 def cpu_count() -> int:

@@ -1,15 +1,15 @@
-"""The interface of every engine, the loop that keeps one busy, and the engine that needs no other process."""
+"""The loop that keeps an engine busy, the schedules that feed it, and the engine that needs no other process."""
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from functools import cache
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
-from tar2tf_cli.errors import MachineError, Tar2tfError, UsageError, WorkerError, to_tar2tf_error
+from tar2tf_cli.api.backend import Engine, Outcome, Task, TaskContext
+from tar2tf_cli.errors import MachineError, UsageError, WorkerError, to_tar2tf_error
 
 _KEPT: Final = 30 << 20
 """The size in bytes of a block of memory; glibc's own limit is 32 MiB."""
@@ -58,31 +58,6 @@ class Clock:
         return due
 
 
-class TaskContext(Protocol):
-    """The data shared by all tasks of a run; forked or pickled, so each process has its own copy.
-
-    Attributes:
-        on_bytes: set by the engine; call it with the number of stored bytes after each read of an input.
-    """
-
-    on_bytes: Callable[[int], None] | None
-
-
-class Task(Protocol):
-    """A unit of work; it and its result can be pickled."""
-
-    def run(self, context: Any, /) -> Any:
-        """Do the work."""
-
-
-class Outcome(NamedTuple):
-    """The outcome of a task: its result, or its error."""
-
-    task: Task
-    result: Any = None
-    error: Tar2tfError | None = None
-
-
 def attempt(task: Task, context: TaskContext) -> Outcome:
     """Run a task; an exception becomes the outcome's error, with the traceback in `details` if it is unexpected.
 
@@ -122,127 +97,6 @@ def pickled(context: TaskContext) -> bytes:
             f"the conversion cannot be sent to a worker process: {error}",
             hint="use one worker, or define the function in a module",
         ) from None
-
-
-class Engine(ABC):
-    """Runs tasks; used by one thread.
-
-    Args:
-        workers: how many tasks it runs at once.
-
-    Attributes:
-        running: the tasks that have not ended, by the engine's own handle of each.
-        bytes_read: stored bytes of input read by its tasks so far.
-        on_progress: called from time to time by an engine whose `wait` does not return while a task runs.
-    """
-
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self.running: dict[Any, Task] = {}
-        self.bytes_read = 0
-        self.on_progress: Callable[[], None] | None = None
-
-    @property
-    def free(self) -> int:
-        """How many more tasks it accepts now."""
-        return self.workers - len(self.running)
-
-    @abstractmethod
-    def start(self, context: TaskContext) -> None:
-        """Start; every task gets this context or a copy of it."""
-
-    @abstractmethod
-    def submit(self, task: Task) -> None:
-        """Accept a task; only while `free`."""
-
-    @abstractmethod
-    def wait(self, timeout: float) -> list[Outcome]:
-        """Return the outcomes since the last call; wait up to `timeout` seconds for the first."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop at once and abandon running tasks."""
-
-
-class StoredShard(NamedTuple):
-    """An input's records, stored as a shard.
-
-    Attributes:
-        report: the InputReport.
-        size: bytes of the shard; 0 when the input has no samples, and there is no shard.
-        crc: CRC-32C of the shard.
-    """
-
-    report: Any
-    size: int
-    crc: int
-
-
-class RecordMaker(Protocol):
-    """Makes the records of inputs where the inputs are, in the place of tasks that read them; it can be pickled."""
-
-    def prefetch(self, items: Sequence[Any]) -> AbstractContextManager[None]:
-        """Start to fetch, all at once, the records of inputs that will be read inside the `with` block."""
-
-    def read(self, item: Any, on_bytes: Callable[[int], None] | None) -> Any:
-        """Return what is used like an `InputFlow`, but only from front to back."""
-
-    def makes_shards_in(self, store: Any) -> bool:
-        """Whether it can store records in a bucket."""
-
-    def shard_tasks(
-        self, shards: Mapping[str, Any], store: Any, replaceable: Container[str], folder: str
-    ) -> tuple[Sequence[Task], TaskContext]:
-        """Return tasks that each have one input's records stored as a shard, and their context; if `makes_shards_in`.
-
-        The result of each is a MadeShard. Another program's object in the place of a shard is an error.
-
-        Args:
-            shards: the input of each shard, by the shard's name.
-            store: the bucket.
-            replaceable: names of objects that are there and may be replaced.
-            folder: keeps what is known of the shards that were stored, for a run that continues this one.
-        """
-
-
-class Backend(ABC):
-    """The machines on which tasks run.
-
-    Attributes:
-        shared: whether there may be others than this one, so that inputs and outputs have to be where all see them.
-    """
-
-    shared = False
-
-    @property
-    @abstractmethod
-    def cpus(self) -> int:
-        """How many CPUs they have."""
-
-    def threads(self, wanted: int) -> int:
-        """How many threads each task may have, if so many are useful."""
-        return wanted
-
-    def maker(self) -> AbstractContextManager[RecordMaker | None]:
-        """Return a context, entered once there is work, of what makes the records; None if tasks that read inputs do.
-
-        Raises:
-            Tar2tfError: when it cannot be made ready.
-        """
-        return nullcontext()
-
-    @abstractmethod
-    def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> Engine:
-        """Make an engine that runs this many tasks at once.
-
-        Args:
-            workers: how many.
-            carries: whether this process may receive what tasks write, if it does not share their folder.
-            inputs: paths of some local inputs, which every machine must see.
-        """
-
-    def close(self) -> None:  # noqa: B027 - most have nothing to do
-        """Disconnect from them."""
 
 
 _TICK_SECONDS: Final = 0.2

@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
+from tar2tf_cli.api.backend import StoredShard
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, OnBytes, Samples, Source
 from tar2tf_cli.api.store import Body, Store, Transient
 from tar2tf_cli.api.values import Record
 from tar2tf_cli.engines import LocalBackend
-from tar2tf_cli.engines.base import StoredShard
 from tar2tf_cli.errors import (
     DamagedShardError,
     OutputExistsError,
@@ -260,7 +260,7 @@ class MakeShard(NamedTuple):
     item: ObjectInfo
     path: str
 
-    def run(self, context: _ShardContext) -> StoredShard:
+    def run(self, context: _ShardContext) -> StoredShard[InputReport]:
         """The shard, which may be there already.
 
         Raises:

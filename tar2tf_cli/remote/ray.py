@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tar2tf_cli.engines.base import Backend, Clock, Engine, Outcome, Task, attempt, pickled
+from tar2tf_cli.api.backend import Backend, Engine, Outcome, Task
+from tar2tf_cli.engines.base import Clock, attempt, pickled
 from tar2tf_cli.errors import SinkError, Tar2tfError, UsageError, WorkerError, write_errors, write_failed
 from tar2tf_cli.spec import __version__
 

@@ -17,6 +17,7 @@ import pytest
 from benchmarks.peers.conductor import Listing, conduct, publisher, result
 from shards import samples, write_tar
 from tar2tf_cli import convert
+from tar2tf_cli.api.backend import Outcome
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.conversion.output_state import destination
 from tar2tf_cli.conversion.plan import make_plan
@@ -26,7 +27,6 @@ from tar2tf_cli.conversion.sharding import Shard
 from tar2tf_cli.conversion.spool import SpoolIndex
 from tar2tf_cli.conversion.worker import Group, TaskInputs, Worker, load_group, save_group
 from tar2tf_cli.conversion.working_folder import WorkingFolder
-from tar2tf_cli.engines.base import Outcome
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.manifest import Manifest, ShardEntry
 from tar2tf_cli.inputs.report import InputReport

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tar2tf_cli.engines.base import InlineEngine, InOrder, Outcome, run_tasks
+from tar2tf_cli.api.backend import Outcome
+from tar2tf_cli.engines.base import InlineEngine, InOrder, run_tasks
 from tar2tf_cli.errors import SourceError
 
 

@@ -1,0 +1,194 @@
+"""The interface of a backend: the machines on which the tasks of a conversion run, and the engine that runs them there.
+
+A backend says how many CPUs it has and makes an engine; an engine runs tasks and knows nothing of what they do. Where
+other programs make the records, as the transformers of a cluster do, the backend also gives a `RecordMaker`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.store import Store
+from tar2tf_cli.errors import Tar2tfError
+
+ReportT = TypeVar("ReportT")
+
+
+class TaskContext(Protocol):
+    """The data shared by all tasks of a run; forked or pickled, so each process has its own copy.
+
+    Attributes:
+        on_bytes: set by the engine; call it with the number of stored bytes after each read of an input.
+    """
+
+    on_bytes: Callable[[int], None] | None
+
+
+class Task(Protocol):
+    """A unit of work; it and its result can be pickled."""
+
+    def run(self, context: Any, /) -> Any:
+        """Do the work, and return its result; both are the business of the conversion."""
+
+
+class Outcome(NamedTuple):
+    """The outcome of a task: its result, or its error."""
+
+    task: Task
+    result: Any = None
+    error: Tar2tfError | None = None
+
+
+class Engine(ABC):
+    """Runs tasks, several at once and in any order; used by one thread.
+
+    Args:
+        workers: how many tasks it runs at once.
+
+    Attributes:
+        running: the tasks that have not ended, by the engine's own handle of each.
+        bytes_read: stored bytes of input read by its tasks so far.
+        on_progress: called from time to time by an engine whose `wait` does not return while a task runs.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.running: dict[Any, Task] = {}
+        self.bytes_read = 0
+        self.on_progress: Callable[[], None] | None = None
+
+    @property
+    def free(self) -> int:
+        """How many more tasks it accepts now."""
+        return self.workers - len(self.running)
+
+    @abstractmethod
+    def start(self, context: TaskContext) -> None:
+        """Start; every task gets this context, or a copy of it whose changes nobody sees.
+
+        Raises:
+            UsageError: when the context cannot be sent to where tasks run.
+        """
+
+    @abstractmethod
+    def submit(self, task: Task) -> None:
+        """Accept a task; callers do so only while `free`.
+
+        Where it runs, and whether it is run again after the machine that ran it was lost, is the engine's own business.
+        """
+
+    @abstractmethod
+    def wait(self, timeout: float) -> list[Outcome]:
+        """Return the outcomes since the last call; wait up to `timeout` seconds for the first.
+
+        Callers rely on exactly one outcome for each task. A worker that dies is the error of its task.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop at once and abandon running tasks; nothing of them runs afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredShard(Generic[ReportT]):
+    """The records of one input, stored as a shard.
+
+    Attributes:
+        report: the report on the input.
+        size: bytes of the shard; 0 when the input has no samples, and there is no shard.
+        crc: CRC-32C of the shard.
+    """
+
+    report: ReportT
+    size: int
+    crc: int
+
+
+class RecordMaker(Protocol):
+    """Makes records on the machines that store the inputs, in place of tasks that read inputs; it can be pickled."""
+
+    def prefetch(self, items: Sequence[ObjectInfo]) -> AbstractContextManager[None]:
+        """Return a context in which the records of these inputs are fetched concurrently, before they are read."""
+
+    def read(self, item: ObjectInfo, on_bytes: Callable[[int], None] | None) -> object:
+        """Return an object that is used like an `InputFlow` of the input, but only from front to back.
+
+        Args:
+            item: the input.
+            on_bytes: called with the number of stored bytes after each read.
+
+        Raises:
+            Tar2tfError: when the records cannot be made or fetched; here or while they are read.
+        """
+
+    def makes_shards_in(self, store: Store) -> bool:
+        """Whether it can store records in a bucket without sending them here."""
+
+    def shard_tasks(
+        self, shards: Mapping[str, ObjectInfo], store: Store, replaceable: Container[str], folder: str
+    ) -> tuple[Sequence[Task], TaskContext]:
+        """Return tasks that each have the records of one input stored as a shard, and their context.
+
+        Only if `makes_shards_in`. The result of each task is a `StoredShard`. A task raises OutputExistsError for
+        another program's object under the name of a shard.
+
+        Args:
+            shards: the input of each shard, by the shard's name.
+            store: the bucket.
+            replaceable: names of objects that exist and may be replaced.
+            folder: keeps a record of the shards that were stored, for a run that continues this one.
+        """
+
+
+class Backend(ABC):
+    """The machines on which the tasks of a conversion run.
+
+    Attributes:
+        shared: whether there may be several machines, so that inputs and outputs must be where all of them see them.
+    """
+
+    shared = False
+
+    @property
+    @abstractmethod
+    def cpus(self) -> int:
+        """The number of CPUs of all machines, which is how many tasks run at once by default."""
+
+    def threads(self, wanted: int) -> int:
+        """Return how many threads each task may have.
+
+        Args:
+            wanted: how many are useful if each task has the CPUs of this machine to itself.
+        """
+        return wanted
+
+    def maker(self) -> AbstractContextManager[RecordMaker | None]:
+        """Return a context that gives what makes the records; None if tasks that read inputs do so.
+
+        Callers enter it once, when there is work to do, and leave it when the last record was made.
+
+        Raises:
+            Tar2tfError: on entering, when it cannot be made ready.
+        """
+        return nullcontext()
+
+    @abstractmethod
+    def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> Engine:
+        """Return a new engine.
+
+        Args:
+            workers: how many tasks it runs at once.
+            carries: whether files that tasks write may be sent to this process, if they share no folder with it.
+            inputs: paths of some local inputs, which every machine must see.
+
+        Raises:
+            UsageError: when a machine does not see the inputs.
+        """
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to do
+        """Disconnect from the machines."""
