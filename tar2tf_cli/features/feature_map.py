@@ -351,9 +351,18 @@ def give_types(values: dict[str, Any], types: Mapping[str, TypeName]) -> None:
                 text = type(value) is bytes and len(value) <= _SHORT
                 values[name] = feature = _typed_text(value, kind) if text else _typed(value, kind)
             except (ValueError, OverflowError, TypeError) as error:
-                raise SampleError(f"{name!r} is not of type {kind}: {reason(error)}") from None
+                hint = (
+                    f"number texts with --labels {name}=FILE or --labels {name}=auto" if _is_word(value, kind) else None
+                )
+                raise SampleError(f"{name!r} is not of type {kind}: {reason(error)}", hint=hint) from None
             if isinstance(feature, Feature) and len(feature.shape) > 1:
                 values[f"{name}/shape"] = _shape(feature.shape)
+
+
+def _is_word(value: object, kind: TypeName) -> bool:
+    """Whether a whole number was asked for, and the value is text without any digit."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) and len(value) <= _SHORT else value
+    return kind.startswith("int64") and isinstance(text, str) and not any(map(str.isdigit, text)) and bool(text.strip())
 
 
 def _as_features(values: dict[str, Any]) -> Features:

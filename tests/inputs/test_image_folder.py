@@ -21,7 +21,8 @@ from shards import examples, samples, shards_in, tree, write_tar
 from tar2tf_cli import open_records
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.features import labels as labels_module
-from tar2tf_cli.features.labels import Label, load_labels, number_classes, parse_labels, to_bytes
+from tar2tf_cli.features.label_files import Label, parse_labels
+from tar2tf_cli.features.labels import load_labels, number_classes, to_bytes
 from tar2tf_cli.inputs import base
 
 CLASSES = ("n02", "n01", "n10")
@@ -223,7 +224,7 @@ def test_labels_come_in_every_form_and_the_map_used_serves_again(photos, tmp_pat
     if form == "texts.tsv":
         expected = {"n10": (0, "ten"), "n02": (1, "two words"), "n77": (2, ""), "n01": (3, "")}
     elif form == "names.txt":
-        expected = {"n10": (0, ""), "n02": (1, ""), "n77": (2, ""), "n01": (3, "")}
+        expected = {"n10": (0, ""), "n02": (1, ""), "n77": (3, ""), "n01": (4, "")}  # the blank line counts
     found = examples(tmp_path / "one" / "t.record")
     assert len(found) == 18
     for example in found:
@@ -255,10 +256,10 @@ def test_a_folder_that_the_map_does_not_know_is_an_error(photos, tmp_path):
 
 
 def test_a_label_map_of_another_form_says_how_it_is_written(photos, tmp_path):
-    (tmp_path / "labels.csv").write_text("n01,0\nn02,1\nn10,2\n")
+    (tmp_path / "labels.csv").write_text("n01,a,0\nn02,b,1\nn10,c,2\n")
     options = ("-o", tmp_path / "t.record", "--labels", tmp_path / "labels.csv")
     done = tar2tf("convert", "--from", "imagefolder", photos, *options)
-    assert (done.returncode, "or lines of CLASS or CLASS<TAB>TEXT" in done.stderr) == (2, True)
+    assert (done.returncode, "write lines of CLASS, CLASS<TAB>TEXT or CLASS<TAB>N, JSON" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
