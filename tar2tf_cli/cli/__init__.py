@@ -274,6 +274,23 @@ def label(param: click.Parameter, context: click.Context | None) -> str:
     return "/".join(param.opts) + (f" ({param.envvar})" if source is ParameterSource.ENVIRONMENT else "")
 
 
+_OLD_OPTIONS: Final = {
+    "--input-dir": "the folder itself: --from imagefolder DIR",
+    "--output-dir": "-o 'OUT/train-<00000>-of-<total>'",
+    "--output-directory": "-o 'OUT/train-<00000>-of-<total>'",
+    "--num-images": "--shuffle --limit N",
+    "--img-size": "--image-size N",
+    "--num-threads": "-j N",
+    "--train-directory": "the folder itself: --from imagefolder DIR",
+    "--train-shards": "--num-shards N",
+    "--validation-directory": "a second command for that folder",
+    "--validation-shards": "--num-shards N in a second command",
+    "--labels-file": "--labels FILE",
+    "--imagenet-metadata-file": "--labels FILE",
+}
+"""Options of the DLBS ImageNet scripts, and what to write in their place."""
+
+
 def _near_option(name: str, known: Iterable[str]) -> str:
     """`; did you mean '--limit'?`, or nothing: the dashes that all options begin with make none of them near."""
     words = {option.lstrip("-"): option for option in known if option.startswith("--")}
@@ -286,7 +303,9 @@ def _message(error: click.ClickException, context: click.Context | None) -> str:
     if isinstance(error, click.NoSuchOption):
         params = context.command.get_params(context) if context else []
         known = [name for param in params for name in (*param.opts, *param.secondary_opts) if name.startswith("-")]
-        return f"there is no option {error.option_name!r}{_near_option(error.option_name, known)}"
+        now = _OLD_OPTIONS.get(error.option_name) if context and context.command.name == "convert" else None
+        answer = f"; write {now}" if now else _near_option(error.option_name, known)
+        return f"there is no option {error.option_name!r}{answer}"
     if isinstance(error, click.MissingParameter) and error.param:
         return f"no {error.param.name} is given"
     if isinstance(error, click.BadParameter) and error.param:

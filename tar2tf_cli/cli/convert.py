@@ -582,9 +582,13 @@ def _check_errors_path(path: str, conversion: Conversion, spec_path: str | None)
 
 
 def _note_lost_field(terminal: Terminal, path: str) -> None:
-    """Warn about a path that ends as if the shell had treated its `<>` as a redirection."""
-    if path.endswith(("-", "_")) and path != "-" and not {"<", "{"} & set(path):
+    """Warn about a path that ends as if the shell had treated its `<>` as a redirection, or as a folder does."""
+    if path == "-" or {"<", "{"} & set(path):
+        return
+    if path.endswith(("-", "_")):
         terminal.note(f"note: the output path ends with {path[-1]!r}; if you wrote <>, quote it: -o '{path}<>.record'")
+    elif "." not in os.path.basename(path):
+        terminal.note(f"note: the output {path!r} is a file; for a folder of shards, write -o '{path}/train-<>.record'")
 
 
 def conversion_of(context: click.Context) -> Conversion:

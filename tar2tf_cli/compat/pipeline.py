@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
 from tar2tf_cli.api.source import OnFault, SampleFault, Samples, Source
@@ -22,7 +22,7 @@ from tar2tf_cli.compat.file_objects import Readable, check_inputs, check_output,
 from tar2tf_cli.compat.transformations import as_transformation, typed
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget
-from tar2tf_cli.errors import OutputExistsError, SampleError, StageError, UsageError
+from tar2tf_cli.errors import OutputExistsError, SampleError, StageError, UsageError, meant
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import check_names
 from tar2tf_cli.features.presets import find_preset
@@ -218,7 +218,9 @@ class Own:
         if not isinstance(made, Iterable):
             if check is None:
                 return
-            raise StageError(f"{where} returned {type(made).__name__} instead of an iterator")
+            reads = callable(getattr(made, "read", getattr(made, "Read", None)))
+            hint = "write a generator, which yields each item instead of returning it from Read()" if reads else None
+            raise StageError(f"{where} returned {type(made).__name__} instead of an iterator", hint=hint)
         for item in made:
             if check and (what := check(item)):
                 raise StageError(f"{where} yielded {what}")
@@ -510,6 +512,16 @@ class Pipeline:
         self._once: dict[str, tuple[str, Any]] = {}
         self._stages: dict[str, list[Stage | Own]] = {"sample": [], "example": []}
         self._workers = 1
+
+    if not TYPE_CHECKING:  # type checkers should know the names of this module only
+
+        def __getattr__(self, name: str) -> Any:
+            """Return the method that go-tfdata calls FromTar or WithTFExamplesStage, however it is written."""
+            plain = name.replace("_", "").lower()
+            found = [one for one in vars(Pipeline) if not one.startswith("_") and one.replace("_", "") == plain]
+            if not found:
+                raise AttributeError(f"Pipeline has no method {name!r}{meant(name, vars(Pipeline))}")
+            return getattr(self, found[0])
 
     # --- TarStage ---
 

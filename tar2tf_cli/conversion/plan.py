@@ -273,7 +273,7 @@ def make_plan(
         SourceError: when the bucket or an input does not exist.
         UsageError: when the output path is a directory, or two inputs would have the same `<input>`.
     """
-    folder = conversion.output.template.text
+    folder = conversion.output.path
     if not is_remote(folder) and os.path.isdir(folder):
         hint = f"name the shards in it, such as {os.path.join(folder, '<>.record')!r}"
         raise UsageError(f"the output path {folder!r} is a directory", hint=hint)

@@ -47,8 +47,9 @@ PARTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "prefix": str.startswith,
     "suffix": str.endswith,
     "contains": str.__contains__,
+    "substring": str.__contains__,
 }
-"""How a name is compared with text."""
+"""How a name is compared with text; `substring` is go-tfdata's word for `contains`."""
 
 
 def names_with(part: str, text: str, entries: Iterable[str]) -> list[str]:

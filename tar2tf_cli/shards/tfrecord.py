@@ -11,7 +11,6 @@ from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.shard_format import FormatTraits, KernelForm, ShardFormat
 from tar2tf_cli.api.values import KEY, KeySplit, MessagePart, Sample
 from tar2tf_cli.errors import DamagedShardError, SampleError
-from tar2tf_cli.features.decoder import ExampleEntries
 from tar2tf_cli.formats.example import FRAMING, Encoder, begins_record, crc_field, frame, read_varint, unframed
 from tar2tf_cli.formats.tfrecord import RecordReader
 
@@ -79,6 +78,8 @@ class TFRecordFormat(ShardFormat):
         """Return the features of a framed tf.train.Example."""
         data = unframed(unit)
         try:
+            from tar2tf_cli.features.decoder import ExampleEntries  # and NumPy with it
+
             return ExampleEntries({})(data)
         except ValueError as error:
             raise SampleError(f"the record is not a tf.train.Example: {error}") from None

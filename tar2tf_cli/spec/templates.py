@@ -298,7 +298,7 @@ _UNWRITTEN: Final = re.compile(r"(\.tar)?\.(t?bz2|tbz|t?xz|t?lz4|t?zst|t?lzma|z|
 
 _FIELD: Final = re.compile(r"<([^<>/]*)>|\{\}")
 _NAMED: Final = ("total", "split", "input")
-_COUNTED: Final = r"%0?(\d*)d|\{(\d+)\.\.\d+\}"
+_COUNTED: Final = r"%0?(\d*)d|\{(\d+)\.\.\d+\}|\{\w*:0?(\d*)d?\}"
 
 
 class PathTemplate(NamedTuple):
@@ -343,13 +343,13 @@ class PathTemplate(NamedTuple):
 
     @staticmethod
     def check(text: str) -> None:
-        """Check that a path does not count in the way of printf, as webdataset's ShardWriter does, or of a shell.
+        """Check that a path does not count in the way of printf, as webdataset's ShardWriter does, Python or a shell.
 
         Raises:
-            UsageError: for `%05d` or `{0000..0146}`, which would be part of the name; it says what to write.
+            UsageError: for `%05d`, `{:05d}` or `{0000..0146}`, which would be part of the name; it says what to write.
         """
         if match := re.search(_COUNTED, text):
-            number = match[2] or "0".zfill(int(match[1] or 1))
+            number = match[2] or "0".zfill(int(match[1] or match[3] or 1))
             hint = f"write {text.replace(match[0], f'<{number}>')!r}"
             raise UsageError(f"the output path {text!r} has {match[0]} for the shard's number", hint=hint)
 

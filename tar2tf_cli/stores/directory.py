@@ -29,7 +29,9 @@ class DirectorySource(Source):
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
         if not os.path.lexists(bucket):
-            raise SourceError("no such directory or file", shard=bucket)
+            cluster = os.environ.get("AIS_ENDPOINT") and bucket and "/" not in bucket
+            hint = f"for the bucket of the cluster at AIS_ENDPOINT, write ais://{bucket}" if cluster else None
+            raise SourceError("no such directory or file", shard=bucket, hint=hint)
         self._only = None if os.path.isdir(bucket) else os.path.basename(bucket)
         self._root = bucket if self._only is None else os.path.dirname(bucket)
         self._prefix = os.path.join(self._root, "")

@@ -391,3 +391,29 @@ def test_choices_of_an_option_stand_in_the_help() -> None:
     shown = tar2tf("convert", "-h").stdout
     for term in ("--keys-missing error|skip", "--join-missing error|skip|keep", "--compression none|gzip|zstd"):
         assert term in shown
+
+
+@pytest.mark.parametrize(
+    ("given", "now"),
+    [("--img_size", "--image-size N"), ("--input_dir", "--from imagefolder DIR"), ("--num-images", "--limit N")],
+)
+def test_an_option_of_the_scripts_for_imagenet_is_answered_with_what_to_write(given: str, now: str) -> None:
+    done = tar2tf("convert", given, "300")
+    assert done.returncode == 2
+    assert now in done.stderr.splitlines()[0]
+
+
+def test_a_bucket_of_the_cluster_in_the_environment_is_answered_with_its_url(tmp_path: Path) -> None:
+    done = tar2tf("convert", "photos", "-o", "x.record", env={"AIS_ENDPOINT": "http://127.0.0.1:1"}, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "write ais://photos" in done.stderr
+
+
+def test_a_path_without_a_suffix_gets_a_note_with_the_template_for_a_folder(bucket: Path, tmp_path: Path) -> None:
+    done = convert(bucket, "-o", tmp_path / "out")
+    assert f"write -o '{tmp_path}/out/train-<>.record'" in done.stderr
+    assert "for a folder" not in convert(bucket, "-o", tmp_path / "new" / "out.record").stderr
+    (tmp_path / "there").mkdir()
+    for limit in ([], ["--num-shards", "2"]):
+        done = tar2tf("convert", bucket, "-o", tmp_path / "there", *limit)
+        assert (done.returncode, f"'{tmp_path}/there/<>.record'" in done.stderr) == (2, True)

@@ -124,6 +124,8 @@ def test_a_template_that_cannot_be_carried_out_is_refused_with_what_to_write(tem
     ("path", "right"),
     [
         ("out/train-%05d.record", "out/train-<00000>.record"),
+        ("out/train-{:05d}.record", "out/train-<00000>.record"),
+        ("out/train-{n:03}.record", "out/train-<000>.record"),
         ("out/train-%d.record", "out/train-<0>.record"),
         ("out/train-{0001..0146}.record", "out/train-<0001>.record"),
     ],

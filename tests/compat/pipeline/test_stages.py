@@ -16,6 +16,7 @@ import tar2tf_cli.pipeline
 from pipeline_runs import made_of
 from servers import QuietHandler
 from shards import examples, records, samples, write_tar
+from tar2tf_cli.errors import StageError
 from tar2tf_cli.pipeline import (
     Pipeline,
     TFExample,
@@ -173,3 +174,24 @@ def test_what_a_stage_keeps_of_a_sample_stays_a_sample(tar: Path, tmp_path: Path
 
     made_of(tar, tmp_path, lambda p: p.with_samples_stage(keeping))
     assert [(sample["__key__"], sample["cls"]) for sample in kept] == [(key, e["cls"]) for key, e in samples(40)]
+
+
+def test_methods_are_found_by_their_names_in_go(tar: Path, tmp_path: Path) -> None:
+    def seen(examples):
+        yield from examples
+
+    pipeline = Pipeline()
+    pipeline.FromTar(tar).SampleToTFExample().with_tf_examples_stage(seen).ToTFRecord(tmp_path / "x.record").Do()
+    assert (tmp_path / "x.record").stat().st_size
+    with pytest.raises(AttributeError, match="has no method 'from_zar'; did you mean 'from_tar'"):
+        pipeline.from_zar(tar)
+
+
+def test_a_stage_with_a_read_method_is_answered_with_generators(tar: Path, tmp_path: Path) -> None:
+    class Reader:
+        def Read(self):
+            return None
+
+    pipeline = Pipeline().from_tar(tar).with_samples_stage(lambda samples: Reader()).sample_to_tf_example()
+    with pytest.raises(StageError, match=r"returned Reader instead of an iterator; write a generator"):
+        pipeline.to_tf_record(tmp_path / "x.record").do()
