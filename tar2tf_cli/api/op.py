@@ -138,6 +138,11 @@ class Op(ABC):
         return None
 
     @property
+    def moves_names(self) -> bool:
+        """Whether it only renames entries or leaves some out, whatever they hold: names alone determine the result."""
+        return False
+
+    @property
     def bound(self) -> Sequence[object]:
         """Objects of the user that the op depends on; code among them may not be safe in threads."""
         return ()

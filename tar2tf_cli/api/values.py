@@ -163,10 +163,14 @@ class Batch:
     def count_names(self, added: Sequence[Sample] | None = None) -> Counter[tuple[str, ...]]:
         """Count the samples with each combination of names, the key's and those of added entries included."""
         if added is None:
-            counts = Counter(self._column(3)) if len(self.signatures) > 1 else {0: len(self)} if self.rows else {}
+            counts = self.count_signatures()
             return Counter({(KEY, *self._names_of(kind)): count for kind, count in counts.items()})
         both = Counter(zip(self._column(3), map(tuple, added), strict=True))
         return Counter({(KEY, *self._names_of(kind), *more): count for (kind, more), count in both.items()})
+
+    def count_signatures(self) -> Mapping[int, int]:
+        """Count the samples of each signature, by its number."""
+        return Counter(self._column(3)) if len(self.signatures) > 1 else {0: len(self)} if self.rows else {}
 
     def records(self, native: ModuleType, form: Form) -> RecordBatch:
         """Return the samples as records, or as members of a tar."""
@@ -175,7 +179,11 @@ class Batch:
         return RecordBatch(*encoded, hashes=self.hashes.tobytes() if form == "members" else b"")
 
     def encode(
-        self, native: ModuleType, form: Form, added: Sequence[Sample] | None = None
+        self,
+        native: ModuleType,
+        form: Form,
+        added: Sequence[Sample] | None = None,
+        maps: Sequence[bytes | None] | None = None,
     ) -> tuple[bytes, bytes] | None:
         """Return the samples as the kernel encodes them, and the size of each as unsigned 64-bit integers.
 
@@ -183,12 +191,15 @@ class Batch:
             native: the kernel.
             form: the form in which samples are encoded.
             added: more entries for each sample; None for none.
+            maps: for each signature, the features that its samples become, as `records` in kernel.c takes them; None
+                where they become all entries.
 
         Returns:
-            None where entries cannot be added so simply, such as one of a name that is there already.
+            None where entries cannot be added so simply, such as one of a name that is there already, or a value is not
+            plain.
         """
         encoded: tuple[bytes, bytes] | None
-        encoded = native.records(self.data, self.rows, self.spans, self.signatures, added, _FORMS.index(form))
+        encoded = native.records(self.data, self.rows, self.spans, self.signatures, added, _FORMS.index(form), maps)
         return encoded
 
     def column(self, name: str) -> list[bytes | None]:

@@ -29,6 +29,7 @@ from tar2tf_cli.errors import SampleError
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, unfit
+from tar2tf_cli.flow.columns import expresses
 from tar2tf_cli.flow.faults import FaultPolicy
 from tar2tf_cli.flow.select import SampleFilter
 from tar2tf_cli.flow.transform import CHUNK, Location, Transform, work_in_threads
@@ -185,7 +186,8 @@ class ReadPlan:
             stems=stems,
         )
         encoder = conversion.output.format.encoder()
-        batches = gives == "bytes" and conversion.only_chooses and encoder.kernel_form
+        simple = conversion.only_chooses or expresses(conversion)
+        batches = gives == "bytes" and simple and encoder.kernel_form
         native = kernel.native() if batches else None
         features: Callable[[Sample], Features] = feature_map_of(conversion, context).features
         entries = features
@@ -480,6 +482,8 @@ class InputFlow:
 
     def _encode_batch(self, batch: Batch | RecordBatch) -> RecordBatch:
         """Encode and count the samples of a batch, unless the selection has done so."""
+        if self.faults.held:
+            self.faults.release()
         if isinstance(batch, RecordBatch):
             return batch
         form = self.plan.encoder.kernel_form

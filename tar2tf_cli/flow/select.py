@@ -18,6 +18,7 @@ from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import KEY, Batch, Form, RecordBatch, Sample
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, count, few, read_failed
 from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.flow.columns import FeatureColumns, leading_filters
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import HashTable, blake2b, hash64, key_hash
 from tar2tf_cli.formats.files import StoredBytes
@@ -369,8 +370,10 @@ class SampleFilter:
         self._digester = Digester(conversion.drop_duplicates) if conversion.drop_duplicates is not None else None
         self.is_idle = not (self._keys or self._join or self._digester)
         self._native = native
-        self._ops, self._context = conversion.ops, context
-        self._keeps_batches = self.is_idle and not (conversion.ops or conversion.split)
+        self._filters, self._context = leading_filters(conversion.ops), context
+        self._columns = None if conversion.only_chooses or not native else FeatureColumns(conversion)
+        self._needs_keys = bool(conversion.split or self._digester or check_name)
+        self._keeps_batches = self.is_idle and not (conversion.ops or conversion.split or self._columns)
         self._check_name = check_name
         self._form: Form = "members" if check_name else "record"
 
@@ -435,10 +438,11 @@ class SampleFilter:
             if selected is None:
                 return None
             batch, added, digests = selected
-            encoded = batch.encode(self._native, self._form, added)
+            columns = self._columns
+            encoded = columns.encode(self._native, batch) if columns else batch.encode(self._native, self._form, added)
             if encoded is None:
                 return None
-            report.schema.update(Schema(batch.count_names(added)))
+            report.schema.update(columns.schema(batch) if columns else Schema(batch.count_names(added)))
         except (SampleError, UsageError):
             return None
         report.samples += len(batch)
@@ -446,7 +450,7 @@ class SampleFilter:
         report.keys += counted.keys
         report.take_matches(counted)
         hashes = batch.hashes.tobytes() if self._form == "members" else b""
-        return RecordBatch(*encoded, batch.keys(), hashes, digests)
+        return RecordBatch(*encoded, batch.keys() if self._needs_keys else (), hashes, digests)
 
     def _of_batch(self, batch: Batch, report: InputReport) -> tuple[Batch, Added, list[tuple[int, int]]] | None:
         """Return the samples of a batch that are selected, with the entries added to each, and their digests."""
@@ -470,7 +474,7 @@ class SampleFilter:
             if made is None:
                 return None
             digests = made
-        for op in self._ops:
+        for op in self._filters:
             assert op.filter_entry is not None
             samples = _samples_with(batch, op.filter_entry, added)
             kept = [op.apply(sample, self._context) is not None for sample in samples]

@@ -102,6 +102,7 @@ class Rename(_NamesOp):
     usage = "rename:NAME=SOURCE[,SOURCE...]"
     examples = ("rename:image=jpg,jpeg", "rename:image=png,label=cls")
     gives_names = True
+    moves_names = True
 
     def __init__(self, renames: Mapping[str, Any] | None = None, **more: Any) -> None:
         pairs = {**(renames or {}), **more}
@@ -182,6 +183,10 @@ class Keep(_NamesOp):
 
     def canonical(self) -> dict[str, Any]:
         return {self.name: list(self.rules)}
+
+    @property
+    def moves_names(self) -> bool:
+        return not any(isinstance(rule.names, partial) and rule.names.func is _equal for rule in self._rules)
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         return keep(sample, self._rules)

@@ -19,10 +19,11 @@ from kernel_build import built, needs_compiler
 from make_bytes import END, File, files_of, long_name, member, padded, pax, tar_of
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.errors import Tar2tfError
-from tar2tf_cli.flow.sample_flow import InputFlow, ReadPlan
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.streams import Cursor
+from tar2tf_cli.ops import parse_op
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import open_source
 
@@ -30,7 +31,13 @@ pytestmark = [needs_compiler, pytest.mark.xdist_group("kernel")]
 
 
 def outcome(
-    path: Path, native: ModuleType | None, *, output: str = "out.record", chunk: int = 1 << 20, **options: Any
+    path: Path,
+    native: ModuleType | None,
+    *,
+    output: str = "out.record",
+    chunk: int = 1 << 20,
+    first: bool = False,
+    **options: Any,
 ) -> tuple[Any, int]:
     """Everything that reading a tar gives, and how many of the records came in batches."""
     spec = Input(str(path), key_split=options.pop("key_split", "first"), regroup=options.pop("regroup", None))
@@ -40,7 +47,7 @@ def outcome(
     records, sizes, keys, batched = bytearray(), array("Q"), array("Q"), 0
     with patch.object(kernel, "native", lambda: native), patch.object(Cursor, "CHUNK", chunk):
         try:
-            with InputFlow(ReadPlan.of(conversion, source), item) as reading:
+            with InputFlow(ReadPlan.of(conversion, source), item, ReadOptions(first=first)) as reading:
                 for made in reading.records_and_batches():
                     if isinstance(made, RecordBatch):
                         records.extend(made.data)
@@ -259,3 +266,126 @@ def test_errors_behind_a_batch_name_the_same_offset(tmp_path: Path) -> None:
     data = bytearray(tar_of(files_of(50), tarfile.USTAR_FORMAT, end=b"") + bytes(512) + member(b"x" * 90))
     path.write_bytes(data + END)
     assert same(path, on_error="skip") > 40
+
+
+# --- Features that are not the entries as they are ---
+
+ENTRIES = ("jpg", "cls", "txt")
+CHANGES: dict[str, dict[str, Any]] = {
+    "an integer": {"types": {"cls": "int64"}},
+    "a float": {"types": {"txt": "float"}},
+    "both, and bytes": {"types": {"cls": "int64", "txt": "float", "jpg": "bytes"}},
+    "a selection": {"select": {"label": "cls", "image": "jpg"}, "types": {"label": "int64"}},
+    "a selection with the key": {"select": {"a": "jpg", "__key__": "__key__", "key": "__key__", "again": "jpg"}},
+    "a rename": {"ops": ["rename:image=png,jpg", "rename:z=cls"], "types": {"z": "int64"}},
+    "a rename over an entry": {"ops": ["rename:jpg=cls"], "types": {"jpg": "int64"}},
+    "a rename that copies the key": {"ops": ["rename:name=__key__"]},
+    "some kept": {"ops": ["keep:cls,prefix:j"], "types": {"cls": "int64"}},
+    "some kept by value": {"ops": ["keep:jpg,cls=7"]},
+    "nothing kept": {"ops": ["keep:nothing", "drop_empty"]},
+    "a filter, then a rename": {"ops": ["filter:cls>=5", "rename:label=cls"], "types": {"label": "int64"}},
+    "a rename, then a filter": {"ops": ["rename:label=cls", "filter:label>=5"]},
+    "a type that is missing": {"types": {"nothing": "int64"}},
+    "a part": {"types": {"cls": "int64"}, "sample": 0.5},
+    "duplicates": {"types": {"cls": "int64"}, "drop_duplicates": "*"},
+}
+NUMBERS = [
+    *(b"0", b"-0", b"7", b"-7", b"007", b"+7", b"7\n", b" 7", b"7 \r\n", b"7\x0b", b"", b"-", b"1 2", b"1,", b"[3]"),
+    *(
+        b"9" * 18,
+        b"-" + b"9" * 18,
+        b"9" * 19,
+        b"9" * 30,
+        b"1_0",
+        "\u0667".encode(),
+        b"7.0",
+        b"1e3",
+        b"x",
+        b"\xff",
+        b"7\0",
+    ),
+    *(
+        b"1.5",
+        b".5",
+        b"5.",
+        b".",
+        b"-1e-5",
+        b"1e39",
+        b"-1e39",
+        b"1e400",
+        b"3.4028235e38",
+        b"3.4028236e38",
+        b"nan",
+        b"inf",
+    ),
+    *(b"1e", b"e1", b"1e+", b"0x10", b"16777217", b"1e-50", b"0.1" + b"0" * 50, b"1" * 39, b"--1", b"null", b"true"),
+]
+
+
+def changed(change: str, **options: Any) -> dict[str, Any]:
+    """The options of a conversion with a change of features."""
+    given = {**CHANGES[change], **options}
+    return {**given, "ops": [parse_op(op) for op in given.get("ops", ())]}
+
+
+def agree(path: Path, **options: Any) -> int:
+    """Read a tar into records with and without the kernel, which must agree; returns how many the kernel made."""
+    made, many = outcome(path, built(), **options)
+    assert made == outcome(path, None, **options)[0]
+    return many
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_features_that_names_determine_come_in_batches(change: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    values = [(b"image", b"%d" % (number - 9), b"%d.25" % number) for number in range(300)]
+    files = [
+        (f"{n:04}.{name}", value) for n, each in enumerate(values) for name, value in zip(ENTRIES, each, strict=True)
+    ]
+    path.write_bytes(tar_of(files, tarfile.USTAR_FORMAT))
+    for on_error in ("fail", "skip"):
+        many = agree(path, **changed(change, on_error=on_error))
+    rest = (
+        "a rename of the key",
+        "some kept by value",
+        "nothing kept",
+        "a rename, then a filter",
+        "a type that is missing",
+    )
+    assert (many == 0) == (change in rest), many
+
+
+@pytest.mark.parametrize("change", ["an integer", "a float", "both, and bytes", "a filter, then a rename"])
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_text_becomes_the_number_that_python_reads_or_the_same_error(
+    change: str, on_error: str, tmp_path: Path
+) -> None:
+    for text in NUMBERS:
+        path = tmp_path / "a.tar"
+        files = [
+            (f"{number:03}.{name}", text if number == 5 else b"%d" % number) for number in range(9) for name in ENTRIES
+        ]
+        path.write_bytes(tar_of(files, tarfile.USTAR_FORMAT))
+        agree(path, **changed(change, on_error=on_error))
+
+
+@example_count(100)
+@given(
+    data=st.data(),
+    change=st.sampled_from(sorted(CHANGES)),
+    on_error=st.sampled_from(["skip", "skip", "fail"]),
+    chunk=st.sampled_from([1536, 70_000]),
+    first=st.booleans(),
+)
+def test_the_kernel_makes_the_features_of_any_tar_that_python_makes(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, change: str, on_error: str, chunk: int, first: bool
+) -> None:
+    files: list[File] = []
+    numbers = st.integers(-(2**63), 2**63 - 1).map(str) | st.floats(width=32).map(str)
+    values = st.sampled_from(NUMBERS) | numbers.map(str.encode) | st.binary(max_size=9)
+    for number in range(data.draw(st.integers(0, 12))):
+        names = data.draw(st.sampled_from([ENTRIES, ENTRIES, ("jpg", "cls"), ("cls", "txt", "png"), ("Txt",)]))
+        files += [(f"{number:03}.{name}", data.draw(values)) for name in names]
+    path = tmp_path_factory.getbasetemp() / "any.tar"
+    path.write_bytes(tar_of(files, tarfile.USTAR_FORMAT))
+    agree(path, **changed(change, on_error=on_error, chunk=chunk, first=first))

@@ -206,3 +206,16 @@ def test_one_that_cannot_be_compiled_leaves_nothing_behind(tmp_path: Path) -> No
 def test_the_source_stays_short() -> None:
     code = re.sub(r"/\*.*?\*/", "", SOURCE.read_text(), flags=re.DOTALL)
     assert sum(bool(re.search(r"\w", line)) for line in code.splitlines()) <= 850  # of code, without lone brackets
+
+
+@pytest.mark.parametrize("wrong", [b"x" * 13, b"\xff" * 12, b"\0" * 8 + b"\x09\0\0\0abc", 7, b"\x09\0\0\0" * 3])
+def test_maps_of_features_that_do_not_fit_the_entries_are_refused(with_kernel: ModuleType, wrong: Any) -> None:
+    data = tar_of(files_of(5))
+    _, rows, places, _, _, _, _, signatures, _ = with_kernel.samples(data, 0, 0, 0, b"")
+    with pytest.raises((ValueError, IndexError)):
+        with_kernel.records(data, rows, places, signatures, None, 0, [wrong])
+    with pytest.raises((ValueError, IndexError)):
+        with_kernel.records(data, rows, places, signatures, None, 0, [])
+    with pytest.raises(TypeError):
+        with_kernel.records(data, rows, places, signatures, None, 0, wrong)
+    assert with_kernel.records(data, rows, places, signatures, None, 0, [None]) is None

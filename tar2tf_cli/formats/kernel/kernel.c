@@ -7,6 +7,7 @@
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <float.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,6 +155,8 @@ static unsigned char *put_delimited(unsigned char *out, unsigned char tag, size_
 typedef struct {
     const void *name, *data;
     size_t name_size, size;
+    int tag;                 /* of its list: DELIMITED, FLOATS or INTEGERS */
+    unsigned char number[10]; /* the data, where it is one */
 } Entry;
 
 static size_t entry_size(const Entry *entry) {
@@ -172,7 +175,7 @@ static unsigned char *put_record(unsigned char *out, const Entry **entries, int 
         out = put_delimited(out, 0x0A, entry_size(entry), NULL);
         out = put_delimited(out, 0x0A, entry->name_size, entry->name);
         out = put_delimited(out, 0x12, delimited(delimited(entry->size)), NULL);
-        out = put_delimited(out, 0x0A, delimited(entry->size), NULL);
+        out = put_delimited(out, (unsigned char)entry->tag, delimited(entry->size), NULL);
         out = put_delimited(out, 0x0A, entry->size, entry->data);
     }
     return put_number(out, masked(crc32c(0, message, (size_t)(out - message))), 4);
@@ -384,7 +387,7 @@ typedef struct {
     bytes_t data;
     Py_ssize_t size, rows_size, places_size;
     const char *rows, *places;
-    PyObject *signatures, *added;
+    PyObject *signatures, *added, *maps;
     int form;
 } Samples;
 
@@ -406,7 +409,7 @@ static int add_joined(const Samples *samples, Py_ssize_t number, Entry *entries,
         if (!PyUnicode_Check(name) || !PyBytes_Check(value) || PyBytes_AsStringAndSize(value, &data, &size)) return 0;
         const char *text = PyUnicode_AsUTF8AndSize(name, &name_size);
         if (!text) return PyErr_Clear(), 0; /* not UTF-8 */
-        entries[count] = (Entry){text, data, (size_t)name_size, (size_t)size};
+        entries[count] = (Entry){text, data, (size_t)name_size, (size_t)size, DELIMITED, {0}};
         if ((total += (size_t)(size + name_size)) > MOST_BYTES) return 0;
         for (int other = 0; other < count; other++)
             if (!compare(entries[other].name, entries[other].name_size, text, (size_t)name_size)) return 0;
@@ -416,6 +419,74 @@ static int add_joined(const Samples *samples, Py_ssize_t number, Entry *entries,
             if ((unsigned char)text[letter] > 126) return 0;
     }
     return count;
+}
+
+/* Make a whole number of at most 18 digits of text in the usual form; 0 if it has another. */
+static int as_integer(Entry *entry) {
+    bytes_t at = entry->data, end = at + entry->size;
+    int negative = at < end && *at == '-';
+    at += negative;
+    if (at == end || end - at > 18) return 0;
+    int64_t number = 0;
+    for (; at < end; at++) {
+        if (*at < '0' || *at > '9') return 0;
+        number = number * 10 + (*at - '0');
+    }
+    entry->size = (size_t)(put_varint(entry->number, (uint64_t)(negative ? -number : number)) - entry->number);
+    return 1;
+}
+
+/* Make a float32 of text in the usual form; 0 if it has another, or is too large. */
+static int as_float(Entry *entry) {
+    char text[41], *stop;
+    uint32_t bits;
+    if (!entry->size || entry->size >= sizeof text) return 0;
+    memcpy(text, entry->data, entry->size);
+    text[entry->size] = 0;
+    for (size_t at = 0; at < entry->size; at++)
+        if (!memchr("0123456789.+-eE", text[at], 15)) return 0;
+    double value = PyOS_string_to_double(text, &stop, NULL);
+    if (PyErr_Occurred()) return PyErr_Clear(), 0;
+    float number = (float)value;
+    if (stop != text + entry->size || number > FLT_MAX || number < -FLT_MAX) return 0;
+    memcpy(&bits, &number, sizeof bits);
+    entry->size = (size_t)(put_number(entry->number, bits, 4) - entry->number);
+    return 1;
+}
+
+/* Make features of entries, as a map in the form of `records` says; returns how many there are, 0 if Python has to do
+   it, and -1 if the map is none. */
+static int map_entries(PyObject *map, Entry *entries, int count) {
+    Entry made[MOST_ENTRIES + MOST_ADDED + 1];
+    char *at;
+    Py_ssize_t left;
+    int features = 0;
+    if (!map) return PyErr_Clear(), -1;
+    if (map == Py_None) return 0;
+    if (PyBytes_AsStringAndSize(map, &at, &left)) return PyErr_Clear(), -1;
+    for (int32_t head[3]; left >= (Py_ssize_t)sizeof head; features++) { /* source, tag, length of the name */
+        memcpy(head, at, sizeof head);
+        left -= (Py_ssize_t)sizeof head;
+        if (head[0] < 0 || head[0] >= count || head[2] < 0 || head[2] > left || features > MOST_ENTRIES) return -1;
+        Entry *entry = &made[features];
+        *entry = entries[head[0]];
+        entry->name = at + sizeof head;
+        entry->name_size = (size_t)head[2];
+        entry->tag = head[1];
+        if (entry->tag != DELIMITED) {
+            bytes_t end = (bytes_t)entry->data + entry->size;
+            while (entry->size && memchr(" \t\r\n", end[-1], 4)) end--, entry->size--;
+        }
+        if (entry->tag == INTEGERS && !as_integer(entry)) return 0;
+        if (entry->tag == FLOATS && !as_float(entry)) return 0;
+        at += sizeof head + (size_t)head[2];
+        left -= head[2];
+    }
+    for (int feature = 0; feature < features; feature++) {
+        entries[feature] = made[feature];
+        if (made[feature].tag != DELIMITED) entries[feature].data = entries[feature].number;
+    }
+    return left ? -1 : features;
 }
 
 /* The key and the entries of a sample; returns how many there are, 0 if Python has to do it, and -1 if it is none. */
@@ -429,17 +500,19 @@ static int read_entries(const Samples *samples, Py_ssize_t number, Entry *entrie
     if (!within(samples, row.key, row.key_size) || row.kind < 0 || row.first < 0) return -1;
     PyObject *signature = PyList_GetItem(samples->signatures, (Py_ssize_t)row.kind);
     if (!signature || PyBytes_AsStringAndSize(signature, &names, &left)) return PyErr_Clear(), -1;
-    entries[count++] = (Entry){"__key__", samples->data + row.key, 7, (size_t)row.key_size};
+    entries[count++] = (Entry){"__key__", samples->data + row.key, 7, (size_t)row.key_size, DELIMITED, {0}};
     for (int64_t entry = row.first; left > 0; entry++) {
         const char *stop = memchr(names, 0, (size_t)left);
         if (!stop || count > MOST_ENTRIES || entry >= samples->places_size / (Py_ssize_t)sizeof place) return -1;
         memcpy(&place, samples->places + entry * (int64_t)sizeof place, sizeof place);
         if (!within(samples, place.data, place.size)) return -1;
-        entries[count++] = (Entry){names, samples->data + place.data, (size_t)(stop - names), (size_t)place.size};
+        entries[count++] =
+            (Entry){names, samples->data + place.data, (size_t)(stop - names), (size_t)place.size, DELIMITED, {0}};
         if (samples->form == MEMBERS && (size_t)row.key_size + 1 + entries[count - 1].name_size >= 100) return -1;
         left -= stop + 1 - names;
         names += stop + 1 - names;
     }
+    if (samples->maps != Py_None) return map_entries(PyList_GetItem(samples->maps, (Py_ssize_t)row.kind), entries, count);
     return samples->added == Py_None ? count : add_joined(samples, number, entries, count);
 }
 
@@ -468,22 +541,25 @@ static size_t room_of(const Entry *entry, int form) {
     return form == MEMBERS ? BLOCK + (entry->size + BLOCK - 1) / BLOCK * BLOCK : EACH + entry->name_size + entry->size;
 }
 
-PyDoc_STRVAR(records_doc, "records(data, rows, places, signatures, added, form)\n--\n\n"
+PyDoc_STRVAR(records_doc, "records(data, rows, places, signatures, added, form[, maps])\n--\n\n"
 "Make framed records of samples that were found, or for the form 1 members of another tar, or for 2 what digests are\n"
 "computed of.\n\n"
 "The first four arguments are those of the `Batch` (samples/grouping.py); `added` is None, or a list of dicts of bytes\n"
-"with what each sample gets besides, None for nothing. Returns what is made, and the size of it for each sample, as\n"
+"with what each sample gets besides, None for nothing. `maps` is None, or for each signature the features that its\n"
+"samples become, None if Python has to make them: for each the number of its entry, 0 for the key, the tag of its list\n"
+"and the length of its name, as 32-bit integers, and the name; text becomes the numbers of the other lists. Returns what is made, and the size of it for each sample, as\n"
 "unsigned 64-bit integers; None if there is an entry that is not plain, or two of one name.");
 
 static PyObject *records(PyObject *module, PyObject *args) {
     PyObject *data, *made = NULL, *result = NULL;
-    Samples all = {0};
+    Samples all = {.maps = Py_None};
     char *start;
     if (!PyArg_ParseTuple(
-            args, "Sy#y#O!Oi", &data, &all.rows, &all.rows_size, &all.places, &all.places_size, &PyList_Type,
-            &all.signatures, &all.added, &all.form)) return NULL;
+            args, "Sy#y#O!Oi|O", &data, &all.rows, &all.rows_size, &all.places, &all.places_size, &PyList_Type,
+            &all.signatures, &all.added, &all.form, &all.maps)) return NULL;
     if (PyBytes_AsStringAndSize(data, &start, &all.size)) return NULL;
-    if (all.added != Py_None && !PyList_Check(all.added)) return PyErr_Format(PyExc_TypeError, "a list, or None");
+    if ((all.added != Py_None && !PyList_Check(all.added)) || (all.maps != Py_None && !PyList_Check(all.maps)))
+        return PyErr_Format(PyExc_TypeError, "a list, or None");
     all.data = (bytes_t)start;
     Entry entries[MOST_ENTRIES + MOST_ADDED + 1];
     Py_ssize_t count = all.rows_size / (Py_ssize_t)sizeof(Row), used = 0, room = all.size + EACH;
@@ -869,7 +945,7 @@ static int begin(PyObject *module) {
     for (int byte = 0; byte < 256; byte++) table_of_crc32[byte] = crc_of_byte(byte, 0xEDB88320);
     make_blank_header();
     if (PyModule_AddIntConstant(module, "hardware", begin_crc())) return -1;
-    return PyModule_AddIntConstant(module, "api", 11);
+    return PyModule_AddIntConstant(module, "api", 12);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)begin}, {0, NULL}};
