@@ -106,6 +106,7 @@ class FileReport:
         notes: what is unusual and no fault.
         is_mixed: whether other messages were accepted because of the first record, but examples follow.
         keys: the keys of samples; None if they were not asked for.
+        unread: whether the file is not in the subset that was read.
         must_regroup: whether the check ended at a key that appeared again, so that the samples must be regrouped.
 
     >>> [file.path for file in verify("out/train-1.record", workers=1).files]
@@ -131,6 +132,7 @@ class FileReport:
     notes: list[str] = field(default_factory=list)
     is_mixed: bool = False
     keys: KeyLists | None = None
+    unread: bool = False
     must_regroup: bool = False
 
     @property
@@ -167,6 +169,7 @@ class FileReport:
             **({"not_adjacent": self.not_adjacent} if self.not_adjacent else {}),
             **({"not_decoded": dict(self.not_decoded)} if self.not_decoded else {}),
             **({"notes": self.notes} if self.notes else {}),
+            **({"unread": True} if self.unread else {}),
         }
 
 

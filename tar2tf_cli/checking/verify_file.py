@@ -17,6 +17,7 @@ from tar2tf_cli.checking.expectations import EXAMPLES, NO_EXPECTATIONS, Expectat
 from tar2tf_cli.checking.faults import Fault, FileReport, KeyLists, damage, unreadable
 from tar2tf_cli.checking.files import FileContext, FileTask, ReadOptions, Run
 from tar2tf_cli.checking.salvage import Salvage, SalvagePart
+from tar2tf_cli.checking.subset import Subset
 from tar2tf_cli.checking.values import Faults
 from tar2tf_cli.checking.verify_records import Checker, check_tfrecord
 from tar2tf_cli.checking.verify_tar import check_tar
@@ -52,6 +53,7 @@ class Checks:
         allow_empty: whether an empty file is an empty TFRecord, and not a fault.
         allow_func: whether functions that a manifest names may be run.
         keys: whether the keys of samples with and without faults are listed.
+        subset: the shards that are read; of the others, only existence and size are checked. None for all.
     """
 
     fast: bool = False
@@ -60,6 +62,7 @@ class Checks:
     allow_empty: bool = False
     allow_func: bool = False
     keys: bool = False
+    subset: Subset | None = None
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -103,14 +106,29 @@ class CheckRun(Run):
             expectations = expectations._replace(messages=expectations.messages or self.checks.messages)
         context = CheckContext(source, rules or self.rules, checks=self.checks, expectations=expectations)
         next_part = self._salvage.next_part if self._salvage else lambda: None
-        tasks = [FileTask(item, partial(_check_file, entry, next_part())) for item, entry in files]
+        files, subset = list(files), self.checks.subset
+        read = subset.choose([item for item, _ in files]) if subset else [True] * len(files)
+        chosen = [file for file, is_read in zip(files, read, strict=True) if is_read]
+        tasks = [FileTask(item, partial(_check_file, entry, next_part())) for item, entry in chosen]
         if self.checks.decode:
             context.decoders = -(-(self.workers or cpu_count()) // max(len(tasks), 1))
         reports: list[FileReport] = self.read(tasks, context)
         for report in reports:
             if report.status == "ok":
                 self.events.shard(report.path, report.records, report.bytes)
-        return reports
+        checked = iter(reports)
+        return [
+            next(checked) if is_read else _unread(source, item, entry, expectations)
+            for (item, entry), is_read in zip(files, read, strict=True)
+        ]
+
+
+def _unread(source: Source, item: ObjectInfo, entry: ShardEntry | None, expectations: Expectations) -> FileReport:
+    """The report of a file that is not in the subset: only its size is compared with the manifest."""
+    report = FileReport(source.locate(item.name), expectations.format, bytes=item.size or 0, unread=True)
+    if entry and item.size not in (None, entry.bytes):
+        report.add(Fault("size", f"the file has {item.size:,} bytes, but {entry.bytes:,} in the manifest"))
+    return report
 
 
 def _check_file(

@@ -128,6 +128,12 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     "describes it: framing and CRCs are checked then.",
 )
 @sample_option("--allow-empty", is_flag=True, help="Accept empty files as TFRecords without records.")
+@sample_option(
+    "--subset PART",
+    help="Read a part: 3/30, or 5% or 10GB a day.",
+    more="3/30 is the third of thirty parts. A percentage or a size is another part each day, by the date, so that all "
+    "shards are read in time. Of the other shards, existence and size are checked.",
+)
 @output_option("--salvage PATH", type=new_file, help="Write the good records to a new file.")
 @output_option("--bad-keys FILE", type=new_file, help="List the keys of faulty samples.", more=_FOR_KEYS)
 @output_option("--good FILE", type=new_file, help="List the keys of all other samples.", more=_FOR_KEYS)
@@ -169,7 +175,7 @@ def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     _choose_json(options)
     files = {"--salvage": "salvage", "--report": "report_path", "--bad-keys": "bad_keys", "--good": "good"}
     _check_files(files, options)
-    chosen = ("fast", "decode", "salvage", "against", "allow_func", "messages", "allow_empty")
+    chosen = ("fast", "decode", "salvage", "against", "allow_func", "messages", "allow_empty", "subset")
     how = {name: options[name] for name in chosen}
     how["keys"] = bool(options["bad_keys"] or options["good"])
     with Terminal(**options) as terminal, prints_on_stderr():
@@ -254,9 +260,10 @@ def _cost(fault: Fault) -> str:
 
 def _print_report(report: Report) -> None:
     tars = {file.format for file in report.files} == {"tar"}
-    checked = [file for file in report.files if not file.missing]
+    checked = [file for file in report.files if not (file.missing or file.unread)]
+    print_count(sum(file.unread for file in report.files), "file", " not read, as not in the subset", note=True)
     records = count(report.records, "sample" if tars else "record")
-    total = f"{count(len(checked), 'file')}, {records}, {size(report.bytes)}"
+    total = f"{count(len(checked), 'file')}, {records}, {size(sum(file.bytes for file in checked))}"
     print_skipped(report.skipped)
     if report.manifest:
         message(f"{report.manifest} was skipped: verify the manifest to also check counts, digests and features")
@@ -282,9 +289,9 @@ def _print_report(report: Report) -> None:
     if report.ok:
         message(total, click.style("OK:", fg="green", bold=True) + " ")
         return
-    faulty = sum(1 for file in checked if file.faults)
-    missing = len(report.files) - len(checked)
-    said = [f"{faulty:,} of {count(len(checked), 'file')} faulty"] if faulty else []
+    faulty = sum(1 for file in report.files if file.faults and not file.missing)
+    missing = sum(1 for file in report.files if file.missing)
+    said = [f"{faulty:,} of {count(len(report.files) - missing, 'file')} faulty"] if faulty else []
     said += [f"{missing:,} missing"] if missing else []
     message(f"{', '.join(said)}; {total} in all", click.style("not OK:", fg="red", bold=True) + " ")
 
@@ -301,6 +308,13 @@ _TOGETHER: Final = ({"--keys", "-n"}, {"-n", "--json"}, {"--html", "--json"}, {"
 @click.command("inspect", cls=Command)
 @shards_arguments()
 @output_option("-n N", "samples", type=whole_number, help="Print the first N samples, also with --json.")
+@output_option(
+    "--format FORMAT",
+    "form",
+    type=Words(("table", "csv", "markdown", "json")),
+    help="Print entries in another format.",
+    more="csv has a row for each entry, with plain numbers, markdown all rows of both tables. json is --json.",
+)
 @output_option("--code", is_flag=True, help="Print Python code that reads the shards.")
 @output_option("--html FILE", type=new_file, help="Write a page that shows the dataset.")
 @output_option("--keys", is_flag=True, help="Print the key of every sample, one per line.")
@@ -331,6 +345,7 @@ def inspect(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     A damaged or unreadable shard does not stop the others: what can be read is counted, the first error is printed,
     and the exit code is 3.
     """
+    options["as_json"] = options["as_json"] or options["form"] == "json"
     _check_modes(options, bucket)
     errors: list[SourceError] = []
 
@@ -386,7 +401,11 @@ def _show_contents(shards: Shards, options: dict[str, Any], damaged: OnDamage) -
         from tar2tf_cli.checking.parse_code import parse_code
 
         click.echo(parse_code(contents), nl=False)
-    elif some:
+    elif some and options["form"] == "csv":
+        _print_csv(contents)
+    elif some and options["form"] == "markdown":
+        _print_markdown(contents)
+    elif some and not (options["quiet"] and options["form"] is None):
         _print_contents(contents, every_shard=options["verbose"])
     if some and not options["quiet"]:
         _print_notes(contents)
@@ -415,6 +434,8 @@ def _write_page(contents: Contents, shards: Shards, options: dict[str, Any]) -> 
 def _check_modes(options: dict[str, Any], bucket: str) -> None:
     modes = {"--code": "code", "--keys": "keys", "--extract": "extract", "-n": "samples", "--html": "html"}
     given = [name for name, option in {**modes, "--json": "as_json"}.items() if options[option]]
+    if options["form"] in ("table", "csv", "markdown"):
+        given.append(f"--format {options['form']}")
     if len(given) > 1 and set(given) not in _TOGETHER:
         raise click.UsageError(f"{' and '.join(given)} cannot be combined: use one of them")
     if bucket == "-" and options["html"]:
@@ -433,6 +454,37 @@ def _print_contents(contents: Contents, *, every_shard: bool) -> None:
         _print_shards(contents, every_shard=every_shard)
     if contents.entries:
         _print_entries(contents)
+
+
+def _print_csv(contents: Contents) -> None:
+    """Print a row for each entry or feature, with plain numbers."""
+    import csv
+    import io
+
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("name", "count", "missing", "kind", "unit", "min", "mean", "max", "example"))
+    for name, stats in contents.entries.items():
+        about = stats.to_json()
+        low, high = about.get("range", (about["min"], about["max"]))
+        mean = stats.numbers.total / stats.numbers.count if "range" in about else about["mean"]
+        unit = "value" if "range" in about else about["unit"]
+        counts = stats.count, contents.lacking(stats)
+        table.writerow((name, *counts, stats.kind, unit, low, mean, high, stats.example or ""))
+    click.echo(text.getvalue().encode("utf-8", "backslashreplace"), nl=False)
+
+
+def _print_markdown(contents: Contents) -> None:
+    """Print all shards, and all entries or features, as tables of Markdown."""
+    noun = _noun(contents)
+    shards: list[tuple[str, ...]] = [(one.name, f"{one.samples:,}", _bytes(one.bytes)) for one in contents.shards]
+    entries = [_row(name, stats, contents.lacking(stats)) for name, stats in contents.entries.items()]
+    heading = ("name", "count", "missing", "kind", "min", "mean", "max", "example")
+    for titles, rows in ((("shard", f"{noun}s", "size"), shards), (heading, entries)):
+        if rows is entries:
+            echo("")
+        for cells in (titles, ["---"] * len(titles), *rows):
+            echo("| " + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|") for cell in cells) + " |")
 
 
 def _few(items: list[T], every: bool) -> list[T]:

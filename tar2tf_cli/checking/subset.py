@@ -1,0 +1,80 @@
+"""Chooses the shards that `verify --subset` reads, so that each run reads another part and all are read in time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import date
+from typing import Final, NamedTuple
+
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.errors import UsageError
+from tar2tf_cli.formats.checksums import key_hash
+
+_PART: Final = re.compile(r"(\d{1,9})/(\d{1,9})")
+_PERCENT: Final = re.compile(r"(\d+(?:\.\d+)?)%")
+
+
+class Subset(NamedTuple):
+    """A part of the shards.
+
+    Attributes:
+        text: as it was given.
+        part: the number of the part, from 1, if shards are divided into a number of parts; else 0.
+        parts: the number of parts.
+        share: the share of the bytes, if it was given as a percentage.
+        bytes: the number of bytes, if it was given as a size.
+    """
+
+    text: str
+    part: int = 0
+    parts: int = 0
+    share: float = 0.0
+    bytes: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Subset:
+        """Read `3/30`, `5%` or `10GB`.
+
+        Raises:
+            UsageError: when it is something else.
+        """
+        if match := _PART.fullmatch(text):
+            part, parts = int(match[1]), int(match[2])
+            if 0 < part <= parts:
+                return cls(text, part, parts)
+        elif match := _PERCENT.fullmatch(text):
+            if 0 < float(match[1]) <= 100:
+                return cls(text, share=float(match[1]) / 100)
+        else:
+            from tar2tf_cli.spec.fields import size
+
+            with suppress(UsageError):
+                return cls(text, bytes=size(text, "--subset"))
+        hint = "3/30 is the third of thirty parts, 5% and 10GB are another part each day"
+        raise UsageError(f"--subset must be a part, a percentage or a size, not {text!r}", hint=hint)
+
+    def choose(self, items: Sequence[ObjectInfo], day: int | None = None) -> list[bool]:
+        """Return whether each shard is read.
+
+        A part has the shards whose names have its number by a hash, so that a new shard changes no other. A percentage
+        or a size is a window of the shards in the order of that hash, which moves on by itself each day.
+
+        Args:
+            items: the shards.
+            day: the number of the day; None for today.
+        """
+        hashes = [key_hash(item.name) for item in items]
+        if self.parts:
+            return [number % self.parts == self.part - 1 for number in hashes]
+        sizes = [item.size or 1 for item in items]
+        total = sum(sizes)
+        window = self.bytes or total * self.share
+        begin = (date.today().toordinal() if day is None else day) * window % max(total, 1)
+        chosen, end = [False] * len(items), 0
+        for place in sorted(range(len(items)), key=hashes.__getitem__):
+            start, end = end, end + sizes[place]
+            # one that lies partly in a window is read in the first of the days that reach it
+            chosen[place] = any(begin <= start + turn < begin + window for turn in (0, total))
+        return chosen
