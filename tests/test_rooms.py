@@ -110,7 +110,7 @@ def test_every_folder_says_what_it_is_for() -> None:
 
 def test_the_architecture_draws_the_rooms_that_there_are() -> None:
     page = (ROOT.parent / "CONTRIBUTING.md").read_text()
-    section = page.partition("## Architecture")[2].partition("\n## How")[0]
+    section = page.partition("## The map")[2].partition("\n## What")[0]
     named = set(re.findall(r"`((?:\w+/)*\w+(?:\.py|/))`", section))
     missing = [name for name in named if not (ROOT / name).exists() and not (ROOT.parent / name).exists()]
     assert missing == []
