@@ -12,6 +12,7 @@ Tar2tfError                 exit code 3: input or output failed; the same comman
 ├── SampleError             one sample cannot become an example (`--on-error skip` skips it)
 │   ├── EntryError              an entry is a member that cannot be read, such as a link that leads nowhere
 │   ├── LackingError            a sample lacks an entry or a feature
+│   │   └── MissingNameError    an option names it
 │   ├── NotAdjacentError        a key appears again after other keys
 │   └── ImageError              an image cannot be decoded, resized or encoded
 ├── StageError              a stage of a Pipeline raised, or returned something invalid
@@ -39,6 +40,7 @@ __all__ = [
     "Interrupted",
     "LackingError",
     "MachineError",
+    "MissingNameError",
     "NoShardsError",
     "NotAdjacentError",
     "NothingFoundError",
@@ -311,6 +313,46 @@ class LackingError(SampleError):
     """A sample lacks an entry or a feature; it may be half of one whose members are not adjacent."""
 
     kind = "lacking"
+
+
+class MissingNameError(LackingError):
+    """A sample has no entry or feature of a name that an option gives; that is wrong usage if no sample has it.
+
+    Args:
+        message: the fault of the sample.
+        name: the name, or a pattern of names.
+        names: the entries or features that the sample has.
+        option: the option.
+        noun: `entry` or `feature`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        name: str = "",
+        names: Iterable[str] = (),
+        option: str = "",
+        noun: str = "entry",
+        **where: Any,
+    ) -> None:
+        super().__init__(message, **where)
+        self.name = name
+        self.names = tuple(names)
+        self.option = option
+        self.noun = noun
+
+    def usage_error(self, names: Iterable[str], shard: str | None) -> UsageError:
+        """Make the error for an option that names what no sample of an input has.
+
+        Args:
+            names: the entries or features that its samples have.
+            shard: path or URL of the input.
+        """
+        known = sorted(names)
+        message = f"{self.option} names the {self.noun} {self.name!r}, which no sample of this input has"
+        plural = "entries" if self.noun == "entry" else f"{self.noun}s"
+        return UsageError(f"{message}{meant(self.name, known)}", shard=shard, hint=f"{plural}: {', '.join(known)}")
 
 
 class NotAdjacentError(SampleError):

@@ -15,9 +15,9 @@ from tar2tf_cli.api.values import KEY, Feature
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, Action, decide, destination
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.spool import compressed
-from tar2tf_cli.errors import Tar2tfError, UsageError
+from tar2tf_cli.errors import MissingNameError, Tar2tfError, UsageError
 from tar2tf_cli.features.described import notes_on_shapes
-from tar2tf_cli.features.feature_map import MissingFeatureError, Schema
+from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.features.labels import AUTO, Unnumbered
 from tar2tf_cli.flow.faults import FaultPolicy
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, flow
@@ -200,12 +200,12 @@ def trace(plan: Plan) -> list[Step]:
 
     Raises:
         SampleError: when an op or selection fails on it.
-        UsageError: when no sample of the first input has a feature that has a type.
+        UsageError: when no sample of the first input has an entry or feature that an option names.
     """
     plan = _unnumbered(plan)
     try:
         return _steps(plan)
-    except MissingFeatureError:
+    except MissingNameError:
         how = plan.read_plan()
         with InputFlow(how, plan.inputs[0], ReadOptions(first=True)) as reading:
             deque(reading.records(), maxlen=0)  # raises the UsageError

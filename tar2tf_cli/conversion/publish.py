@@ -26,7 +26,16 @@ from tar2tf_cli.conversion.output_state import (
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import Shard, ShardReport
 from tar2tf_cli.conversion.spool import Part
-from tar2tf_cli.errors import OutputExistsError, SampleError, SinkError, Tar2tfError, count, few, write_errors
+from tar2tf_cli.errors import (
+    OutputExistsError,
+    SampleError,
+    SinkError,
+    SourceError,
+    Tar2tfError,
+    count,
+    few,
+    write_errors,
+)
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.described import notes_on_shapes
 from tar2tf_cli.features.feature_map import Schema
@@ -115,6 +124,11 @@ class Summary:
             "members": dict(sorted(self.skipped.items())),
             **{name: values for name, values in more.items() if values},
         }
+
+
+def _most_first(counts: Counter[str]) -> list[tuple[str, int]]:
+    """Return names and counts, the largest count first, and equal ones by name."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 class Tally:
@@ -215,6 +229,18 @@ class Tally:
             whole = min(whole, written * limit // records)
         self._notes.once("growth", growth(self._plan, whole, self._size))
 
+    def _check_any_written(self) -> None:
+        """Refuse to publish nothing but a manifest where samples were skipped because they are faulty.
+
+        Raises:
+            SourceError: when no record was written, and a sample was faulty.
+        """
+        if not self.summary.records and (faulty := self.summary.skipped_samples):
+            first = self.summary.errors[0] if self.summary.errors else None
+            hint = f"the first: {first['message']}" if first else "pass --overwrite to try again"
+            message = f"no sample could be converted: {count(faulty, 'sample')} skipped as faulty"
+            raise SourceError(message, shard=self._plan.source.bucket, hint=hint)
+
     def fill_in(self, manifest: Manifest) -> None:
         """Fill in the manifest's features and the counts of skipped members and samples.
 
@@ -222,11 +248,13 @@ class Tally:
         have is then unknown, and omitted; likewise that of records that are no examples.
 
         Raises:
-            SourceError: when no input has one of the keys of `--keys`, and `--keys-missing` does not say to skip those.
+            SourceError: when no input has one of the keys of `--keys`, and `--keys-missing` does not say to skip those,
+                or when every sample was faulty.
         """
         self._look_for_keys()
+        self._check_any_written()
         if not self.summary.records and self.summary.asked:
-            reasons = ", ".join(f"{name} {number:,}" for name, number in self.summary.asked.most_common())
+            reasons = ", ".join(f"{name} {number:,}" for name, number in _most_first(self.summary.asked))
             self._events.note(f"warning: no records were written, because all samples were skipped: {reasons}")
         features, limited = self._schema.describe(), self._samples != self.summary.records
         if mixed := self._schema.mixed:
@@ -278,7 +306,7 @@ class JoinCount:
                 self._used[row] = 1
             self._matched += len(report.matched[number])
             self._unmatched += report.unmatched[number]
-            self._key = self._key or report.unmatched_key
+            self._key = self._key or report.unmatched_keys[number]
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts as plain JSON."""

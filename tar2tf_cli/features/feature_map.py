@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Feature, Features, Sample
-from tar2tf_cli.errors import LackingError, SampleError, UsageError, meant, reason
+from tar2tf_cli.errors import MissingNameError, SampleError, UsageError, meant, reason
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.features.labels import AUTO, LabelMap, Unnumbered
 from tar2tf_cli.features.presets import Make, Preset
@@ -161,27 +161,11 @@ def _kind(kind: type) -> str:
     return _WORDS.get(kind) or kind.__name__
 
 
-class MissingFeatureError(LackingError):
-    """A sample has no feature of a name that an option gives.
-
-    Attributes:
-        names: the features that it has.
-    """
-
-    def __init__(self, name: str, values: Iterable[str], option: str) -> None:
-        self.name = name
-        self.option = option
-        self.names = tuple(values)
-        only = ", ".join(sorted(self.names))
-        super().__init__(f"has no feature {name!r}, which {option} requires, only {only}")
-
-
-def no_such_feature(name: str, names: Iterable[str], shard: str | None = None, option: str = "--type") -> UsageError:
-    """Make the error for an option that names a feature that does not exist, which lists those that do."""
-    known = sorted(names)
-    what = "no sample of this input has" if shard else "does not exist"
-    message = f"{option} names the feature {name!r}, which {what}{meant(name, known)}"
-    return UsageError(message, shard=shard, hint=f"features: {', '.join(known)}")
+def missing_feature(name: str, names: Iterable[str], option: str) -> MissingNameError:
+    """Make the error for a sample without a feature that an option names, which lists the features that it has."""
+    only = ", ".join(sorted(names))
+    message = f"has no feature {name!r}, which {option} requires, only {only}"
+    return MissingNameError(message, name=name, names=names, option=option, noun="feature")
 
 
 def check_names(
@@ -201,7 +185,9 @@ def check_names(
     objects = _objects_of(flatten(select or {}))
     for name in given:
         if names is not None and name not in names and not name.startswith(objects):
-            raise no_such_feature(name, names, option=option)
+            known = sorted(names)
+            message = f"{option} names the feature {name!r}, which does not exist{meant(name, known)}"
+            raise UsageError(message, hint=f"features: {', '.join(known)}")
 
 
 def _objects_of(select: Mapping[str, Select]) -> tuple[str, ...]:
@@ -256,7 +242,7 @@ class FeatureMap:
                 values[KEY] = key.encode("utf-8", "surrogateescape")
         for name in self._types:
             if name not in values:
-                raise MissingFeatureError(name, values, "--type")
+                raise missing_feature(name, values, "--type")
         give_types(values, self._types)
         return _as_features(values)
 
@@ -296,7 +282,7 @@ class FeatureMap:
 def _labelled(name: str, values: Mapping[str, Any]) -> Any:
     """The value of a feature that has a label map."""
     if name not in values:
-        raise MissingFeatureError(name, values, "--labels")
+        raise missing_feature(name, values, "--labels")
     return values[name]
 
 

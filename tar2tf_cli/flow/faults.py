@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tar2tf_cli.errors import LackingError, Tar2tfError, count
-from tar2tf_cli.features.feature_map import MissingFeatureError, no_such_feature
+from tar2tf_cli.errors import LackingError, MissingNameError, Tar2tfError, count
 from tar2tf_cli.inputs.report import fault_note
 
 IsHalf: TypeAlias = Callable[[], bool]
@@ -19,8 +18,8 @@ def _never() -> bool:
 class FaultPolicy:
     """Decides about every fault of a conversion's input, or of a dataset: of its stages, and of the shard itself.
 
-    A sample without a feature that an option names may be wrong usage rather than a faulty sample: with `first`, such
-    faults are held until a sample of the input has the feature (`release`), or until the input ends (`finish`).
+    A sample without an entry or feature that an option names may be wrong usage rather than a faulty sample: with
+    `first`, such faults are held until a sample of the input has it (`release`), or until the input ends (`finish`).
 
     Args:
         skip: whether faulty samples are recorded and skipped.
@@ -29,10 +28,10 @@ class FaultPolicy:
             where a part of the shard could not be read.
         option: how the caller's users ask for faulty samples to be skipped; None if they cannot.
         shard: path or URL of the input, if all faults are of one.
-        first: whether that is the first input, whose samples show which features there are.
+        first: whether that is the first input, whose samples show which entries and features there are.
 
     Attributes:
-        held: the faults that are held.
+        undecided: whether no sample is known to have all that options name, so that such faults are held.
     """
 
     def __init__(
@@ -50,9 +49,9 @@ class FaultPolicy:
         self._noted = [] if noted is None else noted
         self._hint = f"correct the sample, or skip such samples with {option}" if option else None
         self._shard = shard
-        self._holds = first
-        self._features: set[str] = set()  # of the samples whose faults are or were held
-        self.held: list[MissingFeatureError] = []
+        self.undecided = first
+        self._names: set[str] = set()  # of entries or features of the samples whose faults are or were held
+        self._held: list[MissingNameError] = []
 
     def __call__(self, error: Tar2tfError, is_half: IsHalf = _never) -> None:
         """Hold a fault, skip its sample or raise it.
@@ -66,21 +65,21 @@ class FaultPolicy:
             Tar2tfError: the error itself, or an error saying that there are too many.
         """
         error.at(shard=self._shard)
-        if not (self._holds and isinstance(error, MissingFeatureError)):
+        if not (self.undecided and isinstance(error, MissingNameError)):
             self._decide(error, is_half)
             return
-        self._features.update(error.names)
-        if self._skip or not self.held:  # otherwise the first one is enough
+        self._names.update(error.names)
+        if self._skip or not self._held:  # otherwise the first one is enough
             error.__traceback__ = None  # it would keep the sample in memory
-            self.held.append(error)
-        if all(held.name in self._features for held in self.held):
+            self._held.append(error)
+        if all(held.name in self._names for held in self._held):
             self.release(is_half)
 
     def release(self, is_half: IsHalf = _never) -> None:
-        """Decide about the faults that are held, as the features are known to exist."""
-        self._holds = False
-        held = self.held[:]
-        self.held.clear()
+        """Decide about the faults that are held, as samples with all that was named are known to exist."""
+        self.undecided = False
+        held = self._held[:]
+        self._held.clear()
         for error in held:
             self._decide(error, is_half)
 
@@ -88,11 +87,11 @@ class FaultPolicy:
         """Decide about the faults that are held at the end of the input.
 
         Raises:
-            UsageError: when none of its samples has a feature that an option names.
+            UsageError: when none of its samples has an entry or feature that an option names.
         """
-        for error in self.held:
-            if error.name not in self._features:
-                raise no_such_feature(error.name, self._features, self._shard, error.option)
+        for error in self._held:
+            if error.name not in self._names:
+                raise error.usage_error(self._names, self._shard)
         self.release()
 
     def _decide(self, error: Tar2tfError, is_half: IsHalf) -> None:

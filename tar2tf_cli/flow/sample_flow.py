@@ -399,7 +399,7 @@ class InputFlow:
         faults = self.faults
 
         def made(key: str, result: T) -> T:
-            if faults.held:
+            if faults.undecided:
                 faults.release()
             return result
 
@@ -465,7 +465,7 @@ class InputFlow:
         def encoded(key: str, features: Features) -> T:
             if type(features) is TFExample and (what := unfit(features)):
                 raise SampleError(f"the example has {what}")
-            if faults.held:
+            if faults.undecided:
                 faults.release()
             parts, size = encode(features)
             note(features)

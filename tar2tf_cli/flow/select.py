@@ -280,7 +280,8 @@ class Digester:
         elif self._entry in sample:
             names = [self._entry]
         else:
-            raise missing_entry(sample, f"--drop-duplicates: has no entry {self._entry!r}")
+            option = "--drop-duplicates"
+            raise missing_entry(sample, f"{option}: has no entry {self._entry!r}", self._entry, option)
         key = SampleKey(sample[KEY])
         key.digest = _digest(sample, names)
         sample[KEY] = key

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, Lost, Tar2tfError, count
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.samples.grouping import split_name
 from tar2tf_cli.spec.conversion import Input
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -25,7 +27,7 @@ class InputReport:
         keys: numbers of the keys of `--keys` that the input has.
         matched: for each dataset that is joined, the rows that match a sample.
         unmatched: for each of these datasets, the number of samples without a match.
-        unmatched_key: the key of such a sample, if there is one.
+        unmatched_keys: for each of these datasets, the key of the first such sample; empty if there is none.
         errors: faulty samples skipped: shard, key, member, offset, message, and `lost` where bytes were not read.
         faulty_before: number of faulty samples that an earlier conversion skipped, which are not in `errors`.
         lost_before: the parts that it could not read, likewise, as `Lost.to_json` gives them.
@@ -46,7 +48,7 @@ class InputReport:
     keys: list[int] = field(default_factory=list)
     matched: list[list[int]] = field(default_factory=list)
     unmatched: list[int] = field(default_factory=list)
-    unmatched_key: str | None = None
+    unmatched_keys: list[str] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
     schema: Schema = field(default_factory=Schema)
     described: str = ""
@@ -71,11 +73,13 @@ class InputReport:
         if not self.matched:
             self.matched = [[] for _ in range(datasets)]
             self.unmatched = [0] * datasets
+            self.unmatched_keys = [""] * datasets
         self.matched[dataset] += (row for row in rows if row is not None)
         if missing := rows.count(None):
             self.unmatched[dataset] += missing
             key = keys[rows.index(None)]
-            self.unmatched_key = key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key
+            name = key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key
+            self.unmatched_keys[dataset] = self.unmatched_keys[dataset] or name
 
     def take_matches(self, other: InputReport) -> None:
         """Add the matches that another report of the same input counted."""
@@ -83,9 +87,10 @@ class InputReport:
             for own, more in zip(self.matched, other.matched, strict=False):
                 own += more
             self.unmatched = [sum(pair) for pair in zip(self.unmatched, other.unmatched, strict=False)]
+            keys = zip(self.unmatched_keys, other.unmatched_keys, strict=False)
+            self.unmatched_keys = [own_key or key for own_key, key in keys]
         else:
-            self.matched, self.unmatched = other.matched, other.unmatched
-        self.unmatched_key = self.unmatched_key or other.unmatched_key
+            self.matched, self.unmatched, self.unmatched_keys = other.matched, other.unmatched, other.unmatched_keys
 
     @property
     def faulty(self) -> int:
@@ -104,7 +109,7 @@ class InputReport:
 
     def without_schema(self) -> dict[str, Any]:
         """Return what differs from an empty report, except for the schema, as plain JSON."""
-        return {name: value for name, empty in _PLAIN if (value := getattr(self, name)) != empty}
+        return {name: _ordered(value) for name, empty in _PLAIN if (value := getattr(self, name)) != empty}
 
     def as_before(self) -> dict[str, Any]:
         """Return, as plain JSON, what `from_json` makes the report of an earlier conversion of, without its schema."""
@@ -116,11 +121,11 @@ class InputReport:
             "keys": self.keys,
             "matched": self.matched,
             "unmatched": self.unmatched,
-            "unmatched_key": self.unmatched_key,
+            "unmatched_keys": self.unmatched_keys,
             "faulty_before": self.faulty,
             "lost_before": [part.to_json() for part in self.lost],
         }
-        return {name: value for name, value in kept.items() if value}
+        return {name: _ordered(value) for name, value in kept.items() if value}
 
     @classmethod
     def from_json(cls, whole: dict[str, Any], schema: Schema | None = None) -> InputReport:
@@ -128,6 +133,11 @@ class InputReport:
         schema = schema or Schema.from_json(whole["schema"])
         counts = {name: Counter(whole.get(name, {})) for name in ("skipped", "asked", "boxes")}
         return cls(**{**whole, **counts, "schema": schema})
+
+
+def _ordered(value: T) -> T | dict[str, int]:
+    """Return counts sorted by name, as batches count in another order than single samples; other values as they are."""
+    return dict(sorted(value.items())) if isinstance(value, Counter) else value
 
 
 def fault_note(error: Tar2tfError) -> dict[str, Any]:

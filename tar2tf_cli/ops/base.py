@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tar2tf_cli.api.op import JsonSchema, JsonValue, Op, OpContext
 from tar2tf_cli.api.values import Sample
-from tar2tf_cli.errors import LackingError, ProblemsError, Tar2tfError, UsageError, failure, meant
+from tar2tf_cli.errors import MissingNameError, ProblemsError, Tar2tfError, UsageError, failure, meant
 from tar2tf_cli.formats.files import whole, whole_sample
 from tar2tf_cli.ops.rules import Rule, split_at_commas
 from tar2tf_cli.ops.user_code import RAISED
@@ -147,7 +147,7 @@ class DeclaredOp(Declared, Op):
             SampleError: when the sample has no entry of that name, or it is too large to be held in memory.
         """
         if ext not in sample:
-            raise missing_entry(sample, f"{self.name}: has no entry {ext!r}")
+            raise missing_entry(sample, f"{self.name}: has no entry {ext!r}", ext, f"--op {self.name}")
         return whole(sample[ext])
 
 
@@ -163,10 +163,18 @@ def natural(name: str) -> tuple[list[str | int], str]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)], name
 
 
-def missing_entry(sample: Sample, complaint: str) -> LackingError:
-    """Make the error for a missing entry, which lists the entries that the sample has."""
-    have = ", ".join(name for name in sample if not name.startswith("__"))
-    return LackingError(f"{complaint}, only {have or 'no entries'}")
+def missing_entry(sample: Sample, complaint: str, name: str, option: str) -> MissingNameError:
+    """Make the error for a missing entry, which lists the entries that the sample has.
+
+    Args:
+        sample: the sample.
+        complaint: the fault.
+        name: the name of the entry.
+        option: the option that names it.
+    """
+    have = [entry for entry in sample if not entry.startswith("__")]
+    message = f"{complaint}, only {', '.join(have) or 'no entries'}"
+    return MissingNameError(message, name=name, names=have, option=option, noun="entry")
 
 
 def summary(op: type[Op]) -> str:

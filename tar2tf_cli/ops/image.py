@@ -70,7 +70,7 @@ class ImageOp(DeclaredOp):
             return (self.ext,)
         names = names_matching(sample, self.ext)
         if not names:
-            raise missing_entry(sample, f"{self.name}: has no entry {self.ext!r}")
+            raise missing_entry(sample, f"{self.name}: has no entry {self.ext!r}", self.ext, f"--op {self.name}")
         return names
 
     def note_move(self, sample: Sample, name: str, move: Move) -> None:

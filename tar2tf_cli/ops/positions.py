@@ -66,7 +66,8 @@ def find_boxes(sample: Sample, at: Sequence[str], beside: Sequence[str]) -> BoxL
         if found := _boxes_at(sample, selection, beside):
             return found
     if len(at) == 1:
-        raise missing_entry(sample, f"has no entry {_entry_of(at[0])!r} for boxes")
+        entry = _entry_of(at[0])
+        raise missing_entry(sample, f"has no entry {entry!r} for boxes", entry, "--boxes")
     return None
 
 
@@ -268,7 +269,8 @@ class _BoxArray(BoxList):
             for entry in self._beside:
                 if entry != ALONE:
                     if entry not in self._sample:
-                        raise missing_entry(self._sample, f"has no entry {entry!r}, which goes with its boxes")
+                        complaint = f"has no entry {entry!r}, which goes with its boxes"
+                        raise missing_entry(self._sample, complaint, entry, "--boxes")
                     array = ArrayEntry(self._sample, entry)
                     _check_length(entry, len(array.value), len(kept))
                     array.write(array.value[kept])
@@ -386,7 +388,8 @@ def find_points(sample: Sample, at: Sequence[str], stride: int) -> PointList | N
             if (document := JsonEntry(sample, entry)).fits(path):
                 return _JsonPoints(document, path, stride)
     if len(at) == 1:
-        raise missing_entry(sample, f"has no entry {_entry_of(at[0])!r} for points")
+        entry = _entry_of(at[0])
+        raise missing_entry(sample, f"has no entry {entry!r} for points", entry, "--points")
     return None
 
 

@@ -45,7 +45,7 @@ class Select:
             SampleError: when the sample has no entry of that name.
         """
         if self.ext_name not in sample:
-            raise missing_entry(sample, f"has no entry {self.ext_name!r} to select")
+            raise missing_entry(sample, f"has no entry {self.ext_name!r} to select", self.ext_name, "--select")
         return sample[self.ext_name]
 
     def canonical(self) -> Any:
@@ -64,7 +64,7 @@ class SelectAll(Select):
         """
         names = names_matching(sample, self.ext_name)
         if not names:
-            raise missing_entry(sample, f"has no entry {self.ext_name!r} to select")
+            raise missing_entry(sample, f"has no entry {self.ext_name!r} to select", self.ext_name, "--select")
         return [whole(sample[name]) for name in names]
 
 

@@ -258,7 +258,7 @@ def test_standard_input_is_not_read_for_a_page_that_needs_it_twice(tmp_path: Pat
 
 def test_a_list_of_errors_does_not_take_the_place_of_a_file_of_the_conversion(tmp_path: Path) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
-    write_tar(folder / "a.tar", [("a", {"cls": b"x"})])
+    write_tar(folder / "a.tar", [("a", {"cls": b"x"}), ("b", {"cls": b"1"})])
     rows, spec = folder / "rows.csv", folder / "spec.yaml"
     rows.write_bytes(b"a\n")
     spec.write_bytes(b"seed: 1\n")

@@ -154,7 +154,8 @@ def test_repeated_and_missing_entries_are_faulty_samples(tmp_path: Path) -> None
 
 
 def test_faults_alike_are_told_in_one_line(tmp_path: Path) -> None:
-    write_tar(tmp_path / "in.tar", [(f"{number:04d}", {"cls": b"x%d" % number}) for number in range(1204)])
+    faulty = [(f"{number:04d}", {"cls": b"x%d" % number}) for number in range(1204)]
+    write_tar(tmp_path / "in.tar", [*faulty, ("good", {"cls": b"1"})])
     options = ["--type", "cls=int64", "--on-error", "skip"]
     done = tar2tf("convert", tmp_path / "in.tar", "-o", tmp_path / "x.record", *options)
     assert done.returncode == 1
@@ -414,3 +415,19 @@ def test_what_a_wrong_checksum_covers_is_not_used(tmp_path: Path, options: tuple
     assert "any of its samples may be changed, so none is used" in done.stderr
     whole = tar2tf("convert", tmp_path / "in" / "a.tar.gz", "-o", tmp_path / "fail.record")
     assert (whole.returncode, (tmp_path / "fail.record").exists()) == (3, False)
+
+
+@pytest.mark.parametrize("output", ["x.record", "x-<>.tar", "-"])
+def test_a_conversion_that_skips_every_sample_publishes_nothing_and_fails(output: str, tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "in" / "a.tar", [(f"{number}", {"jpg": b"no image"}) for number in range(3)])
+    out = output if output == "-" else tmp_path / "out" / output
+    errors = tmp_path / "errors.jsonl"
+    command = ("convert", tar, "-o", out, "--op", "decode:jpg", "--on-error", "skip", "--errors", errors)
+    for _ in range(2):
+        done = tar2tf(*command)
+        assert done.returncode == 3
+        assert done.stdout == ""
+        assert f"{tar}: no sample could be converted: 3 samples skipped as faulty\n  the first: " in done.stderr
+        faults = [json.loads(line) for line in errors.read_text().splitlines()]
+        assert [fault["key"] for fault in faults if fault.get("key")] == ["0", "1", "2"]
+        assert not [path for path in (tmp_path / "out").glob("*") if not path.name.startswith(".")]

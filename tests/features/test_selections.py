@@ -172,7 +172,6 @@ def test_a_path_selects_from_what_an_op_has_parsed() -> None:
 @pytest.mark.parametrize(
     ("select", "words"),
     [
-        (["png"], ["'png'", "jpg, cls, json, txt"]),
         ({"x": "json:annotations.5.label"}, ["'json'", "annotations.5.label"]),
         ({"x": "json:annotations.zero"}, ["annotations.zero"]),
         ({"x": "json:nowhere"}, ["nowhere"]),
@@ -188,7 +187,6 @@ def test_a_path_selects_from_what_an_op_has_parsed() -> None:
         ({"x": "json:words.*.*"}, ["words.0.*"]),
         ({"x": "json:score.*"}, ["score.*"]),
         ({"x": "json:ragged"}, ["'x'", "1 and 2"]),
-        ({"x": "*.png"}, ["'*.png'", "jpg, cls, json, txt"]),
         ({"x": "json:empty"}, ["'x'", "empty list", "--type"]),
         ({"x": "json:mixed"}, ["'x'", "int, str"]),
     ],
@@ -201,6 +199,14 @@ def test_what_cannot_be_selected_is_an_error_naming_sample_and_entry(
     assert (caught.value.key, caught.value.shard) == ("0001", str(bucket / "a.tar"))
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("select", [["png"], {"x": "*.png"}, {"x": "png:a.b"}])
+def test_an_entry_that_no_sample_has_is_wrong_usage(select: Any, bucket: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"a\.tar: --select names the entry '(\*\.)?png'.*; entries: cls, jpg, json, txt"
+    ):
+        chosen(bucket, select)
 
 
 @pytest.mark.parametrize("flags", [["jpg,jpg"], ["=jpg"], ["a="], ["a=jpg,a=cls"], ["json:a,json:b"]])
@@ -461,6 +467,5 @@ def test_select_and_type_work_from_the_command_line(bucket: Path, tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert examples(tmp_path / "o" / "x.record") == [{"image": [b"\xff\xd8image"], "label": [7.0], "cls": [3]}]
     wrong = tar2tf("convert", bucket, "-o", tmp_path / "p" / "x.record", "--select", "image=png")
-    assert wrong.returncode == 3
-    assert "sample 0001" in wrong.stderr
-    assert "'png'" in wrong.stderr
+    assert wrong.returncode == 2
+    assert "--select names the entry 'png', which no sample of this input has; did you mean 'jpg'?" in wrong.stderr

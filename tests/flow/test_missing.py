@@ -102,6 +102,47 @@ def test_two_types_of_which_each_is_in_one_sample_are_faulty_samples(tmp_path: P
     assert "sample 0000" in done.stderr
 
 
+@pytest.mark.parametrize("policy", [[], ["--on-error", "skip"]])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--op", "decode:jpeg"], "--op decode names the entry 'jpeg'"),
+        (["--op", "resize:jepg,4x4"], "--op resize names the entry 'jepg'"),
+        (["--select", "image=jpgg"], "--select names the entry 'jpgg'"),
+        (["--drop-duplicates", "jgp"], "--drop-duplicates names the entry 'jgp'"),
+    ],
+)
+def test_an_entry_that_no_sample_has_is_wrong_usage(
+    options: list[str], words: str, policy: list[str], tmp_path: Path
+) -> None:
+    shard(tmp_path / "in" / "a.tar", WITH, WITHOUT)
+    shard(tmp_path / "in" / "b.tar", WITH)
+    done = tar2tf("convert", tmp_path / "in", "-o", tmp_path / "x", *options, *policy)
+    assert done.returncode == 2
+    what = "which no sample of this input has; did you mean 'jpg'?\n  entries: cls, jpg\n"
+    assert f"{tmp_path}/in/a.tar: {words}, {what}" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("order", [(WITH, WITHOUT), (WITHOUT, WITH)])
+def test_a_sample_that_lacks_an_entry_that_others_have_is_faulty(
+    order: tuple[dict[str, bytes], ...], tmp_path: Path
+) -> None:
+    command = ["convert", shard(tmp_path / "a.tar", *order), "-o", tmp_path / "x", "--select", "label=cls"]
+    done = tar2tf(*command)
+    assert done.returncode == 3
+    assert f"sample {order.index(WITHOUT):04d}, offset {order.index(WITHOUT) * 2048}: has no entry 'cls'" in done.stderr
+    assert tar2tf(*command, "--on-error", "skip").returncode == 1
+    assert len(records(tmp_path / "x")) == 1
+
+
+def test_a_dry_run_knows_an_entry_that_no_sample_has(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", WITH)
+    done = tar2tf("convert", path, "-o", tmp_path / "x", "--dry-run", "--op", "decode:jpeg")
+    assert done.returncode == 2
+    assert "did you mean 'jpg'?" in done.stderr
+
+
 def refusal(make: Any, *arguments: Any, **options: Any) -> str:
     with pytest.raises(UsageError) as caught:
         make(*arguments, **options)

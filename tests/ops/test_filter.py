@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from commands import tar2tf
-from shards import records, samples_of, write_tar
+from shards import PHOTOS, records, samples_of, write_tar
 from tar2tf_cli import open_records
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import Filter, Op, OpContext, parse_op
@@ -183,10 +183,14 @@ def test_filters_of_a_conversion_are_counted_in_summary_and_manifest(scored: Pat
     assert tar2tf("verify", out / "all-manifest.json", "--against", scored).returncode == 0
 
 
-def test_threads_count_what_they_skip_as_one_does(scored: Path, tmp_path: Path) -> None:
+def test_threads_count_what_they_skip_as_one_does(tmp_path: Path) -> None:
+    jpeg = samples_of(PHOTOS / "photos-0.tar")[0][1]["jpg"]
+    samples = [
+        (f"{number:02d}", {"jpg": b"no image", **({"txt": b"x"} if number < 10 else {})}) for number in range(40)
+    ]
     done = tar2tf(
         "convert",
-        scored / "0.tar",
+        write_tar(tmp_path / "0.tar", [*samples, ("good", {"jpg": jpeg})]),
         "-o",
         tmp_path / "a.record",
         "-j",

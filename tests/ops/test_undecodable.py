@@ -11,7 +11,7 @@ from commands import tar2tf
 from op_cases import IMAGES, D, encoded, run
 from shards import write_tar
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.errors import ImageError, SampleError, Tar2tfError
+from tar2tf_cli.errors import ImageError, SampleError, Tar2tfError, UsageError
 from tar2tf_cli.ops import (
     Cast,
     CenterCrop,
@@ -96,7 +96,7 @@ def test_an_op_on_bytes_says_that_decode_is_missing(bucket: Path, tmp_path: Path
 
 
 def test_an_op_on_an_entry_that_is_not_there_names_those_that_are(bucket: Path, tmp_path: Path) -> None:
-    with pytest.raises(SampleError, match=r"sample 0000.*decode.*'png'.*jpg, cls"):
+    with pytest.raises(UsageError, match=r"decode names the entry 'png', which no sample.*'jpg'.*cls, jpg"):
         run(bucket, tmp_path, Decode("png"))
     with pytest.raises(SampleError, match="decode"):
         run(bucket, tmp_path, Decode("jpg"), Decode("jpg"))
