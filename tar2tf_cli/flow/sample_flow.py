@@ -482,7 +482,7 @@ class InputFlow:
 
     def _encode_batch(self, batch: Batch | RecordBatch) -> RecordBatch:
         """Encode and count the samples of a batch, unless the selection has done so."""
-        if self.faults.held:
+        if self.faults.undecided:
             self.faults.release()
         if isinstance(batch, RecordBatch):
             return batch
