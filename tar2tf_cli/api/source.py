@@ -28,12 +28,15 @@ class Ranges(ABC):
     """Random access to the inputs of a source, for one process and all its threads.
 
     Attributes:
-        gap: how many bytes between two ranges cost less to read than another call.
         parallel: how many calls at once are worth it.
     """
 
-    gap: int
     parallel: int
+
+    @property
+    @abstractmethod
+    def gap(self) -> int:
+        """Number of bytes between two ranges that cost less to read than another call; it may change."""
 
     @abstractmethod
     def read(self, item: ObjectInfo, start: int, size: int) -> bytes:

@@ -12,6 +12,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.api.objects import ObjectInfo
@@ -93,6 +94,7 @@ class Store(ABC):
         numbers: whether templates may contain `%d` and `%06d`.
         unsigned: whether requests carry no credentials, as for public buckets.
         retry_for: seconds for which callers repeat failed requests without progress.
+        round_trip: seconds that the fastest request of its callers took so far.
         cluster: the address of the AIStore cluster that has the bucket; None for other buckets.
     """
 
@@ -103,6 +105,7 @@ class Store(ABC):
     numbers = False
     unsigned = False
     retry_for = 60.0
+    round_trip = inf
     cluster: str | None = None
 
     def __init__(self, bucket: str, root: str) -> None:

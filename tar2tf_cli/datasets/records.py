@@ -228,9 +228,7 @@ class Records(Sequence[T]):
         self._indexes: dict[int, ShardIndex] = {}  # found when a shard is read for the first time
         self._process = _Process()
         uncounted = [number for number, shard in enumerate(shards) if shard.records is None]
-        if len(uncounted) > 1:
-            for asked in [self._here.submit(self._index, number) for number in uncounted]:
-                asked.result()
+        self._index_each(uncounted)
         counts = [len(self._index(p).offsets) - 1 if s.records is None else s.records for p, s in enumerate(shards)]
         self._ends = list(accumulate(counts))
         self._numbers = range(sum(counts))
@@ -387,6 +385,8 @@ class Records(Sequence[T]):
         """Divide records by shard and, if they are many, by size."""
         shards = np.searchsorted(self._ends, numbers, "right")
         edges = (np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist()
+        if len(self._indexes) < len(self._shards):
+            self._index_each(np.unique(shards).tolist())
         for at, end in pairwise([0, *edges, len(numbers)] if len(numbers) else []):
             shard = int(shards[at])
             records = numbers[at:end] - (self._ends[shard - 1] if shard else 0)
@@ -450,6 +450,13 @@ class Records(Sequence[T]):
                     self._indexes[number] = self._usable(self._shards[number], self._stored(number))
                 index = self._indexes[number]
         return index
+
+    def _index_each(self, numbers: Sequence[int]) -> None:
+        """Find the indexes of several shards at the same time."""
+        missing = [number for number in numbers if number not in self._indexes]
+        if len(missing) > 1:
+            for found in [self._here.submit(self._index, number) for number in missing]:
+                found.result()
 
     def _layout(self, number: int) -> Layout:
         return self._where.layout(self._index(number).of)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeVar
 
@@ -34,14 +36,24 @@ def retry(store: Store, request: Callable[[], T], shard: str, offset: int | None
     return persist(request, store.retry_for, shard=shard, offset=offset)
 
 
+@contextmanager
+def _timed(store: Store) -> Iterator[None]:
+    """Note how long the requests in a `with` block took, which is an upper limit of a round trip."""
+    began = time.monotonic()
+    yield
+    store.round_trip = min(store.round_trip, time.monotonic() - began)
+
+
 def look_up(store: Store, name: str) -> ObjectInfo | None:
     """Return one object as `Store.head` does, with retries."""
-    return retry(store, lambda: store.head(name), store.locate(name))
+    with _timed(store):
+        return retry(store, lambda: store.head(name), store.locate(name))
 
 
 def look_up_each(store: Store, names: Sequence[str]) -> dict[str, ObjectInfo]:
     """Return the objects that exist, by name, many requests at once and with retries."""
-    known = store.head_each(names)
+    with _timed(store):
+        known = store.head_each(names)
     rest = [name for name in names if name not in known]
     found = {name: known[name] for name in names if name in known}
     if rest:

@@ -131,3 +131,19 @@ def test_a_file_that_gives_less_than_was_asked_for_is_asked_again(
     ranges = source.ranges()
     assert ranges.read(item, 10, 60) == DATA[10:70]
     assert ranges.read(item, 90, 60) == DATA[90:100]
+
+
+def test_far_away_a_record_comes_with_the_mebibyte_around_it(web: FaultyServer, item: ObjectInfo) -> None:
+    source = open_source(f"{web.url}/in")
+    store, ranges = source.store(), source.ranges()
+    assert store is not None
+    assert ranges.gap == ObjectRanges.BLOCK
+    store.round_trip = 0.5
+    assert ranges.gap == 1 << 20
+    places = [(1 << 20) + 50_000, (2 << 20) - 300, 1 << 20]
+    assert [ranges.read(item, start, 300) for start in places] == [DATA[start : start + 300] for start in places]
+    assert asked(web) == [1 << 20]
+    assert store.round_trip < 0.5
+    store.round_trip = 0.5
+    assert ranges.read(item, len(DATA) - 9, 9) == DATA[-9:]
+    assert asked(web)[1:] == [len(DATA) - (3 << 20)], "no more than there is"
