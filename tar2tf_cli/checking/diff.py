@@ -30,8 +30,8 @@ from tar2tf_cli.checking.files import (
 from tar2tf_cli.checking.matching import FileStarts, Numbers, Spill, left_over, match
 from tar2tf_cli.checking.rows import ROW, Details, Entries, FileRows, RowsContext, rows_of
 from tar2tf_cli.checking.sample_values import Location, values_at
-from tar2tf_cli.errors import write_errors
-from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard
+from tar2tf_cli.errors import SourceError, write_errors
+from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard, unreadable
 from tar2tf_cli.inputs.record_samples import numbered
 from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found
 from tar2tf_cli.inputs.tar_samples import TarRules
@@ -341,7 +341,7 @@ class _Side:
         Raises:
             SourceError: when there is none, or a file is no shard although it was named.
         """
-        source, dataset = self.named.source, self.dataset
+        source, dataset, failed = self.named.source, self.dataset, list[SourceError]()
         for number, item in enumerate(self.items):
             file_rows, path = self._file_rows[number], source.locate(item.name)
             if file_rows.is_shard:
@@ -349,7 +349,9 @@ class _Side:
                 dataset.samples += file_rows.samples
                 dataset.bytes += file_rows.size
             else:
-                raise not_a_shard(path, item.size, file_rows.instead)
+                failed.append(not_a_shard(path, item.size, file_rows.instead))
+        if failed:
+            raise unreadable(failed, "cannot be compared")
         dataset.skipped += self.named.left_out.others
         if not dataset.shards:
             raise nothing_found(source.bucket)

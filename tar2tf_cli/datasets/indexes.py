@@ -39,7 +39,7 @@ from tar2tf_cli.formats.tfrecord import (
     packed_index,
     read_index,
 )
-from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard, shard_format
+from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard, shard_format, unreadable
 from tar2tf_cli.inputs.shard_set import nothing_found, resolve
 from tar2tf_cli.inputs.tar_index import (
     NotAdjacentTarError,
@@ -60,7 +60,6 @@ _HEAD: Final = 1 << 12
 _SAMPLES: Final = 8
 _READ: Final = 1 << 20
 _MOST_ZEROS: Final = 1 << 20
-_MOST_NAMED: Final = 10
 _MOST_GAPS: Final = 64  # in a bucket, where each costs a request
 _MOST_AT_ONCE: Final = 1 << 25
 _IN_STREAMS: Final = "tar2tf convert divides it into streams of 1 MiB: -o 'new-<>"
@@ -451,16 +450,7 @@ def write_indexes(
     if not named.items:
         raise nothing_found(bucket)
     if failed:
-        raise _summary(failed)
-
-
-def _summary(failed: Sequence[SourceError]) -> SourceError:
-    """The error of the only shard that cannot be indexed, or one that names several."""
-    if len(failed) == 1:
-        return failed[0]
-    named = "; ".join(f"{error.shard}: {error.message}" for error in failed[:_MOST_NAMED])
-    more = f"; and {len(failed) - _MOST_NAMED:,} more" if len(failed) > _MOST_NAMED else ""
-    return SourceError(f"{len(failed):,} files have no index: {named}{more}", hint=failed[0].hint)
+        raise unreadable(failed, "have no index")
 
 
 def _lines_of(source: Source, item: ObjectInfo, key_split: KeySplit) -> list[bytes]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.api.source import OnBytes, Source
-from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.streams import HEAD, PlainStream, StreamLog, foreign, open_stream
 from tar2tf_cli.plugins import find_format, format_of, formats
 
@@ -113,3 +113,15 @@ def not_a_shard(path: str, size: int | None, instead: tuple[str, str] | None) ->
     message = f"is {what}, neither a tar nor a TFRecord" if what else "is neither a tar nor a TFRecord"
     message, kind = ("is empty", "empty") if size == 0 else (message, "unknown_format")
     return DamagedShardError(message, kind=kind, shard=path, hint=hint)
+
+
+_MOST_NAMED: Final = 10
+
+
+def unreadable(errors: Sequence[SourceError], what: str) -> SourceError:
+    """Return the error of the only file that cannot be read, or one that names several, and what follows for them."""
+    if len(errors) == 1:
+        return errors[0]
+    named = "; ".join(f"{error.shard}: {error.message}" for error in errors[:_MOST_NAMED])
+    more = f"; and {len(errors) - _MOST_NAMED:,} more" if len(errors) > _MOST_NAMED else ""
+    return SourceError(f"{len(errors):,} files {what}: {named}{more}", hint=errors[0].hint)

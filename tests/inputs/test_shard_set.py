@@ -285,3 +285,45 @@ def test_an_output_with_splits_is_resharded_without_a_new_split(tmp_path: Path) 
 )
 def test_the_splits_that_names_state(names: list[str], splits: list[str]) -> None:
     assert [*splits_of(names).values()] == splits
+
+
+# --- 6: what cannot be read ---
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 10240\n"
+UNREADABLE = {"1.tar": (POINTER, "Git LFS pointer"), "2.tar": (b"", "empty"), "3.tar": (b"<html>404</html>", "text")}
+
+
+def test_what_cannot_be_read_is_named_by_every_command(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    good = write_tar(folder / "0.tar", samples(3))
+    other = write_tar(tmp_path / "other/0.tar", samples(3)).parent
+    for name, (data, _) in UNREADABLE.items():
+        write(folder / name, data)
+    for command in (["inspect", folder], ["index", folder], ["diff", other, folder]):
+        said = run(*command, code=3)
+        for name, (_, what) in UNREADABLE.items():
+            assert f"{name}: is " in said
+            assert what in said
+    assert "3 of 4 files faulty" in run("verify", folder, code=1)
+    assert "1.tar" in run("convert", folder, "-o", tmp_path / "o.record", code=3)
+    assert not (tmp_path / "o.record").exists()
+    said = run("convert", good, "--join", folder, "--join-missing", "keep", "-o", tmp_path / "o.record", code=3)
+    assert "1.tar: cannot be joined: it is a Git LFS pointer" in said
+    (tmp_path / "empty.tfrecord").write_bytes(b"")
+    said = run("convert", good, "--join", tmp_path / "empty.tfrecord", "-o", tmp_path / "o.record", code=3)
+    assert "empty.tfrecord: is empty, so nothing can be joined" in said
+
+
+# --- 7: side files of other tools ---
+
+
+def test_files_that_describe_shards_to_other_tools_are_named_and_left_alone(tmp_path: Path) -> None:
+    for number in range(2):
+        write(tmp_path / f"in/d-train.tfrecord-0000{number}-of-00002", some(2, 2 * number))
+    for name in ("dataset_info.json", "features.json"):
+        write(tmp_path / "in" / name, b"{}")
+    said = "2 files skipped (neither tar nor TFRecord): dataset_info.json, features.json"
+    for command in (["inspect"], ["verify"], ["convert", "-o", tmp_path / "o.record"]):
+        assert said in run(command[0], tmp_path / "in", *command[1:])
+    with open_records(str(tmp_path / "in")) as found:
+        assert len(found) == 4
