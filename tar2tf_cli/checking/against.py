@@ -245,7 +245,7 @@ class _Side(FileContext):
 def _converted(reading: InputFlow, conversion: Conversion) -> Iterator[_Record]:
     """Iterate over the records that are made of an input again."""
     for number, (key, parts, _, written) in enumerate(islice(reading.records(), conversion.limit_of_each)):
-        if written is not None:
+        if reading.plan.keyed and written is not None:
             named = written.decode("utf-8", "surrogateescape")
             yield _Record(parts, named, number, reading.offset, True, key)
         else:

@@ -32,7 +32,7 @@ from tar2tf_cli.checking.rows import ROW, Details, Entries, FileRows, RowsContex
 from tar2tf_cli.checking.sample_values import Location, values_at
 from tar2tf_cli.errors import SourceError, write_errors
 from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard, unreadable
-from tar2tf_cli.inputs.record_samples import numbered
+from tar2tf_cli.inputs.record_samples import numbered, stem_of
 from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.spec.urls import without_secrets
@@ -175,7 +175,7 @@ class Differences:
             if difference.key is not None:
                 yield difference.key
             elif location:
-                yield numbered(location.path, location.number)
+                yield numbered(stem_of(location.path), location.number)
 
     def values(self, side: Literal["a", "b"], locations: Sequence[Location]) -> dict[Location, dict[str, str]]:
         """Read the values of samples of one dataset again, as text; none of standard input.

@@ -336,9 +336,9 @@ class RawSample:
         key = self.key
         if key is not None:
             return key
-        from tar2tf_cli.inputs.record_samples import numbered  # slow to import, and few records have no key
+        from tar2tf_cli.inputs.record_samples import numbered, stem_of  # slow to import, and few records have no key
 
-        return numbered(self.stem or ObjectInfo(self.path, None, None).stem, self.number)
+        return numbered(self.stem or stem_of(self.path), self.number)
 
     @property
     def entries(self) -> dict[str, Stats]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Final
 
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import KEY, Batch, Kind, RecordBatch, Sample
 from tar2tf_cli.errors import DamagedShardError, SampleError
@@ -220,6 +221,11 @@ def _hint(data: bytes) -> str:
     if is_sequence(data):
         return "a tf.train.SequenceExample can only be copied unchanged: leave out ops, selections and types"
     return "records of other kinds can only be copied unchanged: leave out ops, selections and types"
+
+
+def stem_of(path: str) -> str:
+    """Return what the keys of a shard's records begin with, unless another shard has the same stem."""
+    return ObjectInfo(path, None, None).stem
 
 
 def numbered(stem: str, number: int) -> str:

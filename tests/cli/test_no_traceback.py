@@ -167,8 +167,10 @@ def test_output_beside_the_input_is_not_taken_for_input(tmp_path: Path) -> None:
 
 def test_hidden_files_and_other_kinds_are_no_shards(tmp_path: Path) -> None:
     small_shards(tmp_path, shards=1)
-    for name in (".hidden.tar", "x.zip", "x.tar.lz4", "README", ".sub/x.tar"):
+    for name in (".hidden.tar", ".sub/x.tar"):
         write_tar(tmp_path / name, samples(3))
+    for name in ("x.zip", "x.tar.lz4", "README"):
+        (tmp_path / name).write_text("no shard")
     document = json.loads(convert(tmp_path, "-o", tmp_path / "out" / "x", "--json").stdout)
     assert document["inputs"] == 1
 

@@ -160,12 +160,14 @@ def made(conversion: Conversion) -> Any:
 def test_the_manifest_page_has_every_key(shards: Path) -> None:
     split = Output(str(shards.parent / "out/<split>.record"))
     manifest = made(Conversion(Input(str(shards)), split, split={"a": 0.5, "b": 0.5}, shuffle=True))
-    assert set(manifest) | {"documents", "labels", "sizes", "undescribed"} == names("manifest.md", "Keys")
+    assert set(manifest) | {"documents", "joined", "labels", "sizes", "undescribed"} == names("manifest.md", "Keys")
     for section in ("inputs", "shards"):
         assert {key for item in manifest[section] for key in item} == names("manifest.md", section)
     assert {key for item in manifest["features"].values() for key in item} == names("manifest.md", "features")
     assert set(manifest["totals"]) == names("manifest.md", "totals")
-    assert set(manifest["skipped"]) | {"asked", "boxes", "keys_missing", "lost"} == names("manifest.md", "skipped")
+    assert set(manifest["skipped"]) | {"asked", "boxes", "gaps", "keys_missing", "lost"} == names(
+        "manifest.md", "skipped"
+    )
 
 
 def test_the_manifest_page_shows_a_real_manifest(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
