@@ -252,6 +252,7 @@ class ReadOptions(NamedTuple):
         threads: how many threads transform samples; the results do not depend on it.
         first: whether it is the conversion's first input: a typed feature that none of its samples has is wrong usage.
         small: the input is read at once, so that samples cannot be read by their offset.
+        divided: records come with the key that they are written with, which decides about their split.
     """
 
     sizes_only: bool = False
@@ -261,6 +262,7 @@ class ReadOptions(NamedTuple):
     threads: int = 1
     first: bool = False
     small: bool = False
+    divided: bool = False
 
     def rules(self, rules: ReadRules) -> ReadRules:
         """Return the rules by which the input is read, given those of the conversion."""
@@ -459,7 +461,7 @@ class InputFlow:
                 key that is written, if any.
         """
         report, faults, plan = self.report, self.faults, self.plan
-        encode, keyed, divided = plan.encoder.encode, plan.keyed, bool(plan.conversion.split)
+        encode, keyed, divided = plan.encoder.encode, plan.keyed, self._options.divided or bool(plan.conversion.split)
         note = report.schema.add_plain if plan.plain and not self.reader.of_records else report.schema.add
 
         def encoded(key: str, features: Features) -> T:

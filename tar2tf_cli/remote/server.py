@@ -297,7 +297,10 @@ class Transform:
     ) -> dict[str, Any]:
         most = conversion.limit
         (item,) = source.list()
-        plan, options = ReadPlan.of(conversion, source), ReadOptions(ahead=most is not None, first=asked.first)
+        plan, options = (
+            ReadPlan.of(conversion, source),
+            ReadOptions(ahead=most is not None, first=asked.first, divided=self._settings.keys),
+        )
 
         def read(regroup: bool) -> InputFlow:
             return InputFlow(plan, item, options._replace(regroup=regroup), on_bytes=lambda _: check())
@@ -308,7 +311,11 @@ class Transform:
                 one_by_one = self._settings.keys or most is not None
                 for made in islice(reading.records() if one_by_one else reading.records_and_batches(), most):
                     check()
-                    writer.add_batch(made) if isinstance(made, RecordBatch) else writer.add(*made[:3])
+                    if isinstance(made, RecordBatch):
+                        writer.add_batch(made)
+                    else:
+                        key, parts, size, written = made
+                        writer.add(key if written is None else written.decode("utf-8", "surrogateescape"), parts, size)
                 if reading.must_regroup or reading.is_unusable():
                     file.cut(0)
             return writer.finish(reading.report, item.size)
