@@ -77,8 +77,8 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "records to a new file.",
     ),
     "digest": Explanation(
-        "a file's digest differs from the manifest",
-        "The file's bytes changed after the conversion, or the manifest did.",
+        "a file's digest differs from the manifest, or from a list of checksums",
+        "The file's bytes changed after the conversion or the transfer, or the manifest or list did.",
         _COPY,
     ),
     "doubled": Explanation(

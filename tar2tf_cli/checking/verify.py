@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tar2tf_cli.checking.against import Origin
+    from tar2tf_cli.checking.checksum_list import Sums
     from tar2tf_cli.inputs.manifest import Document, Manifest, ShardEntry
     from tar2tf_cli.spec.conversion import PathText
     from tar2tf_cli.spec.templates import PathTemplate
@@ -64,9 +65,11 @@ def verify(
         fast: check only the framing and the CRCs of lengths, not those of data, and no examples.
         decode: also decode images and arrays.
         salvage: path of a new file for the good records of all TFRecords.
-        against: the bucket that was converted. Each of its samples is converted again, and must be in the output once,
-            with the same bytes. `templates` that are not manifests name shards of this bucket, whose samples must be in
-            the outputs of all manifests together; by default, each output must hold the samples of its own inputs.
+        against: a list of SHA-256 sums, such as `SHA256SUMS`, with which the bytes of the files that it names are
+            compared; or the bucket that was converted. Each of its samples is converted again, and must be in the
+            output once, with the same bytes. `templates` that are not manifests name shards of this bucket, whose
+            samples must be in the outputs of all manifests together; by default, each output must hold the samples of
+            its own inputs.
         allow_func: whether `against` may run functions that a manifest names.
         messages: "example" if each record must be a tf.train.Example, "any" if it may be any message. By default, a
             manifest says so; without one, "any" for each file of which no record is an example.
@@ -93,12 +96,38 @@ def verify(
     checks = Checks(fast, decode, messages, allow_empty, allow_func, keys, part)
     with closing(Salvage(os.fspath(salvage))) if salvage else nullcontext() as good:
         run = CheckRun(checks, good, **options)
-        if against:
+        if against and (sums := _sums_at(os.fspath(against), run)):
+            report = _verify_sums(run, bucket, templates, sums, paths=paths)
+        elif against:
             report = _verify_against(run, bucket, templates, os.fspath(against))
         else:
             report = _verify(run, bucket, templates, paths=paths)
         if good:
             report.salvaged = good.finish(report.files)
+    return report
+
+
+def _sums_at(path: str, run: CheckRun) -> Sums | None:
+    """Return the sums in a list; None if the path is that of a bucket."""
+    from tar2tf_cli.checking.checksum_list import read_sums
+    from tar2tf_cli.stores import read_with_folder
+
+    def fetch(url: str) -> bytes | None:
+        found = read_with_folder(url, **run.reach)
+        return found[0] if found else None
+
+    return read_sums(path, fetch)
+
+
+def _verify_sums(run: CheckRun, bucket: str, templates: Sequence[str], sums: Sums, *, paths: bool) -> Report:
+    """Check shards as without a list, and compare the bytes of every listed file with its sum."""
+    from tar2tf_cli.checking.checksum_list import check_sums
+    from tar2tf_cli.inputs.manifest import read_document
+
+    report = _verify(run, bucket, templates, paths=paths)
+    manifests = manifests_named(bucket, templates, run.reach)
+    source = read_document(manifests[0], **run.reach).folder if manifests else run.shards(bucket, templates).source
+    check_sums(run, source, sums, report)
     return report
 
 

@@ -110,9 +110,11 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     "--against BUCKET",
     shell_complete=propose_files,
     help="Compare the output with its inputs in BUCKET.",
-    more="The arguments are then one or more manifests. Every sample of the inputs is converted again in memory, and "
-    "must be in the output once, unchanged. TEMPLATE chooses shards in the BUCKET of --against, whose samples must be "
-    "in the outputs of all manifests together. Without TEMPLATE, each output must hold the samples of its own inputs.",
+    more="BUCKET may also be a file such as SHA256SUMS, as sha256sum writes it: then the stored bytes of every file "
+    "that it names are compared with its SHA-256. Otherwise, the arguments are one or more manifests. Every sample of "
+    "the inputs is converted again in memory, and must be in the output once, unchanged. TEMPLATE chooses shards in "
+    "the BUCKET of --against, whose samples must be in the outputs of all manifests together. Without TEMPLATE, each "
+    "output must hold the samples of its own inputs.",
 )
 @input_option(
     "--allow-func",
