@@ -29,7 +29,7 @@ from tar2tf_cli.flow.select import digest_in
 from tar2tf_cli.formats.example import decode
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.formats.tfrecord import RecordReader
-from tar2tf_cli.inputs.base import TarsSource
+from tar2tf_cli.inputs.base import LocatedShard, MergedSource
 from tar2tf_cli.inputs.manifest import Document, Manifest, differing
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.reader import attempts
@@ -70,12 +70,12 @@ def verify_against(run: CheckRun, documents: Sequence[Document], origin: Origin,
     if templates:
         _check_alike(documents)
     for together in [documents] if templates else [[document] for document in documents]:
-        shards = [(document.folder, item) for document in together for item in document.there()]
+        shards = [LocatedShard(document.folder, item) for document in together for item in document.there()]
         if shards or any(not document.manifest.shards for document in together):
             with asking(partial(_ask, run, together[0].path)):
                 plan = _plan(run, together[0].manifest, *origin)
             with plan.joined():
-                _compare(run, plan, TarsSource(shards), reports)
+                _compare(run, plan, MergedSource(shards), reports)
 
 
 def _ask(run: CheckRun, manifest: str, where: str) -> None:

@@ -31,7 +31,7 @@ from tar2tf_cli.flow.faults import FaultPolicy
 from tar2tf_cli.flow.sample_flow import ReadOptions, ReadPlan, context_of, feature_map_of, flow
 from tar2tf_cli.flow.transform import Transform
 from tar2tf_cli.formats.files import MAX_ENTRY_SIZE, whole_sample, write_whole
-from tar2tf_cli.inputs.base import StagesSource, Tar, TarsSource
+from tar2tf_cli.inputs.base import LocatedShard, MergedSource, StagesSource
 from tar2tf_cli.inputs.reader import InputReader
 from tar2tf_cli.inputs.report import InputReport, Notes
 from tar2tf_cli.ops import DropEmpty, Op
@@ -104,19 +104,19 @@ class FromTars:
         """How members become samples."""
         return self.conversion.input
 
-    def tars(self) -> list[Tar]:
+    def tars(self) -> list[LocatedShard]:
         """The tars.
 
         Raises:
             SourceError: when one does not exist.
         """
-        return [(source, item) for source in sources_of(self.inputs) for item in source.list(())]
+        return [LocatedShard(source, item) for source in sources_of(self.inputs) for item in source.list(())]
 
     def described(self) -> dict[str, Any]:
         """Nothing: the manifest lists the tars."""
         return {}
 
-    def run(self, items: Iterable[Tar], run: Run) -> Iterator[Sample]:
+    def run(self, items: Iterable[LocatedShard], run: Run) -> Iterator[Sample]:
         """The samples of the tars."""
         notes = Notes(self.input, Events().note)
         with run.remembering():
@@ -189,7 +189,7 @@ class Own:
         """The function."""
         return [self.function]
 
-    def tars(self) -> list[Tar]:
+    def tars(self) -> list[LocatedShard]:
         """None that anybody knows of, if this is the first stage."""
         return []
 
@@ -268,7 +268,7 @@ class Recipe:
         self.workers = workers
 
     @cached_property
-    def tars(self) -> list[Tar]:
+    def tars(self) -> list[LocatedShard]:
         """The tars that are read; those of a custom TarStage are not known."""
         return self.begin.tars()
 
@@ -441,7 +441,7 @@ def _convert(
     source: Source
     if recipe.by_tar:
         conversion = replace(conversion, **_together(recipe.middle))
-        source = TarsSource(recipe.tars, resumable=known, threads=recipe.workers if workers == 1 else None)
+        source = MergedSource(recipe.tars, resumable=known, threads=recipe.workers if workers == 1 else None)
     else:
         source, workers = recipe.source(repeatable=known), 1
     conversion = replace(conversion, input=replace(recipe.begin.input, bucket=source.bucket))

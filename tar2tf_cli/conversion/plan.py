@@ -142,7 +142,7 @@ class Plan(NamedTuple):
 
     @property
     def source(self) -> Source:
-        """Where the inputs are."""
+        """The source of the inputs."""
         return self.shards.source
 
     @property
@@ -183,7 +183,7 @@ class Plan(NamedTuple):
 
     @property
     def why_everything(self) -> str | None:
-        """What makes each shard depend on all inputs, so that `--update` has to convert everything again; or None."""
+        """Reason why each shard depends on all inputs, so that `--update` has to convert everything again; or None."""
         spec, source = self.conversion, self.source
         reasons = {
             "--shuffle": spec.shuffle,
@@ -202,7 +202,7 @@ class Plan(NamedTuple):
         return not self.conversion.output.is_stream and self.why_everything is None
 
     def readers(self, cpus: int) -> int:
-        """How many inputs should be read at once: one where that is done before another process could help."""
+        """Return how many inputs to read at once: one if that is done before another process could help."""
         is_light = (
             self.conversion.is_light and not self.source.capabilities().remote and len(self.inputs) <= _QUICK_INPUTS
         )
@@ -211,7 +211,7 @@ class Plan(NamedTuple):
         return 1 if is_quick else min(cpus, max(len(self.inputs), 2))
 
     def threads(self, cpus: int) -> int:
-        """How many threads should work on each input, so that a few large inputs keep all CPUs busy."""
+        """Return how many threads work on each input, so that a few large inputs keep all CPUs busy."""
         wanted = self.source.capabilities().threads
         if wanted or not self.work.gains_by_threads:
             return wanted or 1
@@ -219,7 +219,7 @@ class Plan(NamedTuple):
 
     @contextmanager
     def joined(self) -> Iterator[Sequence[Joined]]:
-        """What is joined to the samples, which is closed at the end."""
+        """Give the datasets that are joined, which are closed at the end."""
         try:
             yield self.joins
         finally:

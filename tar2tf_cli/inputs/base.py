@@ -1,11 +1,11 @@
-"""Several sources as one: a tar as an input each, or the output of stages."""
+"""Sources made of others: shards of several sources as inputs of one, or the output of stages as a single input."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Samples, Source
@@ -94,27 +94,31 @@ def divided(
         first += count
 
 
-Tar: TypeAlias = tuple[Source, ObjectInfo]
-"""A tar, and its source."""
+class LocatedShard(NamedTuple):
+    """A shard, and the source that opens it."""
 
-Open: TypeAlias = "Callable[[SourceReport, OnFault], Samples]"
+    source: Source
+    item: ObjectInfo
+
+
+OpenStages: TypeAlias = "Callable[[SourceReport, OnFault], Samples]"
 """Starts the stages, which yield samples or examples; adds skips to the report and calls the function with failures."""
 
 
-class TarsSource(Source):
-    """Tars of several buckets as the inputs of one source.
+class MergedSource(Source):
+    """Shards of several buckets as the inputs of one source, named by their paths or URLs.
 
     Args:
-        tars: the tars in order.
-        resumable: whether it can be known that a later run makes the same of them.
-        threads: how many threads make the examples of one tar; None for as many as are useful.
+        shards: the shards in order.
+        resumable: whether a later run can know that it makes the same of them.
+        threads: number of threads that make the examples of one shard; None for as many as are useful.
     """
 
-    def __init__(self, tars: Sequence[Tar], *, resumable: bool = True, threads: int | None = None) -> None:
-        self._tars = {_url(*tar): tar for tar in tars}
-        self._inputs = [item._replace(name=_url(source, item)) for source, item in tars]
-        self.bucket = _together(tars)
-        able = [source.capabilities() for source, _ in tars]
+    def __init__(self, shards: Sequence[LocatedShard], *, resumable: bool = True, threads: int | None = None) -> None:
+        self._shards = {_url(*shard): shard for shard in shards}
+        self._inputs = [item._replace(name=_url(source, item)) for source, item in shards]
+        self.bucket = _named_together(shards)
+        able = [source.capabilities() for source, _ in shards]
         repeatable = all(each.repeatable for each in able)
         self._abilities = Capabilities(
             seekable=all(each.seekable for each in able),
@@ -124,16 +128,16 @@ class TarsSource(Source):
         )
 
     def capabilities(self) -> Capabilities:
-        """Return what all of the tars can do."""
+        """Return the capabilities that all of the shards have."""
         return self._abilities
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """List the tars, named by path or URL."""
+        """List the shards, named by path or URL."""
         return self._inputs
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """Open a tar at its first byte."""
-        source, named = self._tars[item.name]
+        """Open a shard at its first byte."""
+        source, named = self._shards[item.name]
         return source.open(named)
 
     def locate(self, name: str) -> str:
@@ -161,10 +165,10 @@ class _Unreadable(Source):
         return self.bucket
 
 
-def unreadable_input(path: str, error: SourceError) -> Tar:
+def unreadable_input(path: str, error: SourceError) -> LocatedShard:
     """Return the input that stands for a path or URL which cannot be read: opening it raises the error."""
     source = _Unreadable(path, error)
-    return source, source.list(())[0]
+    return LocatedShard(source, source.list(())[0])
 
 
 class StagesSource(ListSource):
@@ -178,9 +182,14 @@ class StagesSource(ListSource):
     """
 
     def __init__(
-        self, tars: Sequence[Tar], open_stages: Open, stages: Sequence[Mapping[str, Any]], *, repeatable: bool
+        self,
+        tars: Sequence[LocatedShard],
+        open_stages: OpenStages,
+        stages: Sequence[Mapping[str, Any]],
+        *,
+        repeatable: bool,
     ) -> None:
-        super().__init__(_together(tars) if tars else "the TarStage")
+        super().__init__(_named_together(tars) if tars else "the TarStage")
         self._tars = tars
         self._open = open_stages
         self._stages = stages
@@ -219,7 +228,7 @@ def _url(source: Source, item: ObjectInfo) -> str:
     return without_secrets(source.locate(item.name))
 
 
-def _together(tars: Sequence[Tar]) -> str:
+def _named_together(tars: Sequence[LocatedShard]) -> str:
     """Name a group of tars by the first one and the number of others."""
     if not tars:
         return ""

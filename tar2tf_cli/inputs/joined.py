@@ -1,4 +1,4 @@
-"""What is joined to the samples of the inputs: samples of other shards, or rows of a table, found by their keys.
+"""Datasets that are joined to the samples of the inputs: other shards, or the rows of a table, found by their keys.
 
 A dataset that is joined is read once, for an index of where each of its samples is; samples are then read by ranges.
 An index takes 32 bytes of memory for each sample, which forked processes share.
@@ -66,12 +66,12 @@ class Joined:
     """A dataset that is joined to the samples of the inputs.
 
     Args:
-        bucket: what the user named.
+        bucket: the name that the user gave.
         inputs: its shards, or the table.
 
     Attributes:
-        bucket: the same.
-        inputs: the same.
+        bucket: the name that the user gave.
+        inputs: its shards, or the table.
     """
 
     def __init__(self, bucket: str, inputs: Sequence[ObjectInfo]) -> None:
@@ -160,7 +160,7 @@ class Joined:
         self._ready = _ready[identity]
 
     def _index(self) -> HashTable:
-        """Where the samples are: the hash of each key, and the place."""
+        """The index: the hash of each key, and the bytes of its sample."""
         rows = array("Q")
         for key, place in self.scan():
             rows.extend((key_hash(key), *place))
@@ -192,7 +192,7 @@ class Joined:
 
 
 _ready: Final[dict[Any, Joined]] = {}
-"""Those with an index in this process, so that a task from another machine uses that of the tasks before it."""
+"""Datasets with an index in this process, so that a task from another machine uses the index of earlier tasks."""
 
 
 class JoinedShards(Joined):
@@ -282,7 +282,7 @@ class JoinedShards(Joined):
 
 
 class _Open:
-    """What this process has open of the shards that are joined."""
+    """Files that this process has open of the shards that are joined."""
 
     def __init__(self) -> None:
         self.formats: dict[int, str] = {}

@@ -305,7 +305,7 @@ class Manifest:
 
     @property
     def format(self) -> str:
-        """What the shards are."""
+        """Name of the shards' format."""
         return str(self.spec["output"].get("to") or DEFAULT_FORMAT)
 
     @property
@@ -481,7 +481,7 @@ class Document:
         return [objects[shard.path] for shard in shards]
 
     def whole(self, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
-        """The same shards, which have the sizes that the manifest gives.
+        """Return the objects of shards, which have the sizes that the manifest gives.
 
         Raises:
             SourceError: when one of them does not exist.
@@ -524,7 +524,7 @@ def read_document(path: str, **reach: Unpack[ConnectionOptions]) -> Document:
 
 
 def changes_between(before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> str:
-    """How the inputs of two conversions differ, such as `2 added (c.tar, d.tar), 1 removed (a.tar)`.
+    """Describe how the inputs of two conversions differ, such as `2 added (c.tar, d.tar), 1 removed (a.tar)`.
 
     Three names of each kind are listed at most. One file can be given twice.
     """

@@ -1,4 +1,4 @@
-"""What a worker reports about an input it has read, and the notes that follow from it."""
+"""The report of a worker on an input that it has read, and the notes that follow from it."""
 
 from __future__ import annotations
 

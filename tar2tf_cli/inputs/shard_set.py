@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import ListingInfo, Source
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError, Tar2tfError, UsageError, count, few
-from tar2tf_cli.inputs.base import Tar, TarsSource, unreadable_input
+from tar2tf_cli.inputs.base import LocatedShard, MergedSource, unreadable_input
 from tar2tf_cli.inputs.numbering import Gap, conflicting_totals, find_gaps, shape, splits_of
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.plugins import find_format
@@ -117,7 +117,7 @@ class ShardSet:
 
     @cached_property
     def stems(self) -> dict[str, str]:
-        """What tells shards apart whose names have the same stem, as invented keys begin with it; by name."""
+        """Names that tell shards of the same stem apart, for the keys of records without one; by the shard's name."""
         alike: dict[str, list[ObjectInfo]] = {}
         for item in self.items:
             alike.setdefault(item.stem, []).append(item)
@@ -310,7 +310,7 @@ def resolve_each(paths: Sequence[str], **reach: Unpack[ConnectionOptions]) -> It
             manifests = [inside] if (inside := shards.folder_manifest()) else []
         if shards is None or manifests:
             documents = [read_document(manifest, **reach) for manifest in manifests]
-            source = shards.source if shards else TarsSource([])
+            source = shards.source if shards else MergedSource([])
             shards = ShardSet(path, source, (), manifests, documents, unfinished=unfinished_at(manifests))
         yield _with_splits(shards)
 
@@ -355,7 +355,7 @@ def _of_manifests(bucket: str, paths: Sequence[str], reach: ConnectionOptions, *
     from tar2tf_cli.inputs.manifest import read_document  # slow to import, and only for manifests
 
     documents: list[Document] = []
-    tars: list[Tar] = []
+    tars: list[LocatedShard] = []
     for path in paths:
         try:
             document = read_document(path, **reach)
@@ -369,7 +369,7 @@ def _of_manifests(bucket: str, paths: Sequence[str], reach: ConnectionOptions, *
     if len(documents) == len(paths) == 1 and not tolerant:
         source, items = documents[0].folder, [item for _, item in tars]
     else:
-        source = TarsSource(tars)
+        source = MergedSource(tars)
         source.bucket, items = few(paths, 1), source.list(())
     whole = ShardSet(bucket, source, items, paths, documents, unfinished=unfinished_at(paths))
     return _with_splits(replace(whole, described=_described(whole, documents)))
@@ -423,18 +423,18 @@ def _unfinished(folders: Iterable[str]) -> Iterator[Unfinished]:
 
 
 _WORKING: Final = ".tar2tf"
-"""How the names of folders of unfinished work end."""
+"""End of the names of folders with unfinished work."""
 
 
-def _shards_of(document: Document, *, tolerant: bool) -> Iterator[Tar]:
+def _shards_of(document: Document, *, tolerant: bool) -> Iterator[LocatedShard]:
     """The shards that a manifest lists, which have the sizes that it gives; or all that are there, and the others."""
     if not tolerant:
-        yield from ((document.folder, item) for item in document.whole(document.manifest.shards))
+        yield from (LocatedShard(document.folder, item) for item in document.whole(document.manifest.shards))
         return
     there = {item.name: item for item in document.there()}
     for shard in document.manifest.shards:
         if shard.path in there:
-            yield document.folder, there[shard.path]
+            yield LocatedShard(document.folder, there[shard.path])
         else:
             yield unreadable_input(document.folder.locate(shard.path), document.missing(shard))
 
@@ -667,7 +667,7 @@ def nothing_found(bucket: str) -> NoShardsError:
 # --- Several paths ---
 
 
-class PathsSource(TarsSource):
+class PathsSource(MergedSource):
     """Files, and the shards of folders; inputs are named by their paths."""
 
     def listing_info(self) -> ListingInfo:
@@ -716,16 +716,16 @@ def _of_paths(paths: Sequence[str], *, tolerant: bool) -> ShardSet:
 def _joined(parts: Sequence[ShardSet]) -> ShardSet:
     """Several sets as one, whose shards are named by their paths."""
     seen: set[str] = set()
-    tars: list[Tar] = []
+    shards: list[LocatedShard] = []
     for part in parts:
         for item in part.items:
             path = part.source.locate(item.name)
             if (where := os.path.abspath(path)) in seen:
                 raise UsageError("is given twice", shard=path)
             seen.add(where)
-            tars.append((part.source, item))
-    tars = [(source, item) for source, item in tars if not _is_index(source.locate(item.name), seen)]
-    source = PathsSource(tars)
+            shards.append(LocatedShard(part.source, item))
+    shards = [each for each in shards if not _is_index(each.source.locate(each.item.name), seen)]
+    source = PathsSource(shards)
     others = [part.source.locate(name) for part in parts for name in part.left_out.others]
     manifests = [part.source.locate(name) for part in parts for name in part.left_out.manifests]
     gaps = [gap.located(part.source.locate) for part in parts for gap in part.gaps]

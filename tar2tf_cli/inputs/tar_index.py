@@ -1,4 +1,4 @@
-"""Where the samples of a tar are, found from its headers; written and read as DALI's `wds2idx` does.
+"""Indexes of tars: the ranges of samples, found from headers; written and read as DALI's `wds2idx` does.
 
 An index file of version 1.2 has a line with the version and the number of samples, then a line for each sample: for
 each of its entries the extension, the offset and the size of the data, and the name of the member, between blanks.

@@ -33,7 +33,7 @@ from tar2tf_cli.conversion.spool import packed, unpacked
 from tar2tf_cli.conversion.working_folder import entry_of
 from tar2tf_cli.errors import OutputExistsError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.events import Events
-from tar2tf_cli.inputs.base import TarsSource
+from tar2tf_cli.inputs.base import MergedSource
 from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, digest
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.shard_set import ShardSet
@@ -603,7 +603,7 @@ def an_earlier(spec: Conversion, before: Tars, now: Tars, folder: str) -> Earlie
     then, present = ([ObjectInfo(name, 1, "1") for name, _ in each] for each in (before, now))
     manifest = Manifest({}, then, entries, sizes=digest(sizes.crc))
     plan: Any = SimpleNamespace(
-        conversion=spec, work=spec, inputs=present, shards=ShardSet("x", TarsSource([]), present)
+        conversion=spec, work=spec, inputs=present, shards=ShardSet("x", MergedSource([]), present)
     )
     file = BytesIO(Path(folder, "sizes").read_bytes())
     return Earlier(manifest, file, plan, lambda shard: f"{shard.lane}-{shard.number}", lambda entry: True)

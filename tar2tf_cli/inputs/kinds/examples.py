@@ -407,7 +407,7 @@ def _taken(method: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, An
 
 
 def _advice(number: int, row: Sequence[str]) -> str | None:
-    """What to do about a first row, and about one that other characters than commas seem to divide."""
+    """Hint about a first row, and about a row that other characters than commas seem to divide."""
     divided = len(row) == 1 and (";" in row[0] or "\t" in row[0])
     if number == 1 and not divided:
         return "correct the row, or remove it if it is a header; --on-error skip skips such rows"

@@ -137,7 +137,7 @@ class Rows:
                 yield (number, lines.offset - len(line), len(line)), line
 
     def _csv_rows(self, lines: _Lines) -> Iterator[tuple[Span, list[str]]]:
-        """The same of CSV, where a quoted cell may span several lines."""
+        """Iterate over the rows of a CSV file, where a quoted cell may span several lines."""
         reader, number = self._reader(lines), 0
         try:
             while True:
@@ -246,7 +246,7 @@ class _Lines:
         file.seek(start)
 
     def raw(self) -> Iterator[bytes]:
-        """The same as bytes."""
+        """Iterate over the lines of a file as bytes."""
         for line in self._file:
             self.number += 1
             self.offset += len(line)
@@ -405,7 +405,7 @@ class TableSource(RowsSource):
         return self._described(span[0], data, values)
 
     def _described(self, number: int, data: bytes, values: Mapping[str, Any]) -> tuple[int, bytes]:
-        """The same of the row with this number, its bytes and its values."""
+        """Return size and version of the row with this number, its bytes and its values."""
         total, described = len(data), b"%d\0%d\0" % (number, len(data)) + data
         for name in self._files:
             with suppress(SampleError):
