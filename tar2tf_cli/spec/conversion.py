@@ -370,7 +370,8 @@ class Conversion:
                 f"--split needs <split> in the output path {self.output.path!r}",
                 hint="add it, such as 'out/<split>-<>.record'",
             )
-        if "split" in named and not self.split and self.input.kind not in (*SHARDS, "imagefolder"):
+        may_have_splits = self.input.kind in (*SHARDS, "imagefolder") and self.input.bucket != "-"
+        if "split" in named and not (self.split or may_have_splits):
             raise UsageError(
                 "the output path has <split>, but no --split is given",
                 hint="add one, such as --split train=0.9,val=0.1",
