@@ -158,13 +158,15 @@ class ExampleEntries:
 
     Args:
         features: the manifest's features; empty for values as they are stored.
+        lists: names of features that are lists, even where an example has a single value.
 
     Raises:
         SourceError: when the manifest contradicts itself about a feature.
     """
 
-    def __init__(self, features: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, features: Mapping[str, Mapping[str, Any]], lists: Collection[str] = ()) -> None:
         self._known = {step.name: step for step in _steps(features)}
+        self._lists = lists
 
     def __call__(self, message: bytes) -> dict[str, Any]:
         """Return the entries of one example.
@@ -193,7 +195,7 @@ class ExampleEntries:
         elif own in shaped:
             value = _array(feature).reshape(parsed[own].values())
         else:
-            value = _stored(feature)
+            value = _array(feature) if feature.name in self._lists else _stored(feature)
         is_list = own not in shaped and getattr(value, "ndim", 0) == 1
         return value.view(Listed) if is_list else value
 

@@ -63,7 +63,7 @@ def _value(name: str, feature: Feature, *, shaped: bool) -> bytes | NDArray[np.g
             message = f"the feature {name!r} holds {len(values)} byte strings, but a member of a tar holds one"
             raise SampleError(message, hint="select one of them, or leave the feature out with --select")
         return bytes(values[0])
-    if len(values) == 1 and not shaped and len(feature.shape) < 2 and feature.encoding != "raw":
+    if feature.shape == () and not shaped and feature.encoding != "raw":
         return _text(values[0])
     import numpy as np
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Final
 
-from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.objects import ObjectInfo, Readable
 from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import KEY, Batch, Kind, RecordBatch, Sample
 from tar2tf_cli.errors import DamagedShardError, SampleError
@@ -17,6 +17,7 @@ from tar2tf_cli.features.described import DTYPES, Census, Described, Expected, e
 from tar2tf_cli.features.feature_map import MIXED
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import FRAMING, ParsedFeature, frame, is_sequence, parse, strict_parse
+from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.samples.grouping import key_of
@@ -35,7 +36,9 @@ class RecordSamples:
     """Reads a TFRecord: each example as a sample, or every record as it is, of whatever message; CRCs are checked.
 
     The entries of a sample are the features of the example under their names: bytes as they are, numbers as scalars and
-    arrays of NumPy, with the dtype and shape that a manifest gives (`ExampleEntries`). The key is the feature
+    arrays of NumPy, with the dtype and shape that a manifest gives (`ExampleEntries`). Without a manifest, a feature is
+    one value if all examples of the input have one, and otherwise a list in all of them; the input is read twice for
+    that, unless it can be read only once. The key is the feature
     `__key__`, a text or whole number, or else it is made of the shard's name and the record's number.
 
     Args:
@@ -64,6 +67,7 @@ class RecordSamples:
     ) -> None:
         self.seekable = shard.seekable is not None
         self._name = shard.name
+        self._shard = shard
         self._stream = shard.content
         self._plain = shard.plain
         self._on_fault = on_fault
@@ -84,7 +88,26 @@ class RecordSamples:
     def _entries(self) -> ExampleEntries:
         from tar2tf_cli.features.decoder import ExampleEntries
 
-        return ExampleEntries(self._described)
+        return ExampleEntries(self._described, () if self._described else self._lists())
+
+    def _lists(self) -> Collection[str]:
+        """Read the input to its end; return the features of which some example has no or several values."""
+        if self.seekable and self._plain:
+            lists = self._lists_in(self._plain)
+            self._plain.seek(0)
+            return lists
+        source, item = self._shard.source, self._shard.item
+        if not source.capabilities().repeatable:
+            return ()
+        with OpenShard(source, item) as again:
+            return self._lists_in(again.content)
+
+    def _lists_in(self, stream: Readable) -> Collection[str]:
+        inference, reader = FeatureInference(), RecordReader(stream, self._name)
+        for block in iter_resuming(lambda: reader.blocks(inference), reader.resume, lambda error, more: None):
+            if not isinstance(block, bytes):
+                inference.look_at(features_of(block[1]))
+        return inference.lists()
 
     def where(self) -> dict[str, str | int]:
         """Return the number and the offset of the current record."""
@@ -260,7 +283,7 @@ class FeatureInference:
         others: how many records are no tf.train.Example.
     """
 
-    def __init__(self, described: Described) -> None:
+    def __init__(self, described: Described = MappingProxyType({})) -> None:
         self._described = described
         self._wanted = expected(described)
         self._expected: dict[str, Expected] = {}
@@ -295,6 +318,10 @@ class FeatureInference:
         else:
             return
         self._census.expects_more()
+
+    def lists(self) -> Collection[str]:
+        """Return the features of which some record has no or several values."""
+        return frozenset(name for name, seen in self._expected.items() if seen.count != 1)
 
     def describe(self, schema: Schema) -> None:
         """Add the features to a schema."""
