@@ -126,6 +126,15 @@ class Summary:
         }
 
 
+def _grouped(errors: Sequence[Mapping[str, Any]], most: int = 3) -> str:
+    """Return the messages of the first few kinds of faults, each with its number and the key of the first one."""
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for error in errors:
+        kinds.setdefault(error["message"], []).append(error)
+    some = [f"{len(alike):,} x {text}, first: {alike[0]['key']}" for text, alike in [*kinds.items()][:most]]
+    return "; ".join(some)
+
+
 def _most_first(counts: Counter[str]) -> list[tuple[str, int]]:
     """Return names and counts, the largest count first, and equal ones by name."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -236,8 +245,7 @@ class Tally:
             SourceError: when no record was written, and a sample was faulty.
         """
         if not self.summary.records and (faulty := self.summary.skipped_samples):
-            first = self.summary.errors[0] if self.summary.errors else None
-            hint = f"the first: {first['message']}" if first else "pass --overwrite to try again"
+            hint = _grouped(self.summary.errors) or "pass --overwrite to try again"
             message = f"no sample could be converted: {count(faulty, 'sample')} skipped as faulty"
             raise SourceError(message, shard=self._plan.source.bucket, hint=hint)
 

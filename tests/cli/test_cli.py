@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from commands import COMMAND, SECONDS, convert, tar2tf
-from shards import PHOTOS, records, samples, shards_in, sizes, tree, write_tar
+from shards import PHOTOS, records, samples, samples_of, shards_in, sizes, tree, write_tar
 from tar2tf_cli.cli import cli
 from tar2tf_cli.formats import kernel
 
@@ -47,7 +47,8 @@ def test_quiet_still_tells_of_skipped_samples(tmp_path: Path) -> None:
 
 def test_files_of_one_wrong_format_are_one_line_whatever_bytes_they_begin_with(tmp_path: Path) -> None:
     tiff, unknown = [b"II*\0\x9a\x01", b"MM\0*\x22\x0b"], [b"\x01\xfe\xa9", b"\x02\xfb\x99"]
-    tar = write_tar(tmp_path / "in.tar", [(str(n), {"jpg": data}) for n, data in enumerate([*tiff, *unknown])])
+    images = [*tiff, *unknown, samples_of(PHOTOS / "photos-0.tar")[0][1]["jpg"]]
+    tar = write_tar(tmp_path / "in.tar", [(str(n), {"jpg": data}) for n, data in enumerate(images)])
     done = tar2tf("convert", tar, "-o", tmp_path / "x.record", "--op", "decode:jpg", "--on-error", "skip")
     assert "2 x cannot be decoded: it is TIFF, first: " in done.stderr
     assert "2 x cannot be decoded: starts with 01 fe a9, first: " in done.stderr

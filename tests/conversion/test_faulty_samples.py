@@ -427,7 +427,7 @@ def test_a_conversion_that_skips_every_sample_publishes_nothing_and_fails(output
         done = tar2tf(*command)
         assert done.returncode == 3
         assert done.stdout == ""
-        assert f"{tar}: no sample could be converted: 3 samples skipped as faulty\n  the first: " in done.stderr
+        assert f"{tar}: no sample could be converted: 3 samples skipped as faulty\n  3 x " in done.stderr
         faults = [json.loads(line) for line in errors.read_text().splitlines()]
         assert [fault["key"] for fault in faults if fault.get("key")] == ["0", "1", "2"]
         assert not [path for path in (tmp_path / "out").glob("*") if not path.name.startswith(".")]

@@ -62,7 +62,9 @@ def test_features_of_one_value_in_all_records_are_single_values(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("types", [{}, {"reward": "int64_list"}])
-def test_a_list_of_one_number_has_the_same_entry_in_a_tar_as_a_longer_one(types: dict[str, Any], tmp_path: Path) -> None:
+def test_a_list_of_one_number_has_the_same_entry_in_a_tar_as_a_longer_one(
+    types: dict[str, Any], tmp_path: Path
+) -> None:
     path, out = episodes(tmp_path / "a.tfrecord"), tmp_path / "out.tar"
     select = {"reward": "steps/reward", "label": "label"}
     convert(Conversion(Input(str(path)), str(out), select=select, types=types), workers=1)

@@ -10,7 +10,6 @@ import pytest
 
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.errors import DamagedShardError, LackingError, SampleError, SourceError, Tar2tfError, UsageError
-from tar2tf_cli.features.feature_map import missing_feature
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.example import FRAMING, frame
 from tar2tf_cli.formats.files import RecordFile
@@ -180,7 +179,10 @@ def test_errors_travel_as_text(error: Tar2tfError) -> None:
 
 
 def test_an_error_that_only_a_room_knows_travels_as_the_kind_it_is() -> None:
-    found = error_of(text_of_error(missing_feature("cls", ("jpg",), "--type")), "x")
+    class OwnError(LackingError):
+        """An error of a room."""
+
+    found = error_of(text_of_error(OwnError("lacks it")), "x")
     assert type(found) is LackingError
 
 
