@@ -27,7 +27,7 @@ PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
 COMMANDS = (
     "tar2tf inspect shards",
     "tar2tf convert shards -o 'out/train-<>.record' --max-shard-size 100kB --type cls=int64",
-    "tar2tf verify out/train-manifest.json",
+    "tar2tf verify out/_train-manifest.json",
     "head -c 50000 shards/train-1.tar > cut.tar  # as after a download that stopped",
     "tar2tf convert cut.tar -o cut.record",
 )

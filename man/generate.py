@@ -33,7 +33,7 @@ EXIT_STATUS = {
 }
 
 FILES = {
-    "train-manifest.json": "The manifest for -o 'train-<>.record': the conversion, its inputs, shards and features.",
+    "_train-manifest.json": "The manifest for -o 'train-<>.record': the conversion, its inputs, shards and features.",
     ".NAME-manifest.tar2tf/": "The working folder of a conversion, removed once the manifest is written.",
     "SHARD.idx": "The index of a shard, written by --index or tar2tf index: the offset of each record or sample.",
 }

@@ -85,7 +85,7 @@ def test_a_format_is_written_verified_inspected_and_read_in_any_order(tar: Path,
     shard = tmp_path / "2.ljson"
     assert shard.read_bytes() == (tmp_path / "1.ljson").read_bytes()
     assert b'"cls": 2' in shard.read_bytes()
-    for named in (shard, tmp_path / "2-manifest.json"):
+    for named in (shard, tmp_path / "_2-manifest.json"):
         assert json.loads(run("verify", named, "--json"))["ok"]
     assert json.loads(run("inspect", shard, "--json"))["samples"] == 2
     assert run("inspect", "--keys", shard).split() == ["a", "b"]

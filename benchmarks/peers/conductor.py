@@ -165,7 +165,7 @@ def main(count: int, folder: str) -> None:
     opened, conducted = conduct(plan, finishes=False)
     conducted_bytes = memory() - first
     resumed, finished = conduct(plan, finishes=True)
-    path = os.path.join(folder, "manifest.json")
+    path = os.path.join(folder, "_manifest.json")
     begun = time.process_time()
     manifest = Manifest.load(path)
     loaded = time.process_time() - begun

@@ -259,7 +259,7 @@ def diff(
         SampleError: when a sample of a tar is faulty.
         UsageError: when a directory has several manifests, and so is not a single dataset.
 
-    >>> diff("shards", "out/train-manifest.json", workers=1).equal
+    >>> diff("shards", "out/_train-manifest.json", workers=1).equal
     True
     """
     run = Run(**options)

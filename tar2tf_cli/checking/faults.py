@@ -212,7 +212,7 @@ class Report:
         manifest: a manifest in the directory, which was also skipped.
         salvaged: what was written of the good records, if that was asked for.
 
-    >>> report = verify("out/train-manifest.json", workers=1)
+    >>> report = verify("out/_train-manifest.json", workers=1)
     >>> report.ok, report.records
     (True, 24)
     """

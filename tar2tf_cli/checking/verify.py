@@ -83,7 +83,7 @@ def verify(
         SourceError: when there is nothing to check. Damage, and a file that cannot be read, are faults, not errors.
         UsageError: for options that contradict each other, and a path for `salvage` that is taken.
 
-    >>> verify("out/train-manifest.json", against="shards", workers=1).ok
+    >>> verify("out/_train-manifest.json", against="shards", workers=1).ok
     True
     """
     if fast and (decode or salvage or against or keys):
@@ -136,7 +136,7 @@ def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], agains
     if not manifests and (beside := run.shards(bucket).folder_manifest()):
         manifests = [beside]
     if not manifests:
-        hint = "name the manifest beside the shards, such as out/train-manifest.json"
+        hint = "name the manifest beside the shards, such as out/_train-manifest.json"
         raise UsageError("--against needs a manifest, which says how the samples were converted", hint=hint)
     shards = [name for name in templates if not names_manifest(name)]
     return _verify_documents(run, manifests, (against, shards))

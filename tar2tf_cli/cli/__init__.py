@@ -136,7 +136,7 @@ def cli() -> None:
     \b
     tar2tf convert shards 'train-{0000..0146}.tar' -o 'out/train-<>.record'
     tar2tf inspect out
-    tar2tf verify out/train-manifest.json
+    tar2tf verify out/_train-manifest.json
     """
 
 

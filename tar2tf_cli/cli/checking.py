@@ -156,13 +156,13 @@ def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     arguments are existing paths, these files and folders are checked. Several manifests count as one dataset.
 
     \b
-    tar2tf verify out/train-manifest.json
-    tar2tf verify parts/part*-manifest.json
-    tar2tf verify s3://bucket 'part*-manifest.json'
+    tar2tf verify out/_train-manifest.json
+    tar2tf verify parts/_part*-manifest.json
+    tar2tf verify s3://bucket '_part*-manifest.json'
     tar2tf verify out
     tar2tf verify out/*.record --decode
     tar2tf verify damaged.tfrecord --salvage good.tfrecord
-    tar2tf verify parts/part*-manifest.json --against shards 'train-*.tar'
+    tar2tf verify parts/_part*-manifest.json --against shards 'train-*.tar'
     tar2tf verify shards 'train-{0000..0146}.tar' --json
 
     TFRecords: every length, CRC and example is checked, and checking resumes after damage. Tars: every header, every
@@ -333,7 +333,7 @@ def inspect(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     \b
     tar2tf inspect shards
     tar2tf inspect a.tar b.tar
-    tar2tf inspect parts/part*-manifest.json
+    tar2tf inspect parts/_part*-manifest.json
     tar2tf inspect out 'train-*.record' --json
     tar2tf inspect shards/train-0000.tar -n 3
     tar2tf inspect shards/train-0000.tar --extract n01440764/18 --to look
@@ -601,9 +601,9 @@ def diff(a: str, b: str, **options: Any) -> int:
     standard input. In a directory with a manifest, only the shards that the manifest lists are compared.
 
     \b
-    tar2tf diff old/train-manifest.json new/train-manifest.json
+    tar2tf diff old/_train-manifest.json new/_train-manifest.json
     tar2tf diff shards resharded
-    tar2tf diff shards out/train-manifest.json
+    tar2tf diff shards out/_train-manifest.json
     tar2tf diff 'out/train-*.record' s3://bucket/train --ignore-order
     tar2tf diff old new --json-lines | jq -r 'select(.kind == "changed").key'
 

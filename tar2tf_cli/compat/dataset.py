@@ -174,7 +174,7 @@ class Dataset:
             template: names of shards, with bash braces or a glob; defaults to every shard.
             path: where TFRecord is written: a path, a template with `{}` or `<>`, or a generator of paths; None or ""
                 for a dataset in memory. A manifest is written beside the files; for a generator, it is named after the
-                first of them: `FIRST-manifest.json`.
+                first of them: `_FIRST-manifest.json`.
             record_to_example: a function from a sample to a tf.train.Example; with `path` only. Without it, and
                 without conversions and selections, records have the format that `default_record_parser` parses.
             output_types: dtypes of the elements; by default those of the first sample. Without `path` only.

@@ -62,7 +62,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
 ) -> dict[str, int]:
     """Store the examples of a CSV file in directories for training, evaluation and test.
 
-    Each directory gets `0.tfr`, `1.tfr`, ..., a `manifest.json`, and an `examples.csv` that lists the stored examples;
+    Each directory gets `0.tfr`, `1.tfr`, ..., a `_manifest.json`, and an `examples.csv` that lists the stored examples;
     their parent directory gets `CONFIG_FILENAME`. Directories without rows are not created.
 
     Args:
@@ -191,11 +191,17 @@ def get_tfrecord_filepaths(dirpath: str | os.PathLike[str]) -> list[str]:
     folder = os.fspath(dirpath)
     if not os.path.isdir(folder):
         raise SourceError("no such directory", shard=folder)
-    manifest = Manifest.load(os.path.join(folder, "manifest.json"))
+    manifest = _manifest_in(folder)
     if manifest:
         return [os.path.join(folder, shard.path) for shard in manifest.shards]
     numbers = {int(match[1]): match[0] for match in map(_NAME.fullmatch, os.listdir(folder)) if match}
     return [os.path.join(folder, numbers[number]) for number in sorted(numbers)]
+
+
+def _manifest_in(folder: str) -> Manifest | None:
+    """The manifest of a directory, perhaps one of an earlier version."""
+    found = (Manifest.load(os.path.join(folder, name)) for name in ("_manifest.json", "manifest.json"))
+    return next(filter(None, found), None)
 
 
 def generate_dataset(
@@ -227,7 +233,7 @@ def generate_dataset(
     import tensorflow as tf
 
     paths = [os.fspath(path) for path in tfrecords_filepaths]
-    manifest = Manifest.load(os.path.join(os.path.dirname(paths[0]), "manifest.json")) if paths else None
+    manifest = _manifest_in(os.path.dirname(paths[0])) if paths else None
     if (num_workers is None) != (worker_index is None):
         raise UsageError("num_workers and worker_index must be given together")
     if example_class is not None:

@@ -27,7 +27,7 @@ from tar2tf_cli.inputs.manifest import VERSION, Manifest, ShardEntry, changes_be
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.spec.templates import PathTemplate, check_replaceable
+from tar2tf_cli.spec.templates import PathTemplate, check_replaceable, hidden_name
 from tar2tf_cli.stores import reach_of
 
 JournalEntry: TypeAlias = list[Any]
@@ -85,9 +85,9 @@ class Destination:
         self.where = sink.locate(self.manifest)
         name = os.path.basename(self.manifest)
         self.prefix = self.manifest[: -len(name)]
-        self.sizes = f"{self.prefix}.{name.removesuffix('.json')}.sizes"
+        self.sizes = self.prefix + hidden_name(name, ".sizes")
         self.root = self.prefix or "."
-        self.begins = os.path.commonprefix([self.manifest, self.template.text]).rstrip("-")  # noqa: RUF071 - of names
+        self.begins = os.path.commonprefix([self.template.earlier_manifest(), self.template.text]).rstrip("-")  # noqa: RUF071 - of names
         self.documents = [sink.inside(name) for name in plan.documents()]
         self.with_index = output.index
         self.by_total = "total" in self.template.fields
@@ -209,7 +209,7 @@ def destination(plan: Plan, *, endpoint: str | None, apart: bool = False, **how:
         plan: the conversion.
         endpoint: URL of the store that holds the output.
         apart: whether the manifest gets a name of its own if its usual one is taken by other files' manifest: that of
-            `train.record` and of `train-<>.record` is `train-manifest.json`.
+            `train.record` and of `train-<>.record` is `_train-manifest.json`.
         **how: `overwrite`, `update` and `remove_many`, as for a `Destination`.
 
     Raises:
@@ -224,6 +224,9 @@ def destination(plan: Plan, *, endpoint: str | None, apart: bool = False, **how:
     conversion, path = plan.conversion, plan.conversion.output.path
     sink = open_sink(path, **reach_of(path, conversion, endpoint))
     usual = Destination(plan, sink, own=None, **how)
+    earlier = usual.template.earlier_manifest()
+    if not sink.exists(usual.manifest) and sink.exists(earlier):  # an earlier version wrote it
+        usual = Destination(plan, sink, own=earlier, **how)
     if apart and _is_taken(usual):
         return Destination(plan, sink, own=usual.template.own_manifest(), **how)
     return usual

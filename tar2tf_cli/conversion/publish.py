@@ -83,7 +83,7 @@ class Summary:
 
     >>> summary = convert(Conversion("shards", "sums/x-<>.record"), workers=1)
     >>> summary.records, summary.manifest
-    (24, 'sums/x-manifest.json')
+    (24, 'sums/_x-manifest.json')
     """
 
     manifest: str | None = None

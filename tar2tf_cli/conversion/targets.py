@@ -254,7 +254,7 @@ def _list(manifest: Manifest, entries: Sequence[ShardEntry]) -> str:
     folder = os.path.commonpath([os.path.dirname(os.path.abspath(entry.path)) for entry in entries])
     manifest.spec["output"] = {"path": base}  # without a limit, as these names are no numbered series
     manifest.shards = [entry._replace(path=os.path.relpath(entry.path, folder)) for entry in entries]
-    where = os.path.join(folder, f"{base}-manifest.json")
+    where = os.path.join(folder, f"_{base}-manifest.json")
     write_whole(where, [manifest.to_bytes()])
     return where
 

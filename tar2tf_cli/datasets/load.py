@@ -96,7 +96,7 @@ def load_dataset(
 
     Args:
         manifest: the path or URL of a manifest, of the folder that holds it, or a template such as
-            `"out/part*-manifest.json"`; or a list of these, which together form one dataset, for example if several
+            `"out/_part*-manifest.json"`; or a list of these, which together form one dataset, for example if several
             machines converted a part each. For a shard, or a template of shards, the manifest in its folder is used.
         more: further manifests.
         split: load only the shards of this split.
@@ -122,7 +122,7 @@ def load_dataset(
         UsageError: when shards have no manifest, there is no such split, a number is impossible, `ragged` or `pad` has
             no `batch`, manifests differ in the kind of a feature, or TensorFlow is not installed.
 
-    >>> train = load_dataset("out/train-manifest.json", shuffle=True, seed=1, batch=8)
+    >>> train = load_dataset("out/_train-manifest.json", shuffle=True, seed=1, batch=8)
     >>> next(iter(train))["cls"].shape
     TensorShape([8])
     """

@@ -138,7 +138,7 @@ def open_records(
         UsageError: when a shard is neither a TFRecord nor a tar, or has a compressed stream of more than 32 MiB,
             members of a compressed tar's samples are not adjacent, or there is no such split.
 
-    >>> records = open_records("out/train-manifest.json")
+    >>> records = open_records("out/_train-manifest.json")
     >>> len(records), sorted(records[7])
     (24, ['__key__', 'cls', 'jpg', 'json'])
     """
@@ -203,7 +203,7 @@ class Records(Sequence[T]):
         IndexError: when there is no such record.
         SourceError: when a shard cannot be read, or changed since it was opened.
 
-    >>> records = open_records("out/train-manifest.json")
+    >>> records = open_records("out/_train-manifest.json")
     >>> [record["__key__"] for record in records.__getitems__([0, 5, 3])]
     [b'0000', b'0005', b'0003']
     """

@@ -38,7 +38,7 @@ class FeatureForm(NamedTuple):
         shape: the lengths of its dimensions, None for those that vary; () for a single value.
         optional: whether some samples lack it.
 
-    >>> open_records("out/train-manifest.json").schema()["cls"]
+    >>> open_records("out/_train-manifest.json").schema()["cls"]
     FeatureForm(dtype='bytes', shape=(), optional=False)
     """
 

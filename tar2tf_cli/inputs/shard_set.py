@@ -418,7 +418,9 @@ def _unfinished(folders: Iterable[str]) -> Iterator[Unfinished]:
                     with open(os.path.join(path, "journal"), "rb") as journal:
                         head = json.loads(journal.readline().rpartition(b" ")[0])
                     template = PathTemplate.parse(os.path.basename(head["identity"]["spec"]["output"]["path"]))
-                    manifest = os.path.join(folder, f"{name[1:].removesuffix(_WORKING)}.json")
+                    stem = name[1:].removesuffix(_WORKING)
+                    earlier, manifest = (os.path.join(folder, f"{mark}{stem}.json") for mark in ("", "_"))
+                    manifest = earlier if os.path.exists(earlier) else manifest
                     yield Unfinished(path, manifest, template.regex())
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from tar2tf_cli.errors import SinkError, Tar2tfError, write_errors
 from tar2tf_cli.formats.files import make_folders, sync
-from tar2tf_cli.spec.templates import check_replaceable
+from tar2tf_cli.spec.templates import check_replaceable, hidden_name
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.store import Store
@@ -238,7 +238,7 @@ class DirectorySink(Sink):
     def prepare(self, manifest: str, begins: str = "") -> str:
         """Return a hidden folder beside the manifest."""
         folder, name = os.path.split(manifest)
-        return os.path.join(folder or ".", f".{name.removesuffix('.json')}.tar2tf")
+        return os.path.join(folder or ".", hidden_name(name, ".tar2tf"))
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
         """Yield files and folders in the order of `os.walk`."""

@@ -19,6 +19,7 @@ from tar2tf_cli.errors import OutputExistsError, SinkError, SourceError, write_e
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.sinks.directory import Sink, other_size
+from tar2tf_cli.spec.templates import hidden_name
 from tar2tf_cli.stores.control import parsed
 from tar2tf_cli.stores.objects import open_object, read_object, retry
 from tar2tf_cli.stores.source import ObjectSource
@@ -72,7 +73,7 @@ class ObjectSink(Sink):
         """Return this output's folder in the user's cache directory."""
         self._begins, self._output = begins, self.locate(manifest)
         head, name = os.path.split(manifest)
-        self._staging = os.path.join(head, f".{name.removesuffix('.json')}.tar2tf/")
+        self._staging = os.path.join(head, hidden_name(name, ".tar2tf/"))
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         url = self.locate(manifest)
         readable = re.sub(r"[^\w.-]+", "-", url.removesuffix(".json"))[-60:].strip("-")
@@ -145,7 +146,8 @@ class ObjectSink(Sink):
 
     def size(self, path: str) -> int | None:
         """Return an object's size in bytes, from one listing of the output or of the staged parts."""
-        return self._listing(self._staging if path.startswith(self._staging) else self._begins).get(path)
+        listed = (prefix for prefix in (self._staging, self._begins) if path.startswith(prefix))
+        return self._listing(next(listed, path)).get(path)
 
     def read(self, path: str) -> bytes | None:
         """Read the whole object."""

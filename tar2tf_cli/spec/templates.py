@@ -361,10 +361,19 @@ class PathTemplate(NamedTuple):
         return _FIELD.sub(lambda field: named.get(field[1], number), self.text)
 
     def manifest(self) -> str:
-        """The manifest's path: everything from the first field to the last becomes `manifest`, and the suffix `.json`.
+        """The manifest's path, such as `out/_train-manifest.json`.
 
-        A `.gz` or `.zst` is part of the suffix. Folders with a field in their name are skipped, so that there is one
-        manifest above all shards.
+        Spark, Ray and Hadoop skip files whose names begin with `_` or `.`, so that a folder of shards is a dataset to
+        them, too.
+        """
+        folder, slash, base = self.earlier_manifest().rpartition("/")
+        return f"{folder}{slash}_{base}"
+
+    def earlier_manifest(self) -> str:
+        """The manifest's path in outputs of earlier versions, such as `out/train-manifest.json`.
+
+        Everything from the first field to the last becomes `manifest`, and the suffix `.json`. A `.gz` or `.zst` is
+        part of the suffix. Folders with a field in their name are skipped, so that one manifest is above all shards.
         """
         folder, slash, base = self.text.rpartition("/")
         while _FIELD.search(folder):
@@ -377,16 +386,19 @@ class PathTemplate(NamedTuple):
         return f"{folder}{slash}{head}manifest{rest.rpartition('.')[0] if '.' in rest else rest}.json"
 
     def own_manifest(self) -> str:
-        """The path of a manifest that no other template has, such as `train-N.record-manifest.json`."""
+        """The path of a manifest that no other template has, such as `_train-N.record-manifest.json`."""
         folder, slash, _ = self.manifest().rpartition("/")
         base = self.text.removeprefix(folder + slash)
         base = _FIELD.sub(lambda field: field[1] if field[1] in _NAMED else "N", base).replace("/", "-")
-        return f"{folder}{slash}{base}-manifest.json"
+        return f"{folder}{slash}_{base}-manifest.json"
 
     def beside(self, name: str) -> str:
-        """Return the path of another document beside the manifest: `labels.json` becomes `train-labels.json`."""
+        """Return the path of another document beside the manifest: `labels.json` becomes `_train-labels.json`.
+
+        A table of examples has no underscore, as TFRecorder's programs look for `examples.csv`.
+        """
         stem, _, suffix = name.partition(".")
-        head, _, tail = self.manifest().rpartition("manifest")
+        head, _, tail = (self.manifest() if suffix == "json" else self.earlier_manifest()).rpartition("manifest")
         return f"{head}{stem}{tail.removesuffix('.json')}.{suffix}"
 
     def regex(self) -> re.Pattern[str]:
@@ -395,6 +407,11 @@ class PathTemplate(NamedTuple):
         parts[::2] = map(re.escape, parts[::2])
         parts[1::2] = ["[^/]+" if name in ("split", "input") else r"\d+" for name in parts[1::2]]
         return re.compile("".join(parts) + r"\Z")
+
+
+def hidden_name(manifest: str, suffix: str) -> str:
+    """Return the name of a hidden file or folder that belongs to a manifest, which is named without its folder."""
+    return f".{manifest.removesuffix('.json').removeprefix('_')}{suffix}"
 
 
 def output_format(path: str) -> str:

@@ -89,11 +89,11 @@ class SourceSuite:
     def test_a_document_is_read_by_its_url(self, bucket: str) -> None:
         if "://" not in bucket:
             pytest.skip("no URL")
-        self.put(bucket, "folder/t-manifest.json", b"{}")
-        found = read_with_folder(f"{bucket}/folder/t-manifest.json", endpoint=self.endpoint)
+        self.put(bucket, "folder/_t-manifest.json", b"{}")
+        found = read_with_folder(f"{bucket}/folder/_t-manifest.json", endpoint=self.endpoint)
         assert found is not None
         assert (found[0], found[1].bucket) == (b"{}", f"{bucket}/folder")
-        assert read_with_folder(f"{bucket}/folder/u-manifest.json", endpoint=self.endpoint) is None
+        assert read_with_folder(f"{bucket}/folder/_u-manifest.json", endpoint=self.endpoint) is None
 
     def test_names_are_relative_to_a_folder_of_the_bucket(self, bucket: str) -> None:
         self.fill(bucket, folder__one=b"1", one=b"outside")

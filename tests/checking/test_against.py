@@ -45,7 +45,7 @@ CONVERSIONS = {
 def test_the_source_of_a_conversion_is_what_it_was_made_from(tmp_path: Path, name: str) -> None:
     source = shards(tmp_path / "in")
     assert convert(source, "-o", tmp_path / "out" / "x-<>.record", *CONVERSIONS[name]).code == 0
-    manifest = tmp_path / "out" / "x-manifest.json"
+    manifest = tmp_path / "out" / "_x-manifest.json"
     for arguments in ((source,), (source, "s-*.tar"), (source, *SEVERAL)):
         ran = in_a_process("verify", manifest, "--against", *arguments, "--json")
         assert (ran.code, found(ran)) == (0, [])
@@ -55,14 +55,14 @@ def test_what_lies_behind_the_limit_is_not_needed(tmp_path: Path, run: Callable[
     source = shards(tmp_path / "in", lambda name, data: None if name == "002.b" else data)
     made = convert(source / "s-0.tar", "-o", tmp_path / "x.record", "--limit", "2", "--select", "a,b")
     assert made.code == 0, made.err
-    ran = run(tmp_path / "x-manifest.json", "--against", source / "s-0.tar")
+    ran = run(tmp_path / "_x-manifest.json", "--against", source / "s-0.tar")
     assert ran.code == 0, ran.err
 
 
 def test_a_manifest_need_not_say_what_it_was_made_from(tmp_path: Path, run: Callable[..., Ran]) -> None:
     source = shards(tmp_path / "in")
     assert convert(source, "-o", tmp_path / "x.record").code == 0
-    manifest = tmp_path / "x-manifest.json"
+    manifest = tmp_path / "_x-manifest.json"
     document = json.loads(manifest.read_text())
     del document["spec"]["input"], document["checksum"]  # which an edit makes wrong
     manifest.write_text(json.dumps(document))
@@ -82,16 +82,16 @@ def test_inputs_given_as_paths_are_found_in_their_folder_wherever_it_is(
     moved = source.rename(tmp_path / "moved")
     there = sorted(moved.glob("s-*.tar"))
     for arguments in ((moved,), (moved, "s-*.tar"), (f"{moved}/s-*.tar",), there):
-        ran = run(tmp_path / "out" / "x-manifest.json", "--against", *arguments, "--json")
+        ran = run(tmp_path / "out" / "_x-manifest.json", "--against", *arguments, "--json")
         assert (ran.code, found(ran)) == (0, []), arguments
-    ran = run(tmp_path / "out" / "x-manifest.json", "--against", there[0], "--json")
+    ran = run(tmp_path / "out" / "_x-manifest.json", "--against", there[0], "--json")
     assert (ran.code, {kind for kind, _ in found(ran)}) == (1, {"unexpected"})
 
 
 def test_one_tar_is_compared_by_itself_and_standard_input_too(tmp_path: Path, run: Callable[..., Ran]) -> None:
     tar = shards(tmp_path / "in") / "s-1.tar"
     assert convert(tar, "-o", tmp_path / "out" / "x.record").code == 0
-    manifest = tmp_path / "out" / "x-manifest.json"
+    manifest = tmp_path / "out" / "_x-manifest.json"
     for place in (tar, tar.parent):
         ran = run(manifest, "--against", place, "--json")
         assert (ran.code, found(ran)) == (0, []), place
@@ -100,9 +100,9 @@ def test_one_tar_is_compared_by_itself_and_standard_input_too(tmp_path: Path, ru
     data = tar.read_bytes()
     assert in_a_process("convert", "-", "-o", tmp_path / "out" / "y.record", stdin=data).code == 0
     for place in ("-", tar):
-        ran = in_a_process("verify", tmp_path / "out" / "y-manifest.json", "--against", place, "--json", stdin=data)
+        ran = in_a_process("verify", tmp_path / "out" / "_y-manifest.json", "--against", place, "--json", stdin=data)
         assert (ran.code, found(ran)) == (0, [])
-    ran = run(tmp_path / "out" / "y-manifest.json", "--against", tar.parent, "--json")
+    ran = run(tmp_path / "out" / "_y-manifest.json", "--against", tar.parent, "--json")
     assert {kind for kind, _ in found(ran)} == {"missing"}, "as of all tars of the folder"
 
 
@@ -110,7 +110,7 @@ def test_folders_given_as_paths_are_compared_as_paths(tmp_path: Path, run: Calla
     folders = [shards(tmp_path / name) for name in ("in", "more")]
     assert convert(*folders, "-o", tmp_path / "out" / "x.record").code == 0
     for arguments in (folders, (tmp_path,)):
-        ran = run(tmp_path / "out" / "x-manifest.json", "--against", *arguments, "--json")
+        ran = run(tmp_path / "out" / "_x-manifest.json", "--against", *arguments, "--json")
         assert (ran.code, found(ran)) == (0, []), arguments
 
 
@@ -125,7 +125,7 @@ def test_changed_missing_and_unexpected_samples_are_found(tmp_path: Path, run: C
     tar = write(
         source / "s-2.tar", a_tar([(f"{key}.{name}", f"{name} {key}".encode()) for key in keys for name in "ab"])
     )
-    ran = run(tmp_path / "out" / "x-manifest.json", "--against", source, "--json")
+    ran = run(tmp_path / "out" / "_x-manifest.json", "--against", source, "--json")
     assert (ran.code, found(ran)) == (
         1,
         [("changed", "002"), ("missing", "x"), ("unexpected", "007"), ("unexpected", "010")],
@@ -146,7 +146,7 @@ def rewrite(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
 def test_doubled_and_lost_records_are_found(tmp_path: Path, run: Callable[..., Ran]) -> None:
     source = shards(tmp_path / "in")
     assert convert(source, "-o", tmp_path / "out" / "x.record").code == 0
-    path, manifest = tmp_path / "out" / "x.record", tmp_path / "out" / "x-manifest.json"
+    path, manifest = tmp_path / "out" / "x.record", tmp_path / "out" / "_x-manifest.json"
     rewrite(path, lambda records: [*records[:3], records[1], *records[4:]])
     kinds = [pair for pair in found(run(manifest, "--against", source, "--json")) if pair[0] != "digest"]
     assert kinds == [("doubled", "001"), ("missing", "003")]
@@ -161,7 +161,7 @@ def parts(
     """The manifests of a dataset that was converted in parts."""
     for number, names in enumerate(ranges):
         assert convert(source, names, "-o", folder / f"part{number}-<>.record", *options).code == 0
-    return [folder / f"part{number}-manifest.json" for number in range(len(ranges))]
+    return [folder / f"_part{number}-manifest.json" for number in range(len(ranges))]
 
 
 def test_the_parts_of_a_dataset_are_compared_with_their_inputs(tmp_path: Path, run: Callable[..., Ran]) -> None:
@@ -171,7 +171,7 @@ def test_the_parts_of_a_dataset_are_compared_with_their_inputs(tmp_path: Path, r
     for names in ((), ("s-*.tar",), ("s-0.tar", "s-{1..2}.tar")):
         ran = run(*manifests, "--against", source, *names, "--json")
         assert (ran.code, found(ran)) == (0, [])
-    assert run(tmp_path, "part*-manifest.json", "--against", source, "s-*.tar").code == 0
+    assert run(tmp_path, "_part*-manifest.json", "--against", source, "s-*.tar").code == 0
     ran = run(*manifests[1:], "--against", source, "s-*.tar", "--json")
     assert found(ran) == [("missing", f"00{number}") for number in range(4)]
     ran = run(*manifests, "--against", source, "s-{0..1}.tar", "--json")
@@ -216,8 +216,8 @@ def test_against_needs_a_manifest_and_data(tmp_path: Path, run: Callable[..., Ra
     ran = run(source, "--against", source)
     assert (ran.code, "needs a manifest" in ran.err) == (2, True)
     assert run(source, "--against", source, "--fast").code == 2
-    ran = run(tmp_path / "gone-manifest.json", "--against", source)
-    assert (ran.code, "gone-manifest.json: the manifest does not exist" in ran.err) == (3, True)
+    ran = run(tmp_path / "_gone-manifest.json", "--against", source)
+    assert (ran.code, "_gone-manifest.json: the manifest does not exist" in ran.err) == (3, True)
 
 
 def test_code_that_a_manifest_names_is_run_only_when_that_is_allowed(
@@ -228,10 +228,10 @@ def test_code_that_a_manifest_names_is_run_only_when_that_is_allowed(
     code = write(tmp_path / "mine.py", b"def f(sample):\n    return sample\n")
     assert convert(source, "-o", tmp_path / "out" / "x.record", "--op", "func:mine.py:f").code == 0
     write(code, f"open({str(mark)!r}, 'w').close()\n".encode() + code.read_bytes())
-    manifest = tmp_path / "out" / "x-manifest.json"
+    manifest = tmp_path / "out" / "_x-manifest.json"
     ran = run(manifest, "--against", source)
     assert (ran.code, mark.exists()) == (2, False)
-    assert "x-manifest.json names mine.py:f, a function that --against would run" in ran.err
+    assert "_x-manifest.json names mine.py:f, a function that --against would run" in ran.err
     assert "--allow-func" in ran.err
     ran = in_a_process("verify", manifest, "--against", source, "--allow-func")
     assert (ran.code, mark.exists()) == (0, True)
@@ -259,7 +259,7 @@ def test_many_inputs_need_few_open_files_and_a_kill_leaves_none(tmp_path: Path) 
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "if sys.argv[1:]: against.compare = killed\n"
         "from tar2tf_cli import verify\n"
-        f"assert verify({str(tmp_path / 'out' / 'manifest.json')!r}, against={str(tmp_path / 'in')!r}).ok\n"
+        f"assert verify({str(tmp_path / 'out' / '_manifest.json')!r}, against={str(tmp_path / 'in')!r}).ok\n"
     )
     for arguments, code in (((), 0), (("kill",), -9)):
         done = python("-c", script, *arguments, env={"TMPDIR": str(temporary)})
@@ -285,7 +285,7 @@ def test_what_remains_of_duplicates_is_what_the_source_makes(
 ) -> None:
     source = with_duplicates(tmp_path / "in")
     assert convert(source, "-o", tmp_path / "x.record", option, *more).code == 0
-    ran = in_a_process("verify", tmp_path / "x-manifest.json", "--against", source, "--json", *SEVERAL)
+    ran = in_a_process("verify", tmp_path / "_x-manifest.json", "--against", source, "--json", *SEVERAL)
     assert (ran.code, found(ran)) == (0, [])
     assert ran.json["records"] == (10 if "--limit" in more else 15)
 
@@ -296,7 +296,7 @@ def test_a_later_duplicate_in_place_of_the_first_is_found(tmp_path: Path, run: C
     reversed_order = [source / "s-1.tar", source / "s-0.tar"]
     assert convert(*reversed_order, "-o", tmp_path / "y.record", "--drop-duplicates").code == 0
     (tmp_path / "x.record").write_bytes((tmp_path / "y.record").read_bytes())
-    ran = run(tmp_path / "x-manifest.json", "--against", source, "--json")
+    ran = run(tmp_path / "_x-manifest.json", "--against", source, "--json")
     kinds = [kind for kind, _ in found(ran)]
     assert (ran.code, kinds.count("missing"), kinds.count("unexpected")) == (1, 15, 15)
 
@@ -306,5 +306,5 @@ def test_a_duplicate_that_was_not_dropped_is_found(tmp_path: Path, run: Callable
     assert convert(source, "-o", tmp_path / "x.record", "--drop-duplicates").code == 0
     assert convert(source, "-o", tmp_path / "all.record").code == 0
     (tmp_path / "x.record").write_bytes((tmp_path / "all.record").read_bytes())
-    ran = run(tmp_path / "x-manifest.json", "--against", source, "--json")
+    ran = run(tmp_path / "_x-manifest.json", "--against", source, "--json")
     assert (ran.code, [kind for kind, _ in found(ran)].count("unexpected")) == (1, 65)

@@ -58,7 +58,7 @@ def test_the_same_samples_are_equal_however_they_are_stored(tmp_path: Path) -> N
     write(tmp_path / "one.tar.gz", gzip.compress(a_tar(members)))
     assert convert(source, "-o", tmp_path / "a" / "x-<>.record", "--records-per-shard", "1").code == 0
     assert convert(source, "-o", tmp_path / "b" / "x.record", "--compression", "gzip").code == 0
-    ways = [source, tmp_path / "one.tar.gz", tmp_path / "a", tmp_path / "a" / "x-manifest.json", tmp_path / "b"]
+    ways = [source, tmp_path / "one.tar.gz", tmp_path / "a", tmp_path / "a" / "_x-manifest.json", tmp_path / "b"]
     for a in ways:
         for b in ways:
             document = compared(a, b, code=0)
@@ -119,7 +119,7 @@ def test_shards_of_a_manifest_are_in_the_order_of_their_numbers(tmp_path: Path) 
     source = shards(tmp_path / "in", SOME)
     assert convert(source, "-o", tmp_path / "out" / "x-<>.record", "--records-per-shard", "1").code == 0
     assert (tmp_path / "out" / "x-12.record").exists()
-    for named in (tmp_path / "out", tmp_path / "out" / "x-manifest.json"):
+    for named in (tmp_path / "out", tmp_path / "out" / "_x-manifest.json"):
         assert compared(source, named, code=0)["out_of_order"] == 0
     assert compared(source, f"{tmp_path}/out/*.record", code=1)["out_of_order"] > 0
 

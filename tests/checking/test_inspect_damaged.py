@@ -136,8 +136,8 @@ def test_a_missing_shard_of_a_manifest_does_not_hide_the_others(
     output = Output(str(tmp_path / "out" / "x-<>.record"), records_per_shard=2)
     convert(Conversion(Input(str(folder), ("0.tar",)), output), workers=1)
     (tmp_path / "out" / "x-1.record").unlink()
-    write(tmp_path / "bad-manifest.json", b"{")
-    ran = run_inspect(tmp_path / "out" / "x-manifest.json", tmp_path / "bad-manifest.json", "--json")
+    write(tmp_path / "_bad-manifest.json", b"{")
+    ran = run_inspect(tmp_path / "out" / "_x-manifest.json", tmp_path / "_bad-manifest.json", "--json")
     assert (ran.code, ran.json["samples"]) == (3, 2)
     assert [shard.get("status") for shard in ran.json["shards"]] == ["missing", None, "damaged"]
 
@@ -157,8 +157,8 @@ def test_a_manifest_without_shards_is_said_to_list_none(
     tar = write(tmp_path / "in.tar", a_tar([("a.jpg", b"no image")]))
     output = Output(str(tmp_path / "out" / "x.record"))
     convert(Conversion(Input(str(tar)), output, ops=["decode:jpg"], on_error="skip"))
-    ran = run_inspect(tmp_path / "out" / "x-manifest.json", *filter(None, option.split("=")))
-    assert (ran.code, ran.err) == (3, f"error: {tmp_path}/out/x-manifest.json: {NO_SHARDS}\n")
+    ran = run_inspect(tmp_path / "out" / "_x-manifest.json", *filter(None, option.split("=")))
+    assert (ran.code, ran.err) == (3, f"error: {tmp_path}/out/_x-manifest.json: {NO_SHARDS}\n")
 
 
 @pytest.mark.parametrize("compressed", [False, True])

@@ -81,7 +81,7 @@ def test_samples_that_differ_from_their_source_are_listed(tmp_path: Path, run: C
     assert convert(tar, "-o", tmp_path / "o.record").code == 0
     write(tar, a_tar((f"{number}.a", b"other" if number == 3 else b"%d" % number) for number in range(6)))
     lists = ("--bad-keys", tmp_path / "bad", "--good", tmp_path / "good")
-    assert run(tmp_path / "o-manifest.json", "--against", tar, *lists).code == 1
+    assert run(tmp_path / "_o-manifest.json", "--against", tar, *lists).code == 1
     assert ((tmp_path / "bad").read_text(), (tmp_path / "good").read_text()) == ("3\n5\n", "0\n1\n2\n4\n")
 
 

@@ -125,7 +125,7 @@ def test_files_that_are_not_shards_take_no_images_from_the_page(
 ) -> None:
     members = [(f"{number:03d}.jpg", jpeg(photo(40 + number, 60))) for number in range(40)]
     write(tmp_path / "set" / "a.tar", a_tar(members))
-    for name in ("README", "LICENSE", "train-manifest.json"):
+    for name in ("README", "LICENSE", "_train-manifest.json"):
         write(tmp_path / "set" / name, b"words")
     page = page_of(run_inspect(tmp_path / "set", "--html", tmp_path / "x.html"), tmp_path / "x.html")
     assert len(page.loaded) == 40

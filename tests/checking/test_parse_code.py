@@ -187,7 +187,7 @@ def test_arrays_of_every_kind_that_we_write_are_those_that_load_dataset_gives(
     )
     assert convert(tar, "-o", tmp_path / "out" / "x.record", "--op", f"func:{func}:fn").code == 0
     loaded = list(load_dataset(tmp_path / "out"))
-    several = ["x-manifest.json", *(["", "x.record"] if dtype == "float64" else [])]
+    several = ["_x-manifest.json", *(["", "x.record"] if dtype == "float64" else [])]
     for named in (tmp_path / "out" / name for name in several):
         parsed = run_code(run_inspect(named, "--code").out)
         assert len(parsed) == len(loaded)
@@ -201,7 +201,7 @@ def test_arrays_of_every_kind_that_we_write_are_those_that_load_dataset_gives(
 def test_a_raw_array_without_a_manifest_stays_bytes(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     tar = write_tar(tmp_path / "in.tar", [("0", {"npy": npy(np.ones((2, 3)))})])
     assert convert(tar, "-o", tmp_path / "out" / "x.record", "--op", "decode:npy").code == 0
-    (tmp_path / "out" / "x-manifest.json").unlink()
+    (tmp_path / "out" / "_x-manifest.json").unlink()
     (parsed,) = run_code(run_inspect(tmp_path / "out", "--code").out)
     assert parsed["npy"].numpy() == np.ones((2, 3)).tobytes()
 

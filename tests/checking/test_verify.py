@@ -344,7 +344,7 @@ def test_paths_and_one_template_are_taken_as_they_are(tmp_path: Path) -> None:
     write(tmp_path / "in" / "a.tar", a_tar([("0.txt", b"1"), ("1.txt", b"2")]))
     assert convert(tmp_path / "in", "-o", tmp_path / "x.record").code == 0
     assert (inspect(tmp_path / "in").samples, inspect(tmp_path / "in", "a.tar").samples) == (2, 2)
-    manifest, good = tmp_path / "x-manifest.json", tmp_path / "good.record"
+    manifest, good = tmp_path / "_x-manifest.json", tmp_path / "good.record"
     assert verify(tmp_path, "*.record").ok
     assert verify(manifest, against=tmp_path / "in").ok
     assert verify(tmp_path / "x.record", salvage=good).ok

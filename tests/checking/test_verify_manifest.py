@@ -44,7 +44,7 @@ def test_every_kind_of_conversion_is_what_its_manifest_says(
 
 
 def test_a_manifest_needs_no_folder_in_front_of_it(out: Path) -> None:
-    command = [sys.executable, "-m", "tar2tf_cli", "verify", "photos-manifest.json"]
+    command = [sys.executable, "-m", "tar2tf_cli", "verify", "_photos-manifest.json"]
     assert subprocess.run(command, cwd=out, capture_output=True, timeout=60, check=False).returncode == 0
 
 
@@ -154,7 +154,7 @@ def test_a_manifest_that_says_something_else_is_found(
     ],
 )
 def test_what_is_no_manifest_is_an_error(tmp_path: Path, run: Callable[..., Ran], data: bytes) -> None:
-    ran = run(write(tmp_path / "train-manifest.json", data), "--json")
+    ran = run(write(tmp_path / "_train-manifest.json", data), "--json")
     assert (ran.code, ran.out) == (3, "")
     assert "manifest" in ran.err
 
@@ -168,7 +168,7 @@ def test_a_manifest_that_was_not_made_use_of_is_mentioned(out: Path, run: Callab
 def test_what_the_conversion_skipped_is_said_every_time(tmp_path: Path, run: Callable[..., Ran]) -> None:
     tar = write(tmp_path / "in.tar", a_tar(some_members(60))[:60_000])
     assert convert(tar, "-o", tmp_path / "out" / "x.record", "--on-error", "skip").code == 1
-    manifest = tmp_path / "out" / "x-manifest.json"
+    manifest = tmp_path / "out" / "_x-manifest.json"
     (lost,) = json.loads(manifest.read_bytes())["skipped"]["lost"]
     where = f"from byte {lost['from']:,} on, {lost['bytes']:,} bytes"
     for _ in range(2):
@@ -191,16 +191,16 @@ def test_a_conversion_that_skipped_all_is_not_whole(tmp_path: Path, run: Callabl
     tar = write(tmp_path / "in.tar", a_tar([("a.jpg", b"no image")]))
     options = ("--op", "decode:jpg", "--on-error", "skip")
     assert convert(tar, "-o", tmp_path / "out" / "x.record", *options).code == 1
-    ran = run(tmp_path / "out" / "x-manifest.json", "--json")
+    ran = run(tmp_path / "out" / "_x-manifest.json", "--json")
     assert (ran.code, [file["faults"][0]["kind"] for file in ran.json["files"]]) == (1, ["skipped"])
 
 
 def test_a_conversion_that_was_asked_to_skip_all_is_whole(tmp_path: Path, run: Callable[..., Ran]) -> None:
     assert convert(PHOTOS, "-o", tmp_path / "x-<>.record", "--op", "filter:cls=77").code == 0
     for options in ((), ("--against", PHOTOS)):
-        ran = run(tmp_path / "x-manifest.json", *options)
+        ran = run(tmp_path / "_x-manifest.json", *options)
         assert (ran.code, ran.err) == (0, "OK: 0 files, 0 records, 0 bytes\n")
     write(tmp_path / "others" / "photos-0.tar", a_tar([("9.cls", b"77"), ("9.jpg", b"new")]))
-    ran = run(tmp_path / "x-manifest.json", "--against", tmp_path / "others", "*.tar")
+    ran = run(tmp_path / "_x-manifest.json", "--against", tmp_path / "others", "*.tar")
     assert ran.code == 1
     assert "the record of the sample '9' is not in the output" in ran.out

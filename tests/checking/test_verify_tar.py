@@ -92,7 +92,7 @@ def test_zeros_in_place_of_a_small_member_are_found_by_verify_and_convert(
     assert "offset 12288: 1,024 zero bytes up to offset 13312 in the middle of the archive" in failed.stderr
     done = tar2tf("convert", path, "-o", tmp_path / "x.record", "--on-error", "skip", "--json")
     assert done.returncode == 1
-    manifest = json.loads((tmp_path / "x-manifest.json").read_text())
+    manifest = json.loads((tmp_path / "_x-manifest.json").read_text())
     assert [(lost["from"], lost["to"], lost["bytes"]) for lost in manifest["skipped"]["lost"]] == [(12288, 13312, 1024)]
     assert sum(shard["records"] for shard in manifest["shards"]) == 29
 

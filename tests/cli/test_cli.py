@@ -24,7 +24,7 @@ from tar2tf_cli.formats import kernel
 def test_success_says_one_line_on_stderr_and_nothing_on_stdout(bucket: Path, tmp_path: Path) -> None:
     done = convert(bucket, "-o", tmp_path / "x.record")
     assert done.stdout == ""
-    manifest = re.escape(str(tmp_path / "x-manifest.json"))
+    manifest = re.escape(str(tmp_path / "_x-manifest.json"))
     assert re.fullmatch(rf"246 records, [\d.]+ KB in 1 shard, manifest {manifest}\n", done.stderr)
 
 
@@ -66,12 +66,12 @@ def test_json_is_one_document_on_stdout(bucket: Path, tmp_path: Path) -> None:
     command = [bucket, "-o", tmp_path / "train-<>.record", "--records-per-shard", "100", "--json"]
     first, second = json.loads(convert(*command).stdout), json.loads(convert(*command, "-q").stdout)
     assert first == {
-        "manifest": str(tmp_path / "train-manifest.json"),
+        "manifest": str(tmp_path / "_train-manifest.json"),
         "up_to_date": False,
         "inputs": 4,
         "records": 246,
         "bytes": sum(sizes(shards_in(tmp_path))),
-        "shards": json.loads((tmp_path / "train-manifest.json").read_text())["shards"],
+        "shards": json.loads((tmp_path / "_train-manifest.json").read_text())["shards"],
         "skipped": {"samples": 0, "members": {}},
     }
     assert second == {**first, "up_to_date": True}

@@ -150,7 +150,7 @@ def test_options_can_be_given_in_the_environment_and_flags_win(bucket: Path, tmp
     }
     document = json.loads(convert(bucket, env=environment).stdout)
     assert len(document["shards"]) > 3
-    features = json.loads((tmp_path / "train-manifest.json").read_text())["features"]
+    features = json.loads((tmp_path / "_train-manifest.json").read_text())["features"]
     assert features["cls"]["dtype"] == "int64"
     assert len(list(tmp_path.glob("*.idx"))) == len(document["shards"])
     convert(bucket, "-o", tmp_path / "flag.record", "--max-shard-size", "10MB", env=environment)
@@ -266,9 +266,9 @@ def test_a_list_of_errors_does_not_take_the_place_of_a_file_of_the_conversion(tm
     several = ["--records-per-shard", "1"]
     cases: list[tuple[Path, list[str | Path]]] = [
         (out / "x.record", []),
-        (out / "." / "x-manifest.json", []),
+        (out / "." / "_x-manifest.json", []),
         (out / "x-00000.record", several),
-        (out / "x-manifest.json", several),
+        (out / "_x-manifest.json", several),
         (spec, ["--spec", spec]),
     ]
     for path, options in cases:

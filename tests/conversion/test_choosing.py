@@ -59,9 +59,9 @@ def test_only_listed_keys_are_converted_whatever_order_they_are_in(bucket: Path,
     assert keys_in(one.manifest) == every[1::3]
     assert tree(tmp_path / "1") == tree(tmp_path / "2")
     assert one.asked == {"--keys": len(every) - len(every[1::3])}
-    assert one.left_out()["asked"] == json.loads((tmp_path / "2/all-manifest.json").read_text())["skipped"]["asked"]
+    assert one.left_out()["asked"] == json.loads((tmp_path / "2/_all-manifest.json").read_text())["skipped"]["asked"]
     assert two.keys_missing == ()
-    assert tar2tf("verify", tmp_path / "1/all-manifest.json", "--against", bucket).returncode == 0
+    assert tar2tf("verify", tmp_path / "1/_all-manifest.json", "--against", bucket).returncode == 0
 
 
 def test_records_of_listed_samples_are_those_of_a_conversion_of_everything(bucket: Path, tmp_path: Path) -> None:
@@ -79,11 +79,11 @@ def test_keys_that_no_input_has_are_an_error_that_lists_them_or_are_recorded(tmp
     assert done.returncode == 3
     assert f"{keys}: no input has these 2 of 4 keys: nowhere, gone/2" in done.stderr
     assert "--keys-missing skip" in done.stderr
-    assert not (tmp_path / "out/a-manifest.json").exists()
+    assert not (tmp_path / "out/_a-manifest.json").exists()
     done = tar2tf(*command, "--keys-missing", "skip")
     assert done.returncode == 0
     assert "2 keys of --keys not in any input: nowhere, gone/2" in done.stderr
-    assert json.loads((tmp_path / "out/a-manifest.json").read_text())["skipped"]["keys_missing"] == [
+    assert json.loads((tmp_path / "out/_a-manifest.json").read_text())["skipped"]["keys_missing"] == [
         "nowhere",
         "gone/2",
     ]
@@ -121,11 +121,11 @@ def test_another_list_is_another_conversion_under_the_same_name(tmp_path: Path) 
     refused = tar2tf(*command)
     assert refused.returncode == 2
     assert "keys_digest" in refused.stderr
-    assert tar2tf("verify", tmp_path / "out/a-manifest.json", "--against", bucket).returncode == 2
+    assert tar2tf("verify", tmp_path / "out/_a-manifest.json", "--against", bucket).returncode == 2
     assert tar2tf(*command, "--overwrite").returncode == 0
-    assert keys_in(tmp_path / "out/a-manifest.json") == ["0002"]
+    assert keys_in(tmp_path / "out/_a-manifest.json") == ["0002"]
     spec = tmp_path / "spec.yaml"
-    spec.write_text(json.dumps({**json.loads((tmp_path / "out/a-manifest.json").read_text())["spec"]}))
+    spec.write_text(json.dumps({**json.loads((tmp_path / "out/_a-manifest.json").read_text())["spec"]}))
     assert "up to date" in tar2tf("convert", "--spec", spec, "-o", tmp_path / "out/a.record").stderr
 
 
@@ -159,7 +159,7 @@ def test_an_update_knows_the_keys_of_inputs_that_it_does_not_read(tmp_path: Path
     done = tar2tf(*command, "--update")
     assert done.returncode == 0, done.stderr
     assert "57 samples skipped: --keys" in done.stderr
-    assert keys_in(tmp_path / "out/a-manifest.json") == ["0003", "0005", "0105"]
+    assert keys_in(tmp_path / "out/_a-manifest.json") == ["0003", "0005", "0105"]
     assert tar2tf(*command[:3], tmp_path / "new/a-<>.record", *command[4:]).returncode == 0
     assert tree(tmp_path / "out") == tree(tmp_path / "new")
 
@@ -179,7 +179,7 @@ def test_a_part_is_the_same_for_any_order_and_grows_with_the_data(bucket: Path, 
     write_tar(bucket / "0.tar", samples(20, first=7000))
     grown = keys_in(run(bucket, tmp_path / "grown", sample=0.5).manifest)
     assert [key for key in grown if key in set(every)] == chosen
-    assert tar2tf("verify", tmp_path / "grown/all-manifest.json", "--against", bucket).returncode == 0
+    assert tar2tf("verify", tmp_path / "grown/_all-manifest.json", "--against", bucket).returncode == 0
 
 
 def test_a_part_depends_on_the_seed_and_not_on_the_split(tmp_path: Path) -> None:
@@ -219,13 +219,13 @@ def test_images_of_a_folder_are_chosen_like_samples_of_tars(tmp_path: Path, made
         path.write_bytes(made_image())
     options = ["convert", "--from", "imagefolder", tmp_path / "photos"]
     assert tar2tf(*options, "-o", tmp_path / "a.record", "--sample", "0.5").returncode == 0
-    chosen = keys_in(tmp_path / "a-manifest.json")
+    chosen = keys_in(tmp_path / "_a-manifest.json")
     assert 5 < len(chosen) < 35
     assert tar2tf(*options, "-o", tmp_path / "b.record", "--sample", "0.5", "--limit", "5").returncode == 0
-    assert keys_in(tmp_path / "b-manifest.json") == chosen[:5]
+    assert keys_in(tmp_path / "_b-manifest.json") == chosen[:5]
     done = tar2tf(*options, "-o", tmp_path / "c.record", "--keys", listed(tmp_path / "keys", chosen[:3]))
     assert done.returncode == 0, done.stderr
-    assert keys_in(tmp_path / "c-manifest.json") == chosen[:3]
+    assert keys_in(tmp_path / "_c-manifest.json") == chosen[:3]
     assert os.path.exists(shards_in(tmp_path, "c.record")[0])
 
 

@@ -144,7 +144,7 @@ def test_it_says_what_would_happen_to_an_output_that_is_there(tmp_path: Path) ->
     assert lines[0] == "up to date: nothing to do"
     assert document["outcome"]["status"] == "up to date"
     lines, document = dry(*command, "--type", "cls=int64")
-    refused = f"would refuse: {tmp_path}/out/x-manifest.json: was made with other options: types was not given,"
+    refused = f"would refuse: {tmp_path}/out/_x-manifest.json: was made with other options: types was not given,"
     assert lines[0].startswith(refused)
     assert document["outcome"] == {"status": "refuse", "message": lines[0]}
     lines, document = dry(*command, "--type", "cls=int64", "--update")
@@ -160,7 +160,7 @@ def test_it_says_what_would_happen_to_an_output_that_is_there(tmp_path: Path) ->
     lines, document = dry(*command, "--update")
     assert lines[0] == "would update: 1 added (photos-7.tar), 1 removed (photos-1.tar)"
     assert document["outcome"]["status"] == "update"
-    (tmp_path / "out" / "x-manifest.json").unlink()
+    (tmp_path / "out" / "_x-manifest.json").unlink()
     lines, document = dry(*command)
     assert lines[0].startswith(f"would refuse: {tmp_path}/out/x-1.record: already exists, and no manifest")
     assert "nothing would" not in lines[0]

@@ -70,7 +70,7 @@ def test_the_first_of_each_stays_for_any_number_of_workers(
     assert keys_in(one.manifest) == expected
     assert tree(tmp_path / "1") == tree(tmp_path / "2")
     assert one.asked == {"--drop-duplicates": len(every) - len(expected)}
-    manifest = json.loads((tmp_path / "1/a-manifest.json").read_text())
+    manifest = json.loads((tmp_path / "1/_a-manifest.json").read_text())
     assert manifest["skipped"]["asked"] == dict(one.asked)
     assert manifest["spec"]["drop_duplicates"] == ("*" if option is True else option)
     whole = {record["__key__"]: record for record in open_records(run(bucket, tmp_path / "all").manifest or "")}
@@ -145,7 +145,7 @@ def test_an_update_brings_back_a_sample_whose_first_is_gone(bucket: Path, tmp_pa
     assert done.returncode == 0, done.stderr
     assert tar2tf(*command, tmp_path / "new/a-<>.record").returncode == 0
     assert tree(tmp_path / "out") == tree(tmp_path / "new")
-    assert keys_in(tmp_path / "out/a-manifest.json") == firsts(samples_of(*sorted(folder.iterdir())), "txt")
+    assert keys_in(tmp_path / "out/_a-manifest.json") == firsts(samples_of(*sorted(folder.iterdir())), "txt")
 
 
 def test_verify_finds_a_duplicate_that_is_there_and_a_first_that_is_not(bucket: Path, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_verify_finds_a_duplicate_that_is_there_and_a_first_that_is_not(bucket: 
     made = run(bucket, tmp_path / "first", path="a.record", drop_duplicates="txt")
     spec = json.loads(Path(made.manifest or "").read_text())["spec"]
     for folder, kind in (("out", "unexpected"), ("first", "missing")):
-        path = tmp_path / folder / "a-manifest.json"
+        path = tmp_path / folder / "_a-manifest.json"
         text = json.loads(path.read_text())
         text["spec"] = {**spec}
         if folder == "first":

@@ -59,7 +59,7 @@ def test_what_is_no_sample_is_passed_over_and_counted(tmp_path: Path) -> None:
     write_members(tmp_path / "in.tar", members)
     done = convert(tmp_path / "in.tar", "-o", tmp_path / "x.record")
     assert keys(tmp_path / "x.record") == ["a", "b"]
-    skipped = json.loads((tmp_path / "x-manifest.json").read_bytes())["skipped"]
+    skipped = json.loads((tmp_path / "_x-manifest.json").read_bytes())["skipped"]
     assert sum(skipped["members"].values()) == 4
     for reason in skipped["members"]:
         assert reason in done.stderr
@@ -116,7 +116,7 @@ def test_skipped_samples_are_listed_in_input_order_for_any_number_of_workers(fau
             assert isinstance(fault["offset"], int)
         trees.append(tree(out))
     assert trees[0] == trees[1]
-    manifest = json.loads(trees[0]["train-manifest.json"])
+    manifest = json.loads(trees[0]["_train-manifest.json"])
     assert manifest["skipped"]["samples"] == 5
     assert manifest["totals"]["records"] == 4025
     assert not set(BAD_KEYS) & set(keys(*shards_in(tmp_path / "1")))
@@ -352,11 +352,11 @@ def test_bytes_that_could_not_be_read_are_counted_everywhere_each_time(cut: Path
     ]
     says = f"1 sample skipped, or more: 1 part of 1 input could not be read ({lost['bytes']} bytes and whatever was"
     assert says in done.stderr
-    assert json.loads((tmp_path / "out" / "x-manifest.json").read_text())["skipped"]["lost"] == [lost]
+    assert json.loads((tmp_path / "out" / "_x-manifest.json").read_text())["skipped"]["lost"] == [lost]
     again = tar2tf(*command[:-4], "--json")
     assert (again.returncode, json.loads(again.stdout)["skipped"]["lost"]) == (1, [lost])
     assert says in again.stderr
-    verified = tar2tf("verify", tmp_path / "out" / "x-manifest.json", "--against", cut)
+    verified = tar2tf("verify", tmp_path / "out" / "_x-manifest.json", "--against", cut)
     assert verified.returncode == 1
     assert f"a.tar was not read from byte {lost['from']:,} on" in verified.stdout
     assert "not OK" in verified.stderr

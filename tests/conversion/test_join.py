@@ -62,7 +62,7 @@ KINDS: dict[str, Callable[[Path, list[str]], Path]] = {
     "tar": lambda path, keys: tars(path / "captions", keys),
     "tar.gz": lambda path, keys: tars(path / "captions", keys, "tar.gz"),
     "tfrecord": lambda path, keys: records(path / "captions", keys) / "*.record",
-    "manifest": lambda path, keys: records(path / "captions", keys) / "c-manifest.json",
+    "manifest": lambda path, keys: records(path / "captions", keys) / "_c-manifest.json",
 }
 
 
@@ -193,7 +193,7 @@ def test_joined_inputs_are_in_the_manifest_and_a_change_of_them_is_one_of_the_co
     table = rows(tmp_path / "captions.csv", KEYS)
     command = ["convert", bucket, "-o", tmp_path / "out/a-<>.record", "--join", table, "--max-shard-size", "60kB"]
     assert tar2tf(*command).returncode == 0
-    spec = json.loads((tmp_path / "out/a-manifest.json").read_text())["spec"]["input"]
+    spec = json.loads((tmp_path / "out/_a-manifest.json").read_text())["spec"]["input"]
     assert spec["join"] == [str(table)]
     (listed,) = spec["joined"]
     assert [(item["name"], item["size"]) for item in listed] == [("captions.csv", table.stat().st_size)]
@@ -205,7 +205,7 @@ def test_joined_inputs_are_in_the_manifest_and_a_change_of_them_is_one_of_the_co
     assert "pass --update or --overwrite" in refused.stderr
     done = tar2tf(*command, "--update")
     assert done.returncode == 0, done.stderr
-    assert all(b"drawing" in record["caption"] for record in open_records(tmp_path / "out/a-manifest.json"))
+    assert all(b"drawing" in record["caption"] for record in open_records(tmp_path / "out/_a-manifest.json"))
     write_tar(bucket / "d.tar", [("a/9999", {"jpg": b"1"})])
     table.write_text(table.read_text() + '"a drawing",a/9999,3\n')
     assert tar2tf(*command, "--update").returncode == 0
@@ -223,7 +223,7 @@ def test_a_joined_input_that_changes_while_it_is_used_is_an_error(bucket: Path, 
         with pytest.raises(SourceError, match="changed") as raised:
             run(bucket, tmp_path / "out", joined, ops=[f"func:{tmp_path}/touch.py:touch"])
     assert raised.value.shard == str(joined / "1.tar")
-    assert not (tmp_path / "out/all-manifest.json").exists()
+    assert not (tmp_path / "out/_all-manifest.json").exists()
 
 
 def test_verify_against_finds_a_wrong_caption(bucket: Path, tmp_path: Path) -> None:
@@ -248,4 +248,4 @@ def test_buckets_are_joined_by_ranges(bucket: Path, s3: str, tmp_path: Path) -> 
         client.upload_file(str(path), "joined", path.name)
     done = tar2tf("convert", bucket, "-o", tmp_path / "out/a.record", "--join", "s3://joined")
     assert done.returncode == 0, done.stderr
-    assert [*open_records(tmp_path / "out/a-manifest.json")] == expected(bucket, keys)
+    assert [*open_records(tmp_path / "out/_a-manifest.json")] == expected(bucket, keys)

@@ -164,7 +164,7 @@ def test_the_limit_in_yaml_and_python(tmp_path: Path) -> None:
     write_members(tmp_path / "in.tar", [("a.jpg", bytes(5000))])
     (tmp_path / "spec.yaml").write_text(spec)
     convert("--spec", "spec.yaml", cwd=tmp_path)
-    assert json.loads((tmp_path / "x-manifest.json").read_bytes())["spec"]["max_entry_size"] == 1 << 30
+    assert json.loads((tmp_path / "_x-manifest.json").read_bytes())["spec"]["max_entry_size"] == 1 << 30
     assert Conversion("in", "out").max_entry_size == 512 << 20
     assert Conversion("in", "out", max_entry_size="1MB").max_entry_size == 10**6
     with pytest.raises(UsageError, match="max_entry_size"):

@@ -141,7 +141,7 @@ def test_a_manifest_has_a_line_for_each_key_input_and_shard(tmp_path: Path) -> N
         write_tar(tmp_path / "in" / f"{name}.tar", samples(3, first=10 * number))
     out = Output(str(tmp_path / "<split>-<>.record"), records_per_shard=2)
     convert(Conversion(str(tmp_path / "in"), out, split={"train": 0.7, "val": 0.3}), workers=1)
-    data = (tmp_path / "manifest.json").read_bytes()
+    data = (tmp_path / "_manifest.json").read_bytes()
     whole = json.loads(data)
     lines = [json.loads(line.strip().rstrip(b",")) for line in data.splitlines() if line.startswith(b" ")]
     assert lines == [*whole["inputs"], *whole["shards"]]
@@ -157,7 +157,7 @@ def test_a_manifest_is_never_whole_in_memory(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delattr(Manifest, "to_bytes")
     plan = make_plan(Conversion("listing", Output(f"{tmp_path}/<input>.record")), source=Listing(20))
     conduct(plan, finishes=True)
-    found = Manifest.load(f"{tmp_path}/manifest.json")
+    found = Manifest.load(f"{tmp_path}/_manifest.json")
     assert found
     assert len(found.shards) == 20
 

@@ -94,7 +94,7 @@ def test_the_limit_takes_the_first_samples(limit: int, inputs: Callable[[str], P
     bucket = inputs("mixed")
     convert(bucket, "-o", tmp_path / "train-<>.record", "--limit", str(limit), "--records-per-shard", "30")
     assert contents(*shards_in(tmp_path)) == samples_of(*sorted(bucket.iterdir()))[:limit]
-    manifest = json.loads((tmp_path / "train-manifest.json").read_bytes())
+    manifest = json.loads((tmp_path / "_train-manifest.json").read_bytes())
     assert manifest["totals"]["records"] == min(limit, 148)
     assert all(feature["count"] == min(limit, 148) for feature in manifest["features"].values())
 
@@ -114,13 +114,13 @@ def test_fields_of_the_path_are_filled_in(inputs: Callable[[str], Path], tmp_pat
         return sorted(tree(out))
 
     four = ["--records-per-shard", "40"]
-    assert names("train-<>.record", *four)[:3] == ["train-1.record", "train-2.record", "train-3.record"]
-    assert names("train-{}.record", *four)[:3] == ["train-1.record", "train-2.record", "train-3.record"]
-    assert names("<00008>", *four) == ["00008", "00009", "00010", "00011", "manifest.json"]
-    assert names("train.record", *four)[:2] == ["train-00000.record", "train-00001.record"]
-    assert names("train.record") == ["train-manifest.json", "train.record"]
-    assert names("t-<00>-of-<total>", *four)[:4] == ["t-00-of-04", "t-01-of-04", "t-02-of-04", "t-03-of-04"]
-    assert names("x/<input>.record") == ["x/manifest.json", "x/small-0.record", "x/small-1.record"]
+    assert names("train-<>.record", *four)[1:4] == ["train-1.record", "train-2.record", "train-3.record"]
+    assert names("train-{}.record", *four)[1:4] == ["train-1.record", "train-2.record", "train-3.record"]
+    assert names("<00008>", *four) == ["00008", "00009", "00010", "00011", "_manifest.json"]
+    assert names("train.record", *four)[1:3] == ["train-00000.record", "train-00001.record"]
+    assert names("train.record") == ["_train-manifest.json", "train.record"]
+    assert names("t-<00>-of-<total>", *four)[1:5] == ["t-00-of-04", "t-01-of-04", "t-02-of-04", "t-03-of-04"]
+    assert names("x/<input>.record") == ["x/_manifest.json", "x/small-0.record", "x/small-1.record"]
     assert names("my <input>/<>.rec", *four)[1:4] == ["my small-0/1.rec", "my small-0/2.rec", "my small-1/1.rec"]
 
 
@@ -188,7 +188,7 @@ def test_a_split_is_whole_and_near_its_fractions(inputs: Callable[[str], Path], 
     assert sorted(train + val) == sorted(samples_of(*bucket.iterdir()))
     assert train == sorted(train), "each split keeps the input order"
     assert 0.6 < len(train) / 246 < 0.8
-    shards = json.loads((tmp_path / "manifest.json").read_bytes())["shards"]
+    shards = json.loads((tmp_path / "_manifest.json").read_bytes())["shards"]
     assert {shard["split"] for shard in shards} == {"train", "val"}
 
 

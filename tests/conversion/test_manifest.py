@@ -185,7 +185,7 @@ def arrays(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_verify_finds_a_shape_of_equal_size(
     name: str, feature: str, shape: list[int | None], arrays: Path, run: Callable[..., Ran]
 ) -> None:
-    manifest = arrays / f"{name}-manifest.json"
+    manifest = arrays / f"_{name}-manifest.json"
     assert run(manifest).code == 0
     data = manifest.read_bytes()
     try:

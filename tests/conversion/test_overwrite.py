@@ -47,10 +47,10 @@ def test_a_kill_between_two_renames_leaves_no_manifest_and_the_same_command_cont
     convert(*map(str, command[1:]), 30)
     kill_once_published("x-2.record", *command, 40, "--overwrite")
     assert (out / ".x-manifest.tar2tf" / "journal").exists()
-    assert not (out / "x-manifest.json").exists()
+    assert not (out / "_x-manifest.json").exists()
     assert tar2tf(*command, 40, "--overwrite").returncode == 0
     assert len(shards_in(out, "x-*.record")) == 3
-    assert verify(str(out / "x-manifest.json")).ok
+    assert verify(str(out / "_x-manifest.json")).ok
 
 
 @pytest.mark.on_disk
@@ -66,7 +66,7 @@ def test_what_a_killed_run_with_other_options_left_is_not_replaced_without_a_wor
     assert "--overwrite" in done.stderr
     assert {path: path.read_bytes() for path in shards_in(out, "x-*.record")} == before
     assert tar2tf(*command, 20, "--overwrite").returncode == 0
-    assert verify(str(out / "x-manifest.json")).records == 120
+    assert verify(str(out / "_x-manifest.json")).records == 120
 
 
 def test_no_rows_are_an_output_too(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_an_interrupted_run_with_another_spec_is_refused(bucket: Path, tmp_path:
     out = tmp_path / "out"
     command = ["convert", bucket, "-o", out / "train-<>.record", "-j", "2"]
     kill_once_published("train-2.record", *command, "--max-shard-size", "200kB")
-    assert not (out / "train-manifest.json").exists()
+    assert not (out / "_train-manifest.json").exists()
     text = refused(*command, "--max-shard-size", "300kB", folder=out)
     assert "interrupted" in text
     assert tar2tf(*command, "--max-shard-size", "3MB", "--overwrite").returncode == 0
@@ -188,7 +188,7 @@ def test_what_is_named_like_a_shard_and_is_none_is_kept_and_named(
     strays = "not part of this output, though named like its shards, and kept: x-4.record, x-5.record\n"
     assert strays in done.stderr
     assert [(tmp_path / f"x-{number}.record").read_text() for number in (4, 5)] == ["precious"] * 2
-    verified = tar2tf("verify", tmp_path / "x-manifest.json")
+    verified = tar2tf("verify", tmp_path / "_x-manifest.json")
     assert (verified.returncode, "x-5.record: the manifest does not list this shard" in verified.stdout) == (1, True)
     (tmp_path / "x-4.record").unlink()
     (tmp_path / "x-5.record").unlink()
@@ -227,21 +227,21 @@ def test_overwrite_removes_nothing_outside_its_folder(small: Path, tmp_path: Pat
     precious.write_text("keep me")
     out = tmp_path / "out"
     convert(small, "-o", out / "train-<>.record")
-    manifest = json.loads((out / "train-manifest.json").read_text())
+    manifest = json.loads((out / "_train-manifest.json").read_text())
     for path in ("../precious.record", str(precious), "x/../../precious.record"):
         manifest["shards"].append({**manifest["shards"][0], "path": path})
-    (out / "train-manifest.json").write_text(json.dumps(manifest))
+    (out / "_train-manifest.json").write_text(json.dumps(manifest))
     convert(small, "-o", out / "train-<>.record", "--overwrite", "--shuffle")
     assert precious.read_text() == "keep me"
 
 
-@pytest.mark.parametrize("what", ["train-2.record", "train-2.record.idx", "train-manifest.json"])
+@pytest.mark.parametrize("what", ["train-2.record", "train-2.record.idx", "_train-manifest.json"])
 def test_what_was_deleted_is_made_again_by_the_same_command(what: str, small: Path, tmp_path: Path) -> None:
     command = ["convert", small, "-o", tmp_path / "train-<>.record", "--max-shard-size", "20kB", "--index"]
     assert tar2tf(*command).returncode == 0
     expected = tree(tmp_path)
     (tmp_path / what).unlink()
-    if what == "train-manifest.json":
+    if what == "_train-manifest.json":
         assert "no manifest" in refused(*command, folder=tmp_path)
         command.append("--overwrite")
     assert tar2tf(*command).returncode == 0
@@ -361,7 +361,7 @@ def test_a_published_shard_that_another_program_harms_is_an_error_at_the_end(
     with pytest.raises(SinkError, match="another program changed it during the conversion") as caught:
         run_conversion(spec, workers=1, events=Harming())
     assert str(caught.value.shard).endswith("t-1.record")
-    assert not (tmp_path / "out" / "t-manifest.json").exists()
+    assert not (tmp_path / "out" / "_t-manifest.json").exists()
     run_conversion(spec, workers=1)
     assert contents(*shards_in(tmp_path / "out")) == samples_of(*sorted(small.iterdir()))
 
@@ -431,7 +431,7 @@ def test_only_a_run_that_wrote_something_leaves_a_working_folder(small: Path, tm
     [
         ("train-1.record", []),
         ("train-999.record", []),
-        ("train-manifest.json", []),
+        ("_train-manifest.json", []),
         ("train-3.record.idx", ["--index"]),
     ],
 )

@@ -147,7 +147,7 @@ def test_nothing_is_published_before_it_and_the_journal_are_on_the_disk(
     conversion = Conversion(str(small), Output(f"{out}/train-<>.record", records_per_shard=100))
     run_conversion(conversion, workers=workers)
     shards = ["train-1.record", "train-2.record", "train-3.record"]
-    assert published == [*shards, ".train-manifest.sizes", "train-manifest.json"]
+    assert published == [*shards, ".train-manifest.sizes", "_train-manifest.json"]
 
 
 def test_an_older_manifest_is_gone_from_the_disk_before_a_shard_is_replaced_and_the_new_one_is_there_to_last(
@@ -172,9 +172,9 @@ def test_an_older_manifest_is_gone_from_the_disk_before_a_shard_is_replaced_and_
     for name in ("fsync", "unlink", "replace"):
         note(name, getattr(os, name))
     convert_to_shards_of(50)
-    gone, first = events.index(("unlink", "train-manifest.json")), events.index(("replace", "train-1.record"))
+    gone, first = events.index(("unlink", "_train-manifest.json")), events.index(("replace", "train-1.record"))
     assert ("fsync", "out") in events[gone:first]
-    made = events.index(("replace", "train-manifest.json"))
+    made = events.index(("replace", "_train-manifest.json"))
     assert ("fsync", "out") in events[made : events.index(("unlink", "journal"))]
 
 
@@ -271,7 +271,7 @@ def test_what_an_interrupted_run_published_is_kept(bucket: Path, tmp_path: Path)
     out = tmp_path / "out"
     command = ["convert", bucket, "-o", out / "train-<>.record", "-j", "2", "--max-shard-size", "200kB"]
     kill_once_published("train-3.record", *command)
-    assert not (out / "train-manifest.json").exists()
+    assert not (out / "_train-manifest.json").exists()
     before = {path.name: path.stat().st_ino for path in shards_in(out)}
     assert len(before) == 3
     done = tar2tf(*command)

@@ -40,7 +40,7 @@ def test_converting_again_moves_no_sample_between_splits(tmp_path: Path, suffix:
     assert divided(tmp_path / "b", suffix) == first
     tars = "tar" if suffix == "record" else "record"
     convert(tmp_path / "a", "-o", tmp_path / f"c/<split>-<>.{tars}")
-    convert(tmp_path / "c/manifest.json", "-o", tmp_path / f"d/<split>-<>.{suffix}", *SPLIT)
+    convert(tmp_path / "c/_manifest.json", "-o", tmp_path / f"d/<split>-<>.{suffix}", *SPLIT)
     assert divided(tmp_path / "d", suffix) == first
 
 

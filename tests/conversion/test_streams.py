@@ -75,7 +75,7 @@ def test_a_pipe_is_not_divided(options: list[str], bucket: Path, pipe: Path) -> 
     assert os.listdir(pipe.parent) == ["x.record"]
 
 
-@pytest.mark.parametrize("name", ["train-2.record", "train-manifest.json", "train-1.record.idx"])
+@pytest.mark.parametrize("name", ["train-2.record", "_train-manifest.json", "train-1.record.idx"])
 def test_a_pipe_among_the_shards_is_refused_even_with_overwrite(name: str, bucket: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
     command = ["convert", bucket, "-o", tmp_path / "train-<>.record", "--records-per-shard", "50", "--index"]

@@ -220,7 +220,7 @@ def test_a_folder_of_tars_is_read_in_the_order_of_its_manifest(tmp_path: Path) -
     source = small_shards(tmp_path / "in", shards=1)
     convert(source, "-o", tmp_path / "out/x-<>.tar", "--records-per-shard", "6")
     assert (tmp_path / "out/x-10.tar").exists()
-    for number, named in enumerate(("out", "out/x-manifest.json")):
+    for number, named in enumerate(("out", "out/_x-manifest.json")):
         convert(tmp_path / named, "-o", tmp_path / f"{number}.tar")
         assert tar2tf("diff", source, tmp_path / f"{number}.tar").returncode == 0
 
@@ -263,7 +263,7 @@ def test_ops_and_types_make_members_of_numbers_and_arrays(tmp_path: Path) -> Non
     np.testing.assert_array_equal(found["npy"], array)
     assert found["npy"].dtype == np.float64
     assert found["boxes.npy"].tolist() == [1, 2]
-    manifest = json.loads((tmp_path / "out-manifest.json").read_text())
+    manifest = json.loads((tmp_path / "_out-manifest.json").read_text())
     assert {feature["encoding"] for feature in manifest["features"].values()} == {"bytes"}
     assert manifest["spec"]["output"] == {"path": "out.tar", "to": "tar"}
 
@@ -282,7 +282,7 @@ def photo_tar(inputs: Callable[[str], Path]) -> Path:
 
 def test_a_damaged_or_missing_tar_of_a_manifest_is_found(tmp_path: Path) -> None:
     convert(small_shards(tmp_path / "in"), "-o", tmp_path / "new-<>.tar", "--max-shard-size", "60kB")
-    manifest, shards = tmp_path / "new-manifest.json", written(tmp_path)
+    manifest, shards = tmp_path / "_new-manifest.json", written(tmp_path)
     assert tar2tf("verify", manifest).returncode == 0
     (tmp_path / "other.tar").write_bytes(shards[0].read_bytes())
     data = bytearray(shards[1].read_bytes())
@@ -310,7 +310,7 @@ def test_an_entry_that_the_manifest_does_not_know_is_found(tmp_path: Path) -> No
     found[3][1]["txt"] = b"new"
     del found[5][1]["cls"]
     write_tar(tmp_path / "new.tar", found)
-    done = tar2tf("verify", tmp_path / "new-manifest.json")
+    done = tar2tf("verify", tmp_path / "_new-manifest.json")
     assert "sample 0003 has an entry 'txt', which is not in the manifest (schema)" in done.stdout
     assert "sample 0005 lacks 'cls', which all others have (schema)" in done.stdout
 
@@ -321,7 +321,7 @@ def test_verify_against_names_the_entry_that_differs(tmp_path: Path) -> None:
     changed = samples_of(bucket / "small-0.tar")
     changed[4][1]["cls"] = b"other"
     write_tar(bucket / "small-0.tar", changed[:-1])
-    done = tar2tf("verify", tmp_path / "new-manifest.json", "--against", bucket)
+    done = tar2tf("verify", tmp_path / "_new-manifest.json", "--against", bucket)
     assert done.returncode == 1
     assert "the record of the sample '0004' differs in 'cls' from what" in done.stdout
     assert "the record of the sample '0059' was not made from a sample of the source" in done.stdout
@@ -400,10 +400,10 @@ def test_the_index_of_a_tar_says_where_the_data_of_each_entry_is(tmp_path: Path)
         ]
         assert found == [*members_of(shard)]
         assert head == f"v1.2 {len(lines)}"
-    assert tar2tf("verify", tmp_path / "new-manifest.json").returncode == 0
+    assert tar2tf("verify", tmp_path / "_new-manifest.json").returncode == 0
     index = tmp_path / "new-1.tar.idx"
     index.write_text(index.read_text().replace("512", "513", 1))
-    done = tar2tf("verify", tmp_path / "new-manifest.json")
+    done = tar2tf("verify", tmp_path / "_new-manifest.json")
     assert done.returncode == 1
     assert "its index is wrong: line 2" in done.stdout
 
@@ -420,7 +420,7 @@ def test_the_index_of_a_tar_is_that_of_wds2idx(tmp_path: Path) -> None:
         assert index.read_bytes() == before
     with tarfile.open(source) as tar:
         files = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
-    for named in (tmp_path / "x-manifest.json", f"{tmp_path}/x-*.tar"):
+    for named in (tmp_path / "_x-manifest.json", f"{tmp_path}/x-*.tar"):
         records = open_records(named, index_folder="")
         read = [(each.pop("__key__").decode(), each) for each in records]
         assert {f"{key}.{name}": data for key, each in read for name, data in each.items()} == files
@@ -442,7 +442,7 @@ def test_the_dry_run_shows_the_members_of_the_first_sample(tmp_path: Path) -> No
 def test_readers_of_records_say_that_shards_are_tars(tmp_path: Path) -> None:
     convert(write_tar(tmp_path / "in.tar", samples(3)), "-o", tmp_path / "x.tar")
     with pytest.raises(UsageError, match="its shards are tars, not TFRecord"):
-        load_dataset(tmp_path / "x-manifest.json")
+        load_dataset(tmp_path / "_x-manifest.json")
 
 
 def test_python_says_the_same(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_records_pass_byte_for_byte_in_order_within_the_limit(tmp_path: Path, si
     assert tensorflow_reads(*out) == messages
     assert len(out) > 1
     assert all(path.stat().st_size <= limit for path in out)
-    assert verify(str(tmp_path / "out/x-manifest.json")).ok
+    assert verify(str(tmp_path / "out/_x-manifest.json")).ok
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_options_work_as_with_tars_for_any_number_of_workers(tmp_path: Path, opt
         assert found != messages
         found, messages = sorted(found), sorted(messages)
     assert found == messages[: 61 if "--limit" in options else None]
-    assert verify(str(tmp_path / "out-0/x-manifest.json")).ok
+    assert verify(str(tmp_path / "out-0/_x-manifest.json")).ok
 
 
 def test_a_split_goes_by_the_keys_as_that_of_tars_does(tmp_path: Path) -> None:
@@ -193,14 +193,14 @@ def test_an_output_with_whatever_passes_is_whole_to_its_manifest(
     ran = tar2tf("convert", tmp_path / "in.record", "-o", out / "x.record", *options, env=env)
     assert ran.returncode == 0, ran.stderr
     assert manifest_in(out)["undescribed"] == undescribed
-    verified = tar2tf("verify", out / "x-manifest.json", "--against", tmp_path / "in.record", env=env)
+    verified = tar2tf("verify", out / "_x-manifest.json", "--against", tmp_path / "in.record", env=env)
     assert verified.returncode == 0, verified.stdout
 
 
 def test_a_manifest_whose_number_of_other_records_is_wrong_is_not_right(tmp_path: Path) -> None:
     tensorflow_wrote(tmp_path / "in.record", [*some(3), b"\xff no message"])
     reshard(tmp_path / "in.record", "-o", tmp_path / "out.record")
-    manifest = tmp_path / "out-manifest.json"
+    manifest = tmp_path / "_out-manifest.json"
     manifest.write_text(manifest.read_text().replace('{"records": 1}', '{"records": 2}'))
     verified = tar2tf("verify", manifest)
     assert verified.returncode == 1
@@ -226,7 +226,7 @@ def test_a_folder_is_read_in_the_order_of_its_manifest(tmp_path: Path) -> None:
     reshard(small_shards(tmp_path / "tars"), "-o", tmp_path / "in/x-<>.record", "--records-per-shard", "12")
     inputs = shards_in(tmp_path / "in")
     assert len(inputs) > 10
-    for number, bucket in enumerate(("in", "in/x-manifest.json")):
+    for number, bucket in enumerate(("in", "in/_x-manifest.json")):
         reshard(tmp_path / bucket, "-o", tmp_path / f"out-{number}.record")
         assert records(tmp_path / f"out-{number}.record") == records(*inputs)
 
@@ -262,7 +262,7 @@ def test_a_shard_of_another_size_than_in_the_manifest_is_an_error(tmp_path: Path
     reshard(small_shards(tmp_path / "tars"), "-o", tmp_path / "in/x-<>.record", "--num-shards", "2")
     with open(tmp_path / "in/x-2.record", "ab") as file:
         file.write(framed(*some(1)))
-    assert "bytes, but" in reshard(tmp_path / "in/x-manifest.json", "-o", tmp_path / "out.record", code=3)
+    assert "bytes, but" in reshard(tmp_path / "in/_x-manifest.json", "-o", tmp_path / "out.record", code=3)
 
 
 # --- Damage ---
@@ -304,7 +304,7 @@ def test_damaged_records_are_skipped_and_counted_and_the_rest_goes_on(tmp_path: 
     assert records(tmp_path / "out.record") == left
     errors = [json.loads(line) for line in (tmp_path / "errors.jsonl").read_text().splitlines()]
     assert [(error["member"], error["offset"]) for error in errors] == [("record 7", at[0]), ("record 23", at[1])]
-    skipped = json.loads((tmp_path / "out-manifest.json").read_bytes())["skipped"]
+    skipped = json.loads((tmp_path / "_out-manifest.json").read_bytes())["skipped"]
     assert skipped["samples"] == 2
     assert [(lost["from"], lost["to"]) for lost in skipped["lost"]] == [
         (at[number], at[number] + len(framed(messages[record]))) for number, record in enumerate((7, 23))
@@ -415,9 +415,9 @@ def test_a_manifest_says_what_arrays_are_also_of_records_that_pass(tmp_path: Pat
     assert "array/shape" not in seen[0]
     reshard(tmp_path / "one", "-o", tmp_path / "two/x-<>.record", "--num-shards", "2")
     assert manifest_in(tmp_path / "two")["features"] == manifest_in(tmp_path / "one")["features"]
-    loaded = next(iter(load_dataset(tmp_path / "two/x-manifest.json").as_numpy_iterator()))
+    loaded = next(iter(load_dataset(tmp_path / "two/_x-manifest.json").as_numpy_iterator()))
     assert np.array_equal(loaded["array"], array)
-    assert np.array_equal(open_records(tmp_path / "two/x-manifest.json")[3]["byte"], array.astype(np.uint8))
+    assert np.array_equal(open_records(tmp_path / "two/_x-manifest.json")[3]["byte"], array.astype(np.uint8))
 
 
 def test_arrays_without_a_manifest_have_the_shape_that_is_stored_beside_them(tmp_path: Path) -> None:
@@ -439,7 +439,7 @@ def test_arrays_without_a_manifest_have_the_shape_that_is_stored_beside_them(tmp
     assert found.pop("__key__") == [b"in-000000"]
     assert found == examples(path)[0]
     reshard(path, "-o", tmp_path / "passed.record")
-    loaded = next(iter(load_dataset(tmp_path / "passed-manifest.json").as_numpy_iterator()))
+    loaded = next(iter(load_dataset(tmp_path / "_passed-manifest.json").as_numpy_iterator()))
     assert loaded["boxes"].tolist() == [[1, 2], [3, 4]]
 
 
@@ -511,12 +511,12 @@ def test_tfrecords_of_a_bucket_are_resharded_in_the_bucket(s3: str, s3_client: A
     tars = small_shards(tmp_path / "tars")
     reshard(tars, "-o", f"s3://{bucket}/a/x-<>.record", "--records-per-shard", "20", "--type", "cls=int64")
     reshard(tars, "-o", tmp_path / "one.record", "--type", "cls=int64")
-    for number, inputs in enumerate(["a", "a/x-manifest.json", "a/x-{1..13}.record"]):
+    for number, inputs in enumerate(["a", "a/_x-manifest.json", "a/x-{1..13}.record"]):
         options = ["--num-shards", "3"] if number else ["--max-shard-size", "20kB"]
         reshard(f"s3://{bucket}/{inputs}", "-o", f"s3://{bucket}/b{number}/y-<>.record", *options)
-        reshard(f"s3://{bucket}/b{number}/y-manifest.json", "-o", tmp_path / f"back-{number}.record")
+        reshard(f"s3://{bucket}/b{number}/_y-manifest.json", "-o", tmp_path / f"back-{number}.record")
         assert (tmp_path / f"back-{number}.record").read_bytes() == (tmp_path / "one.record").read_bytes()
-        assert verify(f"s3://{bucket}/b{number}/y-manifest.json", against=f"s3://{bucket}/{inputs}").ok
+        assert verify(f"s3://{bucket}/b{number}/_y-manifest.json", against=f"s3://{bucket}/{inputs}").ok
 
 
 def test_one_shard_of_a_bucket_is_compared_with_what_was_made_of_it(s3: str, s3_client: Any, tmp_path: Path) -> None:
@@ -525,7 +525,7 @@ def test_one_shard_of_a_bucket_is_compared_with_what_was_made_of_it(s3: str, s3_
         reshard(small_shards(tmp_path / bucket), "-o", f"s3://{bucket}/a/<input>.tar")
     reshard("s3://one-shard/a/small-1.tar", "-o", tmp_path / "one.record")
     for there in ("one-shard/a/small-1.tar", "one-shard/a", "moved-shard/a/small-1.tar"):
-        assert verify(tmp_path / "one-manifest.json", against=f"s3://{there}").ok
+        assert verify(tmp_path / "_one-manifest.json", against=f"s3://{there}").ok
 
 
 def test_the_descriptions_of_tfrecords_go_to_other_machines(tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ def test_a_manifest_that_was_changed_is_not_believed(
     for name in "abc":
         place.tar(f"{name}.tar", ord(name))
     place.convert()
-    path = place.out / "train-manifest.json"
+    path = place.out / "_train-manifest.json"
     whole = json.loads(path.read_bytes())
     path.write_text(json.dumps(whole, indent=4))
     assert tar2tf("verify", path).returncode == 0, "it may be laid out in another way"
@@ -326,7 +326,7 @@ def test_sizes_that_do_not_add_up_to_the_shards_are_not_believed(column: str, tm
     for name in "abc":
         place.tar(f"{name}.tar", ord(name))
     place.convert()
-    edit(place.out / "train-manifest.json", lambda whole: whole["shards"][1].update({column: 9}))
+    edit(place.out / "_train-manifest.json", lambda whole: whole["shards"][1].update({column: 9}))
     place.tar("d.tar", 500)
     place.convert(update=True)
     assert f"{SIZES} does not list the sizes of the records" in place.notes[0]
@@ -425,7 +425,7 @@ def test_records_that_an_unchanged_input_did_not_have_before_are_never_left_out_
     write_tar(place.bucket / "b.tar", [(f"{number:04}", {"cls": b""}) for number in range(100, 120)])
     os.utime(place.bucket / "b.tar", ns=(place.clock * 10**9,) * 2)
     edit(
-        place.out / "train-manifest.json",
+        place.out / "_train-manifest.json",
         lambda whole: whole["inputs"][1].update(size=os.path.getsize(place.bucket / "b.tar")),
     )
     place.tar("c.tar", 200, 1)

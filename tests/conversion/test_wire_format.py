@@ -98,7 +98,7 @@ def test_typed_features_are_numbers(tmp_path: Path) -> None:
         lists = (parsed["il"].values.numpy().tolist(), parsed["fl"].values.numpy().tolist())
         found.append((parsed["i"].numpy(), parsed["f"].numpy(), *lists, parsed["raw"].numpy()))
     assert found == [(7, 0.5, [1, 2, 3], [1.5, -2], b"x"), (-(2**63), 1000, [], [3], b"\xff\x00")]
-    features = json.loads((tmp_path / "x-manifest.json").read_bytes())["features"]
+    features = json.loads((tmp_path / "_x-manifest.json").read_bytes())["features"]
     assert {name: feature["dtype"] for name, feature in features.items()} == {
         "__key__": "bytes",
         "raw": "bytes",
@@ -160,7 +160,7 @@ def test_the_manifest_says_what_was_written(inputs: Callable[[str], Path], tmp_p
 
     bucket = inputs("mixed")
     convert(bucket, "-o", tmp_path / "train-<>.record", "--max-shard-size", "20kB")
-    manifest = json.loads((tmp_path / "train-manifest.json").read_bytes())
+    manifest = json.loads((tmp_path / "_train-manifest.json").read_bytes())
     assert [entry["name"] for entry in manifest["inputs"]] == sorted(path.name for path in bucket.iterdir())
     assert [entry["size"] for entry in manifest["inputs"]] == sizes(sorted(bucket.iterdir()))
     shards = shards_in(tmp_path)

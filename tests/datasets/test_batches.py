@@ -32,7 +32,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_tar(folder / "a.tar", contents)
     types = ("--type", "boxes=int64_list", "--type", "cls=int64", "--key-split", "first")
     convert(folder / "a.tar", "-o", folder / "out.record", "--op", "decode:a.npy", "--op", "decode:same.npy", *types)
-    return folder / "out-manifest.json"
+    return folder / "_out-manifest.json"
 
 
 def test_ragged_batches_keep_the_shape_of_each_value(manifest: Path) -> None:
@@ -68,7 +68,7 @@ def test_batches_of_values_of_one_shape_are_the_examples_stacked(tmp_path: Path)
     write_tar(tmp_path / "a.tar", contents)
     ops = [word for name in contents[0][1] if name.endswith("npy") for word in ("--op", f"decode:{name}")]
     convert(tmp_path / "a.tar", "-o", tmp_path / "x.record", *ops, "--type", "cls=int64", "--type", "w=float")
-    manifest = tmp_path / "x-manifest.json"
+    manifest = tmp_path / "_x-manifest.json"
     single = list(load_dataset(manifest).as_numpy_iterator())
     batches = load_dataset(manifest, batch=4)
     assert int(batches.cardinality()) == 2

@@ -82,7 +82,7 @@ def made(tmp_path: Path) -> Path:
     """The manifest of gzip shards with a limit, so that each consists of several members."""
     arguments = ("--compression", "gzip", "--max-shard-size", "30kB", "-j", "1")
     assert tar2tf("convert", PHOTOS, "-o", tmp_path / "out" / "a-<>.record.gz", *arguments).returncode == 0
-    return tmp_path / "out" / "a-manifest.json"
+    return tmp_path / "out" / "_a-manifest.json"
 
 
 def test_gzip_shards_of_a_conversion_give_what_load_dataset_gives(made: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_stream_that_is_too_large_is_refused_and_what_is_proposed_helps(tmp_pa
     options = str(caught.value.hint).partition("'new-<>.record.gz' ")[2].partition(";")[0].split()
     assert options
     assert tar2tf("convert", path, "-o", tmp_path / "new-<>.record.gz", *options).returncode == 0
-    records = open_records(tmp_path / "new-manifest.json", raw=True)
+    records = open_records(tmp_path / "_new-manifest.json", raw=True)
     assert len(records) == len(data) // len(framed(record))
     assert records[-1] == record
 

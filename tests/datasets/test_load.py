@@ -27,7 +27,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_tar(folder / "in" / "a.tar", [(f"{n:04d}", {"cls": b"%d" % n}) for n in range(COUNT)])
     options = ("--records-per-shard", "7", "--type", "cls=int64", "-j", "1")
     assert tar2tf("convert", folder / "in", "-o", folder / "out" / "<00000>.record", *options).returncode == 0
-    return folder / "out" / "manifest.json"
+    return folder / "out" / "_manifest.json"
 
 
 def numbers(dataset: Any) -> list[int]:
@@ -114,7 +114,7 @@ def test_a_folder_stands_for_its_manifest_as_it_does_for_open_records(manifest: 
     for path in manifest.parent.iterdir():
         web.objects[f"out/{path.name}"] = path.read_bytes()
     whole = list(load_dataset(manifest).as_numpy_iterator())
-    for place in (manifest.parent, f"{manifest.parent}/", f"{web.url}/out/manifest.json"):
+    for place in (manifest.parent, f"{manifest.parent}/", f"{web.url}/out/_manifest.json"):
         for one, other, record in zip(load_dataset(place).as_numpy_iterator(), whole, open_records(place), strict=True):
             assert_same(one, other)
             assert_same(record, other)

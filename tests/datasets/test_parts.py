@@ -43,18 +43,18 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def manifests(out: Path) -> list[Path]:
-    return sorted(out.glob("part*-manifest.json"))
+    return sorted(out.glob("_part*-manifest.json"))
 
 
 @pytest.fixture
 def own(out: Path, tmp_path: Path) -> list[Path]:
     """Manifests and shards that a test may change."""
-    return sorted(Path(shutil.copytree(out, tmp_path / "own")).glob("part*-manifest.json"))
+    return sorted(Path(shutil.copytree(out, tmp_path / "own")).glob("_part*-manifest.json"))
 
 
 @pytest.fixture(scope="module")
 def whole(out: Path) -> list[Any]:
-    return list(load_dataset(out.parent / "whole" / "manifest.json").as_numpy_iterator())
+    return list(load_dataset(out.parent / "whole" / "_manifest.json").as_numpy_iterator())
 
 
 def keys(dataset: Any) -> list[bytes]:
@@ -65,7 +65,7 @@ def test_they_hold_what_one_conversion_does(out: Path, manifests: list[Path], wh
     given: list[Any] = [
         (manifests,),
         (*manifests,),
-        (str(out / "part*-manifest.json"),),
+        (str(out / "_part*-manifest.json"),),
         (manifests[:1], *manifests[1:]),
     ]
     for paths in given:
@@ -139,7 +139,7 @@ def test_another_kind_of_a_feature_is_refused(own: list[Path], tmp_path: Path) -
     convert(tmp_path / "in", "-o", tmp_path / "x.record", "--type", "cls=float", "-j", "1")
     for read in (load_dataset, open_records):
         with pytest.raises(UsageError, match=r"x-manifest\.json: the feature 'cls' is float32 .* int64 .* elsewhere"):
-            read([*own, tmp_path / "x-manifest.json"])
+            read([*own, tmp_path / "_x-manifest.json"])
 
 
 def test_no_manifest_is_refused(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_no_manifest_is_refused(tmp_path: Path) -> None:
 
 
 def test_inspect_counts_all(manifests: list[Path], out: Path, run_inspect: Callable[..., Ran]) -> None:
-    one = inspect(str(out.parent / "whole" / "manifest.json"), workers=1)
+    one = inspect(str(out.parent / "whole" / "_manifest.json"), workers=1)
     all_of_them = inspect(str(manifests[0]), [*map(str, manifests[1:])], workers=1)
     assert (all_of_them.samples, len(all_of_them.shards)) == (one.samples, 9) == (120, 9)
     assert {name: stats.count for name, stats in all_of_them.entries.items()} == dict.fromkeys(one.entries, 120)
@@ -162,7 +162,7 @@ def test_inspect_counts_all(manifests: list[Path], out: Path, run_inspect: Calla
     assert ran.lines[0].startswith(f"{manifests[0]} and 2 more: 9 TFRecord shards, 120 records")
     assert run_inspect(*manifests, "-n", "1").out.count(": sample 0, 0000") == 1
     assert len(run_inspect(*manifests, "--keys").lines) == 120
-    assert run_inspect(out, "part*-manifest.json").lines[0].endswith(ran.lines[0].partition(": ")[2])
+    assert run_inspect(out, "_part*-manifest.json").lines[0].endswith(ran.lines[0].partition(": ")[2])
 
 
 def test_the_balance_of_classes_is_that_of_all(manifests: list[Path]) -> None:
@@ -178,7 +178,7 @@ def test_verify_gives_one_report(own: list[Path], run: Callable[..., Ran]) -> No
     assert (ran.json["ok"], ran.json["records"], len(ran.json["files"])) == (True, 120, 9)
     shard = own[0].with_name("part2-001.record")
     shard.write_bytes(flipped(shard.read_bytes(), 100))
-    for given in (own, [own[0].parent, "part*-manifest.json"]):
+    for given in (own, [own[0].parent, "_part*-manifest.json"]):
         ran = run(*given, "--json")
         assert ran.code == 1
         damaged = [file["path"] for file in ran.json["files"] if file["status"] != "ok"]
@@ -210,7 +210,7 @@ def test_inputs_that_two_machines_converted_are_mentioned(own: list[Path], run: 
     assert "note" not in run(*own).err
     options = ("--records-per-shard", "15", "--type", "cls=int64", "-j", "1")
     convert(out.parent / "in", "in-{3..4}.tar", "-o", own[0].with_name("part3-<000>.record"), *options)
-    ran = run(*own, own[0].with_name("part3-manifest.json"))
+    ran = run(*own, own[0].with_name("_part3-manifest.json"))
     assert ran.code == 0
     assert "note: 2 of the inputs are in more than one manifest, first: in-3.tar" in ran.err
 

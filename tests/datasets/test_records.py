@@ -173,10 +173,10 @@ def test_a_folder_stands_for_its_manifest(photos: Path) -> None:
     whole = list(load_dataset(manifest_of(photos)).as_numpy_iterator())
     for one, other in zip(open_records(photos), whole, strict=True):
         assert_same(one, other)
-    shutil.copy(manifest_of(photos), photos / "b-manifest.json")
+    shutil.copy(manifest_of(photos), photos / "_b-manifest.json")
     with pytest.raises(UsageError, match=r"has 2 manifests; name one: b-manifest\.json, photos-manifest\.json"):
         open_records(photos)
-    assert len(open_records(photos / "b-manifest.json", photos / "photos-1.record")) == 30
+    assert len(open_records(photos / "_b-manifest.json", photos / "photos-1.record")) == 30
 
 
 def test_shards_that_a_manifest_lists_are_indexed_when_they_are_read(photos: Path, cache: Path) -> None:
@@ -303,13 +303,13 @@ def test_shards_in_a_bucket_are_indexed_once(
     whole = list(load_dataset(manifest_of(out)).as_numpy_iterator())
     scanned = scans(monkeypatch)
     for _ in range(3):
-        records = open_records(f"{web.url}/in/a-manifest.json")
+        records = open_records(f"{web.url}/in/_a-manifest.json")
         for number in (17, 3, 23):
             assert_same(records[number], whole[number])
     assert len(scanned) == (0 if options else 2)
     web.objects["in/a-1.record"] = framed(*some_examples(12))
     with pytest.raises(DamagedShardError, match="in the manifest"):
-        open_records(f"{web.url}/in/a-manifest.json")
+        open_records(f"{web.url}/in/_a-manifest.json")
 
 
 @pytest.mark.parametrize("to", ["tfrecord", "tar"])
@@ -321,9 +321,9 @@ def test_from_a_bucket_nothing_is_requested_but_indexes_and_blocks_with_what_is_
     ran = tar2tf("convert", tmp_path / "in", "-o", out / "x-<>", "--num-shards", "2", "--to", to, "--index", "-j", "1")
     assert ran.returncode == 0
     web.objects.update({f"in/{path.name}": path.read_bytes() for path in out.iterdir()})
-    records = open_records(f"{web.url}/in/x-manifest.json")
+    records = open_records(f"{web.url}/in/_x-manifest.json")
     assert len(records) == 2000
-    assert [request for request in web.log if request[0] == "GET"] == [("GET", "in/x-manifest.json", None)]
+    assert [request for request in web.log if request[0] == "GET"] == [("GET", "in/_x-manifest.json", None)]
     web.log.clear()
     assert records[700]["__key__"] == b"0700"
     assert {path for _, path, _ in web.log} == {"in/x-1", "in/x-1.idx"}, "the other shard is left alone"

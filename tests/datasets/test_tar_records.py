@@ -77,7 +77,7 @@ def test_samples_are_read_by_their_keys(tars: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         records[8:].key("0007")
     assert tar2tf("convert", tars, "-o", tmp_path / "x-<>.record", "--num-shards", "3").returncode == 0
-    for named in (tmp_path / "x-manifest.json", f"{tmp_path}/x-*.record"):
+    for named in (tmp_path / "_x-manifest.json", f"{tmp_path}/x-*.record"):
         assert open_records(named).key("0007") == sample(7)
     assert tar2tf("convert", tars, "-o", tmp_path / "n.record", "--select", "cls=cls").returncode == 0
     with pytest.raises(KeyError):
@@ -104,7 +104,7 @@ def test_entries_are_decoded_as_the_preset_does(tmp_path: Path) -> None:
     np.save(file, np.arange(6).reshape(2, 3))
     tar = write(tmp_path / "a.tar", a_tar([("a.cls", b"7\n"), ("a.npy", file.getvalue()), ("a.jpg", b"\xff\xd8")]))
     assert tar2tf("convert", tar, "-o", tmp_path / "a.record", "--preset", "webdataset").returncode == 0
-    (ours,), (theirs,) = open_records(tar, preset="webdataset"), open_records(tmp_path / "a-manifest.json")
+    (ours,), (theirs,) = open_records(tar, preset="webdataset"), open_records(tmp_path / "_a-manifest.json")
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         assert type(value) is type(theirs[name])
@@ -408,4 +408,4 @@ def test_dali_reads_tars_by_these_indexes(tars: Path) -> None:
 def test_a_global_shuffle_of_tars_is_that_of_records(tars: Path, tmp_path: Path) -> None:
     assert tar2tf("convert", tars, "-o", tmp_path / "x.record").returncode == 0
     order = random.Random(3).sample(range(13), 13)
-    assert open_records(tars).__getitems__(order) == open_records(tmp_path / "x-manifest.json").__getitems__(order)
+    assert open_records(tars).__getitems__(order) == open_records(tmp_path / "_x-manifest.json").__getitems__(order)

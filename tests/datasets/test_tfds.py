@@ -57,7 +57,7 @@ def test_images_and_labels_with_names_are_read_by_tensorflow_datasets(photos: Pa
     assert done.code == 0, done.err
     written = {Path(line).name for line in done.out.splitlines()}
     assert written == {"dataset_info.json", "features.json", "label.labels.txt"}
-    whole = list(load_dataset(photos / "manifest.json").as_numpy_iterator())
+    whole = list(load_dataset(photos / "_manifest.json").as_numpy_iterator())
     found = []
     for split in ("train", "val"):
         info, examples = as_read(photos, split)
@@ -250,7 +250,7 @@ def test_wrong_arguments_are_usage_errors(photos: Path, arguments: list[str], wo
 
 
 def test_there_has_to_be_one_manifest(photos: Path, tmp_path: Path) -> None:
-    (photos / "b-manifest.json").write_bytes((photos / "manifest.json").read_bytes())
+    (photos / "_b-manifest.json").write_bytes((photos / "_manifest.json").read_bytes())
     with pytest.raises(UsageError, match=r"has 2 manifests; name one: b-manifest\.json, manifest\.json"):
         export_tfds(photos)
     (tmp_path / "a.record").touch()

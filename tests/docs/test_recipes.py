@@ -41,48 +41,48 @@ def bucket(s3: str, tmp_path: Path) -> Any:
 def test_all_recipes_run_in_one_folder(bucket: Any, run_page: Callable[[str], Path]) -> None:
     work = run_page("recipes.md")
 
-    out = manifest(work / "out/train-manifest.json")
+    out = manifest(work / "out/_train-manifest.json")
     assert out["totals"]["records"] == 240
     assert out["totals"]["shards"] > 1
     assert max(shard["bytes"] for shard in out["shards"]) <= 200_000
 
-    written = json.load(bucket.get_object(Bucket="bucket", Key="records/train-manifest.json")["Body"])
+    written = json.load(bucket.get_object(Bucket="bucket", Key="records/_train-manifest.json")["Body"])
     assert written["totals"]["records"] == 40
 
-    small = manifest(work / "small/train-manifest.json")
+    small = manifest(work / "small/_train-manifest.json")
     assert small["features"]["image"]["shape"] == [32, 32, 3]
     assert small["features"]["label"]["dtype"] == "int64"
 
     assert len(list((work / "pets").glob("train-*-of-00004"))) == 4
-    labels = manifest(work / "pets2/train-labels.json")
+    labels = manifest(work / "pets2/_train-labels.json")
     assert {name: item["label"] for name, item in labels.items()} == {"dog": 0, "cat": 1}
 
-    arrays = manifest(work / "arrays/train-manifest.json")["features"]
+    arrays = manifest(work / "arrays/_train-manifest.json")["features"]
     assert arrays["vector"]["dtype"] == "float32"
     assert "vector/shape" in arrays
 
-    typed = manifest(work / "typed/train-manifest.json")["features"]
+    typed = manifest(work / "typed/_train-manifest.json")["features"]
     assert (typed["cls"]["dtype"], typed["npy"]["dtype"], typed["txt"]["dtype"]) == ("int64", "float32", "bytes")
-    assert manifest(work / "counted/train-manifest.json")["features"]["words"]["dtype"] == "int64"
+    assert manifest(work / "counted/_train-manifest.json")["features"]["words"]["dtype"] == "int64"
 
-    boxes = manifest(work / "boxes/train-manifest.json")
+    boxes = manifest(work / "boxes/_train-manifest.json")
     assert (boxes["features"]["boxes"]["shape"], boxes["labels"]) == ([None, 4], {"classes": {"cat": 0, "dog": 1}})
-    assert manifest(work / "detection/train-manifest.json")["features"]["image/object/bbox/xmin"]["count"] == 240
+    assert manifest(work / "detection/_train-manifest.json")["features"]["image/object/bbox/xmin"]["count"] == 240
 
-    split = manifest(work / "split/manifest.json")
+    split = manifest(work / "split/_manifest.json")
     assert {shard["split"] for shard in split["shards"]} == {"train", "val", "test"}
-    assert [shard["records"] for shard in manifest(work / "even/train-manifest.json")["shards"]] == [30] * 8
+    assert [shard["records"] for shard in manifest(work / "even/_train-manifest.json")["shards"]] == [30] * 8
 
     _check_resharded(work)
 
-    resumed = manifest(work / "resumed/train-manifest.json")
+    resumed = manifest(work / "resumed/_train-manifest.json")
     assert resumed["totals"] == {**resumed["totals"], "records": 240, "shards": 24}
     assert not (work / "resumed/.train-manifest.tar2tf").exists()
 
     _check_chosen(work)
     _check_joined(work)
 
-    parts = [manifest(work / f"parts/part{number}-manifest.json") for number in range(2)]
+    parts = [manifest(work / f"parts/_part{number}-manifest.json") for number in range(2)]
     assert [part["totals"]["records"] for part in parts] == [120, 120]
 
 
@@ -94,20 +94,20 @@ def _check_resharded(work: Path) -> None:
     import tensorflow as tf
     import webdataset as wds
 
-    assert [shard["records"] for shard in manifest(work / "reshard/train-manifest.json")["shards"]] == [40] * 6
-    assert {shard["split"] for shard in manifest(work / "parted/manifest.json")["shards"]} == {"train", "val"}
+    assert [shard["records"] for shard in manifest(work / "reshard/_train-manifest.json")["shards"]] == [40] * 6
+    assert {shard["split"] for shard in manifest(work / "parted/_manifest.json")["shards"]} == {"train", "val"}
     made = {key: dict(entries) for key, entries in samples_of(*sorted((work / "shards").iterdir()))}
-    for path in ("reshard/train-manifest.json", "sized/train-manifest.json", "parted/manifest.json"):
+    for path in ("reshard/_train-manifest.json", "sized/_train-manifest.json", "parted/_manifest.json"):
         read = [*wds.WebDataset(shards_in(work / path), shardshuffle=False)]
         found = {one["__key__"]: {name: one[name] for name in one if name[:2] != "__"} for one in read}
         assert (found, len(read)) == (made, 240)
     found = {
-        one["__key__"]: one for one in wds.WebDataset(shards_in(work / "back/train-manifest.json"), shardshuffle=False)
+        one["__key__"]: one for one in wds.WebDataset(shards_in(work / "back/_train-manifest.json"), shardshuffle=False)
     }
     assert {key: one["jpg"] for key, one in found.items()} == {key: one["jpg"] for key, one in made.items()}
 
-    before = [*tf.data.TFRecordDataset(shards_in(work / "out/train-manifest.json")).as_numpy_iterator()]
-    more, split = shards_in(work / "more/train-manifest.json"), shards_in(work / "split/manifest.json")
+    before = [*tf.data.TFRecordDataset(shards_in(work / "out/_train-manifest.json")).as_numpy_iterator()]
+    more, split = shards_in(work / "more/_train-manifest.json"), shards_in(work / "split/_manifest.json")
     assert len(more) == 12
     assert [*tf.data.TFRecordDataset(more).as_numpy_iterator()] == before
     assert sorted(tf.data.TFRecordDataset(split).as_numpy_iterator()) == sorted(before)
@@ -117,7 +117,7 @@ def _check_chosen(work: Path) -> None:
     import tensorflow as tf
     import webdataset as wds
 
-    cats = manifest(work / "cats/train-manifest.json")
+    cats = manifest(work / "cats/_train-manifest.json")
     parse = {"cls": tf.io.FixedLenFeature([], tf.int64), "json": tf.io.FixedLenFeature([], tf.string)}
     read = tf.data.TFRecordDataset([str(work / "cats" / shard["path"]) for shard in cats["shards"]])
     examples = [tf.io.parse_single_example(record, parse) for record in read]
@@ -132,7 +132,7 @@ def _check_chosen(work: Path) -> None:
     listed = [sample["__key__"] for sample in wds.WebDataset(tars, shardshuffle=False)]
     assert listed == (work / "keys.txt").read_text().split() == [f"{number:06d}" for number in range(100)]
 
-    distinct = manifest(work / "distinct/train-manifest.json")
+    distinct = manifest(work / "distinct/_train-manifest.json")
     assert (distinct["totals"]["records"], distinct["skipped"]["asked"]) == (2, {"--drop-duplicates": 238})
 
 
@@ -163,7 +163,7 @@ def test_the_tasks_of_an_array_convert_a_part_each(
         variables = {**environment, task: str(number), tasks: "3"}
         processes.append(subprocess.Popen(["bash", "-c", script], cwd=data, env=variables, stderr=subprocess.DEVNULL))
     assert [process.wait(60) for process in processes] == [0, 0, 0]
-    manifests = sorted((data / "parts").glob("part*-manifest.json"))
+    manifests = sorted((data / "parts").glob("_part*-manifest.json"))
     assert [manifest(path)["totals"]["records"] for path in manifests] == [60, 60, 120]
     report = verify(str(manifests[0]), [*map(str, manifests[1:])], workers=1)
     assert (report.ok, report.records) == (True, 240)

@@ -116,7 +116,7 @@ def test_an_image_without_objects_has_empty_lists(tmp_path: Path) -> None:
     found = parsed(path, DECODER)
     assert all(value == [] for name, value in found.items() if "object" in name)
     assert found["image/source_id"] == b"n/0007"
-    (item,) = load_dataset(tmp_path / "out" / "all-manifest.json")
+    (item,) = load_dataset(tmp_path / "out" / "_all-manifest.json")
     assert item["image/object/bbox/xmin"].shape == (0,)
 
     select = "image=jpg,boxes=json:annotations.*.bbox,label=json:annotations.*.name"
@@ -184,7 +184,7 @@ def test_bad_boxes_are_dropped_and_counted_or_kept_if_asked_for(how: str, labels
     about = [{**CAT, "category_id": 0}, {**CAT, "category_id": 2}]
     found = parsed(made(tmp_path, about, invalid_boxes=how), DECODER)
     assert found["image/object/class/label"] == labels
-    manifest = json.loads((tmp_path / "out" / "all-manifest.json").read_text())
+    manifest = json.loads((tmp_path / "out" / "_all-manifest.json").read_text())
     assert manifest["skipped"].get("boxes") == ({"dropped": 1, "invalid": 1} if how == "drop" else None)
 
 

@@ -64,9 +64,9 @@ def test_a_label_map_of_any_form_numbers_texts(form: str, bucket: Path, tmp_path
     out = tmp_path / "x.record"
     done = tar2tf("convert", bucket, "-o", out, "--select", "label=cls", "--labels", f"label={path}")
     assert (done.returncode, [found["label"] for found in examples(out)]) == (0, [[0], [2], [0], [1]])
-    manifest = json.loads((tmp_path / "x-manifest.json").read_text())
+    manifest = json.loads((tmp_path / "_x-manifest.json").read_text())
     assert manifest["features"]["label"] == {"dtype": "int64", "shape": [], "encoding": "int64", "count": 4}
-    assert [item["label"].numpy() for item in load_dataset(tmp_path / "x-manifest.json")] == [0, 2, 0, 1]
+    assert [item["label"].numpy() for item in load_dataset(tmp_path / "_x-manifest.json")] == [0, 2, 0, 1]
 
 
 def test_a_spec_file_and_python_say_the_same_as_the_flag(bucket: Path, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_spec_file_and_python_say_the_same_as_the_flag(bucket: Path, tmp_path:
             [[0], [2], [0], [1]],
         )
         assert labelled(bucket, labels) == [[0], [2], [0], [1]]
-    manifest = json.loads((tmp_path / "y-manifest.json").read_text())
+    manifest = json.loads((tmp_path / "_y-manifest.json").read_text())
     assert manifest["spec"]["labels"] == {"label": {"cat": 0, "dog": 1, "zebra": 2}}
 
 
@@ -229,16 +229,16 @@ def test_auto_numbers_all_texts_in_sorted_order(tmp_path: Path) -> None:
     done = tar2tf(*command, "-j", "2")
     assert (done.returncode, "label: 4 classes: apple, fig, kiwi, …" in done.stderr) == (0, True)
     assert [found["label"][0] for found in examples(out)] == [3, 3, 1, 2, 0, 1]
-    manifest = json.loads((tmp_path / "out-manifest.json").read_text())
+    manifest = json.loads((tmp_path / "_out-manifest.json").read_text())
     assert manifest["labels"] == {"label": {"apple": 0, "fig": 1, "kiwi": 2, "pear": 3}}
     assert manifest["spec"]["labels"] == {"label": "auto"}
     assert "up to date" in tar2tf(*command).stderr
-    assert tar2tf("verify", tmp_path / "out-manifest.json").returncode == 0
-    assert tar2tf("verify", tmp_path / "out-manifest.json", "--against", bucket).returncode == 0
+    assert tar2tf("verify", tmp_path / "_out-manifest.json").returncode == 0
+    assert tar2tf("verify", tmp_path / "_out-manifest.json", "--against", bucket).returncode == 0
     same = tar2tf("convert", bucket, "-o", tmp_path / "one.record", *command[4:], "-j", "1")
     assert same.returncode == 0
     assert (tmp_path / "one.record").read_bytes() == out.read_bytes()
-    data = load_dataset(tmp_path / "out-manifest.json")
+    data = load_dataset(tmp_path / "_out-manifest.json")
     assert [int(item["label"]) for item in data] == [3, 3, 1, 2, 0, 1]
 
 

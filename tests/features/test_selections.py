@@ -303,9 +303,9 @@ def test_frames_of_a_sample_are_one_feature_in_natural_order(tmp_path: Path) -> 
     assert tar2tf("convert", tmp_path / "a.tar", "-o", out, "--select", "frames=*.jpg,cls").returncode == 0
     ordered = [b"frame 0", b"frame 1", b"frame 2", b"frame 10"]
     assert [found["frames"] for found in examples(out)] == [ordered, [b"only"]]
-    records = open_records(tmp_path / "out-manifest.json")
+    records = open_records(tmp_path / "_out-manifest.json")
     assert [found["frames"].tolist() for found in records] == [ordered, [b"only"]]
-    loaded = load_dataset(tmp_path / "out-manifest.json")
+    loaded = load_dataset(tmp_path / "_out-manifest.json")
     assert [found["frames"].numpy().tolist() for found in loaded] == [ordered, [b"only"]]
 
 
@@ -318,7 +318,7 @@ def test_boxes_of_any_number_come_back_with_their_shape(tmp_path: Path) -> None:
         select = ["--select", "boxes=json:annotations.*.bbox", "--type", "boxes=float_list"]
         made = tar2tf("convert", tmp_path / f"{name}.tar", "-o", tmp_path / f"{name}.record", *select)
         assert made.returncode == 0, made.stderr
-        manifest = tmp_path / f"{name}-manifest.json"
+        manifest = tmp_path / f"_{name}-manifest.json"
         wanted = [np.asarray(item, np.float32).reshape(-1, 4) for item in order]
         for found, item in zip(open_records(manifest), wanted, strict=True):
             np.testing.assert_array_equal(found["boxes"], item, strict=True)

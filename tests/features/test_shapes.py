@@ -34,7 +34,7 @@ def everywhere(source: Path, out: Path, *options: str) -> list[str]:
         f"among the first samples: {note}" in convert(source, "-o", out, *options, "--dry-run").stdout for note in dry
     )
     done = convert(source, "-o", out, *options)
-    manifest = out.with_name(f"{out.stem}-manifest.json")
+    manifest = out.with_name(f"_{out.stem}-manifest.json")
     shown = tar2tf("inspect", manifest)
     assert all(
         note in text
@@ -54,7 +54,7 @@ def test_gray_and_rgb_images_of_several_sizes_are_named_with_ops_that_make_them_
     )
     advised = shlex.split(" ".join(re.findall(r"--op \S+", note)))
     assert everywhere(source, tmp_path / "b.record", *advised) == []
-    batch = next(iter(load_dataset(tmp_path / "b-manifest.json", batch=6)))
+    batch = next(iter(load_dataset(tmp_path / "_b-manifest.json", batch=6)))
     assert batch["jpg"].shape == (6, 224, 224, 3)
 
 
@@ -93,7 +93,7 @@ def test_arrays_and_lists_are_named_together(tmp_path: Path) -> None:
         f"lists of several lengths: ids; {RAGGED}",
     ]
     for how in ("ragged", "pad"):
-        assert len(list(load_dataset(tmp_path / "a-manifest.json", batch=2, **{how: True}))) == 1
+        assert len(list(load_dataset(tmp_path / "_a-manifest.json", batch=2, **{how: True}))) == 1
 
 
 def test_features_of_one_shape_give_no_note(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def comparable(value: Any) -> Any:
 def test_entries_have_the_values_that_webdatasets_decoder_gives(shard: Path, tmp_path: Path) -> None:
     done = tar2tf("convert", shard, "-o", tmp_path / "out" / "all.record", "--preset", "webdataset")
     assert done.returncode == 0, done.stderr
-    found, expected = list(load_dataset(str(tmp_path / "out" / "all-manifest.json"))), decoded(shard)
+    found, expected = list(load_dataset(str(tmp_path / "out" / "_all-manifest.json"))), decoded(shard)
     assert len(found) == len(expected) == 3
     for ours, theirs in zip(found, expected, strict=True):
         values = {name: value.numpy() for name, value in ours.items() if not name.endswith("/shape")}
@@ -91,7 +91,7 @@ def test_entries_have_the_values_that_webdatasets_decoder_gives(shard: Path, tmp
 def test_the_types_are_int64_arrays_and_bytes(shard: Path, tmp_path: Path) -> None:
     options = ["--preset", "webdataset", "-o", tmp_path / "out" / "all.record"]
     assert tar2tf("convert", shard, *options).returncode == 0
-    features = json.loads((tmp_path / "out" / "all-manifest.json").read_text())["features"]
+    features = json.loads((tmp_path / "out" / "_all-manifest.json").read_text())["features"]
     looks = {name: (look["dtype"], look["shape"]) for name, look in features.items()}
     for name in ("cls", "cls2", "index", "inx", "id", "left.cls"):
         assert looks[name] == ("int64", [])
@@ -104,7 +104,7 @@ def test_the_types_are_int64_arrays_and_bytes(shard: Path, tmp_path: Path) -> No
 def test_entries_that_only_webdatasets_documentation_calls_numbers_are_numbers(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", [("a", {"class": b"5", "count": b"6"})])
     assert tar2tf("convert", tmp_path / "a.tar", "-o", tmp_path / "x", "--preset", "webdataset").returncode == 0
-    (element,) = load_dataset(str(tmp_path / "x-manifest.json"))
+    (element,) = load_dataset(str(tmp_path / "_x-manifest.json"))
     assert (element["class"].numpy(), element["count"].numpy()) == (5, 6)
 
 
@@ -136,7 +136,7 @@ def test_what_its_decoder_refuses_is_a_faulty_sample(name: str, data: bytes, tmp
 def test_with_a_selection_there_are_only_those_and_the_key(shard: Path, tmp_path: Path) -> None:
     options = ["--preset", "webdataset", "--select", "label.cls=cls,npy", "-o", tmp_path / "x"]
     assert tar2tf("convert", shard, *options).returncode == 0
-    features = json.loads((tmp_path / "x-manifest.json").read_text())["features"]
+    features = json.loads((tmp_path / "_x-manifest.json").read_text())["features"]
     assert {name: look["dtype"] for name, look in features.items()} == {
         "__key__": "bytes",
         "label.cls": "int64",
@@ -156,7 +156,7 @@ def test_decode_npy_gives_the_array_and_ops_follow(tmp_path: Path) -> None:
         *["--op", "resize:npy,4x4", "--op", "cast:npy,uint8"],
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "x-manifest.json").read_text())["features"]["npy"]["shape"] == [4, 4, 3]
+    assert json.loads((tmp_path / "_x-manifest.json").read_text())["features"]["npy"]["shape"] == [4, 4, 3]
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_a_limit_on_file_size_is_told_and_the_same_command_continues(tars: Path,
     assert os.strerror(errno.EFBIG) in failed.stderr
     assert not list((tmp_path / "out").glob("*.record"))
     convert(*command[1:])
-    assert tar2tf("verify", tmp_path / "out/t-manifest.json").returncode == 0
+    assert tar2tf("verify", tmp_path / "out/_t-manifest.json").returncode == 0
 
 
 def test_a_whole_file_appears_when_it_is_closed_and_replaces_what_was_there(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def index_of_no_other_records(index: Path) -> None:
     """Refuse an index by which another record is read than is there; an error, and the lengths instead, are right."""
     shards = [RecordReader(io.BytesIO(data), name) for name, data in shards_of(index.parent.parent).items()]
     right = [record for shard in shards for _, record in shard]
-    with open_records(index.parent / "x-manifest.json", index_folder="", raw=True) as records:
+    with open_records(index.parent / "_x-manifest.json", index_folder="", raw=True) as records:
         for number, record in enumerate(right):
             with contextlib.suppress(Tar2tfError):
                 assert records[number] == record, f"{index.name} was changed, and so is record {number}"

@@ -47,7 +47,7 @@ def a_manifest_of_a_run() -> bytes:
         for number in range(2):
             Path(folder, f"{number}.tar").write_bytes(tar_of(files_of(3)))
         convert(Conversion(Input(folder, "*.tar"), Output(f"{folder}/x.record", max_shard_size=1000)))
-        return Path(folder, "x-manifest.json").read_bytes()
+        return Path(folder, "_x-manifest.json").read_bytes()
 
 
 def of(name: str) -> list[bytes]:

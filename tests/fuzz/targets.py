@@ -202,11 +202,11 @@ def protobuf(data: bytes) -> object:
 def manifest(data: bytes) -> None:
     """Manifests: refused with the key that is wrong, or used by everything that reads them."""
     try:
-        found = Manifest.from_bytes(data, "x-manifest.json")
+        found = Manifest.from_bytes(data, "_x-manifest.json")
     except DamagedShardError as error:
         assert error.kind == "manifest"
         return
-    again = Manifest.from_bytes(found.to_bytes(), "x-manifest.json")
+    again = Manifest.from_bytes(found.to_bytes(), "_x-manifest.json")
     assert again.identity() == found.identity()
     assert [*again.shards] == [*found.shards]
     contradictions(found.features)
@@ -214,7 +214,7 @@ def manifest(data: bytes) -> None:
     for use in (found.template, found.compressed, found.totals, found.files):
         assert use is None or str(use)
     with tempfile.TemporaryDirectory(dir=_MEMORY) as folder:
-        path = Path(folder, "x-manifest.json")
+        path = Path(folder, "_x-manifest.json")
         path.write_bytes(data)
         try:
             Decoder(found.features, found.records)

@@ -217,7 +217,7 @@ class Scene:
             assert data in (self.expected.get(name), self.former.get(name)), f"{where}: {name} is not whole"
         manifest = next((data for name, data in found.items() if name.endswith("manifest.json")), None)
         if manifest is not None and manifest != self.former.get(
-            "train-manifest.json", self.former.get("t-manifest.json")
+            "_train-manifest.json", self.former.get("_t-manifest.json")
         ):
             assert found == self.expected, f"{where}: a manifest stands before its shards do"
         elif manifest is not None:

@@ -189,13 +189,13 @@ class ManifestSuite:
         out: Path,
         run: Callable[..., Ran],
     ) -> None:
-        ran = run(f"{place}/photos-manifest.json", "--json")
+        ran = run(f"{place}/_photos-manifest.json", "--json")
         assert (ran.code, ran.out) == (3, "")
-        assert f"error: {place}/photos-manifest.json: the manifest does not exist" in ran.err
+        assert f"error: {place}/_photos-manifest.json: the manifest does not exist" in ran.err
         manifest_of(out).write_bytes(b'{"version": 1')
         ran = run(self.upload(place, out), "--json")
         assert (ran.code, ran.out) == (3, "")
-        assert f"error: {place}/photos-manifest.json: is not a tar2tf manifest" in ran.err
+        assert f"error: {place}/_photos-manifest.json: is not a tar2tf manifest" in ran.err
 
     def test_a_manifest_takes_no_template(self, place: str, out: Path, run: Callable[..., Ran]) -> None:
         ran = run(self.upload(place, out), "*")
@@ -209,7 +209,7 @@ class WritableManifestSuite(ManifestSuite):
         command = ("convert", PHOTOS, "-o", f"{place}/<split>/x-<00>.record", "--split", "train=0.7,val=0.3")
         ran = in_a_process(*command, "--records-per-shard", "5", XDG_CACHE_HOME=str(tmp_path))
         assert ran.code == 0, ran.err
-        ran = in_a_process("verify", f"{place}/x-manifest.json", "--json")
+        ran = in_a_process("verify", f"{place}/_x-manifest.json", "--json")
         assert (ran.code, ran.json["records"]) == (0, 24), ran
 
     def test_without_a_listing_all_but_strays_is_still_found(

@@ -53,7 +53,7 @@ def shards_of(folder: Path) -> dict[str, bytes]:
     return {name: data for name, data in tree(folder).items() if not name.endswith(".json")}
 
 
-def load(folder: Path, name: str = "train-manifest.json") -> dict[str, Any]:
+def load(folder: Path, name: str = "_train-manifest.json") -> dict[str, Any]:
     whole: dict[str, Any] = json.loads((folder / name).read_text())
     return whole
 

@@ -100,8 +100,8 @@ class SinkSuite:
             assert not sink.exists(path, now=True)
 
     def test_the_working_folder_is_local_and_of_this_output_alone(self, sink: Sink, place: str) -> None:
-        first = sink.prepare(sink.inside(f"{place}/a-manifest.json"))
-        second = sink.prepare(sink.inside(f"{place}/b-manifest.json"))
+        first = sink.prepare(sink.inside(f"{place}/_a-manifest.json"))
+        second = sink.prepare(sink.inside(f"{place}/_b-manifest.json"))
         assert first != second
         assert os.path.isabs(first)
         assert "://" not in first
@@ -205,7 +205,7 @@ class RemoteSinkSuite(SinkSuite):
         done = tar2tf(*command, "--update")
         assert "in 5 shards (5 kept)" in done.stderr
         assert len(self.objects(place)) == 6
-        assert tar2tf("verify", f"{place}/t-manifest.json").returncode == 0
+        assert tar2tf("verify", f"{place}/_t-manifest.json").returncode == 0
         assert not os.listdir(tmp_path / "cache" / "tar2tf")
 
     @pytest.mark.parametrize("template", ["t-<>.record", "t-<00>-of-<total>.record", "<split>/t-<00>.record"])
@@ -240,7 +240,7 @@ class RemoteSinkSuite(SinkSuite):
 
         options = self.killed_when(some_are_there, command, tmp_path)
         command += options
-        assert "t-manifest.json" not in self.objects(place)
+        assert "_t-manifest.json" not in self.objects(place)
         done = tar2tf(*command)
         assert done.returncode == 0, done.stderr
         assert "continuing an interrupted run" in done.stderr
@@ -258,7 +258,7 @@ class RemoteSinkSuite(SinkSuite):
             return len(list(fresh.walk(fresh.inside(place), nested=False))) >= 4
 
         options = self.killed_when(some_are_there, command, tmp_path)
-        assert "t-manifest.json" not in self.objects(place)
+        assert "_t-manifest.json" not in self.objects(place)
         done = tar2tf(*command, *options)
         assert done.returncode == 0, done.stderr
         assert "continuing an interrupted run" in done.stderr
@@ -268,7 +268,7 @@ class RemoteSinkSuite(SinkSuite):
         assert "updating: 1 added (s-6.tar)" in done.stderr
         assert tar2tf("convert", changing, "-o", tmp_path / "local/t-<>.tar", *limit, *options).returncode == 0
         assert self.objects(place) == tree(tmp_path / "local")
-        done = tar2tf("verify", f"{place}/t-manifest.json", "--against", changing, "--allow-func")
+        done = tar2tf("verify", f"{place}/_t-manifest.json", "--against", changing, "--allow-func")
         assert done.returncode == 0, done.stdout + done.stderr
         assert not os.listdir(tmp_path / "cache" / "tar2tf")
 
@@ -332,7 +332,7 @@ class RemoteSinkSuite(SinkSuite):
         assert name in refused.stderr
         there = self.objects(place)
         assert there[name] == b"precious"
-        assert "t-manifest.json" not in there
+        assert "_t-manifest.json" not in there
 
     def settled(self, place: str) -> dict[str, str | None]:
         """What is there once the server has carried out what a killed run had sent."""
@@ -358,7 +358,7 @@ class RemoteSinkSuite(SinkSuite):
         assert failed.returncode == 3, failed.stderr
         words = {"gone": "is gone", "cut": "has 5 bytes, not the", "other": "does not hold the bytes that were written"}
         assert f"{place}/t-2.record: {words[how]}" in failed.stderr
-        assert "t-manifest.json" not in self.objects(place)
+        assert "_t-manifest.json" not in self.objects(place)
         done = tar2tf(*command)
         assert done.returncode == 0, done.stderr
         assert self.objects(place) == self.local(shards, "50")
@@ -429,7 +429,7 @@ class RemoteSinkSuite(SinkSuite):
         assert "continuing an interrupted run" in done.stderr
         local = self.local(shards, "6")
         there = self.objects(place)
-        assert sorted(there) == [*(f"t-{number:03d}-of-040.record" for number in range(40)), "t-manifest.json"]
+        assert sorted(there) == ["_t-manifest.json", *(f"t-{number:03d}-of-040.record" for number in range(40))]
         assert [there[name] for name in sorted(there)[:-1]] == [local[f"t-{number}.record"] for number in range(1, 41)]
         assert not self.staged(place)
         assert not os.listdir(tmp_path / "cache" / "tar2tf")
@@ -440,7 +440,7 @@ class RemoteSinkSuite(SinkSuite):
         command = self.killed_while_the_total_is_unknown(place, shards, tmp_path)
         done = tar2tf(*command, "--records-per-shard", "80", "--overwrite")
         assert done.returncode == 0, done.stderr
-        assert sorted(self.objects(place)) == [*(f"t-{n:03d}-of-003.record" for n in range(3)), "t-manifest.json"]
+        assert sorted(self.objects(place)) == ["_t-manifest.json", *(f"t-{n:03d}-of-003.record" for n in range(3))]
         assert not self.staged(place)
 
     def test_a_failed_upload_is_exit_code_3_and_the_same_command_continues(self, place: str, shards: Path) -> None:
@@ -460,7 +460,7 @@ class RemoteSinkSuite(SinkSuite):
         assert all(word in first for word in words), first
         assert "Traceback" not in failed.stderr
         there = self.objects(place, required=False)
-        assert "t-manifest.json" not in there
+        assert "_t-manifest.json" not in there
         assert there.items() <= expected.items()
         again = tar2tf("convert", shards, "-o", f"{place}/t-<>.record", "--records-per-shard", "30")
         assert again.returncode == 0, again.stderr

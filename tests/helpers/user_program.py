@@ -91,7 +91,7 @@ def by_text(shards: Path, out: Path) -> Summary:
 
 
 def checked(out: Path) -> list[str]:
-    report: Report = verify(str(out / "objects-manifest.json"), workers=1)
+    report: Report = verify(str(out / "_objects-manifest.json"), workers=1)
     files: list[FileReport] = report.files
     faults: list[Fault] = [fault for file in files for fault in file.faults]
     contents: Contents = inspect(str(out), ["objects-*.record"], workers=1)
@@ -109,7 +109,7 @@ def piped(shards: Path, out: Path) -> PipelineSummary:
 
 
 def trained_from(shards: Path, out: Path) -> int:
-    count = sum(1 for items in load_dataset(str(out / "objects-manifest.json")) if items["label"] is not None)
+    count = sum(1 for items in load_dataset(str(out / "_objects-manifest.json")) if items["label"] is not None)
     dataset: Dataset = AisDataset(str(shards))
     paths = dataset.load("photos-0.tar", path=str(out / "dataset-{}.record"))
     assert callable(default_record_parser)

@@ -122,7 +122,7 @@ def convert(*arguments: str | Path) -> Ran:
 
 
 def manifest_of(out: Path) -> Path:
-    return out / "photos-manifest.json"
+    return out / "_photos-manifest.json"
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:

@@ -131,7 +131,7 @@ def test_another_label_map_is_another_conversion(photos, tmp_path):
     changed = tar2tf("convert", *arguments)
     assert changed.returncode == 2
     convert(*arguments, "--overwrite")
-    assert json.loads((tmp_path / "t-labels.json").read_text())["n02"]["label"] == 0
+    assert json.loads((tmp_path / "_t-labels.json").read_text())["n02"]["label"] == 0
 
 
 def test_hidden_files_and_names_of_no_image_are_counted_and_stray_images_too(photos, tmp_path):
@@ -143,7 +143,7 @@ def test_hidden_files_and_names_of_no_image_are_counted_and_stray_images_too(pho
     done = run(photos, "-o", tmp_path / "t.record", "--json")
     skipped = {"hidden": 3, "not in a class folder": 1, "no image suffix": 1}
     assert json.loads(done.stdout)["skipped"] == {"samples": 0, "members": skipped}
-    assert json.loads((tmp_path / "t-manifest.json").read_text())["skipped"]["members"] == skipped
+    assert json.loads((tmp_path / "_t-manifest.json").read_text())["skipped"]["members"] == skipped
 
 
 def test_links_to_folders_are_followed_but_never_in_circles(photos, tmp_path):
@@ -231,17 +231,17 @@ def test_labels_come_in_every_form_and_the_map_used_serves_again(photos, tmp_pat
         number, text = expected[example["image/class/synset"][0].decode()]
         assert example["image/class/label"] == [number]
         assert example["image/class/text"] == [text.encode()]
-    written = tmp_path / "one" / "t-labels.json"
+    written = tmp_path / "one" / "_t-labels.json"
     used = {name: {"label": number, "human_labels": text} for name, (number, text) in expected.items()}
     assert json.loads(written.read_text()) == used
     run(photos, "-o", tmp_path / "two" / "t.record", "--preset", "imagenet", "--labels", written)
-    assert (tmp_path / "two" / "t-labels.json").read_bytes() == written.read_bytes()
+    assert (tmp_path / "two" / "_t-labels.json").read_bytes() == written.read_bytes()
     assert (tmp_path / "two" / "t.record").read_bytes() == (tmp_path / "one" / "t.record").read_bytes()
 
 
 def test_without_a_map_classes_are_numbered_in_sorted_order_and_written_out(photos, tmp_path):
     run(photos, "-o", tmp_path / "train-<00000>-of-<total>", "--num-shards", "2")
-    written = json.loads((tmp_path / "train-labels.json").read_text())
+    written = json.loads((tmp_path / "_train-labels.json").read_text())
     assert written == {name: {"label": number, "human_labels": ""} for number, name in enumerate(sorted(CLASSES))}
 
 
@@ -301,22 +301,22 @@ def test_a_map_written_is_read_as_it_was():
 
 
 def test_labels_in_the_way_are_not_overwritten(photos, tmp_path):
-    (tmp_path / "t-labels.json").write_text("mine")
+    (tmp_path / "_t-labels.json").write_text("mine")
     done = tar2tf("convert", "--from", "imagefolder", photos, "-o", tmp_path / "t.record")
     assert done.returncode == 2
-    assert "t-labels.json" in done.stderr
-    assert (tmp_path / "t-labels.json").read_text() == "mine"
+    assert "_t-labels.json" in done.stderr
+    assert (tmp_path / "_t-labels.json").read_text() == "mine"
     assert not (tmp_path / "t.record").exists()
     run(photos, "-o", tmp_path / "t.record", "--overwrite")
-    assert json.loads((tmp_path / "t-labels.json").read_text())["n01"]["label"] == 0
+    assert json.loads((tmp_path / "_t-labels.json").read_text())["n01"]["label"] == 0
 
 
 def test_the_map_goes_with_the_manifest_that_named_it(photos, tmp_path):
     run(photos, "-o", tmp_path / "out" / "t.record")
-    assert json.loads((tmp_path / "out" / "t-manifest.json").read_text())["documents"] == ["t-labels.json"]
+    assert json.loads((tmp_path / "out" / "_t-manifest.json").read_text())["documents"] == ["_t-labels.json"]
     convert(write_tar(tmp_path / "a.tar", samples(3)), "-o", tmp_path / "out" / "t.record", "--overwrite")
-    assert list(tree(tmp_path / "out")) == ["t-manifest.json", "t.record"]
-    assert "documents" not in json.loads((tmp_path / "out" / "t-manifest.json").read_text())
+    assert list(tree(tmp_path / "out")) == ["_t-manifest.json", "t.record"]
+    assert "documents" not in json.loads((tmp_path / "out" / "_t-manifest.json").read_text())
 
 
 # --- ImageNet ---
@@ -342,7 +342,7 @@ def test_synsets_of_imagenet_have_its_labels_and_texts(tmp_path, options):
         item["image/class/synset"][0].decode(): (item["image/class/label"][0], item["image/class/text"][0].decode())
         for item in found
     } == SYNSETS
-    written = load_labels(tmp_path / "t-labels.json")
+    written = load_labels(tmp_path / "_t-labels.json")
     assert written == load_labels("imagenet")
     assert [label.number for label in written.values()] == list(range(1000))
     assert list(written) == sorted(written)
@@ -364,7 +364,7 @@ def test_a_stray_folder_next_to_synsets_is_an_error_that_says_how_to_leave_it_ou
 def test_synsets_of_a_larger_imagenet_are_numbered_in_sorted_order(tmp_path):
     photos = folder_of(["n00004475", "n02123045"], tmp_path / "photos")
     run(photos, "-o", tmp_path / "t.record")
-    assert load_labels(tmp_path / "t-labels.json") == {"n00004475": Label(0), "n02123045": Label(1)}
+    assert load_labels(tmp_path / "_t-labels.json") == {"n00004475": Label(0), "n02123045": Label(1)}
 
 
 def test_a_file_named_imagenet_is_given_as_a_path(tmp_path, monkeypatch):
@@ -418,7 +418,7 @@ def test_a_parent_of_splits_gives_all_of_them_with_the_same_labels_for_any_numbe
         assert "not in a class folder" in done.stderr
     assert tree(tmp_path / "1") == tree(tmp_path / "3")
     labels = {"n01": 0, "n02": 1, "n10": 2, "n20": 3}
-    manifest = json.loads((tmp_path / "1" / "pets-manifest.json").read_text())
+    manifest = json.loads((tmp_path / "1" / "_pets-manifest.json").read_text())
     for split in ("train", "val"):
         shards = [shard["path"] for shard in manifest["shards"] if shard["split"] == split]
         assert shards == [path.name for path in shards_in(tmp_path / "1", f"pets-{split}-*.record")]
@@ -453,7 +453,7 @@ def test_nothing_is_said_of_members_that_were_not_skipped(tmp_path):
         make(tmp_path / "photos" / split, each=1)
     done = run(tmp_path / "photos", "-o", tmp_path / "out" / "<split>-<>.record")
     assert "skipped" not in done.stderr
-    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["skipped"]["members"] == {}
+    assert json.loads((tmp_path / "out" / "_manifest.json").read_text())["skipped"]["members"] == {}
 
 
 def test_a_path_with_split_needs_folders_named_like_splits(tmp_path):
@@ -653,7 +653,7 @@ def test_a_spec_file_says_the_same_as_the_flags(photos, tmp_path):
     )
     convert("--spec", spec)
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
-    again = json.loads((tmp_path / "one" / "t-manifest.json").read_text())["spec"]
+    again = json.loads((tmp_path / "one" / "_t-manifest.json").read_text())["spec"]
     again["output"]["path"] = str(tmp_path / "three" / "t.record")
     spec.write_text(json.dumps(again))
     convert("--spec", spec)
@@ -688,7 +688,7 @@ def test_a_url_is_no_image_folder_and_no_list(tmp_path, kind):
 
 def test_verify_finds_it_whole_and_inspect_shows_it(photos, tmp_path):
     run(photos, "-o", tmp_path / "out" / "t-<>.record", "--preset", "imagenet-tensor", "--image-size", "8")
-    for what in (tmp_path / "out", tmp_path / "out" / "t-manifest.json"):
+    for what in (tmp_path / "out", tmp_path / "out" / "_t-manifest.json"):
         assert tar2tf("verify", what).returncode == 0
     assert json.loads(tar2tf("inspect", tmp_path / "out", "--json").stdout)["samples"] == 18
 

@@ -128,7 +128,7 @@ def test_links_that_would_not_be_entries_are_skipped_and_counted(tmp_path: Path)
             archive.addfile(info)
     (tmp_path / "in.tar").write_bytes(buffer.getvalue())
     convert(tmp_path / "in.tar", "-o", tmp_path / "x.record")
-    assert json.loads((tmp_path / "x-manifest.json").read_text())["skipped"]["members"] == {"link": 3}
+    assert json.loads((tmp_path / "_x-manifest.json").read_text())["skipped"]["members"] == {"link": 3}
 
 
 def test_each_link_is_found_without_reading_the_shard_again(tmp_path: Path, monkeypatch) -> None:

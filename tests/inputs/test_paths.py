@@ -22,7 +22,7 @@ def test_convert_takes_files_in_the_order_given(tars: list[Path], tmp_path: Path
     given = [tars[2], tars[0], tars[3]]
     convert(*given, "-o", tmp_path / "x.record")
     assert contents(tmp_path / "x.record") == samples_of(*given)
-    named = json.loads((tmp_path / "x-manifest.json").read_text())["inputs"]
+    named = json.loads((tmp_path / "_x-manifest.json").read_text())["inputs"]
     assert [item["name"] for item in named] == list(map(str, given))
 
 
@@ -47,7 +47,7 @@ def test_the_same_paths_again_are_up_to_date_and_other_ones_are_not(tars: list[P
 
 def test_a_manifest_of_paths_serves_as_a_spec(tars: list[Path], tmp_path: Path) -> None:
     convert(*tars[:2], "-o", tmp_path / "x.record")
-    spec = json.loads((tmp_path / "x-manifest.json").read_text())["spec"]
+    spec = json.loads((tmp_path / "_x-manifest.json").read_text())["spec"]
     (tmp_path / "spec.yaml").write_text(json.dumps(spec))
     convert("--spec", tmp_path / "spec.yaml", "-o", tmp_path / "y.record")
     assert (tmp_path / "y.record").read_bytes() == (tmp_path / "x.record").read_bytes()
@@ -106,7 +106,7 @@ def test_verify_takes_files_and_folders(outs: list[Path], tmp_path: Path) -> Non
         done = tar2tf("verify", *given, "--json")
         assert done.returncode == 0, done.stdout
         assert len(json.loads(done.stdout)["files"]) == count
-    manifests = [folder / "x-manifest.json" for folder in outs]
+    manifests = [folder / "_x-manifest.json" for folder in outs]
     assert json.loads(tar2tf("verify", *manifests, "--json").stdout)["records"] == 2 * (60 + 61 + 62 + 63)
 
 
@@ -128,7 +128,7 @@ def test_a_bucket_may_end_with_its_template(tars: list[Path], tmp_path: Path, te
     convert(template, "-o", "x.record", cwd=tmp_path)
     assert contents(tmp_path / "x.record") == samples_of(*tars[1:3])
     assert "up to date" in convert(template, "-o", "x.record", cwd=tmp_path).stderr
-    assert tar2tf("verify", "x-manifest.json", "--against", template, cwd=tmp_path).returncode == 0
+    assert tar2tf("verify", "_x-manifest.json", "--against", template, cwd=tmp_path).returncode == 0
     for command in ("inspect", "verify"):
         done = tar2tf(command, template, cwd=tmp_path)
         assert "123 samples" in done.stdout + done.stderr
@@ -157,5 +157,5 @@ def test_a_template_without_a_match_names_folder_and_template(tars: list[Path], 
 
 
 def test_verify_takes_manifests_by_a_template_in_quotes(outs: list[Path], tmp_path: Path) -> None:
-    done = tar2tf("verify", "out-?/x-manifest.json", "--json", cwd=tmp_path)
+    done = tar2tf("verify", "out-?/_x-manifest.json", "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["records"] == 2 * (60 + 61 + 62 + 63)

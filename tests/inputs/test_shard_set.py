@@ -111,9 +111,9 @@ def test_gaps_that_are_accepted_are_recorded_every_time(gap: Path, tmp_path: Pat
     command = ["convert", gap, "-o", tmp_path / "o.record", "--ignore-gaps"]
     for _ in range(2):
         assert "the inputs lack t.tfrecord-00002-of-00004" in run(*command)
-    manifest = json.loads((tmp_path / "o-manifest.json").read_text())
+    manifest = json.loads((tmp_path / "_o-manifest.json").read_text())
     assert manifest["skipped"]["gaps"] == ["t.tfrecord-00002-of-00004"]
-    run("verify", tmp_path / "o-manifest.json")
+    run("verify", tmp_path / "_o-manifest.json")
 
 
 def test_a_gap_without_a_total_is_a_note_in_convert_and_a_fault_in_verify(tmp_path: Path) -> None:
@@ -187,11 +187,13 @@ def unfinished(tmp_path: Path) -> Path:
 
 
 def test_an_unfinished_conversion_never_passes_for_a_complete_one(unfinished: Path, tmp_path: Path) -> None:
-    said = "x-manifest.json is not written yet"
+    said = "_x-manifest.json is not written yet"
     assert f"{said} (unfinished)" in run("verify", unfinished, code=1)
     assert f"{said} (unfinished)" in run("verify", *shards_in(unfinished), code=1)
     assert said in run("convert", unfinished, "-o", tmp_path / "o.record", code=3)
-    assert "the inputs lack x-manifest.json" in run("convert", unfinished, "-o", tmp_path / "o.record", "--ignore-gaps")
+    assert "the inputs lack _x-manifest.json" in run(
+        "convert", unfinished, "-o", tmp_path / "o.record", "--ignore-gaps"
+    )
     assert said in run("inspect", unfinished)
     assert said in run("diff", unfinished, unfinished)
     run("convert", tmp_path / "in", "-o", unfinished / "x-<>.record", "--max-shard-size", "700kB", "-j", "1")
@@ -258,16 +260,16 @@ def test_splits_are_kept_or_chosen_and_never_merged_in_silence(splits: Path, tmp
 def test_an_output_with_splits_is_resharded_without_a_new_split(tmp_path: Path) -> None:
     shards = small_shards(tmp_path / "in", shards=3)
     run("convert", shards, "-o", tmp_path / "a/<split>-<>.record", "--split", "first=0.7,second=0.3")
-    for given in (tmp_path / "a/manifest.json", tmp_path / "a"):
+    for given in (tmp_path / "a/_manifest.json", tmp_path / "a"):
         out = tmp_path / f"b-{given.name}"
         run("convert", given, "-o", out / "<split>-<000>.record", "--num-shards", "2")
         for split in ("first", "second"):
             before, after = (shards_in(folder, f"{split}-*") for folder in (tmp_path / "a", out))
             assert records(*after) == records(*before)
-        manifest = json.loads((out / "manifest.json").read_text())
+        manifest = json.loads((out / "_manifest.json").read_text())
         assert {shard["split"] for shard in manifest["shards"]} == {"first", "second"}
     assert "holds the splits first, second" in run(
-        "convert", tmp_path / "a/manifest.json", "-o", tmp_path / "o.record", code=2
+        "convert", tmp_path / "a/_manifest.json", "-o", tmp_path / "o.record", code=2
     )
 
 

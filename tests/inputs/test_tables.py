@@ -101,7 +101,7 @@ def test_values_of_json_keep_their_types(tmp_path):
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     select = "n,x,on,boxes,words,deep=about:deep.0"
     convert("--from", "table", tmp_path / "t.jsonl", "-o", tmp_path / "t.record", "--select", select)
-    records = list(open_records(tmp_path / "t-manifest.json"))
+    records = list(open_records(tmp_path / "_t-manifest.json"))
     assert [record["n"] for record in records] == [3, -1]
     assert [record["x"] for record in records] == [0.5, 1.5]
     assert [record["on"] for record in records] == [1, 0]
@@ -123,7 +123,7 @@ def test_values_of_json_keep_their_types(tmp_path):
 def test_cells_are_parsed_as_the_type_of_their_column(tmp_path, kind, cells, expected):
     path = write(tmp_path / "t.csv", [("value",), *[(cell,) for cell in cells]])
     convert("--from", "table", path, "-o", tmp_path / "t.record", "--columns", f"v=value:{kind}")
-    found = [record["v"] for record in open_records(tmp_path / "t-manifest.json")]
+    found = [record["v"] for record in open_records(tmp_path / "_t-manifest.json")]
     assert [value.tolist() if isinstance(value, np.ndarray) else value for value in found] == expected
 
 
@@ -131,7 +131,7 @@ def test_ops_get_numbers_as_numbers_and_files_as_bytes(tmp_path, photos):
     (tmp_path / "mine.py").write_text("def fn(s):\n    return {**s, 'label': s['label'] + len(s['image'])}\n")
     ops = ("--op", f"func:{tmp_path / 'mine.py'}:fn", "--op", "decode:image")
     convert("--from", "table", table(tmp_path, photos), "-o", tmp_path / "t.record", "--columns", COLUMNS, *ops)
-    records = list(open_records(tmp_path / "t-manifest.json"))
+    records = list(open_records(tmp_path / "_t-manifest.json"))
     assert [record["label"] for record in records] == [
         label + os.path.getsize(tmp_path / path) for path, label in photos
     ]

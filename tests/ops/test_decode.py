@@ -60,9 +60,9 @@ def test_selections_take_the_parts_of_what_was_decoded(tmp_path: Path) -> None:
     out = tmp_path / "x.record"
     ops = ("--op", "decode:wav", "--op", "decode:npz", "--select", "audio=wav,rate=wav/sample_rate,x=npz/x,y=npz/y")
     assert tar2tf("convert", tmp_path / "a.tar", "-o", out, *ops).returncode == 0
-    (item,) = load_dataset(str(tmp_path / "x-manifest.json"))
+    (item,) = load_dataset(str(tmp_path / "_x-manifest.json"))
     assert set(item) == {"audio", "rate", "x", "y"}
-    record = open_records(str(tmp_path / "x-manifest.json"))[0]
+    record = open_records(str(tmp_path / "_x-manifest.json"))[0]
     for name, value in {"audio": np.zeros((5, 1), "f4"), "rate": 16000, "x": np.arange(3.0), "y": [[1, 2]]}.items():
         np.testing.assert_array_equal(item[name], value)
         np.testing.assert_array_equal(record[name], value)

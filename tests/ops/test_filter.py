@@ -164,8 +164,8 @@ def test_filters_of_a_conversion_are_counted_in_summary_and_manifest(scored: Pat
         assert done.returncode == 0, done.stderr
         assert f"{len(every) - len(by_class)} samples skipped: filter:cls=3,5" in done.stderr
         assert f"{len(by_class) - len(by_score)} samples skipped: filter:json:score>=0.5" in done.stderr
-        made[workers] = (out / "all.record").read_bytes(), (out / "all-manifest.json").read_bytes()
-        assert [one["__key__"].decode() for one in open_records(out / "all-manifest.json")] == by_score
+        made[workers] = (out / "all.record").read_bytes(), (out / "_all-manifest.json").read_bytes()
+        assert [one["__key__"].decode() for one in open_records(out / "_all-manifest.json")] == by_score
     assert made[1] == made[2]
     manifest = json.loads(made[1][1])
     assert manifest["spec"]["ops"] == [{"filter": "cls=3,5"}, {"filter": "json:score>=0.5"}]
@@ -180,7 +180,7 @@ def test_filters_of_a_conversion_are_counted_in_summary_and_manifest(scored: Pat
     again = tar2tf("convert", scored, "-o", out / "all.record", "--spec", spec)
     assert "up to date" in again.stderr
     assert f"{len(by_class) - len(by_score)} samples skipped: filter:json:score>=0.5" in again.stderr
-    assert tar2tf("verify", out / "all-manifest.json", "--against", scored).returncode == 0
+    assert tar2tf("verify", out / "_all-manifest.json", "--against", scored).returncode == 0
 
 
 def test_threads_count_what_they_skip_as_one_does(tmp_path: Path) -> None:

@@ -285,5 +285,5 @@ def test_what_a_function_prints_is_not_among_records_and_documents(
     records = tar2tf(*common, "-o", "-").stdout
     assert "__key__" in records
     assert not {"hello", "loaded"} & set(records.splitlines())
-    manifest = tmp_path / "a-manifest.json"
+    manifest = tmp_path / "_a-manifest.json"
     assert json.loads(tar2tf("verify", manifest, "--against", bucket, "--json", "--allow-func").stdout)["ok"]

@@ -180,7 +180,7 @@ def test_from_bucket_to_bucket_the_cluster_stores_the_shards(
     assert results[1] == results[0]
     assert len(results[0]) == 8
     assert run(*words, "-o", "ais://placed/of/<input>.record", "--remote-exec").err.startswith("up to date")
-    etl.sdk.bucket("placed").object("of/manifest.json").delete()
+    etl.sdk.bucket("placed").object("of/_manifest.json").delete()
     refused = run(*words, "-o", "ais://placed/of/<input>.record", "--remote-exec")
     assert (refused.code, "no manifest of this conversion lists it" in refused.err) == (2, True)
 

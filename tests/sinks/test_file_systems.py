@@ -46,7 +46,7 @@ def test_a_run_goes_on_without_what_its_file_system_lacks(tmp_path: Path, call: 
     done = tar2tf(call, str(number), "convert", tmp_path / "in.tar", "-o", tmp_path / "new/x-<>.record", code=WITHOUT)
     assert done.returncode == 0, done.stderr
     assert words in done.stderr
-    assert {"x-1.record", "x-manifest.json"} <= {*os.listdir(tmp_path / "new")}
+    assert {"x-1.record", "_x-manifest.json"} <= {*os.listdir(tmp_path / "new")}
 
 
 def test_all_that_a_file_system_lacks_is_said(tmp_path: Path) -> None:

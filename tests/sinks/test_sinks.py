@@ -112,7 +112,7 @@ def test_a_process_opens_one_client_for_all_objects_of_a_bucket_and_one_for_uplo
     assert done.returncode == 0, done.stderr
     if way == "verify":
         log.unlink()
-        done = tar2tf("verify", f"{out}/t-manifest.json", "-j", "2", env=environment)
+        done = tar2tf("verify", f"{out}/_t-manifest.json", "-j", "2", env=environment)
         assert done.returncode == 0, done.stderr
     *workers, main = sorted(Counter(log.read_text().split()).values())
     assert main == {"from": 1, "to": 2, "from and to": 3, "verify": 1}[way]

@@ -91,7 +91,7 @@ def test_it_accepts_the_spec_in_a_manifest(tmp_path: Path) -> None:
         "3",
     ]
     convert(PHOTOS, "-o", tmp_path / "x-<>.record", "--num-shards", "2", "--select", "jpg,cls", *options)
-    VALIDATOR.validate(json.loads((tmp_path / "x-manifest.json").read_text())["spec"])
+    VALIDATOR.validate(json.loads((tmp_path / "_x-manifest.json").read_text())["spec"])
 
 
 @pytest.mark.parametrize("op", OPS.values(), ids=OPS)

@@ -249,9 +249,9 @@ class TestEndpoint:
         assert tar2tf(*command, env=environment).returncode == 2
         done = tar2tf(*command, "--endpoint", endpoint.removeprefix("http://"), env=environment)
         assert done.returncode == 0, done.stderr
-        assert f"manifest {bucket}/out/t-manifest.json" in done.stderr
+        assert f"manifest {bucket}/out/_t-manifest.json" in done.stderr
         names = [item.name for item in open_source(f"{bucket}/out", endpoint=endpoint).list(["*"])]
-        assert names == ["t-1.record", "t-manifest.json"]
+        assert names == ["t-1.record", "_t-manifest.json"]
 
 
 HELD = """
@@ -328,7 +328,7 @@ class TestOutages:
         source = open_source(f"{bucket}/out")
         found = {item.name: read_all(source, item) for item in source.list(["*.record"])}
         assert found == {path.name: path.read_bytes() for path in expected.glob("*.record")}
-        assert tar2tf("verify", f"{bucket}/out/t-manifest.json").returncode == 0
+        assert tar2tf("verify", f"{bucket}/out/_t-manifest.json").returncode == 0
 
     def test_a_listing_waits_for_a_dead_target(
         self, ais: Any, bucket: str, target: Node, monkeypatch: pytest.MonkeyPatch
@@ -627,7 +627,7 @@ class TestCloudBehindAistore(BucketSuite):
             done = tar2tf(*command, env={"XDG_CACHE_HOME": str(tmp_path)})
             assert done.returncode == 0, done.stderr
             assert words in done.stderr
-        assert tar2tf("verify", f"{bucket}/out/t-manifest.json").returncode == 0
+        assert tar2tf("verify", f"{bucket}/out/_t-manifest.json").returncode == 0
 
 
 class TestCloudBehindAistoreSink(RemoteSinkSuite):

@@ -115,7 +115,7 @@ def test_a_token_opens_both_ends(command: Command, bucket: str, tmp_path: Path, 
         given |= {"AIS_AUTHN_TOKEN_FILE": str(path)} if where == "file" else {}
     done = command("convert", f"{bucket}/in", "-o", f"{bucket}/{where}/t-<>.record", **given)
     assert done.returncode == 0, done.stderr
-    done = command("verify", f"{bucket}/{where}/t-manifest.json", **given)
+    done = command("verify", f"{bucket}/{where}/_t-manifest.json", **given)
     assert done.returncode == 0, done.stderr
     assert "60 records" in done.stdout + done.stderr
 

@@ -72,7 +72,7 @@ def test_spec_one_liner_and_script_write_the_same_records_and_manifest(workers: 
         outputs[way.__name__] = tree(place / "small")
     assert outputs["by_spec"] == outputs["by_one_liner"] == outputs["by_script"]
     names = set(outputs["by_spec"])
-    assert "photos-manifest.json" in names
+    assert "_photos-manifest.json" in names
     assert len(names) >= 3
 
 

@@ -28,7 +28,7 @@ def test_keras_learns_the_classes_of_the_sample_photos(tmp_path: Path) -> None:
         image = tf.io.decode_jpeg(example["jpg"], channels=3)
         return tf.image.resize(image, [24, 24]) / 255.0, example["cls"]
 
-    count = json.loads((tmp_path / "photos-manifest.json").read_bytes())["totals"]["records"]
+    count = json.loads((tmp_path / "_photos-manifest.json").read_bytes())["totals"]["records"]
     samples = tf.data.TFRecordDataset(shards).map(parse, num_parallel_calls=2).cache()
     samples = samples.apply(tf.data.experimental.assert_cardinality(count))
     assert sorted(int(label) for _, label in samples) == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 5 + [4] * 4

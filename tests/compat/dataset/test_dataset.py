@@ -181,8 +181,8 @@ def test_paths_come_from_a_generator(bucket: str, tmp_path: Path) -> None:
     assert paths == list(itertools.islice(names(), len(paths)))
     assert len(paths) > 2
     made = {os.path.relpath(path, tmp_path) for path in paths}
-    assert set(tree(tmp_path)) == {*made, "shard-7-manifest.json"}
-    manifest = str(tmp_path / "shard-7-manifest.json")
+    assert set(tree(tmp_path)) == {*made, "_shard-7-manifest.json"}
+    manifest = str(tmp_path / "_shard-7-manifest.json")
     assert verify(manifest, workers=1).ok
     assert len(list(load_dataset(manifest))) == len(open_records(manifest)) == len(IMAGES)
     by_template = data.load(ALL, path=str(tmp_path / "t-<>"), max_shard_size="30kB", num_workers=1)
@@ -228,11 +228,11 @@ def test_the_path_examples_of_the_original_client_go_into_one_folder_and_run_aga
     assert len(made[1]) > 2
     assert {path: path.stat().st_ino for path in tmp_path.iterdir()} == stats
     assert sorted(path.name for path in tmp_path.glob("*.json")) == [
-        "train-N.record-manifest.json",
-        "train-manifest.json",
+        "_train-N.record-manifest.json",
+        "_train-manifest.json",
     ]
-    assert verify("train-manifest.json", workers=1).ok
-    assert verify("train-N.record-manifest.json", workers=1).ok
+    assert verify("_train-manifest.json", workers=1).ok
+    assert verify("_train-N.record-manifest.json", workers=1).ok
     ais.load("train-0.tar", path="train-{}.record", max_shard_size="2kB", num_workers=1, overwrite=True)
     assert Path("train.record").exists(), "what another manifest lists is not removed"
     ais.load("train-{0..1}.tar", path="train-{}.record", max_shard_size="2kB", num_workers=1, update=True)
@@ -261,7 +261,7 @@ def test_beside_files_of_a_generator_stands_only_their_manifest(bucket: str, tmp
     names = (str(tmp_path / folder / "x.record") for folder in "abcdefghij")
     data = Dataset(bucket, conversions=[Decode("jpg"), Resize("jpg", (16, 16))])
     made = data.load(ALL, names, max_shard_size="30kB", num_workers=2)
-    assert sorted(tree(tmp_path)) == [*(os.path.relpath(name, tmp_path) for name in made), "x.record-manifest.json"]
+    assert sorted(tree(tmp_path)) == [*(os.path.relpath(name, tmp_path) for name in made), "_x.record-manifest.json"]
     assert len(made) > 1
 
 

@@ -81,7 +81,7 @@ def test_shards_of_records_are_fetched_at_once_too(
     tar = write(tmp_path / "x.tar", tar_of(entries))
     assert tar2tf("convert", tar, "-o", tmp_path / "out" / "x-<>.record", "--num-shards", "8").returncode == 0
     web.objects.update({f"b/{path.name}": path.read_bytes() for path in (tmp_path / "out").iterdir()})
-    data = load_dataset(f"{web.url}/b/x-manifest.json")
+    data = load_dataset(f"{web.url}/b/_x-manifest.json")
     together = meet(web, monkeypatch, "GET")
     assert [item["__key__"].numpy() for item in data] == [b"%d" % number for number in range(8)]
     assert not together["GET"].broken

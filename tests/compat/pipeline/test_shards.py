@@ -151,7 +151,7 @@ def test_shards_of_tars_by_several_paths_and_of_gzip(tmp_path: Path) -> None:
     pipeline = Pipeline().from_tar_gz(*parts).sample_to_tf_example()
     pipeline.to_tf_record(tmp_path / "out" / "t-<>.record", records_per_shard=15).do()
     assert keys(*shards_in(tmp_path / "out")) == [key for first in (0, 50) for key, _ in samples(20, first=first)]
-    entries = load(tmp_path / "out", "t-manifest.json")["inputs"]
+    entries = load(tmp_path / "out", "_t-manifest.json")["inputs"]
     assert [(entry["name"], entry["size"]) for entry in entries] == [(str(path), path.stat().st_size) for path in parts]
 
 
@@ -176,13 +176,13 @@ def test_verify_finds_nothing_and_finds_damage(small: Path, tmp_path: Path, stag
     for stage in stages:
         pipeline.with_samples_stage(stage)
     pipeline.to_tf_record(tmp_path / "train-<>.record", max_shard_size="10kB").do()
-    done = tar2tf("verify", tmp_path / "train-manifest.json")
+    done = tar2tf("verify", tmp_path / "_train-manifest.json")
     assert done.returncode == 0, done.stderr
     second = shards_in(tmp_path)[1]
     data = bytearray(second.read_bytes())
     data[100] ^= 1
     second.write_bytes(data)
-    assert tar2tf("verify", tmp_path / "train-manifest.json").returncode == 1
+    assert tar2tf("verify", tmp_path / "_train-manifest.json").returncode == 1
 
 
 def test_load_dataset_reads_what_the_manifest_describes(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_shards_go_from_bucket_to_bucket(s3_client: Any, tmp_path: Path) -> None
 
     done = run()
     assert done.shards == [f"s3://bucket/out/t-{number}.record" for number in range(1, len(done.shards) + 1)]
-    assert done.manifest == "s3://bucket/out/t-manifest.json"
+    assert done.manifest == "s3://bucket/out/_t-manifest.json"
     assert run().up_to_date
     stored = [
         s3_client.get_object(Bucket="bucket", Key=path.removeprefix("s3://bucket/"))["Body"].read()

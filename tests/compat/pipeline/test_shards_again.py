@@ -118,7 +118,7 @@ def test_streams_and_a_first_stage_of_ones_own_are_no_no_op(tmp_path: Path) -> N
         out = tmp_path / make.__name__ / "t-<>.record"
         make().to_tf_record(out, records_per_shard=8, num_workers=2).do()
         assert keys(*shards_in(out.parent)) == [key for key, _ in samples(30)]
-        assert load(out.parent, "t-manifest.json")["inputs"][0]["version"] is None
+        assert load(out.parent, "_t-manifest.json")["inputs"][0]["version"] is None
         with pytest.raises(OutputExistsError, match="cannot tell"):
             make().to_tf_record(out, records_per_shard=8).do()
         before = tree(out.parent)
@@ -217,7 +217,7 @@ def test_the_same_program_continues_after_a_kill(tmp_path: Path, own: str, worke
     assert not [path for path in out.iterdir() if path.name.startswith(".") and path.suffix != ".sizes"]
     if own != "unknown":
         assert again() == "True"
-    assert tar2tf("verify", out / "train-manifest.json").returncode == 0
+    assert tar2tf("verify", out / "_train-manifest.json").returncode == 0
 
 
 def test_an_interruption_ends_the_run_and_the_next_one_continues(tmp_path: Path) -> None:
@@ -228,4 +228,4 @@ def test_an_interruption_ends_the_run_and_the_next_one_continues(tmp_path: Path)
     assert len(shards_in(out)) == 2
     assert not list(out.glob("*manifest.json"))
     assert python(*command, "", "").returncode == 0
-    assert (out / "train-manifest.json").exists()
+    assert (out / "_train-manifest.json").exists()

@@ -92,7 +92,7 @@ def test_a_row_is_loaded_only_where_it_is_stored(toys, tmp_path):
     for example, (_, values) in zip(found, expected, strict=True):
         np.testing.assert_array_equal(np.float32(example["data"]), values.ravel())
         assert example["data/shape"] == list(values.shape)
-    assert tar2tf("verify", tmp_path / "out" / "t-manifest.json").returncode == 0
+    assert tar2tf("verify", tmp_path / "out" / "_t-manifest.json").returncode == 0
 
 
 @pytest.mark.xdist_group("s3")
@@ -182,7 +182,7 @@ def test_files_are_numbered_from_0_and_keep_to_the_size(toys, tmp_path):
     assert [os.path.basename(path) for path in paths] == [f"{number}.tfr" for number in range(len(paths))]
     assert len(paths) > 10
     assert max(map(os.path.getsize, paths)) <= 1500
-    (tmp_path / "out" / "train" / "manifest.json").unlink()
+    (tmp_path / "out" / "train" / "_manifest.json").unlink()
     assert get_tfrecord_filepaths(tmp_path / "out" / "train") == paths
 
 

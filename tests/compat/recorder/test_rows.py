@@ -223,7 +223,7 @@ def test_a_spec_file_says_the_same_as_the_flags(toys, tmp_path):
     spec.write_text(f"input: {inputs}}}\noutput: {{path: {tmp_path}/two/t.record}}\n")
     convert("--spec", spec)
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
-    again = json.loads((tmp_path / "one" / "t-manifest.json").read_text())["spec"]
+    again = json.loads((tmp_path / "one" / "_t-manifest.json").read_text())["spec"]
     again["output"]["path"] = str(tmp_path / "three" / "t.record")
     spec.write_text(json.dumps(again))
     convert("--spec", spec)

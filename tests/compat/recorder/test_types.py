@@ -35,8 +35,8 @@ def test_every_type_comes_back_with_its_dtype_in_declared_order(tmp_path, given)
     assert second[:6] == (b"ccc", True, 0, -2.5, -2.5, 7)
     np.testing.assert_array_equal(first[6], [[-3, -2, -1], [0, 1, 2]])
     np.testing.assert_array_equal(second[7], [0.5, 0.5, 0.5])
-    assert tar2tf("verify", tmp_path / "out" / "train" / "manifest.json").returncode == 0
-    loaded = next(load_dataset(tmp_path / "out" / "train" / "manifest.json").as_numpy_iterator())
+    assert tar2tf("verify", tmp_path / "out" / "train" / "_manifest.json").returncode == 0
+    loaded = next(load_dataset(tmp_path / "out" / "train" / "_manifest.json").as_numpy_iterator())
     assert loaded["exact"] == 0.1
     assert loaded["flag"]
 
@@ -106,7 +106,7 @@ def test_datasets_are_divided_between_trainers(toys, tmp_path):
 def test_a_dataset_needs_a_manifest_or_a_class(toys, tmp_path):
     path, data = toys
     generate_and_save_train_eval_test_tfrecords_files(tmp_path / "out", ToyExample, path, 1, src_data_dirpath=data)
-    (tmp_path / "out" / "train" / "manifest.json").unlink()
+    (tmp_path / "out" / "train" / "_manifest.json").unlink()
     paths = get_tfrecord_filepaths(tmp_path / "out" / "train")
     with pytest.raises(UsageError, match="example_class"):
         generate_dataset(paths)
