@@ -511,7 +511,7 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
     tar2tf convert shards -o train.record --op decode:jpg \\
         --op resize:jpg,224x224 --select jpg,cls --type cls=int64
     cat one.tar | tar2tf convert - -o one.record
-    tar2tf convert out/_train-manifest.json -o 'new-<>.record' --num-shards 64
+    tar2tf convert out -o 'new-<>.record' --num-shards 64
     tar2tf convert --from imagefolder photos --preset imagenet-tensor \\
         --image-size 300 -o 'out/train-<00000>-of-<total>'
     tar2tf convert --from examples --example-class toy.py:ToyExample \\

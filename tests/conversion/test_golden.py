@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
@@ -168,9 +169,10 @@ def arguments(bucket: Path, layout: str, out: Path, workers: int) -> list[str]:
 
 
 def digest(out: Path, code: int) -> str:
-    """The digest of the files that a conversion has written, and of its exit code."""
+    """The digest of the files that a conversion has written, without leading underscores, and of its exit code."""
     found = sha256(str(code).encode())
-    for name, data in tree(out).items() if code < 3 else ():
+    files = {re.sub(r"(^|/)_", r"\1", name): data for name, data in tree(out).items()}
+    for name, data in sorted(files.items()) if code < 3 else ():
         found.update(f"\n{name} {sha256(plain(name, data)).hexdigest()}".encode())
     return found.hexdigest()
 
