@@ -50,7 +50,7 @@ def test_what_is_no_part_is_refused(subset: str) -> None:
 def test_of_the_other_shards_existence_and_size_are_checked(tmp_path: Path, run: Callable[..., Ran]) -> None:
     source = write(tmp_path / "in.record", framed(*some_examples(40)))
     assert convert(source, "-o", tmp_path / "out" / "x-<>.record", "--records-per-shard", "4").code == 0
-    manifest, shards = tmp_path / "out" / "x-manifest.json", sorted((tmp_path / "out").glob("*.record"))
+    manifest, shards = tmp_path / "out" / "_x-manifest.json", sorted((tmp_path / "out").glob("*.record"))
     for shard in shards:
         write(shard, flipped(shard.read_bytes(), 20))
     found = [run(manifest, "--subset", f"{part}/3", "--json").json["files"] for part in (1, 2, 3)]
