@@ -10,7 +10,7 @@ Tar2tfError                 exit code 3: input or output failed; the same comman
 │   │   └── NoShardsError               it has objects, none of which is a shard
 │   └── DamagedShardError       a file exists, but is not a whole tar or TFRecord
 ├── SampleError             one sample cannot become an example (`--on-error skip` skips it)
-│   ├── EntryError              an entry is a member that cannot be read, such as a link that leads nowhere
+│   ├── EntryError              an entry is a member that cannot be read, such as a dangling link
 │   ├── LackingError            a sample lacks an entry or a feature
 │   │   └── MissingNameError    an option names it
 │   ├── NotAdjacentError        a key appears again after other keys
@@ -29,10 +29,10 @@ import errno
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 __all__ = [
     "DamagedShardError",
@@ -58,6 +58,16 @@ __all__ = [
 
 Problem: TypeAlias = "tuple[tuple[str | int, ...], str]"
 """The position of an invalid value, as keys and indexes from the outside in, and what is wrong with it."""
+
+
+class Location(TypedDict, total=False):
+    """Keyword arguments of errors: the position of a fault, and the next step, as `Tar2tfError` describes them."""
+
+    shard: str | None
+    key: str | None
+    member: str | None
+    offset: int | None
+    hint: str | None
 
 
 class Tar2tfError(Exception):
@@ -143,7 +153,7 @@ class Tar2tfError(Exception):
             "exit_code": self.exit_code,
         }
 
-    def at(self, **where: Any) -> Self:
+    def at(self, **where: str | int | None) -> Self:
         """Fill in those locations that are still unknown, and return the error itself."""
         for name, value in where.items():
             if getattr(self, name) is None:
@@ -193,7 +203,7 @@ class UsageError(Tar2tfError):
 class ProblemsError(UsageError):
     """Values are invalid; `problems` has all problems, which the message lists by default."""
 
-    def __init__(self, message: str = "", *, problems: Sequence[Problem] = (), **where: Any) -> None:
+    def __init__(self, message: str = "", *, problems: Sequence[Problem] = (), **where: Unpack[Location]) -> None:
         super().__init__(message or "; ".join(text for _, text in problems), **where)
         self.problems: tuple[Problem, ...] = tuple(problems)
 
@@ -213,7 +223,7 @@ class OutputExistsError(UsageError):
 
     family = "output_exists"
 
-    def __init__(self, message: str, *, replaceable: bool = False, **where: Any) -> None:
+    def __init__(self, message: str, *, replaceable: bool = False, **where: Unpack[Location]) -> None:
         super().__init__(message, **where)
         self.replaceable = replaceable
         if replaceable and not self.hint:
@@ -240,8 +250,8 @@ class NoShardsError(NothingFoundError):
     """A bucket has objects, but none of the kinds that are looked for by default."""
 
 
-AGAIN: Final = "fetch or make the shard again"
-"""The hint where a tar is not whole."""
+AGAIN: Final = "download or recreate the shard"
+"""The hint for a tar that is not intact."""
 
 
 class Lost(NamedTuple):
@@ -249,8 +259,8 @@ class Lost(NamedTuple):
 
     Attributes:
         start: offset of its first byte in the tar or TFRecord, after decompression.
-        end: offset behind its last byte; None where the input breaks off, so that nobody knows how much is missing.
-        bytes: how many bytes of the input are there, but were not used; for a compressed input that cannot be
+        end: offset after its last byte; None where the input breaks off, so that nobody knows how much is missing.
+        bytes: number of bytes of the input that are there, but were not used; for a compressed input that cannot be
             used at all, its stored size.
     """
 
@@ -259,28 +269,28 @@ class Lost(NamedTuple):
     bytes: int
 
     def to_json(self) -> dict[str, int | None]:
-        """Return it as documents for users have it."""
+        """Return the range as plain JSON, for users."""
         return {"from": self.start, "to": self.end, "bytes": self.bytes}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Lost:
-        """Return what `to_json` returned as JSON."""
+        """Return the range that `to_json` returned as JSON."""
         return cls(document["from"], document["to"], document["bytes"])
 
 
 class DamagedShardError(SourceError):
-    """A shard is not whole: truncated, overwritten, or of the wrong kind.
+    """A shard is damaged: truncated, overwritten, or of the wrong kind.
 
     Args:
         kind: a word for the fault.
 
     Attributes:
-        lost: the part that was not read, if reading goes on behind it.
+        lost: the part that was not read, if reading goes on after it.
     """
 
     lost: Lost | None = None
 
-    def __init__(self, message: str, *, kind: str = "damaged", **where: Any) -> None:
+    def __init__(self, message: str, *, kind: str = "damaged", **where: Unpack[Location]) -> None:
         super().__init__(message, **where)
         self.kind = kind
 
@@ -304,7 +314,7 @@ class EntryError(SampleError):
         kind: a word for the fault.
     """
 
-    def __init__(self, message: str, *, kind: str = "link", **where: Any) -> None:
+    def __init__(self, message: str, *, kind: str = "link", **where: Unpack[Location]) -> None:
         super().__init__(message, **where)
         self.kind = kind
 
@@ -334,7 +344,7 @@ class MissingNameError(LackingError):
         names: Iterable[str] = (),
         option: str = "",
         noun: str = "entry",
-        **where: Any,
+        **where: Unpack[Location],
     ) -> None:
         super().__init__(message, **where)
         self.name = name
@@ -420,7 +430,7 @@ _REMEDIES: Final = {
 
 
 def remedy(error: OSError) -> str | None:
-    """Return what to do if the machine lacks something; None where that is not why."""
+    """Return the remedy where the machine lacks something; None for other errors."""
     advice = _REMEDIES.get(error.errno or 0)
     return advice and f"{advice}, then run the same command"
 
@@ -447,7 +457,7 @@ def _lacking(what: str, remedy: str) -> MachineError:
 
 
 def to_tar2tf_error(error: BaseException) -> Tar2tfError | None:
-    """Make our error of one that no sample is at fault for; None for any other.
+    """Convert an exception that no sample is at fault for to a Tar2tfError; return None for any other.
 
     It is ours already, a package is missing, as it would be for every other sample, or the machine lacks something.
     """
@@ -514,7 +524,7 @@ def write_errors(path: str, place: str = "choose another place") -> Iterator[Non
 
 
 def reason(error: Exception) -> str:
-    """Say what is wrong with a value without the words of Python's own functions."""
+    """Describe an invalid value without the words of Python's own functions."""
     if isinstance(error, UnicodeDecodeError):
         return f"the bytes are not UTF-8 text (position {error.start})"
     if isinstance(error, OverflowError) and "int too" in str(error):

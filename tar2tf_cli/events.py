@@ -1,4 +1,4 @@
-"""How the library reports progress: it calls these methods, and prints nothing; override them to show progress.
+"""Progress of the library, which calls these methods and prints nothing; override them to show progress.
 
 Notes go to the logger `tar2tf_cli` as warnings, which Python prints on standard error unless logging is configured.
 """
@@ -13,7 +13,7 @@ __all__ = ["Events", "note_once", "set_waiting", "waiting"]
 
 
 def log_waiting(message: str) -> None:
-    """Log what is waited for: the default of `set_waiting`."""
+    """Log a message about a server that does not answer: the default of `set_waiting`."""
     import logging
 
     logging.getLogger("tar2tf_cli").warning(message)
@@ -29,7 +29,7 @@ def waiting(message: str) -> None:
 
 @cache
 def note_once(message: str) -> None:
-    """Report what this machine lacks and the work goes on without, once in each process."""
+    """Report something that this machine lacks and that is not needed, once in each process."""
     reporter(message)
 
 

@@ -330,8 +330,8 @@ class RecordReader:
 
     def _damage(self, kind: str, message: str, header: bytes, search_from: int = 1) -> DamagedShardError:
         self.header, self._search_from = header, search_from
-        where = {"shard": self._name, "member": f"record {self.count}", "offset": self.offset}
-        return DamagedShardError(message, kind=kind, **where)
+        member = f"record {self.count}"
+        return DamagedShardError(message, kind=kind, shard=self._name, member=member, offset=self.offset)
 
 
 def _is_whole(data: bytes | bytearray, start: int, end: int, most: int) -> bool:

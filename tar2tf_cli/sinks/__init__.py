@@ -1,4 +1,4 @@
-"""Where finished files go: flushed to the disk, and published in a folder or a bucket."""
+"""Sinks: finished files, flushed to the disk, are published in a folder or a bucket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def open_sink(path: str, **reach: Unpack[ConnectionOptions]) -> Sink:
 
     Args:
         path: the output path.
-        reach: how its server is reached.
+        reach: connection options.
 
     Raises:
         UsageError: for a URL that cannot be written to, or that contains credentials.

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def other_size(now: int | None, written: int) -> str:
-    """What is wrong with a published file that is not as large as it was."""
+    """Say how the size of a published file differs from that of the file that was written."""
     return "is gone" if now is None else f"has {now:,} bytes, not the {written:,} that were written"
 
 
 class Sink(Protocol):
-    """A place for finished files.
+    """A destination of finished files.
 
     Paths are those of the output template: local paths, or names in a bucket. A part is a finished file in the local
     working folder; it appears in the sink whole or not at all. A sink is used by one thread.
@@ -33,7 +33,7 @@ class Sink(Protocol):
         store: the bucket; None for folders.
 
     Raises:
-        SinkError: from every method, when the place cannot be read or written.
+        SinkError: from every method, when the destination cannot be read or written.
     """
 
     renames: bool
@@ -123,7 +123,7 @@ class Sink(Protocol):
         return
 
     def changed(self, published: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, str]]:
-        """Yield files that others changed since they were published, each with what is wrong with it.
+        """Yield each file that others changed since it was published, with a description of the change.
 
         Args:
             published: size in bytes and CRC-32C of each file, by path.
@@ -223,7 +223,7 @@ class Flusher(Generic[T]):
 
 
 class DirectorySink(Sink):
-    """The local file system; the working folder is beside the output, so that a rename publishes."""
+    """The local file system; the working folder is next to the output, so that a rename publishes."""
 
     renames = True
 
@@ -236,7 +236,7 @@ class DirectorySink(Sink):
         return path
 
     def prepare(self, manifest: str, begins: str = "") -> str:
-        """Return a hidden folder beside the manifest."""
+        """Return a hidden folder next to the manifest."""
         folder, name = os.path.split(manifest)
         return os.path.join(folder or ".", hidden_name(name, ".tar2tf"))
 

@@ -37,7 +37,7 @@ class ObjectSink(Sink):
     """One bucket of an object store; up to four uploads run while more files are being made.
 
     A part whose final name is not yet known waits in the bucket, in a hidden folder named after the manifest, and is
-    copied to that name later. There, too, lies the claim: it says which run writes the output, from whatever machine.
+    copied to that name later. The claim is in that folder, too: it names the run that writes the output.
 
     Args:
         store: the bucket, with names relative to its top.
@@ -121,7 +121,7 @@ class ObjectSink(Sink):
         self._claim = b""
 
     def _claim_there(self) -> bytes:
-        """What the claim in the bucket says; nothing if there is none."""
+        """Return the content of the claim in the bucket, empty if there is none."""
         item = ObjectInfo(self._staging + _CLAIM, None, None)
         with _sink_errors(), contextlib.suppress(NoSuchObject):
             return read_to_end(open_object(self.store, item))
@@ -281,7 +281,7 @@ class ObjectSink(Sink):
         return self._digest(mine, "md5") == self._digest(item, "md5")
 
     def _digest(self, file: str | ObjectInfo, kind: str) -> str:
-        """A checksum of the bytes of a local file, or of an object."""
+        """Return a checksum of the bytes of a local file or of an object."""
         made = hasher(kind)
         assert made
         with _sink_errors(), contextlib.ExitStack() as stack:

@@ -50,7 +50,7 @@ def open_source(bucket: str, **reach: Unpack[ConnectionOptions]) -> Source:
     Args:
         bucket: `ais://`, `ais+s3://`, `ais+gs://`, `s3://`, `gs://`, `az://`, `http://`, `https://`, a path, or `-`;
             it may end with a template, as in `shards/train-{0..9}.tar`.
-        reach: how its server is reached.
+        reach: connection options.
 
     Raises:
         SourceError: when a local bucket does not exist; other buckets are checked when they are listed.
@@ -95,7 +95,7 @@ def read_with_folder(url: str, **reach: Unpack[ConnectionOptions]) -> tuple[byte
 
 
 def reach_of(url: str, conversion: Conversion, endpoint: str | None) -> ConnectionOptions:
-    """Return how the server of one end of a conversion is reached, by the URL or path of that end.
+    """Return the connection options of one end of a conversion, given its URL or path.
 
     The endpoint is that of AIStore when one end is AIStore, else that of every cloud bucket; a path has none.
     """

@@ -63,7 +63,7 @@ def tls() -> tuple[bool | str, tuple[str, str] | None]:
 
 
 def timeouts() -> tuple[float, float]:
-    """Return how many seconds connecting may take, and how many a node may send nothing.
+    """Return the timeouts in seconds for connecting and for a node that sends nothing.
 
     Raises:
         UsageError: when a variable is not a number.
@@ -104,7 +104,7 @@ class _Nodes:
         self._since = -SETTLING
 
     def settled(self, version: str | None) -> bool:
-        """Whether the map, in its present version, has been the same for a while, so that objects are where it says."""
+        """Whether the map has had this version for a while, so that objects are on the nodes that it names."""
         now = time.monotonic()
         if version != self._version:
             self._version, self._since = version, now
@@ -112,7 +112,7 @@ class _Nodes:
 
 
 class AisStore(WebStore):
-    """A bucket of an AIStore cluster: `ais://bucket`, `ais://@uuid#namespace/bucket`, `ais+s3://bucket` behind it.
+    """A bucket of an AIStore cluster: `ais://bucket`, `ais://@uuid#namespace/bucket`, or `ais+s3://bucket` in a cloud.
 
     The proxy redirects each request for an object to the target that has it. The API is described at
     https://aistore.nvidia.com/docs/http-api.
@@ -228,7 +228,7 @@ class AisStore(WebStore):
         return None
 
     def head_each(self, names: Sequence[str]) -> Mapping[str, ObjectInfo | None]:
-        """Send a HEAD for each object; the first alone, as it has AIStore tell its nodes of a bucket behind it."""
+        """Send a HEAD for each object; the first alone, as it makes AIStore announce a cloud bucket to its nodes."""
         with contextlib.suppress(Transient):
             return {name: self.head(name) for name in names[:1]} | {**super().head_each(names[1:])}
         return {}

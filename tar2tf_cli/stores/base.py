@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 class Ahead(Generic[T]):
-    """What will be taken soon, begun in that order and a few at a time.
+    """Read-ahead: transfers of objects that will be taken soon, begun in order and a few at a time.
 
     Args:
-        items: what will be taken.
-        begin: begins to fetch one, and returns what `take` will give for it.
-        most: how many are begun before the first is taken; each that is taken begins another.
+        items: objects that will be taken.
+        begin: begins the transfer of an object and returns it.
+        most: number of transfers begun before the first is taken; each that is taken begins another.
     """
 
     def __init__(self, items: Iterable[ObjectInfo], begin: Callable[[ObjectInfo], T], most: int) -> None:
@@ -34,12 +34,12 @@ class Ahead(Generic[T]):
             self._begun[item] = self._begin(item)
 
     def take(self, item: ObjectInfo) -> T | None:
-        """Return what was begun for an item, once; None if nothing was."""
+        """Return the transfer begun for an object, once; None if there is none."""
         self._begin_next()
         return self._begun.pop(item, None)
 
     def rest(self) -> list[T]:
-        """Return what nobody took; nothing more is begun."""
+        """Return the transfers that nobody took; no more are begun."""
         self._coming = iter(())
         left = [*self._begun.values()]
         self._begun.clear()

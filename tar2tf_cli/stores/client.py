@@ -41,7 +41,7 @@ class ClientStore(Store):
         """Make a client for the store's methods; it must not retry by itself."""
 
     def at(self, root: str) -> Self:
-        """Return the store at another folder of the bucket, with the same clients."""
+        """Return the store at another folder of the bucket, sharing its clients."""
         other = super().at(root)
         other._clients = self._clients
         return other

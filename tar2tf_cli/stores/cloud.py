@@ -2,7 +2,7 @@
 
 A file is uploaded in one PUT from a memory map, whole or not at all. A killed process leaves nothing behind, whereas a
 multipart upload would leave hidden parts that cost money: one is used only for what is too large for one request, and
-what an earlier one of the same object left is aborted first. The mapped pages belong to the page cache: they count as
+the parts of an earlier upload of the object are aborted first. The mapped pages belong to the page cache: they count as
 resident, up to the size of the file, but the system can reclaim them at any time.
 """
 
@@ -280,7 +280,7 @@ def aws_endpoint() -> str | None:
 
 
 def _profile() -> tuple[dict[str, str], dict[str, str]]:
-    """Return what AWS's file of credentials and its configuration have for the profile."""
+    """Return the sections of the profile in AWS's file of credentials and in its configuration."""
     name = os.environ.get("AWS_DEFAULT_PROFILE") or os.environ.get("AWS_PROFILE") or "default"
     shared, config = _sections(*_SHARED), _sections(*_CONFIG)
     return shared.get(name, {}), config.get(f"profile {name}") or config.get(name, {})

@@ -116,7 +116,7 @@ class _Headers(dict[str, str]):
 
 
 class CurlPool:
-    """Requests of one thread that are under way at the same time, and the connections that stay open for later ones."""
+    """Concurrent requests of one thread, and idle connections that later requests reuse."""
 
     def __init__(self) -> None:
         self._multi = pycurl.CurlMulti()
@@ -193,7 +193,7 @@ class Response:
     """The response to one request.
 
     Args:
-        wire: what the request shares with others.
+        wire: the pool that sends the request.
         easy: libcurl's handle, which describes the request.
         url: where it goes.
         body: the file that is sent, if any.
@@ -305,7 +305,7 @@ class Response:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def drain(self) -> None:
-        """Discard what is left of the body, so that the connection can be used again."""
+        """Discard the remaining body, so that the connection can be reused."""
         while self._easy:
             self._advance()
             self._pieces.clear()
@@ -520,10 +520,10 @@ class WebClient:
 
 
 class Window:
-    """How many requests are under way at once: twice as many each time, as long as that takes no longer.
+    """The number of concurrent requests, which doubles as long as that does not take longer.
 
     Attributes:
-        size: how many.
+        size: the number of requests.
     """
 
     def __init__(self) -> None:

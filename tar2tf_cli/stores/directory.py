@@ -41,7 +41,7 @@ class DirectorySource(Source):
         return [self._input(name) for name in self._names(templates)]
 
     def list_with_unreadable(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
-        """List the same files, and dangling links and other files whose state cannot be read; no pipes and sockets."""
+        """List as `list` does, adding dangling links and files whose state cannot be read, but no pipes and sockets."""
         listed = []
         for name in self._names(templates):
             path = self.locate(name)
@@ -54,13 +54,13 @@ class DirectorySource(Source):
         return listed
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """Open a file, unbuffered; it must be the file that was listed, and the same one still when it is closed."""
+        """Open a file, unbuffered; closing it raises if the file was replaced or changed after the listing."""
         path = self.locate(item.name)
         with _opening(path):
             return UnchangedFile(path, None if item.version is None else (item.size, item.version))
 
     def capabilities(self) -> Capabilities:
-        """Return those of files."""
+        """Return the capabilities of files."""
         return Capabilities(seekable=True)
 
     def ranges(self) -> FileRanges:
@@ -72,7 +72,7 @@ class DirectorySource(Source):
         return {name: self._input(name) for name in names if os.path.isfile(self.locate(name))}
 
     def locate(self, name: str) -> str:
-        """The file's path."""
+        """Return the file's path."""
         return name if name.startswith("/") else self._prefix + name
 
     def _names(self, templates: Sequence[str]) -> Sequence[str]:
@@ -173,7 +173,7 @@ class UnchangedFile(FileIO):
 
 
 def _state(status: os.stat_result) -> tuple[int, int, int, int]:
-    """What is equal as long as a file is the same one with the same bytes."""
+    """Return values that change when a file is replaced or written to."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -269,7 +269,7 @@ class StdinSource(Source):
         return [ObjectInfo("-", None, None)]
 
     def capabilities(self) -> Capabilities:
-        """Return those of a stream."""
+        """Return the capabilities of a stream."""
         return READ_ONCE
 
     def open(self, item: ObjectInfo) -> ByteStream:
@@ -277,5 +277,5 @@ class StdinSource(Source):
         return FileIO(os.dup(0))
 
     def locate(self, name: str) -> str:
-        """`<stdin>`."""
+        """Return `<stdin>`."""
         return "<stdin>"

@@ -193,7 +193,7 @@ def _plain(etag: str | None) -> str | None:
 
 
 def _after(response: Response) -> float:
-    """Return how many seconds the Hub asks to wait: as Retry-After, or as the reset of its rate limit."""
+    """Return the seconds to wait, from Retry-After or from the reset of the Hub's rate limit."""
     reset = _RESET.search(response.headers.get("RateLimit", "")) if response.status == 429 else None
     return response.retry_after or (float(reset[1]) if reset else 0)
 

@@ -15,12 +15,15 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tar2tf_cli.api.store import NoSuchObject, Transient
-from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.errors import Location, SourceError, UsageError
 from tar2tf_cli.events import waiting
 from tar2tf_cli.ops.rules import accepted, seconds
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 CONNECT_SECONDS: Final = 5.0
 """Seconds that connecting may take."""
@@ -39,7 +42,7 @@ def seconds_in(variable: str, otherwise: float) -> float:
 
 
 def min_rate() -> float:
-    """Return how many bytes a second a transfer must make, or it counts as one that makes no progress: 1000."""
+    """Return the least rate in bytes a second that counts as progress: TAR2TF_MIN_RATE, or 1000."""
     rule = partial(seconds, unit="bytes a second")
     return accepted(rule, os.environ.get("TAR2TF_MIN_RATE") or 1000.0, "TAR2TF_MIN_RATE")
 
@@ -182,7 +185,7 @@ class RetryPolicy:
         self._bytes += size
         self._lasted += seconds
 
-    def wait(self, fault: Transient, **where: Any) -> None:
+    def wait(self, fault: Transient, **where: Unpack[Location]) -> None:
         """Pause before the next attempt.
 
         Raises:
@@ -208,20 +211,22 @@ class RetryPolicy:
         self._pause(pause)
 
     @staticmethod
-    def _server(fault: Transient, where: dict[str, Any]) -> str:
-        """The server that failed, unless the name of what was wanted begins with it."""
+    def _server(fault: Transient, where: Location) -> str:
+        """Return the server that failed, or nothing if the URL of the object begins with it."""
         return "" if str(where.get("shard")).startswith(fault.server) else f"{fault.server}: "
 
-    def _given_up(self, fault: Transient, lasted: float, where: dict[str, Any]) -> SourceError:
+    def _given_up(self, fault: Transient, lasted: float, where: Location) -> SourceError:
         attempts = f"{self._failures} attempt{'s' if self._failures > 1 else ''}"
         message = f"{self._server(fault, where)}{fault}; gave up after {attempts} in {lasted:.0f} s"
         if fault.after:
             message += f", because the server asked to wait {fault.after:.0f} s"
         hint = "run the same command again when the server is back; --retry-for SECONDS waits longer"
-        return SourceError(message, hint=fault.hint or hint, **where)
+        error = SourceError(message, **where)
+        error.hint = fault.hint or hint
+        return error
 
 
-def persist(action: Callable[[], T], retry_for: float, **where: Any) -> T:
+def persist(action: Callable[[], T], retry_for: float, **where: Unpack[Location]) -> T:
     """Return the result of an action, retried after each `Transient`; Ctrl-C does not wait for it.
 
     Args:

@@ -104,7 +104,7 @@ class ObjectSource(Source):
         return ObjectRanges(self._store)
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
-        """Return those of the names that exist, in as few requests as possible."""
+        """Return the objects that exist under these names, in as few requests as possible."""
         if self._store.can_list and self._store.lists_versions and len(names) > _LIST_FROM:
             wanted = set(names)
             prefix = os.path.commonprefix(names)  # noqa: RUF071 - of names, not of paths
@@ -120,7 +120,7 @@ class ObjectSource(Source):
         return known._replace(identity={"revision": commit}, listed_by=(*known.listed_by, "input.revision"))
 
     def capabilities(self) -> Capabilities:
-        """Return those of any store."""
+        """Return the capabilities of an object store."""
         return Capabilities(remote=True)
 
     def store(self) -> Store:

@@ -60,7 +60,7 @@ class _Crc32c:
 
 
 def hasher(kind: str) -> Hasher | None:
-    """Return a checksum object by its AIStore name; None for kinds that are not checked."""
+    """Return an object that computes a checksum, by the name of its kind; None for kinds that are not checked."""
     if kind in ("xxhash", "xxhash2"):  # both are XXH64
         import xxhash
 
@@ -208,7 +208,7 @@ class ResumingStream:
         return block
 
     def _longest_wait(self) -> float | None:
-        """How many seconds the next block may take, if all that may fail on the way does."""
+        """Return the longest time in seconds that the next block may take, with all retries; None for no limit."""
         rate = min_rate()
         return self._retry_for + CONNECT_SECONDS + READ_SECONDS + self.BLOCK / rate if rate else None
 
@@ -251,7 +251,7 @@ class ResumingStream:
         return self._from(0)
 
     def _from(self, offset: int, end: int | None = None) -> Generator[bytes, None, None]:
-        """Yield what lies between two offsets in blocks, with retries."""
+        """Yield the bytes between two offsets in blocks, with retries."""
         patience, known = RetryPolicy(self._retry_for, self._closed.wait), 0
         while not self._closed.is_set():
             try:
@@ -275,7 +275,7 @@ class ResumingStream:
                 patience.wait(fault, shard=self._name, offset=offset)
 
     def _attach(self, offset: int, end: int | None) -> Body:
-        """Request the rest of the object, or what comes before `end`, and check that it is still the same one."""
+        """Request the bytes from an offset up to `end`, or to the end of the object, and check the object's version."""
         again = offset > 0 and self._version is None  # from the beginning, as only its bytes say what it is
         body = self._fetch(0 if again else offset, None if end is None else end - offset)
         blind = offset > 0 and not again and body.size is None and body.version is None
@@ -293,7 +293,7 @@ class ResumingStream:
         return body
 
     def _skip_known(self, body: Body, offset: int, known: int) -> None:
-        """Discard bytes received before, whose CRC-32C is known if nothing else says that they are the same."""
+        """Discard bytes that were received before; without a version, compare their CRC-32C."""
         missing, crc = offset - body.start, 0
         if missing < 0:
             message = f"the server returned the wrong range: asked from byte {offset:,}, got byte {body.start:,}"
@@ -317,7 +317,7 @@ class _NoRangesError(Exception):
 
 
 class ParallelStream(ResumingStream):
-    """Begins with one request for the whole object; when its reader has to wait, requests parts of it at the same time.
+    """A stream over one connection, or over several where one is too slow for its reader.
 
     Object stores limit the rate of a connection, often to less than 100 MB/s. The parts in memory are at most
     `CONNECTIONS + 1`.

@@ -1,4 +1,4 @@
-"""What the stores share that send requests with libcurl, and the simplest of them: objects behind http:// and https://."""
+"""The base class of stores that send requests with libcurl, and the store of http:// and https:// URLs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class WebStore(ClientStore):
 
     @abstractmethod
     def request_url(self, method: str, name: str) -> str:
-        """Return where a request for an object goes."""
+        """Return the URL to which a request for an object is sent."""
 
     @abstractmethod
     def body(self, response: Response, start: int = 0) -> Body:
