@@ -166,6 +166,11 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "have the right CRC.",
         "If other messages are meant, pass `--messages any`: framing and CRCs are then checked, not contents.",
     ),
+    "reader": Explanation(
+        "a reader that `--for` names does not read these shards as they are meant",
+        "The message says over what it trips, as its current version does.",
+        "Convert the shards as the message says, or use another reader.",
+    ),
     "schema": Explanation(
         "a feature differs from the manifest",
         "The shard is of another conversion, with other types or selections, or the manifest was edited.",

@@ -13,7 +13,8 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.checking.expectations import Expectations, Messages
 from tar2tf_cli.checking.faults import Fault, FileReport, Report, unreadable
-from tar2tf_cli.checking.files import ReadOptions, as_texts
+from tar2tf_cli.checking.files import FileContext, FileTask, ReadOptions, as_texts
+from tar2tf_cli.checking.readers import Shards, parse_readers, reader_faults, shard_traits
 from tar2tf_cli.checking.salvage import Salvage
 from tar2tf_cli.checking.subset import Subset
 from tar2tf_cli.checking.verify_file import CheckRun, Checks
@@ -54,6 +55,7 @@ def verify(
     allow_empty: bool = False,
     keys: bool = False,
     subset: str | None = None,
+    readers: str | None = None,
     **options: Unpack[ReadOptions],
 ) -> Report:
     """Check shards, or everything that a manifest lists.
@@ -76,6 +78,8 @@ def verify(
         keys: list the keys of samples with and without faults, which `Report.keys` returns.
         subset: read only a part of the shards: `"3/30"`, the third of thirty parts, or `"5%"` or `"10GB"`, another part
             each day. Of the other shards, existence and size are checked.
+        readers: other readers, such as `"hf,dali"`: everything over which they trip is a fault, too. The readers are
+            dali, energon, grain, hf (Hugging Face datasets), ray, tfds, webdataset and wids.
         allow_empty: whether an empty file is a TFRecord without records, and not a fault.
         options: those of `inspect`: `rules`, `workers`, `endpoint`, `retry_for`, `no_sign_request` and `events`.
 
@@ -92,6 +96,7 @@ def verify(
     accepted(optional(one_of("example", "any")), messages, "messages")
     if subset and (salvage or against):
         raise UsageError("--subset reads a part of the shards: leave out --salvage and --against")
+    names = parse_readers(accepted(text, readers, "readers")) if readers else []
     part = Subset.parse(accepted(text, subset, "subset")) if subset else None
     checks = Checks(fast, decode, messages, allow_empty, allow_func, keys, part)
     with closing(Salvage(os.fspath(salvage))) if salvage else nullcontext() as good:
@@ -102,6 +107,8 @@ def verify(
             report = _verify_against(run, bucket, templates, os.fspath(against))
         else:
             report = _verify(run, bucket, templates, paths=paths)
+        if names:
+            _check_readers(run, run.shards(bucket, templates, paths=paths), names, report)
         if good:
             report.salvaged = good.finish(report.files)
     return report
@@ -129,6 +136,22 @@ def _verify_sums(run: CheckRun, bucket: str, templates: Sequence[str], sums: Sum
     source = read_document(manifests[0], **run.reach).folder if manifests else run.shards(bucket, templates).source
     check_sums(run, source, sums, report)
     return report
+
+
+def _check_readers(run: CheckRun, shards: ShardSet, readers: Sequence[str], report: Report) -> None:
+    """Add a fault for everything over which one of the readers trips."""
+    tasks = [FileTask(item, shard_traits) for item in shards.items]
+    traits = run.read(tasks, FileContext(shards.source, run.rules))
+    paths = [shards.source.locate(item.name) for item in shards.items]
+    beside = [*shards.left_out.others, *shards.left_out.manifests] if shards.listed else []
+    others = [name for name in beside if not os.path.basename(name).startswith(("_", "."))]
+    described = len(shards.source.find(["dataset_info.json", "features.json"])) == 2
+    files = {file.path: file for file in report.files}
+    for path, fault in reader_faults(readers, Shards(dict(zip(paths, traits, strict=True)), others, described)):
+        if path not in files:
+            files[path] = FileReport(path)
+            report.files.append(files[path])
+        files[path].add(fault)
 
 
 def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], against: str) -> Report:

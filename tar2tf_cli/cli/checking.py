@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -98,6 +99,8 @@ def _print_found(whole: Any, parts: Iterable[Any], lines: Iterable[str], options
 _MOST_ALIKE: Final = 3
 _MOST_FAULTS: Final = 40
 _CONVERT: Final = "to recover whole samples from damaged tars, use tar2tf convert --on-error skip"
+_ABOUT_ONE: Final = ("undecodable", "schema", "reader")
+_SUBJECT: Final = re.compile(r"^\w+: |'[^']*'")
 _FOR_KEYS: Final = "One a line, as convert --keys reads them."
 _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 
@@ -130,6 +133,13 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     "describes it: framing and CRCs are checked then.",
 )
 @sample_option("--allow-empty", is_flag=True, help="Accept empty files as TFRecords without records.")
+@sample_option(
+    "--for READERS",
+    "readers",
+    help="Check that other readers will read them.",
+    more="A list of dali, energon, grain, hf, ray, tfds, webdataset and wids. Whatever such a reader trips over is a "
+    "fault: capitals in extensions, dots in keys, compression, members that are not adjacent, files next to shards.",
+)
 @sample_option(
     "--subset PART",
     help="Read a part: 3/30, or 5% or 10GB a day.",
@@ -177,7 +187,7 @@ def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     _choose_json(options)
     files = {"--salvage": "salvage", "--report": "report_path", "--bad-keys": "bad_keys", "--good": "good"}
     _check_files(files, options)
-    chosen = ("fast", "decode", "salvage", "against", "allow_func", "messages", "allow_empty", "subset")
+    chosen = ("fast", "decode", "salvage", "against", "allow_func", "messages", "allow_empty", "subset", "readers")
     how = {name: options[name] for name in chosen}
     how["keys"] = bool(options["bad_keys"] or options["good"])
     with Terminal(**options) as terminal, prints_on_stderr():
@@ -217,20 +227,32 @@ def _write_keys(path: str, keys: Iterable[str]) -> None:
 
 def _fault_lines(report: Report, *, every: bool) -> Iterator[str]:
     """A line for each fault; if they are too many for a screen and not all are to be shown, one for each kind."""
-    lines = [line for file in report.files for line in _lines(file)]
+    lines = [line for file in report.files for line in _lines(file, every=every)]
     yield from lines if every or len(lines) <= _MOST_FAULTS else _kinds(report)
 
 
-def _lines(file: FileReport) -> Iterator[str]:
-    """One line per fault; if there are many of a kind, one line for the first and one that counts the others."""
-    for kind, alike in _by_kind(file.faults).items():
-        shown = alike if len(alike) <= _MOST_ALIKE else alike[:1]
+def _lines(file: FileReport, *, every: bool) -> Iterator[str]:
+    """One line per fault; unless all are wanted, one for the first of many that are alike, and one for the others."""
+    counts = Counter(fault.kind for fault in file.faults)
+    for alike in _alike(file.faults):
+        kind = alike[0].kind
+        shown = alike if every or len(alike) <= _MOST_ALIKE else alike[:1]
         for fault in shown:
             yield f"{file.path}: {fault}{_cost(fault)} ({kind})"
         if len(alike) > len(shown):
             last = next((fault for fault in reversed(alike) if fault.offset is not None), alike[-1])
             place = f", up to {last.place}" if last.place else ""
-            yield f"{file.path}: {file.counts[kind] - 1:,} more like it{place} ({kind})"
+            unlisted = max(file.counts[kind] - counts[kind], 0)
+            yield f"{file.path}: {len(alike) - 1 + unlisted:,} more like it{place} ({kind})"
+
+
+def _alike(faults: Iterable[Fault]) -> Iterable[list[Fault]]:
+    """Faults divided by their kind and, where it is about one entry or feature, or about one reader, by that."""
+    groups: dict[tuple[str, str], list[Fault]] = {}
+    for fault in faults:
+        subject = _SUBJECT.search(fault.message) if fault.kind in _ABOUT_ONE else None
+        groups.setdefault((fault.kind, subject[0] if subject else ""), []).append(fault)
+    return groups.values()
 
 
 def _kinds(report: Report) -> Iterator[str]:

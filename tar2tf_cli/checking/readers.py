@@ -1,0 +1,326 @@
+"""Checks whether another reader will read shards as they are meant, for `verify --for`: what each of them trips over.
+
+Each rule states a behaviour of that reader's current version, which a test of the rule runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.checking.faults import Fault
+from tar2tf_cli.checking.files import FileContext, contents_of, features_of
+from tar2tf_cli.errors import SourceError, UsageError, count, few, meant
+from tar2tf_cli.formats.files import StoredBytes
+from tar2tf_cli.formats.tar import TarReader
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_samples import TarRules
+from tar2tf_cli.samples.grouping import split_name, unwanted
+
+_EXAMINED: Final = 5
+"""How many samples Hugging Face's datasets looks at to learn the columns."""
+
+_SHORT_NAME: Final = 100
+"""The most bytes of a name in a tar without a pax or GNU header for it."""
+
+_TYPE: Final = 156
+"""The offset of the type in a header of a tar."""
+
+
+@dataclass(slots=True)
+class ShardTraits:
+    """What readers trip over in one shard.
+
+    Attributes:
+        format: the format; None if it cannot be read.
+        compression: `gzip`, `zstd` or another; empty for none.
+        samples: number of samples or records.
+        names: number of samples or records with each entry or feature.
+        first: the names in each of the first samples.
+        null_first: the names of JSON values that are null in each of the first samples, with a sample that has another.
+        capitals: a member whose extension has capitals, if there is one.
+        dotted: a member whose key ends at another dot by the other rule, if that gives more samples.
+        pax: a member whose long name is in a pax header, if there is one.
+        not_adjacent: the first sample whose members are not adjacent, if there is one.
+        varying: the lengths of the lists of each numeric feature.
+    """
+
+    format: str | None = None
+    compression: str = ""
+    samples: int = 0
+    names: Counter[str] = field(default_factory=Counter)
+    first: list[frozenset[str]] = field(default_factory=list)
+    null_first: dict[str, str] = field(default_factory=dict)
+    capitals: str | None = None
+    dotted: str | None = None
+    pax: str | None = None
+    not_adjacent: str | None = None
+    varying: dict[str, set[int]] = field(default_factory=dict)
+
+
+def shard_traits(item: ObjectInfo, context: FileContext) -> ShardTraits:
+    """Read a shard once for its traits; one that cannot be read has none, as that is a fault found elsewhere."""
+    traits = ShardTraits()
+    try:
+        with OpenShard(context.source, item) as shard:
+            traits.format, traits.compression = shard.format, shard.compression.lower()
+            if shard.format == "tar":
+                _read_headers(shard, traits)
+        if traits.format == "tar":
+            with OpenShard(context.source, item) as shard:
+                _read_nulls(shard, context.rules, traits)
+        elif traits.format == "tfrecord":
+            with OpenShard(context.source, item) as shard:
+                _read_features(shard, context.rules, traits)
+    except SourceError:
+        pass
+    return traits
+
+
+def _read_headers(shard: OpenShard, traits: ShardTraits) -> None:
+    by_key: dict[str, set[str]] = {}
+    by_last: set[str] = set()
+    previous, dotted = "", ""
+    stream = shard.seekable or shard
+    for name, _, _, start in TarReader(stream, shard.name, headers_only=True, need_end=False):
+        key, _ = split_name(name, "first")
+        if not key or unwanted(name):
+            continue
+        extension = name[len(key) + 1 :]
+        if key in by_key and key != previous:
+            traits.not_adjacent = traits.not_adjacent or key
+        by_key.setdefault(key, set()).add(extension)
+        by_last.add(split_name(name, "last")[0])
+        previous = key
+        if "." in extension:
+            dotted = dotted or name
+        if extension != extension.lower():
+            traits.capitals = traits.capitals or name
+        if len(os.fsencode(name)) > _SHORT_NAME and _is_pax(shard, start):
+            traits.pax = traits.pax or name
+    traits.samples = len(by_key)
+    traits.dotted = dotted if dotted and len(by_last) > len(by_key) else None
+    for extensions in by_key.values():
+        traits.names.update(extensions)
+    traits.first = [frozenset(extensions) for extensions in list(by_key.values())[:_EXAMINED]]
+
+
+def _is_pax(shard: OpenShard, start: int) -> bool:
+    """Whether a member of a local tar has a pax header."""
+    try:
+        with open(shard.name, "rb", buffering=0) as file:
+            file.seek(start + _TYPE)
+            return not shard.compression and file.read(1) == b"x"
+    except OSError:  # in a bucket
+        return False
+
+
+def _read_nulls(shard: OpenShard, rules: TarRules, traits: ShardTraits) -> None:
+    nulls: dict[str, bool] = {}
+    for number, content in contents_of(shard, rules._replace(regroup=True), lambda error, more: None):
+        if not isinstance(content, dict):
+            return
+        for name, data in content.items():
+            if name == "json" or name.endswith(".json"):
+                for key, value in _object_in(data).items():
+                    path = f"{name}:{key}"
+                    if number < _EXAMINED:
+                        nulls[path] = nulls.get(path, True) and value is None
+                    elif value is not None and nulls.get(path):
+                        traits.null_first.setdefault(path, str(content["__key__"]))
+        if number >= _EXAMINED and not any(nulls.values()):
+            return
+
+
+def _object_in(data: bytes | StoredBytes) -> Mapping[str, Any]:
+    try:
+        value = json.loads(data if isinstance(data, bytes) else data.whole())
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _read_features(shard: OpenShard, rules: TarRules, traits: ShardTraits) -> None:
+    for _, content in contents_of(shard, rules._replace(heads_only=True), lambda error, more: None):
+        if isinstance(content, bytes):
+            features = features_of(content)
+            traits.samples += 1
+            traits.names.update(features.keys())
+            for name, feature in features.items():
+                if name != "record":
+                    traits.varying.setdefault(name, set()).add(feature.count)
+
+
+# --- Rules ---
+
+
+class Shards(NamedTuple):
+    """All shards, as a rule sees them.
+
+    Attributes:
+        traits: the traits of each shard by its path.
+        others: the names of files next to the shards that readers of a folder take for shards, too.
+        described: whether files of TensorFlow Datasets describe the shards.
+    """
+
+    traits: Mapping[str, ShardTraits]
+    others: Sequence[str]
+    described: bool
+
+    def of(self, format: str) -> Iterator[tuple[str, ShardTraits]]:
+        """Iterate over the shards of a format."""
+        return ((path, traits) for path, traits in self.traits.items() if traits.format == format)
+
+
+Rule: TypeAlias = Callable[[Shards], Iterator[tuple[str, str]]]
+"""Yields the path of each shard that a reader does not read as meant, and what happens."""
+
+_MOST_READ: Final = "convert it: tar2tf convert IN -o 'new-<>.tar'"
+
+
+def _compression(formats: Mapping[str, Sequence[str]]) -> Rule:
+    """Make a rule for a reader that reads no shards of some compressions, by format."""
+
+    def rule(shards: Shards) -> Iterator[tuple[str, str]]:
+        for path, traits in shards.traits.items():
+            if traits.compression in formats.get(traits.format or "", ()):
+                yield path, f"it does not read {traits.compression}; write shards without it, or with one that it reads"
+
+    return rule
+
+
+def _only(format: str, what: str) -> Rule:
+    """Make a rule for a reader of one format."""
+
+    def rule(shards: Shards) -> Iterator[tuple[str, str]]:
+        other = "tfrecord" if format == "tar" else "tar"
+        for path, _ in shards.of(other):
+            yield path, f"it reads {what} only; tar2tf convert writes either kind"
+
+    return rule
+
+
+def _adjacent(shards: Shards) -> Iterator[tuple[str, str]]:
+    for path, traits in shards.of("tar"):
+        if traits.not_adjacent is not None:
+            hint = "tar2tf convert regroups them"
+            yield (
+                path,
+                f"the members of sample {traits.not_adjacent!r} are not adjacent: it reads several samples; {hint}",
+            )
+
+
+def _dots(shards: Shards) -> Iterator[tuple[str, str]]:
+    for path, traits in shards.of("tar"):
+        if traits.dotted:
+            key, _ = split_name(traits.dotted, "first")
+            hint = "convert with --key-split last and --key to names without dots"
+            yield path, f"{traits.dotted!r} has several dots: it belongs to the sample {key!r}, with others; {hint}"
+
+
+def _capitals(shards: Shards) -> Iterator[tuple[str, str]]:
+    for path, traits in shards.of("tar"):
+        if traits.capitals:
+            hint = "tar2tf convert writes extensions in lower case"
+            yield (
+                path,
+                f"the extension of {traits.capitals!r} has capitals, which it keeps in the column's name; {hint}",
+            )
+
+
+def _same_first(shards: Shards) -> Iterator[tuple[str, str]]:
+    for path, traits in shards.of("tar"):
+        if len(set(traits.first)) > 1:
+            lacking = sorted(frozenset.union(*traits.first) - frozenset.intersection(*traits.first))
+            hint = "keep entries that all samples have (--op keep), or put a complete sample first"
+            yield path, f"some of the first {_EXAMINED} samples lack {few(lacking)}, so it refuses the shard; {hint}"
+
+
+def _nulls(shards: Shards) -> Iterator[tuple[str, str]]:
+    for path, traits in shards.of("tar"):
+        for name, key in traits.null_first.items():
+            text = f"{name} is null in the first {_EXAMINED} samples and not in {key!r}, where it fails"
+            yield path, f"{text}; put a sample with a value first"
+
+
+def _pax(shards: Shards) -> Iterator[tuple[str, str]]:
+    for path, traits in shards.of("tar"):
+        if traits.pax:
+            yield path, f"the long name {traits.pax!r} is in a pax header, which it refuses; {_MOST_READ}"
+
+
+def _lacking(shards: Shards) -> Iterator[tuple[str, str]]:
+    """Features that some records lack, so that records cannot be batched as they are."""
+    names = sum((traits.names for traits in shards.traits.values()), Counter[str]())
+    samples = sum(traits.samples for traits in shards.traits.values())
+    lacking = {name: samples - number for name, number in names.items() if number < samples}
+    for name, number in lacking.items():
+        path = next(path for path, traits in shards.traits.items() if traits.names[name] < traits.samples)
+        text = f"{count(number, 'sample')} lack {name!r}, so batches fail"
+        yield path, f"{text}; open_records(default=) gives all samples one form"
+
+
+def _lists(shards: Shards) -> Iterator[tuple[str, str]]:
+    """Features that are a value in some records and a list in others."""
+    for path, traits in shards.of("tfrecord"):
+        for name, lengths in traits.varying.items():
+            if 1 in lengths and len(lengths) > 1:
+                yield (
+                    path,
+                    f"{name!r} has one value in some records and several in others: it is a value there, a list here",
+                )
+
+
+def _side_files(shards: Shards) -> Iterator[tuple[str, str]]:
+    if shards.others and (path := next(iter(shards.traits), None)):
+        hint = "name the shards by a pattern, or move these files"
+        yield path, f"{few(shards.others)} lies next to the shards, and it reads a folder's files as shards; {hint}"
+
+
+def _undescribed(shards: Shards) -> Iterator[tuple[str, str]]:
+    if not shards.described and (path := next((path for path, _ in shards.of("tfrecord")), None)):
+        yield path, "no dataset_info.json and features.json describe the shards; tar2tf export tfds writes them"
+
+
+_TARS: Final = _only("tar", "tars")
+_PLAIN: Final = ("gzip", "zstd", "bzip2", "xz", "zlib")
+
+READERS: Final[Mapping[str, Sequence[Rule]]] = {
+    "dali": (_compression({"tar": _PLAIN, "tfrecord": _PLAIN}), _adjacent, _dots, _capitals, _pax),
+    "energon": (_TARS, _compression({"tar": _PLAIN}), _adjacent, _dots),
+    "grain": (_lacking,),
+    "hf": (_TARS, _compression({"tar": ("zstd",)}), _adjacent, _dots, _capitals, _same_first, _nulls, _side_files),
+    "ray": (_compression({"tfrecord": _PLAIN}), _adjacent, _dots, _capitals, _lists, _side_files),
+    "tfds": (_only("tfrecord", "TFRecords"), _compression({"tfrecord": _PLAIN}), _undescribed),
+    "webdataset": (_TARS, _compression({"tar": ("zstd",)}), _adjacent, _dots),
+    "wids": (_TARS, _compression({"tar": _PLAIN}), _adjacent, _dots),
+}
+"""The rules of each reader."""
+
+
+def parse_readers(text: str) -> list[str]:
+    """Return the readers in a list such as `hf,dali`.
+
+    Raises:
+        UsageError: when one is not known.
+    """
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in READERS:
+            raise UsageError(
+                f"--for knows no reader {name!r}{meant(name, READERS)}", hint=f"readers: {', '.join(READERS)}"
+            )
+    return names
+
+
+def reader_faults(names: Sequence[str], shards: Shards) -> Iterator[tuple[str, Fault]]:
+    """Yield the path of each shard that one of the readers does not read as meant, with a fault for each reason."""
+    for name in names:
+        for rule in READERS[name]:
+            for path, message in rule(shards):
+                yield path, Fault("reader", f"{name}: {message}")

@@ -1,0 +1,176 @@
+"""`tar2tf verify --for`: what a reader trips over is a fault, as that reader shows, and nothing else is."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import tar2tf
+from inspect_runs import a_png
+from tar2tf_cli import verify
+from tar2tf_cli.checking.readers import READERS
+from verify_runs import Ran, a_tar, an_example, framed, write
+
+SAMPLES = [
+    (f"{number:04d}.{name}", data)
+    for number in range(8)
+    for name, data in (("png", a_png(4, 4)), ("cls", b"%d" % number))
+]
+LONG = "d" * 120
+
+
+def renamed(change: Callable[[str], str]) -> list[tuple[str, bytes]]:
+    return [(change(name), data) for name, data in SAMPLES]
+
+
+def in_folder(name: str) -> str:
+    return f"{LONG}/{name}"
+
+
+TRAPS: dict[str, tuple[str, bytes, set[str]]] = {
+    "plain": ("a.tar", a_tar(SAMPLES), {"tfds"}),
+    "capitals": ("a.tar", a_tar(renamed(lambda name: name.replace("png", "PNG"))), {"dali", "hf", "ray", "tfds"}),
+    "dots": (
+        "a.tar",
+        a_tar(renamed(lambda name: f"img.v1.{name}")),
+        {"dali", "energon", "hf", "ray", "tfds", "webdataset", "wids"},
+    ),
+    "apart": (
+        "a.tar",
+        a_tar(SAMPLES[::2] + SAMPLES[1::2]),
+        {"dali", "energon", "hf", "ray", "tfds", "webdataset", "wids"},
+    ),
+    "lacks early": ("a.tar", a_tar(SAMPLES[:3] + SAMPLES[4:]), {"hf", "grain", "tfds"}),
+    "lacks late": ("a.tar", a_tar(SAMPLES[:-1]), {"grain", "tfds"}),
+    "long in pax": (
+        "a.tar",
+        a_tar(renamed(lambda name: f"{LONG}/{name}"), format=tarfile.PAX_FORMAT),
+        {"dali", "tfds"},
+    ),
+    "long in GNU": ("a.tar", a_tar(renamed(lambda name: f"{LONG}/{name}"), format=tarfile.GNU_FORMAT), {"tfds"}),
+    "null early": (
+        "a.tar",
+        a_tar((f"{number}.json", b'{"a": null}' if number < 5 else b'{"a": 3}') for number in range(8)),
+        {"hf", "tfds"},
+    ),
+    "records": ("a.record", framed(*[an_example(a=1)] * 8), {"energon", "hf", "tfds", "webdataset", "wids"}),
+    "lists": (
+        "a.record",
+        framed(*[an_example(a=[1] * (1 + number % 2)) for number in range(8)]),
+        {"energon", "hf", "ray", "tfds", "webdataset", "wids"},
+    ),
+}
+
+
+@pytest.fixture(params=TRAPS)
+def trap(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, set[str]]:
+    name, data, readers = TRAPS[request.param]
+    return write(tmp_path / "in" / name, data), readers
+
+
+def tripped(path: Path, readers: str) -> set[str]:
+    report = verify(str(path), workers=1, readers=readers)
+    faults = [fault for file in report.files for fault in file.faults]
+    assert {fault.kind for fault in faults} <= {"reader"}
+    return {fault.message.partition(":")[0] for fault in faults}
+
+
+def test_a_trap_is_a_fault_of_the_readers_that_trip(trap: tuple[Path, set[str]]) -> None:
+    path, readers = trap
+    assert tripped(path, ",".join(READERS)) == readers
+
+
+@pytest.mark.parametrize(
+    ("suffix", "readers"),
+    [
+        (".gz", {"dali", "energon", "tfds", "wids"}),
+        (".zst", {"dali", "energon", "hf", "tfds", "webdataset", "wids"}),
+    ],
+)
+def test_compressions_that_a_reader_does_not_read_are_faults(tmp_path: Path, suffix: str, readers: set[str]) -> None:
+    tar = write(tmp_path / "a.tar", a_tar(SAMPLES))
+    assert tar2tf("convert", tar, "-o", tmp_path / "out" / f"a.tar{suffix}", "-q").returncode == 0
+    assert tripped(tmp_path / "out" / f"a.tar{suffix}", ",".join(READERS)) == readers
+
+
+def test_files_next_to_shards_are_faults_of_those_who_read_folders(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    write(tmp_path / "a.tar", a_tar(SAMPLES))
+    write(tmp_path / "_manifest.json", b"{}")
+    assert tripped(tmp_path, "hf,ray,webdataset") == set()
+    write(tmp_path / "notes.json", b"{}")
+    assert tripped(tmp_path, "hf,ray,webdataset") == {"hf", "ray"}
+    ran = run(tmp_path, "--for", "ray")
+    assert (ran.code, "notes.json lies next to the shards" in ran.out) == (1, True)
+    assert "--for knows no reader 'dalli'; did you mean 'dali'?" in run(tmp_path, "--for", "dalli").err
+
+
+def test_shards_that_are_described_are_none_of_tfds(tmp_path: Path) -> None:
+    tar = write(tmp_path / "in" / "a.tar", a_tar([(f"{number}.cls", b"1") for number in range(3)]))
+    name = "x-<split>.tfrecord-<00000>-of-<total>"
+    convert = ("convert", tar, "-o", tmp_path / "out" / name, "--split", "train=1", "-q")
+    assert tar2tf(*convert).returncode == 0
+    assert tripped(tmp_path / "out", "tfds") == {"tfds"}
+    assert tar2tf("export", "tfds", tmp_path / "out").returncode == 0
+    assert tripped(tmp_path / "out", "tfds") == set()
+
+
+# --- The readers themselves ---
+
+
+def webdataset(path: Path) -> Iterator[dict[str, Any]]:
+    wds = pytest.importorskip("webdataset")
+    yield from ({**sample} for sample in wds.WebDataset([str(path)], shardshuffle=False))
+
+
+def hf(path: Path) -> Iterator[dict[str, Any]]:
+    datasets = pytest.importorskip("datasets")
+    yield from datasets.load_dataset("webdataset", data_files=[str(path)], split="train", cache_dir=f"{path}.cache")
+
+
+def ray(path: Path) -> Iterator[dict[str, Any]]:
+    data = pytest.importorskip("ray.data")
+    yield from data.read_webdataset([str(path)]).iter_rows()
+
+
+def dali(path: Path) -> Iterator[dict[str, Any]]:
+    fn = pytest.importorskip("nvidia.dali.fn")
+    from nvidia.dali import pipeline_def
+
+    @pipeline_def(batch_size=8, num_threads=1, device_id=None)
+    def pipeline() -> Any:
+        entries = ["json"] if b".json" in path.read_bytes() else ["png", "cls"]
+        return tuple(fn.readers.webdataset(paths=[str(path)], ext=entries, missing_component_behavior="empty"))
+
+    built = pipeline()
+    built.build()
+    columns = built.run()
+    for number in range(len(columns[0])):
+        yield {str(place): column.at(number).tobytes() for place, column in enumerate(columns)}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("read", [webdataset, hf, ray, dali], ids=lambda read: read.__name__)
+def test_a_reader_trips_over_its_traps_and_over_no_others(
+    trap: tuple[Path, set[str]], read: Callable[[Path], Iterator[dict[str, Any]]], request: pytest.FixtureRequest
+) -> None:
+    path, readers = trap
+    if path.suffix != ".tar":
+        pytest.skip("a reader of tars")
+    name = request.node.callspec.params["trap"]
+    columns = {"json"} if "null" in name else {"png", "cls"}
+    try:
+        samples = list(read(path))
+        found = {column for sample in samples for column in sample if not column.startswith("__")}
+        empty = sum(value == b"" for sample in samples for value in sample.values())  # of DALI, which lacks nothing
+        right = found == columns if read is not dali else empty == name.startswith("lacks")
+        as_meant = len(samples) == 8 and right
+    except pytest.skip.Exception:
+        raise
+    except Exception:
+        as_meant = False
+    assert as_meant == (read.__name__ not in readers)
