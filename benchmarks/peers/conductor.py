@@ -23,7 +23,7 @@ from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Tally
 from tar2tf_cli.conversion.read_inputs import ReadInputs
 from tar2tf_cli.conversion.schedule import ConversionSchedule
-from tar2tf_cli.conversion.sharding import Shard, ShardReport
+from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
 from tar2tf_cli.conversion.spool import SpoolIndex
 from tar2tf_cli.conversion.worker import Group, TaskInputs, Worker
 from tar2tf_cli.conversion.write_shard import WriteShard
@@ -80,7 +80,7 @@ class NoStore(DirectorySink):
 class Unwritten(Publisher):
     """A publisher whose shards need not be flushed."""
 
-    def unsynced(self, shard: Shard) -> list[str]:
+    def unsynced(self, shard: PlannedShard) -> list[str]:
         return []
 
 

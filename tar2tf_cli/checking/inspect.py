@@ -47,7 +47,7 @@ from tar2tf_cli.errors import (
     write_errors,
 )
 from tar2tf_cli.formats.example import ParsedFeature, parse, parse_lists
-from tar2tf_cli.formats.files import LARGE, StoredBytes, WholeFile, pieces_of
+from tar2tf_cli.formats.files import LARGE_VALUE, StoredBytes, WholeFile, pieces_of
 from tar2tf_cli.formats.image import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.image.headers import is_palette, orientation
 from tar2tf_cli.formats.streams import foreign
@@ -178,7 +178,7 @@ def _read_shard(
 
 def _whole_or_head(data: StoredBytes) -> bytes:
     """A value that lies in the tar itself, or only the beginning of a large one."""
-    return data.whole() if len(data) < LARGE else data.head()
+    return data.whole() if len(data) < LARGE_VALUE else data.head()
 
 
 def add_sample(

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.conversion.plan import Plan, lanes_of
-from tar2tf_cli.conversion.sharding import Origin, Shard, ShardPlanner, ShardReport
-from tar2tf_cli.conversion.spool import Part, SpoolIndex, packed, unpacked
+from tar2tf_cli.conversion.sharding import InputRange, PlannedShard, ShardPlanner, ShardReport
+from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, packed, unpacked
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, UsageError, few
 from tar2tf_cli.features.feature_map import Schema
@@ -120,11 +120,11 @@ class Destination:
         """The folder in which the output is made; it may not be there yet."""
         return WorkingFolder(self.sink.prepare(self.manifest, self.begins), self.where)
 
-    def path(self, shard: Shard, total: int = 0) -> str:
+    def path(self, shard: PlannedShard, total: int = 0) -> str:
         """A shard's path."""
         return self.template.path(shard.number, total=total, split=shard.lane, stem=shard.lane)
 
-    def listed_path(self, shard: Shard) -> str:
+    def listed_path(self, shard: PlannedShard) -> str:
         """A shard's path as the manifest has it, relative to its folder."""
         return self.path(shard).removeprefix(self.prefix)
 
@@ -540,7 +540,7 @@ class Measure:
         divided = output.is_limited or output.limit is not None or conversion.split
         self._together = not (divided or conversion.drop_duplicates is not None)
 
-    def of(self, part: Part) -> SpoolIndex:
+    def of(self, part: InputUnits) -> SpoolIndex:
         """The sizes of an input's units; where no input is ever divided, that of all its records together."""
         index, first, stop = part.spool, part.first, part.stop
         if self._together:
@@ -567,7 +567,7 @@ class SizesFile(RecordFile):
         self._measure = Measure(conversion)
         self._last: Hashable = None  # the last schema
 
-    def add(self, report: InputReport, part: Part) -> None:
+    def add(self, report: InputReport, part: InputUnits) -> None:
         """Add the next input."""
         whole = report.as_before()
         if report.schema.key != self._last:
@@ -614,7 +614,7 @@ class Earlier:
         manifest: Manifest,
         sizes: BinaryIO,
         plan: Plan,
-        path: Callable[[Shard], str],
+        path: Callable[[PlannedShard], str],
         is_there: Callable[[ShardEntry], bool],
     ) -> None:
         self._sizes = sizes
@@ -622,7 +622,7 @@ class Earlier:
         self._places = array("Q")  # of each earlier input in the file
         self._schemas: list[Schema] = []
         self._schema_of = array("Q")  # each earlier input
-        self._shards: dict[tuple[str, int], tuple[list[Origin], ShardReport]] = {}
+        self._shards: dict[tuple[str, int], tuple[list[InputRange], ShardReport]] = {}
         now = _renumbered(manifest.inputs, plan.inputs)
         self._before = {new: old for old, new in now.items()}
         self.changed = [number for number in range(len(plan.inputs)) if number not in self._before]
@@ -640,7 +640,7 @@ class Earlier:
         if entries:
             raise ValueError("the sizes do not add up to the shards")
 
-    def known(self, number: int) -> tuple[InputReport, Part] | None:
+    def known(self, number: int) -> tuple[InputReport, InputUnits] | None:
         """The report of an input and the sizes of its units, without reading it; None if it is new, or has changed."""
         old = self._before.get(number)
         if old is None:
@@ -648,7 +648,7 @@ class Earlier:
         self._sizes.seek(self._places[old])
         return self._next(number, self._schemas[self._schema_of[old]])
 
-    def is_as_before(self, number: int, part: Part) -> bool:
+    def is_as_before(self, number: int, part: InputUnits) -> bool:
         """Whether an input that was known, and has been read again, has the units that it had before."""
         known, units = self.known(number), self._measure.of(part)
         return known is not None and all(
@@ -664,11 +664,11 @@ class Earlier:
         self._sizes.seek(0)
         write_whole(path, iter(partial(self._sizes.read, _AT_ONCE), b""))
 
-    def report(self, shard: Shard) -> ShardReport | None:
+    def report(self, shard: PlannedShard) -> ShardReport | None:
         """The report of the shard that is there already, whatever it holds; None if there is none."""
         return self._shards[shard.place][1] if shard.place in self._shards else None
 
-    def kept(self, shard: Shard) -> ShardReport | None:
+    def kept(self, shard: PlannedShard) -> ShardReport | None:
         """The report of a shard that is there already and holds the same records; otherwise None."""
         origins, report = self._shards.get(shard.place, (None, None))
         return report if origins == shard.origins else None
@@ -681,7 +681,7 @@ class Earlier:
         if digest != f"crc32c:{crc:08x}":
             raise ValueError("the sizes are those of another conversion")
 
-    def _planned(self, manifest: Manifest, plan: Plan) -> Iterator[Shard]:
+    def _planned(self, manifest: Manifest, plan: Plan) -> Iterator[PlannedShard]:
         """The shards of the earlier conversion, each with its origins then."""
         lanes = lanes_of(plan.conversion, manifest.inputs, plan.shards.splits)
         planner = ShardPlanner(plan.work, lanes, tracked=True)
@@ -690,7 +690,7 @@ class Earlier:
             yield from planner.add(number, self._next(number)[1])
         yield from planner.finish()
 
-    def _next(self, number: int, schema: Schema | None = None) -> tuple[InputReport, Part]:
+    def _next(self, number: int, schema: Schema | None = None) -> tuple[InputReport, InputUnits]:
         """What the file says of the next input; in the first pass, the schema may be that of the input before."""
         head, columns = unpacked(self._sizes)
         own = head["report"].pop("schema", None)
@@ -702,7 +702,7 @@ class Earlier:
         units = SpoolIndex()
         for name, column in zip(self._measure.columns, columns, strict=True):
             setattr(units, name, array("Q", column))
-        return InputReport.from_json(head["report"], schema), Part(number, units, 0, len(units.sizes))
+        return InputReport.from_json(head["report"], schema), InputUnits(number, units, 0, len(units.sizes))
 
 
 def _renumbered(before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> dict[int, int]:

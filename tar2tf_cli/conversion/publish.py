@@ -24,8 +24,8 @@ from tar2tf_cli.conversion.output_state import (
     not_listed,
 )
 from tar2tf_cli.conversion.plan import Plan
-from tar2tf_cli.conversion.sharding import Shard, ShardReport
-from tar2tf_cli.conversion.spool import Part
+from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
+from tar2tf_cli.conversion.spool import InputUnits
 from tar2tf_cli.errors import (
     OutputExistsError,
     SampleError,
@@ -218,7 +218,7 @@ class Tally:
         """The descriptions in the reports of all inputs, joined."""
         return "".join(self._described)
 
-    def add_shard(self, shard: Shard) -> None:
+    def add_shard(self, shard: PlannedShard) -> None:
         """Add a shard that will be written."""
         limit = self._plan.conversion.output.max_shard_size
         self.summary.oversized += bool(limit and shard.size > limit and shard.records == 1)
@@ -226,7 +226,7 @@ class Tally:
         self.summary.kept += shard.kept is not None
         self._written += shard.size
 
-    def foresee(self, incomplete: Iterable[Shard]) -> None:
+    def foresee(self, incomplete: Iterable[PlannedShard]) -> None:
         """Warn once if the inputs so far show that the output will be much larger than the input."""
         if "growth" in self._notes.given or not (self._read and self._size):
             return
@@ -460,7 +460,7 @@ class Publisher:
             decision.earlier.save(os.path.join(self.folder, "previous.sizes"))
         folder.begin_journal(head, keep=decision.interrupted)
 
-    def add_input(self, report: InputReport, part: Part) -> None:
+    def add_input(self, report: InputReport, part: InputUnits) -> None:
         """Note the sizes of the records of the next input, in input order."""
         plan = self._destination.plan
         if not self._sizes and plan.tracked:
@@ -495,7 +495,7 @@ class Publisher:
 
     def final_names(self, stems: Sequence[str]) -> tuple[list[str], frozenset[str]]:
         """Get ready for shards that others write, one for each stem; their names, and those that may be replaced."""
-        shards = [Shard(stem, 0) for stem in stems]
+        shards = [PlannedShard(stem, 0) for stem in stems]
         for path in self.journal:
             sync(path)
         self._working_folder.note({"paths": [*map(self._destination.listed_path, shards)]})
@@ -507,12 +507,12 @@ class Publisher:
         """Local files that must be flushed to disk before anything is published."""
         return self._working_folder.unsynced
 
-    def unsynced(self, shard: Shard) -> list[str]:
+    def unsynced(self, shard: PlannedShard) -> list[str]:
         """Local files that must be flushed to disk before a shard may be sealed."""
         part = shard.part(self.folder)
         return [part, f"{part}.idx"] if self._destination.with_index else [part]
 
-    def whole(self, shard: Shard) -> ShardReport | None:
+    def whole(self, shard: PlannedShard) -> ShardReport | None:
         """The report of a shard, if an interrupted run left it whole, whether published or not."""
         if (entry := self._decision.sealed.get(shard.place)) is None:
             return None
@@ -542,7 +542,7 @@ class Publisher:
             sync(f"{part}.idx")
         return os.stat(part).st_size
 
-    def seal(self, shard: Shard, report: ShardReport) -> None:
+    def seal(self, shard: PlannedShard, report: ShardReport) -> None:
         """Record that a shard is whole, and publish it once all shards before it have been published."""
         by_total = self._destination.by_total
         if self._decision.sealed.pop(shard.place, None) is None:
@@ -607,7 +607,7 @@ class Publisher:
         shards = {
             self._path(shard): (shard, report)
             for lane, reports in self._entries.items()
-            for shard, report in ((Shard(lane, number), report) for number, report in reports.items())
+            for shard, report in ((PlannedShard(lane, number), report) for number, report in reports.items())
         }
         changed = [*self._sink.changed({path: (report.size, report.crc) for path, (_, report) in shards.items()})]
         for path, _ in changed:
@@ -653,18 +653,18 @@ class Publisher:
         for lane in filter(self._entries.__contains__, dict.fromkeys(self._destination.plan.lanes)):
             split = lane if "split" in self._destination.template.fields else None
             for number, report in sorted(self._entries[lane].items()):
-                path = self._path(Shard(lane, number)).removeprefix(self._destination.prefix)
+                path = self._path(PlannedShard(lane, number)).removeprefix(self._destination.prefix)
                 shards.append(ShardEntry(path, report.records, report.size, digest(report.crc), split))
         return shards
 
-    def _path(self, shard: Shard) -> str:
+    def _path(self, shard: PlannedShard) -> str:
         return self._destination.path(shard, len(self._entries[shard.lane]))
 
     def _publish(self, lane: str) -> None:
         """Give a lane's next shards their final names, up to the first that is not whole."""
         entries, number = self._entries[lane], self._published.get(lane, 0)
         while number in entries:
-            shard = Shard(lane, number)
+            shard = PlannedShard(lane, number)
             report = entries[number]
             path = self._path(shard)
             self._move(shard.part(self.folder), path)

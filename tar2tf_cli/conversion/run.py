@@ -17,8 +17,8 @@ from tar2tf_cli.conversion.plan import Plan, joined_to, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Summary, Tally
 from tar2tf_cli.conversion.read_inputs import FindTexts, Texts
 from tar2tf_cli.conversion.schedule import ConversionSchedule
-from tar2tf_cli.conversion.sharding import Shard, ShardReport
-from tar2tf_cli.conversion.spool import Part, SpoolIndex
+from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
+from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex
 from tar2tf_cli.conversion.worker import TaskInputs, Worker
 from tar2tf_cli.conversion.working_folder import entry_of, line_of
 from tar2tf_cli.engines.base import InOrder, run_tasks
@@ -212,10 +212,10 @@ def _make_shards(
         records = made.report.samples
         sizes = SpoolIndex([made.size] if made.size else [], [records] if made.size else [])
         tally.add_input(number, made.report)
-        target.add_input(made.report, Part(number, sizes, 0, len(sizes.sizes)))
+        target.add_input(made.report, InputUnits(number, sizes, 0, len(sizes.sizes)))
         if not made.size:
             return
-        shard = Shard(plan.stems[number], 0, size=made.size, records=records)
+        shard = PlannedShard(plan.stems[number], 0, size=made.size, records=records)
         tally.add_shard(shard)
         tally.foresee(())
         tally.summary.bytes += made.size

@@ -17,8 +17,8 @@ from tar2tf_cli.conversion.disk_space import DiskSpace
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.publish import Tally
 from tar2tf_cli.conversion.read_inputs import ReadInputs
-from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, ShardReport, sorted_tables
-from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex
+from tar2tf_cli.conversion.sharding import PlannedShard, ShardPlanner, ShardReport, sorted_tables
+from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, StoredIndex
 from tar2tf_cli.conversion.worker import Group, Worker, groups_in, load_group
 from tar2tf_cli.conversion.write_shard import EagerShardWriter, WriteShard
 from tar2tf_cli.engines.base import Schedule
@@ -170,19 +170,21 @@ class ConversionSchedule(Schedule):
         self._queue = InputQueue(plan, worker, readers, due, all_at_once=planner.holds_all)
         self._reading = 0
         self._frontier = 0  # the first input whose records have not been divided among shards
-        self._read: dict[int, tuple[InputReport, Part]] = {}  # inputs from the frontier on
+        self._read: dict[int, tuple[InputReport, InputUnits]] = {}  # inputs from the frontier on
         self._errors: dict[int, Tar2tfError] = {}  # of inputs from the frontier on
         self._finished = False
-        self._ready: deque[Shard] = deque()
+        self._ready: deque[PlannedShard] = deque()
         self._users: Counter[int] = Counter()  # how many inputs to come and unwritten shards need a group's spool
-        self._flusher: Flusher[tuple[Shard, ShardReport] | None] = Flusher()
+        self._flusher: Flusher[tuple[PlannedShard, ShardReport] | None] = Flusher()
         self._filling: EagerShardWriter | None = None
         self._may_fill = worker.fills and not (target.done or target.earlier)
-        self._parts: dict[int, Part] = {}  # of an update: inputs that were read, for shards that are not complete
+        self._parts: dict[int, InputUnits] = {}  # of an update: inputs that were read, for shards that are not complete
         self._space = None
         if target.reads_shards and not planner.holds_all:
             self._space = DiskSpace(worker.folder, plan.conversion.output.limit or 0)
-        self._waiting: dict[int, list[tuple[Shard, set[int]]]] = {}  # shards by each of the inputs that must be read
+        self._waiting: dict[
+            int, list[tuple[PlannedShard, set[int]]]
+        ] = {}  # shards by each of the inputs that must be read
         self._needed: Counter[int] = Counter()  # how many of those shards hold records of an input
 
     def begin(self) -> None:
@@ -357,7 +359,7 @@ class ConversionSchedule(Schedule):
             self._frontier += 1
             self._enqueue([*self._planner.add(number, part)])
 
-    def _take_known(self, number: int, part: Part) -> None:
+    def _take_known(self, number: int, part: InputUnits) -> None:
         """Take an input that was known and had to be read again; its records must be those that it had before."""
         self._queue.used()
         self._parts[number] = part
@@ -388,7 +390,7 @@ class ConversionSchedule(Schedule):
             raise SourceError("an index in the working folder was damaged", hint="run the same command again")
         return group.index
 
-    def _enqueue(self, shards: Sequence[Shard]) -> None:
+    def _enqueue(self, shards: Sequence[PlannedShard]) -> None:
         """Queue shards to be written, except those that are there already."""
         for shard in shards:  # all of them first, or a spool that a later shard needs could be removed
             self._check_keys(shard)
@@ -407,7 +409,7 @@ class ConversionSchedule(Schedule):
             self._forget()
         self._tally.foresee(self._planner.open_shards)
 
-    def _check_keys(self, shard: Shard) -> None:
+    def _check_keys(self, shard: PlannedShard) -> None:
         """Refuse a tar that would hold two samples of the same key, which readers would take for one."""
         if same := shard.same_key():
             conversion, names = self._plan.conversion, {self._plan.inputs[number].name for number in same}
@@ -416,17 +418,17 @@ class ConversionSchedule(Schedule):
             path = conversion.output.template.path(shard.number, split=shard.lane, stem=shard.lane)
             raise SourceError(f"two samples with the same key would be in this tar{of}", shard=path, hint=hint)
 
-    def _compare(self, shard: Shard, earlier: Earlier) -> None:
+    def _compare(self, shard: PlannedShard, earlier: Earlier) -> None:
         """Find out whether a shard is kept, and otherwise where its records are, as far as they have been read."""
         shard.kept, shard.pieces = earlier.kept(shard), []
         if not (shard.kept or self._not_read(shard)):
             shard.fill(self._parts)
 
-    def _not_read(self, shard: Shard) -> set[int]:
+    def _not_read(self, shard: PlannedShard) -> set[int]:
         """The inputs of a shard that were not read, as their sizes are known."""
         return {origin.source for origin in shard.origins} - self._parts.keys()
 
-    def _wait_for(self, shard: Shard, missing: set[int]) -> None:
+    def _wait_for(self, shard: PlannedShard, missing: set[int]) -> None:
         """Have these inputs read before a shard is written."""
         self._needed.update({origin.source for origin in shard.origins})
         for number in sorted(missing):
@@ -434,7 +436,7 @@ class ConversionSchedule(Schedule):
                 self._queue.ask_for(number)
             self._waiting.setdefault(number, []).append((shard, missing))
 
-    def _seal(self, shard: Shard, report: ShardReport) -> None:
+    def _seal(self, shard: PlannedShard, report: ShardReport) -> None:
         """Pass a whole shard to the target, and remove the spools that no other shard needs."""
         self._target.seal(shard, report)
         self._tally.summary.bytes += report.size

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import chain, count, groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex, size_around
+from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, StoredIndex, size_around
 from tar2tf_cli.errors import write_errors
 from tar2tf_cli.formats.files import write_whole
 
@@ -38,8 +38,8 @@ _CELL: Final = 8  # bytes
 
 
 def sorted_tables(
-    parts: Iterable[Part], most: int | None, path: Callable[[int], str], first: int, *, keyed: bool = False
-) -> Iterator[tuple[int, Part]]:
+    parts: Iterable[InputUnits], most: int | None, path: Callable[[int], str], first: int, *, keyed: bool = False
+) -> Iterator[tuple[int, InputUnits]]:
     """The number of the lane and the rows of each table; records with equal order numbers keep the input order.
 
     Args:
@@ -58,7 +58,10 @@ def sorted_tables(
         for lane in np.unique(rows[:, 4]):
             number, table = next(numbers), rows[np.ix_(rows[:, 4] == lane, columns)]
             write_whole(path(number), [np.ascontiguousarray(table.T).tobytes()], lasting=False)
-            yield int(lane), Part(number, StoredIndex(partial(_table_index, path(number), len(columns))), 0, len(table))
+            yield (
+                int(lane),
+                InputUnits(number, StoredIndex(partial(_table_index, path(number), len(columns))), 0, len(table)),
+            )
 
 
 def _table_index(path: str, width: int) -> SpoolIndex:
@@ -81,7 +84,7 @@ def rows_of(path: str, first: int, count: int, width: int = 3) -> list[array[int
     return columns
 
 
-def _sorted(parts: list[Part], folder: str, *, keyed: bool) -> Iterator[NDArray[Any]]:
+def _sorted(parts: list[InputUnits], folder: str, *, keyed: bool) -> Iterator[NDArray[Any]]:
     """All records in order: order number, group, offset in its spool, size, number of the lane; and hash of the key."""
     from tempfile import TemporaryFile
 
@@ -104,7 +107,7 @@ def _sorted(parts: list[Part], folder: str, *, keyed: bool) -> Iterator[NDArray[
             yield rows[np.argsort(rows[:, 0], kind="stable")]
 
 
-def _rows(part: Part, *, keyed: bool) -> Iterator[NDArray[Any]]:
+def _rows(part: InputUnits, *, keyed: bool) -> Iterator[NDArray[Any]]:
     import numpy as np
 
     index = part.spool.loaded()
@@ -140,7 +143,7 @@ class Piece(NamedTuple):
     spooled: bool
 
 
-class Origin(NamedTuple):
+class InputRange(NamedTuple):
     """Consecutive records of one input that a shard holds: number of the input, of the first record, and how many."""
 
     source: int
@@ -149,7 +152,7 @@ class Origin(NamedTuple):
 
 
 @dataclass(slots=True)
-class Shard:
+class PlannedShard:
     """A shard to be written: its lane, its number in the lane (from 0), and its pieces in order.
 
     Attributes:
@@ -167,7 +170,7 @@ class Shard:
     records: int = 0
     around: int = 0
     keys: list[tuple[int, array[int]]] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
+    origins: list[InputRange] = field(default_factory=list)
     kept: ShardReport | None = None
 
     @property
@@ -184,7 +187,7 @@ class Shard:
         """Numbers of the groups that its pieces come from."""
         return {piece.group for piece in self.pieces}
 
-    def add(self, part: Part, unit: int, stop: int) -> int:
+    def add(self, part: InputUnits, unit: int, stop: int) -> int:
         """Append units, merged with the last piece if they are adjacent; returns the number of records.
 
         Args:
@@ -203,7 +206,7 @@ class Shard:
         self.records += records
         return records
 
-    def fill(self, parts: Mapping[int, Part]) -> None:
+    def fill(self, parts: Mapping[int, InputUnits]) -> None:
         """Find the units of the records that it holds, in inputs that have been read."""
         self.pieces, self.size, self.records = [], self.around, 0
         for origin in self.origins:
@@ -225,7 +228,7 @@ class Shard:
             owners[key] = source
         return None
 
-    def came_from(self, origin: Origin) -> None:
+    def came_from(self, origin: InputRange) -> None:
         """Add records to the origins."""
         last = self.origins[-1] if self.origins else None
         if last and (last.source, last.first + last.records) == (origin.source, origin.first):
@@ -247,7 +250,7 @@ class Units(NamedTuple):
 
     lane: str
     source: int
-    part: Part
+    part: InputUnits
     first: int
     length: int
 
@@ -295,7 +298,7 @@ class DuplicateIndex:
         while len(self._seen) > 1 and len(self._seen[-2]) < 2 * len(self._seen[-1]):
             self._seen[-2:] = [np.sort(np.concatenate(self._seen[-2:]))]
 
-    def ranges(self, part: Part) -> list[_Range]:
+    def ranges(self, part: InputUnits) -> list[_Range]:
         """The first unit and exclusive end of each run of an input's units that are of first samples."""
         import numpy as np
 
@@ -332,7 +335,7 @@ class ShardPlanner:
         records: int | None = None,
         *,
         tracked: bool = False,
-        tables: Callable[[Iterable[Part], int | None], Iterator[tuple[int, Part]]] | None = None,
+        tables: Callable[[Iterable[InputUnits], int | None], Iterator[tuple[int, InputUnits]]] | None = None,
     ) -> None:
         assert tables or not conversion.shuffle
         output = conversion.output
@@ -348,14 +351,16 @@ class ShardPlanner:
         by_input = "input" in output.template.fields
         self._by_stem = by_input or conversion.inputs_have_splits
         self._by_input = by_input or output.is_stream
-        self._stream = Shard("", 0) if output.is_stream else None  # has the keys of all shards, which are one tar
-        self._held: list[tuple[int, Part, list[_Range]]] = []
+        self._stream = (
+            PlannedShard("", 0) if output.is_stream else None
+        )  # has the keys of all shards, which are one tar
+        self._held: list[tuple[int, InputUnits, list[_Range]]] = []
         self.seen = DuplicateIndex() if conversion.drop_duplicates is not None else None
         self._quotas: dict[str, list[int]] = {}
         if records is not None and self._num_shards and not (conversion.shuffle or self._by_stem):
             self._quotas = {"": _shares(records, self._num_shards)}
         self._tracked = tracked
-        self._open: dict[str, Shard] = {}
+        self._open: dict[str, PlannedShard] = {}
         self.totals: dict[str, int] = {}
 
     @property
@@ -369,7 +374,7 @@ class ShardPlanner:
         return self._tables is not None or (self._num_shards is not None and not self._quotas)
 
     @property
-    def open_shards(self) -> Iterable[Shard]:
+    def open_shards(self) -> Iterable[PlannedShard]:
         """The shards that are incomplete."""
         return self._open.values()
 
@@ -379,11 +384,11 @@ class ShardPlanner:
         return {piece.group for shard in self.open_shards for piece in shard.pieces}
 
     @property
-    def tars(self) -> Iterable[Shard]:
+    def tars(self) -> Iterable[PlannedShard]:
         """The tar whose parts all shards are, if they go to one stream."""
         return (self._stream,) if self._stream else ()
 
-    def add(self, source: int, part: Part) -> Iterator[Shard]:
+    def add(self, source: int, part: InputUnits) -> Iterator[PlannedShard]:
         """Divide the units of an input, given by its number, among shards; yields each shard that is completed."""
         ranges = [(part.first, part.stop)] if self.seen is None else self.seen.ranges(part)
         if self.holds_all:
@@ -396,7 +401,7 @@ class ShardPlanner:
         if self._by_input:
             yield from self._close()
 
-    def finish(self) -> Iterator[Shard]:
+    def finish(self) -> Iterator[PlannedShard]:
         """Yield the remaining shards once there are no more inputs."""
         tables = [*self._shuffled()] if self._tables else None
         if self._num_shards and not self._quotas:
@@ -415,7 +420,7 @@ class ShardPlanner:
         for lane, part in self._tables(parts, self._remaining):
             yield Units(self._lanes[lane], 0, part, 0, part.stop)
 
-    def _runs(self, source: int, part: Part, ranges: Iterable[_Range]) -> Iterator[Units]:
+    def _runs(self, source: int, part: InputUnits, ranges: Iterable[_Range]) -> Iterator[Units]:
         """Ranges of an input's units, as runs of consecutive units that go into the same lane."""
         for first, stop in ranges:
             if not self._split:
@@ -426,7 +431,7 @@ class ShardPlanner:
                 yield Units(self._lanes[number], source, part, first, count)
                 first += count
 
-    def _fill(self, units: Units) -> Iterator[Shard]:
+    def _fill(self, units: Units) -> Iterator[PlannedShard]:
         """Add units to the shards of their lane; yields each shard that is full."""
         lane, source, part, unit, count = units
         part, end = part._replace(spool=part.spool.loaded()), unit + count
@@ -441,16 +446,16 @@ class ShardPlanner:
             if part.spool.keys:
                 (self._stream or shard).keys.append((source, part.spool.keys_of(unit, stop)))
             if self._tracked:
-                shard.came_from(Origin(source, part.spool.count(part.first, unit), records))
+                shard.came_from(InputRange(source, part.spool.count(part.first, unit), records))
             unit = stop
 
-    def _opened(self, lane: str) -> Shard:
+    def _opened(self, lane: str) -> PlannedShard:
         """The incomplete shard of a lane, perhaps a new one."""
         if lane not in self._open:
-            self._open[lane] = Shard(lane, self.totals.get(lane, 0), size=self._around, around=self._around)
+            self._open[lane] = PlannedShard(lane, self.totals.get(lane, 0), size=self._around, around=self._around)
         return self._open[lane]
 
-    def _room(self, shard: Shard, index: SpoolIndex, unit: int) -> int:
+    def _room(self, shard: PlannedShard, index: SpoolIndex, unit: int) -> int:
         """The exclusive end of the units from `unit` on that fit into a shard."""
         stop = len(index.sizes)
         if self._max_bytes:
@@ -461,11 +466,11 @@ class ShardPlanner:
             stop = min(stop, unit + most - shard.records)
         return max(stop, unit)
 
-    def _closed(self, lane: str) -> Shard:
+    def _closed(self, lane: str) -> PlannedShard:
         self.totals[lane] = self.totals.get(lane, 0) + 1
         return self._open.pop(lane)
 
-    def _close(self) -> Iterator[Shard]:
+    def _close(self) -> Iterator[PlannedShard]:
         for lane in list(self._open):
             yield self._closed(lane)
 

@@ -133,7 +133,7 @@ class StoredIndex(SpoolIndex):
         return self._load()
 
 
-class Part(NamedTuple):
+class InputUnits(NamedTuple):
     """The units of one input.
 
     Attributes:

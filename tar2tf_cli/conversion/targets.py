@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tar2tf_cli.conversion.sharding import Shard, ShardReport
+from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
 from tar2tf_cli.formats.example import begins_record
 from tar2tf_cli.formats.files import RecordStream, crc32c_of_file, make_folders, sync, write_whole
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.api.store import Store
     from tar2tf_cli.conversion.output_state import Earlier
-    from tar2tf_cli.conversion.spool import Part
+    from tar2tf_cli.conversion.spool import InputUnits
     from tar2tf_cli.inputs.report import InputReport
 
 
@@ -62,18 +62,18 @@ class Target(Protocol):
         """Local files that must be flushed to disk before anything is published."""
         return ()
 
-    def unsynced(self, shard: Shard) -> list[str]:
+    def unsynced(self, shard: PlannedShard) -> list[str]:
         """Local files that must be flushed to disk before a shard may be sealed."""
 
-    def add_input(self, report: InputReport, part: Part) -> None:
+    def add_input(self, report: InputReport, part: InputUnits) -> None:
         """Note the sizes of the records of the next input, in input order."""
         return
 
-    def whole(self, shard: Shard) -> ShardReport | None:
+    def whole(self, shard: PlannedShard) -> ShardReport | None:
         """The report of a shard, if an interrupted run left it whole."""
         return None
 
-    def seal(self, shard: Shard, report: ShardReport) -> None:
+    def seal(self, shard: PlannedShard, report: ShardReport) -> None:
         """Take a shard that is whole."""
 
     def wait(self) -> bool:
@@ -113,11 +113,11 @@ class _WithoutManifest(Target):
             hint = "set TMPDIR to a folder with free space"
             raise SinkError(f"there is no temporary folder: {error.strerror}", hint=hint) from None
 
-    def unsynced(self, shard: Shard) -> list[str]:
+    def unsynced(self, shard: PlannedShard) -> list[str]:
         """The shard itself."""
         return [shard.part(self.folder)]
 
-    def seal(self, shard: Shard, report: ShardReport) -> None:
+    def seal(self, shard: PlannedShard, report: ShardReport) -> None:
         """Take a shard that is whole."""
         self._reports[shard.number] = report
 
@@ -150,15 +150,15 @@ class StreamTarget(_WithoutManifest):
             self._out = open(1, "wb", buffering=0, closefd=False)
         return super().__enter__()
 
-    def unsynced(self, shard: Shard) -> list[str]:
+    def unsynced(self, shard: PlannedShard) -> list[str]:
         """No file needs to be flushed."""
         return []
 
-    def seal(self, shard: Shard, report: ShardReport) -> None:
+    def seal(self, shard: PlannedShard, report: ShardReport) -> None:
         """Write a shard to the stream once all shards before it have been written."""
         super().seal(shard, report)
         while self._next in self._reports:
-            path = Shard("", self._next).part(self.folder)
+            path = PlannedShard("", self._next).part(self.folder)
             with open(path, "rb", buffering=0) as file:
                 self._write(iter(partial(file.read, RecordStream.BUFFER), b""))
             os.unlink(path)
@@ -239,7 +239,7 @@ class FilesTarget(_WithoutManifest):
         for number, (name, path) in enumerate(paths.items()):
             if name not in same:
                 with write_errors(name):
-                    os.replace(Shard("", number).part(self.folder), path)
+                    os.replace(PlannedShard("", number).part(self.folder), path)
         for folder in {os.path.dirname(path) for path in paths.values()}:
             sync(folder)
         entries = [ShardEntry(name, report.records, report.size, digest(report.crc)) for name, report in shards.items()]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 from tar2tf_cli.api.backend import RecordMaker
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnBytes, Source
-from tar2tf_cli.conversion.spool import COLUMNS, Part, SpoolIndex, StoredIndex, packed, unpacked
+from tar2tf_cli.conversion.spool import COLUMNS, InputUnits, SpoolIndex, StoredIndex, packed, unpacked
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
@@ -70,13 +70,13 @@ class Group:
         self.counts.append(len(self.index.sizes) - sum(self.counts))
         self.reports.append(report)
 
-    def parts(self) -> Iterator[tuple[int, InputReport, Part]]:
+    def parts(self) -> Iterator[tuple[int, InputReport, InputUnits]]:
         """The number, report and units of each input that was read."""
         stops = [*accumulate(self.counts)]
         starts = [0, *stops]
         for number, report, first, stop in zip(self.numbers, self.reports, starts, stops, strict=False):
             group = number if self.spool_crc is None else self.number
-            yield number, report, Part(group, self.stored or self.index, first, stop)
+            yield number, report, InputUnits(group, self.stored or self.index, first, stop)
 
 
 def save_group(path: str, group: Group) -> None:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.conversion.read_inputs import spooled
-from tar2tf_cli.conversion.sharding import Piece, Shard, ShardReport, rows_of
+from tar2tf_cli.conversion.sharding import Piece, PlannedShard, ShardReport, rows_of
 from tar2tf_cli.conversion.spool import Chunk, shard_bytes, size_around
 from tar2tf_cli.conversion.worker import Worker, load_group
 from tar2tf_cli.errors import SourceError, Tar2tfError, WorkerError, changed
@@ -38,7 +38,7 @@ class WriteShard(NamedTuple):
         shard: the shard.
     """
 
-    shard: Shard
+    shard: PlannedShard
 
     def needs_folder(self, worker: Worker) -> bool:
         """Always: it copies from spools."""
@@ -80,7 +80,7 @@ class WriteShard(NamedTuple):
         return ShardReport(first.size, self.shard.records, group.spool_crc)
 
 
-def _write(worker: Worker, path: str, shard: Shard, pieces: Iterable[Piece]) -> ShardReport:
+def _write(worker: Worker, path: str, shard: PlannedShard, pieces: Iterable[Piece]) -> ShardReport:
     """Write a shard; more pieces may be added to it until the last one is given."""
     with shard_file(path, shard.size) if worker.direct else RecordFile(path) as file:
         for parts, size in shard_bytes(_copied(worker, pieces), worker.conversion.output):
@@ -225,7 +225,9 @@ class EagerShardWriter:
         flusher: takes the shard once it is complete, or an error.
     """
 
-    def __init__(self, shard: Shard, worker: Worker, flusher: Flusher[tuple[Shard, ShardReport] | None]) -> None:
+    def __init__(
+        self, shard: PlannedShard, worker: Worker, flusher: Flusher[tuple[PlannedShard, ShardReport] | None]
+    ) -> None:
         self._shard = shard
         self._worker = worker
         self._flusher = flusher
@@ -242,7 +244,7 @@ class EagerShardWriter:
         return self._thread.is_alive()
 
     @staticmethod
-    def is_suitable(shard: Shard, folder: str) -> bool:
+    def is_suitable(shard: PlannedShard, folder: str) -> bool:
         """Whether a shard that is filling up is worth it, and nothing of it is there yet."""
         return shard.size >= WORTH_IT and shard.pieces[0].spooled and not os.path.exists(shard.part(folder))
 
@@ -256,7 +258,7 @@ class EagerShardWriter:
                 self._pieces.put(piece._replace(start=piece.start + given, size=piece.size - given))
             self._place, self._given = place, piece.size
 
-    def complete(self, shard: Shard) -> bool:
+    def complete(self, shard: PlannedShard) -> bool:
         """Write the rest of a shard that is complete; False if it is another one, or not all of it is spooled."""
         if shard is not self._shard:
             return False

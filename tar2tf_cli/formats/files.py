@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-LARGE: Final = 6 << 20
+LARGE_VALUE: Final = 6 << 20
 """Values of this size or more are not held in memory, unless something needs them whole."""
 
 IN_PLACE: Final = 2 << 20
@@ -152,7 +152,7 @@ class LargeEntries:
         most: int = MAX_ENTRY_SIZE,
         *,
         heads_only: bool = False,
-        least: int = LARGE,
+        least: int = LARGE_VALUE,
         on_bytes: Callable[[int], None] | None = None,
         begin: Callable[[], int] = int,
     ) -> None:
@@ -162,7 +162,7 @@ class LargeEntries:
         self._heads_only = heads_only
         self._file: _File | None = None
         self._owner = -1  # the sample whose members the temporary file holds
-        self.least = min(LARGE, least if descriptor else LARGE, most + 1)
+        self.least = min(LARGE_VALUE, least if descriptor else LARGE_VALUE, most + 1)
         self.on_bytes = on_bytes
         self._begin = begin
         self.in_place = descriptor is not None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-LARGE: Final = 32 << 10
+LARGE_RECORD: Final = 32 << 10
 """Records of this size or more are not buffered together with others."""
 
 HEADS_FROM: Final = 32 << 20
@@ -129,7 +129,7 @@ class RecordReader:
                     if ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF != number(buffer[end : end + 4], "little"):
                         raise self._wrong(length + FRAMING, header)
                 cursor.position = end + 4
-            elif length < LARGE:
+            elif length < LARGE_RECORD:
                 self._fill(length + FRAMING)
                 continue
             else:

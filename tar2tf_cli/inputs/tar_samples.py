@@ -15,7 +15,7 @@ from tar2tf_cli.api.objects import ByteStream, Readable
 from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import Batch, KeySplit, Sample
 from tar2tf_cli.errors import DamagedShardError, EntryError, SourceError, write_errors
-from tar2tf_cli.formats.files import LARGE, MAX_ENTRY_SIZE, LargeEntries, StoredBytes, write_all
+from tar2tf_cli.formats.files import LARGE_VALUE, MAX_ENTRY_SIZE, LargeEntries, StoredBytes, write_all
 from tar2tf_cli.formats.streams import Peekable, PlainStream, open_stream
 from tar2tf_cli.formats.tar import Entries, TarReader, padded
 from tar2tf_cli.inputs.open_shard import OpenShard
@@ -270,7 +270,7 @@ class TarRules(NamedTuple):
     ahead: int = 0
     most: int = MAX_ENTRY_SIZE
     heads_only: bool = False
-    least: int = LARGE
+    least: int = LARGE_VALUE
 
 
 class TarSamples:

@@ -15,7 +15,7 @@ import pytest
 from shards import samples, tree, write_tar
 from tar2tf_cli.conversion import write_shard
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.conversion.sharding import Shard
+from tar2tf_cli.conversion.sharding import PlannedShard
 from tar2tf_cli.conversion.write_shard import WriteShard
 from tar2tf_cli.errors import SinkError, WorkerError
 from tar2tf_cli.formats.files import RecordFile
@@ -30,9 +30,9 @@ def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def left(monkeypatch: pytest.MonkeyPatch) -> list[Shard]:
+def left(monkeypatch: pytest.MonkeyPatch) -> list[PlannedShard]:
     """The shards that tasks write, and not the conversion while they fill up."""
-    shards: list[Shard] = []
+    shards: list[PlannedShard] = []
 
     def written(self: WriteShard, *arguments: object) -> object:
         shards.append(self.shard)
@@ -67,13 +67,15 @@ def test_the_bytes_are_those_of_shards_that_are_written_at_last(
     assert found == converted(bucket, tmp_path / "b", workers=workers, **limits)
 
 
-def test_the_only_shard_is_written_while_inputs_are_read(bucket: Path, tmp_path: Path, left: list[Shard]) -> None:
+def test_the_only_shard_is_written_while_inputs_are_read(
+    bucket: Path, tmp_path: Path, left: list[PlannedShard]
+) -> None:
     converted(bucket, tmp_path / "out")
     assert not left
 
 
 def test_a_shard_that_is_not_spooled_to_its_end_is_left_to_a_task(
-    bucket: Path, tmp_path: Path, left: list[Shard]
+    bucket: Path, tmp_path: Path, left: list[PlannedShard]
 ) -> None:
     write_tar(bucket / "7.tar", samples(30, 12_000, first=1000))
     found = converted(bucket, tmp_path / "out")

@@ -23,7 +23,7 @@ from tar2tf_cli.conversion.output_state import destination
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.conversion.publish import Publisher, Tally
 from tar2tf_cli.conversion.schedule import ConversionSchedule
-from tar2tf_cli.conversion.sharding import Shard
+from tar2tf_cli.conversion.sharding import PlannedShard
 from tar2tf_cli.conversion.spool import SpoolIndex
 from tar2tf_cli.conversion.worker import Group, TaskInputs, Worker, load_group, save_group
 from tar2tf_cli.conversion.working_folder import WorkingFolder
@@ -68,7 +68,7 @@ def test_an_unfinished_run_is_opened_with_one_call_for_each_input(tmp_path: Path
 
         def opened() -> None:
             with publisher(plan) as target:
-                assert target.whole(Shard("shard-0000007", 0, records=1))
+                assert target.whole(PlannedShard("shard-0000007", 0, records=1))
 
         return calls(opened)
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis_profile import example_count
 from spooled_units import conversion, indexed
 from tar2tf_cli.conversion import sharding
-from tar2tf_cli.conversion.sharding import Shard, ShardPlanner, rows_of, sorted_tables
-from tar2tf_cli.conversion.spool import Part, SpoolIndex, StoredIndex
+from tar2tf_cli.conversion.sharding import PlannedShard, ShardPlanner, rows_of, sorted_tables
+from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, StoredIndex
 from tar2tf_cli.spec.conversion import Conversion
 
 LIMIT = 1000
@@ -34,7 +34,7 @@ Record = tuple[int, int]
 """A record by the number of its input and its own number in it."""
 
 
-def laid_out(conversion: Conversion, inputs: list[list[int]], stems: str = "abcdefgh") -> list[Shard]:
+def laid_out(conversion: Conversion, inputs: list[list[int]], stems: str = "abcdefgh") -> list[PlannedShard]:
     """The shards; those of shuffled records have the pieces that their tables say."""
     parts = [indexed(conversion, number, sizes)[0] for number, sizes in enumerate(inputs)]
     with tempfile.TemporaryDirectory() as folder:
@@ -51,9 +51,9 @@ def laid_out(conversion: Conversion, inputs: list[list[int]], stems: str = "abcd
         return [in_spools(shard, folder, parts) for shard in shards] if conversion.shuffle else shards
 
 
-def in_spools(shard: Shard, folder: str, parts: list[Part]) -> Shard:
+def in_spools(shard: PlannedShard, folder: str, parts: list[InputUnits]) -> PlannedShard:
     """A shard with the pieces of spools that the rows of tables stand for."""
-    found = Shard(shard.lane, shard.number)
+    found = PlannedShard(shard.lane, shard.number)
     for piece in shard.pieces:
         rows = list(zip(*rows_of(f"{folder}/{piece.group}", piece.first, piece.units), strict=True))
         assert len(rows) == piece.units
@@ -66,7 +66,7 @@ def in_spools(shard: Shard, folder: str, parts: list[Part]) -> Shard:
     return found
 
 
-def records_of(shard: Shard) -> Iterator[Record]:
+def records_of(shard: PlannedShard) -> Iterator[Record]:
     for piece in shard.pieces:
         for number in range(piece.first, piece.first + piece.units):
             yield piece.group, number
@@ -76,7 +76,7 @@ def all_records(inputs: list[list[int]]) -> list[Record]:
     return [(source, number) for source, sizes in enumerate(inputs) for number in range(len(sizes))]
 
 
-def check(shards: list[Shard], inputs: list[list[int]]) -> None:
+def check(shards: list[PlannedShard], inputs: list[list[int]]) -> None:
     """What holds for every layout of plain records: no gap in numbers, no empty shard, honest sums, joined pieces."""
     for lane in {shard.lane for shard in shards}:
         numbers = [shard.number for shard in shards if shard.lane == lane]
@@ -341,7 +341,8 @@ def test_compressed_shards_are_85_percent_full():
 @example_of([[(2**64 - 1, 20), (0, 30)]], None)
 def test_tables_have_every_record_in_order_however_few_are_sorted_at_once(inputs, most):
     parts = [
-        Part(group, SpoolIndex(size for _, size in records), 0, len(records)) for group, records in enumerate(inputs)
+        InputUnits(group, SpoolIndex(size for _, size in records), 0, len(records))
+        for group, records in enumerate(inputs)
     ]
     for part, records in zip(parts, inputs, strict=True):
         part.spool.order.extend(number for number, _ in records)
@@ -373,7 +374,9 @@ def test_memory_of_a_shuffle_does_not_grow_with_the_number_of_records(tmp_path):
         return index
 
     def peak(records: int) -> int:
-        parts = [Part(number, StoredIndex(partial(load, number)), 0, 10_000) for number in range(records // 10_000)]
+        parts = [
+            InputUnits(number, StoredIndex(partial(load, number)), 0, 10_000) for number in range(records // 10_000)
+        ]
         tracemalloc.start()
         try:
             tables = [table for _, table in sorted_tables(parts, None, f"{tmp_path}/{{}}".format, 0)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tar2tf_cli.conversion.sharding import Shard, ShardReport
+from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
 from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget
 from tar2tf_cli.errors import OutputExistsError
 from tar2tf_cli.formats.checksums import crc32c
@@ -20,7 +20,7 @@ def test_shards_are_streamed_in_order_and_take_no_space_afterwards() -> None:
     out = io.BytesIO()
     with StreamTarget(out) as target:
         for number in (1, 0, 2):
-            shard = Shard("", number)
+            shard = PlannedShard("", number)
             Path(shard.part(target.folder)).write_bytes(b"%d" % number)
             target.seal(shard, ShardReport(1, 1, 0))
             assert out.getvalue() == {1: b"", 0: b"01", 2: b"012"}[number]
@@ -83,7 +83,7 @@ def put(folder: Path, *, overwrite: bool, again: bool) -> None:
     """Write two shards to files."""
     with FilesTarget(iter([f"{folder}/a", f"{folder}/b"]), overwrite=overwrite, again=again) as target:
         for number, data in enumerate(NEW):
-            shard = Shard("", number)
+            shard = PlannedShard("", number)
             Path(shard.part(target.folder)).write_bytes(data)
             target.seal(shard, ShardReport(len(data), 1, crc32c(data)))
         target.finish(Manifest({}, []), {})

@@ -28,7 +28,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.conversion.output_state import Earlier, SizesFile
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.conversion.sharding import Shard, ShardPlanner
+from tar2tf_cli.conversion.sharding import PlannedShard, ShardPlanner
 from tar2tf_cli.conversion.spool import packed, unpacked
 from tar2tf_cli.conversion.working_folder import entry_of
 from tar2tf_cli.errors import OutputExistsError, SourceError, Tar2tfError, UsageError
@@ -547,14 +547,14 @@ def edited(draw: st.DrawFn) -> tuple[Tars, Tars]:
     return before, now
 
 
-def planned(spec: Conversion, tars: Tars) -> list[Shard]:
+def planned(spec: Conversion, tars: Tars) -> list[PlannedShard]:
     planner = ShardPlanner(spec, [name for name, _ in tars], tracked=True)
     indexes = [indexed(spec, number, found, name)[0] for number, (name, found) in enumerate(tars)]
     shards = [shard for number, index in enumerate(indexes) for shard in planner.add(number, index)]
     return [*shards, *planner.finish()]
 
 
-def content(shards: list[Shard], tars: Tars) -> dict[tuple[str, int], list[tuple[str, int, int]]]:
+def content(shards: list[PlannedShard], tars: Tars) -> dict[tuple[str, int], list[tuple[str, int, int]]]:
     """The records in each shard: name of the input, the first, and how many."""
     return {s.place: [(tars[origin.source][0], *origin[1:]) for origin in s.origins] for s in shards}
 
@@ -571,7 +571,7 @@ def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_the
         assert earlier.changed == [number for number, (name, _) in enumerate(now) if name not in names]
         planner = ShardPlanner(spec, [name for name, _ in now], tracked=True)
         fresh = [indexed(spec, number, found, name)[0] for number, (name, found) in enumerate(now)]
-        shards: list[Shard] = []
+        shards: list[PlannedShard] = []
         for number, part in enumerate(fresh):
             if known := earlier.known(number):
                 assert earlier.is_as_before(number, part)

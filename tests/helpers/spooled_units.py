@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tar2tf_cli.conversion.spool import Part, Spool, SpoolIndex
+from tar2tf_cli.conversion.spool import InputUnits, Spool, SpoolIndex
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
 
@@ -28,7 +28,7 @@ class Written:
         self.data += b"".join(parts)
 
 
-def indexed(conversion: Conversion, number: int, sizes: list[int], name: str = "") -> tuple[Part, bytes]:
+def indexed(conversion: Conversion, number: int, sizes: list[int], name: str = "") -> tuple[InputUnits, bytes]:
     """The units of an input whose records have these sizes, in a group of its own, and its spool."""
     index, file, name = SpoolIndex(), Written(), name or str(number)
     spool = Spool(conversion, file, index)  # type: ignore[arg-type]
@@ -37,4 +37,4 @@ def indexed(conversion: Conversion, number: int, sizes: list[int], name: str = "
         noise = random.Random(unit).randbytes(size)
         spool.add(f"{name}/{unit}", [noise[:10], noise[10:]], size)
     spool.finish()
-    return Part(number, index, 0, len(index.sizes)), file.data
+    return InputUnits(number, index, 0, len(index.sizes)), file.data
