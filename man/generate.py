@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -139,7 +140,9 @@ def _command_page(context: click.Context) -> Iterator[str]:
         yield _escape(LIMIT)
         yield ".SH OPS"
         for op in OPS.values():
-            yield _term(op.usage, f"{summary(op)} {details(op)}\n.br\nFor example: {'   '.join(op.examples)}")
+            yield _term(
+                op.usage, f"{summary(op)} {details(op)}\n.br\nFor example: {'   '.join(map(quote, op.examples))}"
+            )
         yield ".SH FILES"
         for path, meaning in FILES.items():
             yield f".TP\n.I {_escape(path)}\n{_escape(meaning)}"
@@ -166,7 +169,7 @@ def _op_section(op: type[DeclaredOp]) -> Iterator[str]:
         yield from (_code_words(paragraph), "")
     if dataclasses.is_dataclass(op) and (fields := dataclasses.fields(op)) and op.from_value.__func__ is FROM_VALUE:
         yield from (f"Fields: {', '.join(map(_field, fields))}.", "")
-    yield from ("```text", *op.examples, "```")
+    yield from ("```text", *map(quote, op.examples), "```")
     if (ROOT / "docs" / "reference" / "ops" / f"{op.name}.jpg").exists():
         yield from ("", f"![{op.name}: {_lower_first(summary(op)[:-1])}](ops/{op.name}.jpg)")
 

@@ -270,6 +270,11 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     more="tar2tf ops lists them with examples.",
 )
 @sample_option(
+    "--key-feature NAME",
+    help="Feature of records that is their key.",
+    more="For TFRecords whose key is not in __key__, such as key for those of img2dataset.",
+)
+@sample_option(
     "--keys FILE",
     help="Convert only samples with these keys.",
     more="FILE has one key a line, as tar2tf inspect --keys prints them.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from shlex import quote
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -59,7 +60,7 @@ def _lines(op: type[Op]) -> Iterator[str]:
     for text in filter(None, (summary(op), details(op))):
         yield from wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     for example in op.examples:
-        yield f"    --op {example}"
+        yield f"    --op {quote(example)}"
 
 
 @click.command("schema", cls=Command)

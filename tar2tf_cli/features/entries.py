@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 from tar2tf_cli.api.values import KEY, Feature, Features, KeySplit, StoredValue
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.example import values_of
+from tar2tf_cli.formats.files import whole
 from tar2tf_cli.formats.npy import to_npy
-from tar2tf_cli.samples.grouping import split_name, unwanted
+from tar2tf_cli.samples.grouping import key_of, split_name, unwanted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +36,7 @@ def as_entries(features: Features, key: str, rule: KeySplit) -> dict[str, bytes 
     """
     entries: dict[str, bytes | StoredValue] = {KEY: key.encode("utf-8", "surrogateescape")}
     for name, value in features.items():
-        if name == KEY or (name.endswith("/shape") and name.removesuffix("/shape") in features):
+        if name == KEY or _is_own_shape(name, features):
             continue
         data = value
         if isinstance(data, Feature):
@@ -53,6 +54,33 @@ def _entry(name: str, feature: Feature, *, shaped: bool) -> tuple[str, bytes]:
     if isinstance(value, bytes):
         return name, value
     return name if name.rpartition(".")[2] == "npy" else f"{name}.npy", to_npy(value)
+
+
+def _is_own_shape(name: str, features: Features) -> bool:
+    """Whether a feature NAME/shape only repeats the shape that the array NAME has by itself."""
+    array = features.get(name.removesuffix("/shape")) if name.endswith("/shape") else None
+    stored = features[name]
+    if not isinstance(array, Feature) or not isinstance(stored, Feature):
+        return False
+    return tuple(values_of(stored)[1]) == array.shape
+
+
+def selected_key(features: Features) -> str | None:
+    """Return the key that features give to their sample; None if they give none.
+
+    Raises:
+        SampleError: when it is not one text or whole number.
+    """
+    if KEY not in features:
+        return None
+    value = features[KEY]
+    if isinstance(value, Feature):
+        _, values = values_of(value)
+        value = values[0] if len(values) == 1 else value
+    key = key_of({KEY: whole(value)})
+    if key is None:
+        raise SampleError(f"the feature {KEY!r} is not one text or whole number, so it cannot be the key")
+    return key.strip()
 
 
 def _value(name: str, feature: Feature, *, shaped: bool) -> bytes | NDArray[np.generic]:

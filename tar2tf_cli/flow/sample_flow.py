@@ -184,6 +184,7 @@ class ReadPlan:
             only_records=spec.kind == "tfrecord",
             described=described,
             stems=stems,
+            key_feature=spec.key_feature,
         )
         encoder = conversion.output.format.encoder()
         simple = conversion.only_chooses or expresses(conversion)
@@ -235,10 +236,11 @@ def written_key(features: Features) -> bytes | None:
 
 def _entries(features: Callable[[Sample], Features], rule: KeySplit, sample: Sample) -> Features:
     """Return the features of a sample as the entries of a tar, under the key that ops left it."""
-    from tar2tf_cli.features.entries import as_entries
+    from tar2tf_cli.features.entries import as_entries, selected_key
 
     key = sample[KEY]
-    return as_entries(features(sample), key, rule)
+    made = features(sample)
+    return as_entries(made, selected_key(made) or key, rule)
 
 
 class ReadOptions(NamedTuple):

@@ -63,6 +63,7 @@ class ReadRules(NamedTuple):
         only_records: whether it is a TFRecord whatever its first bytes look like, and may have no records.
         small: whether it is read at once, so that samples cannot be read by their offset.
         described: the features of TFRecords that a manifest describes, by the names of the inputs.
+        key_feature: the feature that holds the key of each record; None for `__key__`.
         stems: what the keys of records without a key begin with, by the names of inputs whose stem others have, too.
     """
 
@@ -72,6 +73,7 @@ class ReadRules(NamedTuple):
     small: bool = False
     described: Mapping[str, Described] = MappingProxyType({})
     stems: Mapping[str, str] = MappingProxyType({})
+    key_feature: str | None = None
 
 
 class InputContent(Protocol):
@@ -227,6 +229,7 @@ class InputReader:
                 may_be_empty=rules.only_records,
                 described=rules.described.get(item.name, {}),
                 stem=rules.stems.get(item.name, item.stem),
+                key_feature=rules.key_feature,
             )
         elif shard.kind and shard.kind.traits.holds == "record":
             from tar2tf_cli.inputs.unit_samples import UnitSamples  # only here, as few inputs are of other formats

@@ -47,6 +47,7 @@ class RecordSamples:
         may_be_empty: whether it may hold no records.
         described: its features, where a manifest describes them.
         stem: what the keys of records without a key begin with.
+        key_feature: the feature that holds the key, which remains an entry; None for `__key__`.
 
     Attributes:
         seekable: whether records can be read by their offset.
@@ -64,6 +65,7 @@ class RecordSamples:
         may_be_empty: bool,
         described: Described = MappingProxyType({}),
         stem: str = "",
+        key_feature: str | None = None,
     ) -> None:
         self.seekable = shard.seekable is not None
         self._name = shard.name
@@ -73,6 +75,7 @@ class RecordSamples:
         self._on_fault = on_fault
         self._described = described
         self._may_be_empty = may_be_empty
+        self._key_feature = key_feature
         self._stem = stem or shard.item.stem
         self._looks = FeatureInference(described)
         self._data = b""  # of the last record that was framed
@@ -133,9 +136,11 @@ class RecordSamples:
             except ValueError as error:
                 self._fault(f"the record cannot be read as a sample: {error}", _hint(data))
                 continue
-            key = key_of(sample)
-            if key is None and KEY in sample:
-                self._fault(f"the feature {KEY!r} is not one text or whole number", _ONE_KEY)
+            named = self._key_feature or KEY
+            key = key_of({KEY: sample.get(named)})
+            if key is None and (named in sample or self._key_feature):
+                what = "is not one text or whole number" if named in sample else "is missing, which --key-feature names"
+                self._fault(f"the feature {named!r} {what}", _ONE_KEY)
                 continue
             sample.pop(KEY, None)
             yield {KEY: self._numbered() if key is None else key, **sample}
@@ -154,7 +159,8 @@ class RecordSamples:
         """
         for _, data in self._reader:
             self._data, self._features = data, features_of(data)
-            key = key_of(parsed(data) if self._features is None else self._features)
+            features = parsed(data) if self._features is None else self._features
+            key = key_of({KEY: features.get(self._key_feature or KEY)})
             yield self._numbered() if key is None else key, [*frame([data], len(data))], len(data) + FRAMING
 
     def note(self) -> None:

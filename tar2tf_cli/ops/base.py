@@ -245,6 +245,9 @@ def parse_op(item: object) -> Op:
         name, _, text = item.partition(":")
         item = {name: text.strip()}
     named = {name: value for name, value in item.items() if name != "digest"} if isinstance(item, Mapping) else {}
+    if "args" in named and len(named) == 2:  # of a function
+        name = next(name for name in named if name != "args")
+        named = {name: {name: named[name], "args": named["args"]}}
     if len(named) != 1:
         raise UsageError(f"an op is a name, or one name with its fields, not {item!r}")
     ((name, value),) = named.items()

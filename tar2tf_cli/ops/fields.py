@@ -17,14 +17,22 @@ from tar2tf_cli.formats.files import whole
 from tar2tf_cli.ops.base import DeclaredOp, register
 from tar2tf_cli.ops.rules import Rule, text
 from tar2tf_cli.ops.select import ANY, NothingThereError, Select, to_selection
+from tar2tf_cli.samples.grouping import key_of
 
 
 def move_first(sample: Sample, name: str, sources: Sequence[str]) -> bool:
     """Rename the first source that is present, and return whether there was one; `__key__` is copied, not moved."""
     present = next((source for source in sources if source in sample), None)
-    if present is not None:
-        sample[name] = sample[KEY] if present == KEY else sample.pop(present)
-    return present is not None
+    if present is None:
+        return False
+    value = sample[KEY] if present == KEY else sample.pop(present)
+    if name == KEY:
+        key = key_of({KEY: whole(value)})
+        if key is None:
+            raise SampleError(f"rename: entry {present!r} is not one text or whole number, so it cannot be the key")
+        value = key.strip()
+    sample[name] = value
+    return True
 
 
 class NameRule(NamedTuple):
@@ -235,6 +243,8 @@ class DropEmpty(DeclaredOp):
 
 
 _CONDITION: Final = re.compile(r"(!?)((?:[^\[<>=!]|\[[^\]]*\])+)(?:(<=|>=|!=|<|>|==?)(.*))?", re.DOTALL)
+_WORDS: Final = {"eq": "=", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_WORDED: Final = re.compile(rf"([^,<>=!]+),({'|'.join(_WORDS)}),(.*)", re.DOTALL)
 _VALUE: Final = re.compile(r'(\s*"(?:[^"\\]|\\.)*"\s*|[^,]*)(?:,|$)', re.DOTALL)
 
 _ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -253,7 +263,8 @@ class Filter(DeclaredOp):
     ENTRY keeps samples that have the entry, and !ENTRY samples that lack it. ENTRY=A,B keeps samples in which its text
     or number is A or B, and ENTRY!=A,B the others that have the entry. ENTRY<N, <=, > and >= compare numbers.
     ENTRY:path stands for a value inside a JSON entry. If the entry or path is missing, only !ENTRY keeps the sample.
-    Write a value that contains a comma in double quotes.
+    Write a value that contains a comma in double quotes. ENTRY,ge,N is ENTRY>=N without characters that shells take for
+    themselves; so are eq, ne, gt, lt and le.
 
     Args:
         condition: the condition, as after `filter:`.
@@ -265,8 +276,8 @@ class Filter(DeclaredOp):
     condition: str
 
     name = "filter"
-    usage = "filter:ENTRY, filter:!ENTRY, filter:ENTRY=A,B or filter:ENTRY>=N"
-    examples = ("filter:cls=3,5", "filter:json:score>=0.5", "filter:jpg", "filter:!txt")
+    usage = "filter:ENTRY, filter:!ENTRY, filter:ENTRY=A,B or filter:ENTRY,ge,N"
+    examples = ("filter:cls=3,5", "filter:json:score,ge,0.5", "filter:jpg", "filter:!txt")
     checks: ClassVar[Mapping[str, Rule[Any]]] = {"condition": text}
     by_name = True
 
@@ -312,6 +323,8 @@ def _parsed(condition: str) -> tuple[Select, bool, Callable[[Any], bool]]:
     Raises:
         ValueError: when it is not one.
     """
+    if worded := _WORDED.fullmatch(condition):
+        condition = f"{worded[1]}{_WORDS[worded[2]]}{worded[3]}"
     match = _CONDITION.fullmatch(condition)
     if not match or ANY in match[2]:
         raise ValueError(f"cannot read the condition {condition!r}: it takes an entry or a path, and perhaps values")

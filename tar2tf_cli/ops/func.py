@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import SampleError, Tar2tfError, UsageError, failure
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.ops.base import DeclaredOp, register
+from tar2tf_cli.ops.rules import split_at_commas
 from tar2tf_cli.ops.user_code import RAISED, label, source_digest
 from tar2tf_cli.samples.grouping import is_utf8
 
@@ -26,9 +28,13 @@ class Func(DeclaredOp):
 
     The function takes a sample (a dict). It returns a sample, several samples, or None to skip the sample.
 
+    It may take more arguments by name: `func:crop.py:crop,size=3` calls crop(sample, size=3). A value is JSON, or else
+    text. In YAML, write {func: crop.py:crop, args: {size: 3}}.
+
     Args:
         func: a callable, or the location of one: `package.module:name` or `path/file.py:name`.
         ext_name: has no effect; accepted because the AIS tar2tf client accepts it.
+        args: further arguments for the function, by name.
 
     >>> tag = Func(lambda sample: {**sample, "split": "train"})
     >>> tag.apply({"__key__": "a"}, OpContext())["split"]
@@ -36,12 +42,20 @@ class Func(DeclaredOp):
     """
 
     name = "func"
-    usage = "func:MODULE:NAME or func:FILE.py:NAME"
-    examples = ("func:crop.py:crop", "func:package.module:function")
+    usage = "func:MODULE:NAME[,ARG=VALUE...] or func:FILE.py:NAME[,ARG=VALUE...]"
+    examples = ("func:crop.py:crop", "func:crop.py:crop,size=3", "func:package.module:function")
     gives_names = True
 
-    def __init__(self, func: Callable[[Sample], Any] | str, ext_name: str | None = None) -> None:
-        self.func: Callable[[Sample], Any] = load_object(func) if isinstance(func, str) else func
+    def __init__(
+        self,
+        func: Callable[..., Any] | str,
+        ext_name: str | None = None,
+        args: Mapping[str, JsonValue] | None = None,
+    ) -> None:
+        self.func: Callable[..., Any] = load_object(func) if isinstance(func, str) else func
+        self.args = {str(name): value for name, value in (args or {}).items()}
+        if odd := [name for name in self.args if not name.isidentifier()]:
+            raise ValueError(f"takes arguments by name, and {odd[0]!r} is none")
         if not callable(self.func):
             raise ValueError(f"{func!r} is not callable")
         self.label: str = func if isinstance(func, str) else label(func)
@@ -54,7 +68,7 @@ class Func(DeclaredOp):
         return [self.func]
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: the function's location if that was given, else the function, which may be a lambda.
+        """Return the state to pickle: the function's location if that was given, or else the function, even a lambda.
 
         The source of a file travels along, as another machine may not have the file.
         """
@@ -79,21 +93,24 @@ class Func(DeclaredOp):
 
     @classmethod
     def from_value(cls, value: JsonValue) -> Func:
-        if not isinstance(value, str):
-            raise ValueError(f"takes MODULE:NAME or FILE.py:NAME, not {value!r}")
-        return cls(value)
+        where, args = (value.get("func"), value.get("args")) if isinstance(value, dict) else (value, None)
+        if not isinstance(where, str) or not (args is None or isinstance(args, dict)):
+            raise ValueError(f"takes MODULE:NAME or FILE.py:NAME, and perhaps args by name, not {value!r}")
+        where, *written = split_at_commas(where)
+        return cls(where, args={**_arguments(written), **(args or {})})
 
     @classmethod
     def schema(cls) -> JsonSchema:
         return {"type": "string", "pattern": ":"}
 
-    def canonical(self) -> dict[str, Any]:
-        return {self.name: self.label, **({"digest": self._digest} if self._digest else {})}
+    def canonical(self) -> dict[str, JsonValue]:
+        more: dict[str, JsonValue] = {"args": self.args} if self.args else {}
+        return {self.name: self.label, **more, **({"digest": self._digest} if self._digest else {})}
 
     def apply(self, sample: Sample, context: OpContext) -> Sample | Iterator[Sample] | None:
         key = sample[KEY]
         try:
-            result = self.func(sample)
+            result = self.func(sample, **self.args)
         except RAISED as error:
             raise self._raised(error, key) from error
         if result is None:
@@ -125,6 +142,20 @@ class Func(DeclaredOp):
 
     def _failure(self, what: str, key: str) -> SampleError:
         return SampleError(f"the function {self.label} {what}", key=key)
+
+
+def _arguments(written: Iterable[str]) -> dict[str, JsonValue]:
+    """Parse `NAME=VALUE`, where VALUE may be JSON."""
+    parsed: dict[str, JsonValue] = {}
+    for item in written:
+        name, equals, text = item.partition("=")
+        if not equals:
+            raise ValueError(f"takes arguments as NAME=VALUE, not {item!r}")
+        try:
+            parsed[name] = json.loads(text)
+        except (ValueError, RecursionError):
+            parsed[name] = text
+    return parsed
 
 
 loaded: set[str] = set()

@@ -73,6 +73,7 @@ class Input:
             default, every column is an entry of its name.
         rows: which rows of a file of examples to convert, counted after shuffling: the first, from 0, and the
             exclusive end.
+        key_feature: the feature of TFRecords that holds the key of each sample, such as `key` for img2dataset's.
         no_sign_request: read a public cloud bucket without credentials.
 
     Raises:
@@ -99,6 +100,7 @@ class Input:
     example_args: Checked[Mapping[str, Any] | Texts, Mapping[str, Any]] = Checked(check.arguments, ())
     columns: Checked[Mapping[str, str] | Texts, Mapping[str, str]] = Checked(check.columns, ())
     rows: Checked[Sequence[int] | None, tuple[int, int] | None] = Checked(check.rows, None)
+    key_feature: Exact[str | None] = Checked(rules.text, None)
     no_sign_request: Exact[bool] = Checked(rules.yes_or_no, False, recorded=False)
 
     def __post_init__(self) -> None:

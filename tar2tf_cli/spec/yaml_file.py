@@ -331,8 +331,9 @@ def _op() -> dict[str, Any]:
             {"type": "string", "pattern": f"^({names})(:.*)?$"},
             {
                 "type": "object",
-                "properties": {"func": fields["func"], "digest": {"type": "string"}},
-                "required": ["func", "digest"],
+                "properties": {"func": fields["func"], "args": {"type": "object"}, "digest": {"type": "string"}},
+                "required": ["func"],
+                "minProperties": 2,
                 "additionalProperties": False,
             },
         ],

@@ -126,7 +126,7 @@ def test_every_example_of_an_op_parses(data: Path, monkeypatch: pytest.MonkeyPat
     for name, text in sections_of_ops().items():
         block = re.search("^```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
         assert block
-        assert {type(parse_op(example)) for example in block[1].splitlines()} == {OPS[name]}
+        assert {type(parse_op(example)) for example in shlex.split(block[1])} == {OPS[name]}
 
 
 def test_the_ops_page_has_every_preset_and_type() -> None:

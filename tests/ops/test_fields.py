@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from op_cases import loaded, run
-from tar2tf_cli import load_dataset
+from shards import write_tar
+from tar2tf_cli import Conversion, Input, Output, convert, load_dataset, open_records
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.ops import (
     DropEmpty,
@@ -16,6 +18,7 @@ from tar2tf_cli.ops import (
     Op,
     OpContext,
     Rename,
+    parse_op,
 )
 from tar2tf_cli.ops.base import apply_ops
 
@@ -89,3 +92,36 @@ def test_ops_are_equal_if_they_do_the_same(op: Op, same: Op, other: Op) -> None:
     assert (op, hash(op)) == (same, hash(same))
     assert op != other
     assert op != op.canonical()
+
+
+def test_an_entry_can_become_the_key(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "a.tar", [("x", {"id": b"7\n", "txt": b"one"}), ("y", {"id": b"8", "txt": b"two"})])
+    for output in ("o.record", "t.tar"):
+        convert(Conversion(Input(tar), Output(tmp_path / output), ops=["rename:__key__=id"]), workers=1)
+        found = [*open_records(tmp_path / output)]
+        assert [one["__key__"] for one in found] == [b"7", b"8"]
+        assert "id" not in found[0]
+    again = Conversion(Input(tmp_path / "o.record"), Output(tmp_path / "n.record"), ops=["rename:name=__key__"])
+    convert(again, workers=1)
+    assert [one["name"] for one in open_records(tmp_path / "n.record")] == [b"7", b"8"]
+    with pytest.raises(SampleError, match="is not one text or whole number, so it cannot be the key"):
+        parse_op("rename:__key__=id").apply({"__key__": "a", "id": np.arange(2)}, OpContext())
+
+
+def test_a_selected_key_is_that_of_the_sample(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "a.tar", [("x", {"cls": b"cat", "txt": b"1"}), ("y", {"cls": b"dog", "txt": b"2"})])
+    for output in ("o.record", "t.tar"):
+        convert(Conversion(Input(tar), Output(tmp_path / output), select="__key__=cls,txt"), workers=1)
+        found = [*open_records(tmp_path / output)]
+        assert [one["__key__"] for one in found] == [b"cat", b"dog"]
+
+
+def test_the_key_of_records_may_be_in_another_feature(tmp_path: Path) -> None:
+    tar = write_tar(
+        tmp_path / "a.tar", [("x", {"key": b"000001", "txt": b"1"}), ("y", {"key": b"000002", "txt": b"2"})]
+    )
+    convert(Conversion(Input(tar), Output(tmp_path / "i.record"), select="key,txt"), workers=1)
+    convert(Conversion(Input(tmp_path / "i.record", key_feature="key"), Output(tmp_path / "o.tar")), workers=1)
+    assert [one["__key__"] for one in open_records(tmp_path / "o.tar")] == [b"000001", b"000002"]
+    with pytest.raises(SampleError, match="the feature 'name' is missing, which --key-feature names"):
+        convert(Conversion(Input(tmp_path / "i.record", key_feature="name"), Output(tmp_path / "p.tar")), workers=1)

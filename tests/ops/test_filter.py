@@ -216,3 +216,22 @@ def test_an_output_from_which_everything_is_skipped_is_noted(scored: Path, tmp_p
 def test_the_dry_run_shows_that_the_first_sample_is_skipped(scored: Path, tmp_path: Path) -> None:
     done = tar2tf("convert", scored, "-o", tmp_path / "a.record", "--op", "filter:cls=3", "--dry-run")
     assert "after filter cls=3: dropped" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("plain", "worded"),
+    [
+        ("n=1,2", "n,eq,1,2"),
+        ("n!=1", "n,ne,1"),
+        ("n<2", "n,lt,2"),
+        ("n<=2", "n,le,2"),
+        ("n>1", "n,gt,1"),
+        ("n>=2", "n,ge,2"),
+    ],
+)
+def test_words_compare_as_signs_do_and_need_no_quotes(plain: str, worded: str) -> None:
+    for number in range(4):
+        sample = {"__key__": "a", "n": b"%d" % number}
+        kept = [parse_op(f"filter:{form}").apply(sample, OpContext()) for form in (plain, worded)]
+        assert kept[0] == kept[1]
+    assert parse_op("filter:json:score,ge,0.5").apply({"__key__": "a", "json": b'{"score": 0.7}'}, OpContext())

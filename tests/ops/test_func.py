@@ -16,6 +16,7 @@ from shards import examples
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import (
     Func,
+    OpContext,
     parse_op,
 )
 
@@ -287,3 +288,30 @@ def test_what_a_function_prints_is_not_among_records_and_documents(
     assert not {"hello", "loaded"} & set(records.splitlines())
     manifest = tmp_path / "_a-manifest.json"
     assert json.loads(tar2tf("verify", manifest, "--against", bucket, "--json", "--allow-func").stdout)["ok"]
+
+
+def test_a_function_takes_arguments_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "crop.py").write_text(
+        "def crop(sample, size, name='x', flags=()):\n    return {**sample, 'made': [size, name, list(flags)]}\n"
+    )
+    by_flag = parse_op("func:crop.py:crop,size=3,name=cat,flags=[1,2]")
+    by_yaml = parse_op({"func": "crop.py:crop", "args": {"size": 3, "name": "cat", "flags": [1, 2]}})
+    for op in (by_flag, by_yaml, parse_op(by_flag.canonical()), pickle.loads(pickle.dumps(by_flag))):
+        assert op.canonical() == by_flag.canonical()
+        assert op.apply({"__key__": "a"}, OpContext()) == {"__key__": "a", "made": [3, "cat", [1, 2]]}
+    assert by_flag.canonical()["args"] == {"size": 3, "name": "cat", "flags": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ("func:posixpath:basename,size", "takes arguments as NAME=VALUE, not 'size'"),
+        ("func:posixpath:basename,a b=1", "takes arguments by name, and 'a b' is none"),
+        ({"func": "posixpath:basename", "args": [1]}, "args by name"),
+        ({"decode": "jpg", "args": {}}, "has no field 'decode'"),
+    ],
+)
+def test_arguments_that_have_no_name_are_refused(item: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse_op(item)
