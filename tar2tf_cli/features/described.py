@@ -87,7 +87,7 @@ def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             kind, own = features[part]["encoding"], features[part]["shape"]
             if (
                 kind != "int64"
-                or own not in ([length], [] if length == 1 else [length])
+                or own not in ([length], [] if len(stored) > 1 else [length])
                 or len(stored) not in (1, len(shape))
             ):
                 yield f"the feature {name!r} has {len(shape)} dimensions in the manifest, but {part!r} is {kind} {own}"
@@ -97,11 +97,17 @@ def shape_features(name: str, features: Mapping[str, Mapping[str, Any]]) -> list
     """Names of the features that hold the shape of an array: NAME/shape, or an image's height, width and channels."""
     if not features[name]["shape"]:
         return []
-    if f"{name}/shape" in features:
+    own = features.get(f"{name}/shape")
+    if own and (own["shape"] == [len(features[name]["shape"])] or _is_array(features[name])):
         return [f"{name}/shape"]
     folder = name.rpartition("/")[0]
     axes = [f"{folder}/{axis}" for axis in ("height", "width", "channels")]
     return axes if features[name]["encoding"] == "raw" and all(axis in features for axis in axes) else []
+
+
+def _is_array(feature: Mapping[str, Any]) -> bool:
+    """Whether a feature needs a shape: it is not a plain list."""
+    return bool(feature["encoding"] == "raw" or len(feature["shape"]) > 1)
 
 
 def is_optional(feature: Mapping[str, Any], records: int) -> bool:
@@ -130,7 +136,7 @@ def _without_shape(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 def is_shape_of_array(name: str, features: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether a feature is only the shape of another one."""
     base, slash, last = name.rpartition("/")
-    return bool(slash) and last == "shape" and base in features and features[base]["shape"] != []
+    return bool(slash) and last == "shape" and base in features and name in shape_features(base, features)
 
 
 Described: TypeAlias = "Mapping[str, Mapping[str, Any]]"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Final
 
@@ -293,6 +295,9 @@ class FeatureInference:
         self._described = described
         self._wanted = expected(described)
         self._expected: dict[str, Expected] = {}
+        self._shapes: dict[str, Expected] = {}  # features NAME/shape without a description
+        self._with_shapes: Counter[tuple[str, ...]] = Counter()  # combinations of names of examples that have them
+        self._ranks: dict[str, int | None] = {}  # of arrays whose size each NAME/shape states; None if one does not
         self._census = Census(self._expected)
         self.others = 0
 
@@ -311,29 +316,45 @@ class FeatureInference:
             return
         present = [name for name, feature in features.items() if feature.kind]
         for name in present:
-            self._learn(features[name])
-        self._census.count(present)
+            is_shape = name.endswith("/shape") and name not in self._described
+            if is_shape:
+                self._compare(name.removesuffix("/shape"), features)
+            self._learn(features[name], self._shapes if is_shape else self._expected)
+        if self._shapes.keys().isdisjoint(present):
+            self._census.count(present)
+        else:  # not for the kernel, which does not compare values
+            self._with_shapes[tuple(present)] += 1
 
-    def _learn(self, feature: ParsedFeature) -> None:
-        before = self._expected.get(feature.name)
+    def _compare(self, name: str, features: Mapping[str, ParsedFeature]) -> None:
+        """Note whether a feature NAME/shape states the size of NAME, as that of an array does."""
+        array, shape = features.get(name), features[f"{name}/shape"]
+        if array is None or array.kind is None:
+            return
+        is_size = shape.kind == "int64" and prod(shape.values()) == array.count
+        rank = shape.count if is_size else None
+        self._ranks[name] = rank if self._ranks.get(name, rank) == rank else None
+
+    def _learn(self, feature: ParsedFeature, known: dict[str, Expected]) -> None:
+        before = known.get(feature.name)
         if before is None:
-            self._expected[feature.name] = Expected(feature.kind, feature.count)
+            known[feature.name] = Expected(feature.kind, feature.count)
         elif before.misfit(feature):
             alike = before.kind == feature.kind
-            self._expected[feature.name] = replace(before, count=None) if alike else Expected()
+            known[feature.name] = replace(before, count=None) if alike else Expected()
         else:
             return
         self._census.expects_more()
 
     def lists(self) -> Collection[str]:
         """Return the features of which some record has no or several values."""
-        return frozenset(name for name, seen in self._expected.items() if seen.count != 1)
+        known = (*self._expected.items(), *self._shapes.items())
+        return frozenset(name for name, seen in known if seen.count != 1)
 
     def describe(self, schema: Schema) -> None:
         """Add the features to a schema."""
-        for name, seen in self._expected.items():
+        for name, seen in (*self._expected.items(), *self._shapes.items()):
             schema.looks[name] = self._look(name, seen.kind, seen) if seen.kind else MIXED
-        for names, records in self._census.signatures():
+        for names, records in (*self._census.signatures(), *self._with_shapes.items()):
             schema.signatures[names] += records
 
     def _look(self, name: str, kind: Kind, seen: Expected) -> Look:
@@ -341,10 +362,10 @@ class FeatureInference:
             described = self._described[name]
             return described["encoding"], described["dtype"], tuple(described["shape"])
         count, dtype = seen.count, DTYPES[kind][0]
-        shape = self._expected.get(f"{name}/shape")
-        if kind != "bytes" and shape and shape.kind == "int64" and shape.count:
-            return kind, dtype, (count if shape.count == 1 else None,) * shape.count
-        return kind, dtype, () if count == 1 else (count,)
+        if rank := self._ranks.get(name):
+            return kind, dtype, (count if rank == 1 else None,) * rank
+        is_shape = self._ranks.get(name.removesuffix("/shape")) == 1
+        return kind, dtype, () if count == 1 and not is_shape else (count,)
 
     def _agrees(self, name: str, seen: Expected) -> bool:
         """Whether what a manifest says of a feature is true of the records."""

@@ -43,7 +43,7 @@ def frames(count: int) -> bytes:
 
 def sample(number: int) -> dict[str, bytes]:
     """One of each kind of entry; sizes and counts differ from sample to sample."""
-    annotations = [{"bbox": [1, 2, 3, 4], "category_id": n, "name": f"class {n}"} for n in range(number % 3)]
+    annotations = [{"bbox": [1, 2, 3, 4], "category_id": n + 1, "name": f"class {n}"} for n in range(number % 3)]
     mask = PIL.Image.fromarray(np.arange(80, dtype=np.uint8).reshape(8, 10) % 4)
     return {
         "jpg": jpeg(photo(8, 10)),
