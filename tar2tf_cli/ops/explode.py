@@ -49,7 +49,7 @@ class Explode(DeclaredOp):
         steps = {name.removeprefix(folder): _values(sample[name]) for name in sample if name.startswith(folder)}
         others = {name: value for name, value in sample.items() if not name.startswith(folder)}
         if not steps:
-            raise missing_entry(sample, f"explode: has no entry {folder}...")
+            raise missing_entry(sample, f"explode: has no entry {folder}...", folder, "--op explode")
         if both := [name for name in steps if name in others]:
             message = f"explode: {folder}{both[0]} would become {both[0]!r}, which the episode has, too"
             raise SampleError(message, hint="rename one of them")

@@ -21,7 +21,7 @@ from shards import examples, write_tar
 from tar2tf_cli import load_dataset
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.datasets.load import feature_description
+from tar2tf_cli.datasets.parsing import feature_description
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.features.feature_map import FeatureMap, Schema
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list
