@@ -195,7 +195,7 @@ def test_the_lists_of_the_object_detection_api_follow_together() -> None:
     sample |= {f"image/object/bbox/{side}": np.array([value, 0.9], np.float32) for side, value in sides.items()}
     sample["image/object/bbox/xmax"][1] = sample["image/object/bbox/ymax"][1] = 1
     sample["image/object/class/text"] = np.array([b"cat", b"dog"], object)
-    with pytest.raises(UsageError, match="add (--)?boxes image/object/bbox"):
+    with pytest.raises(UsageError, match=r"add (--)?boxes image/object/bbox"):
         follow({**sample}, "crop:image/encoded,10x10")
     made = follow({**sample}, "crop:image/encoded,10x10", boxes="image/object/bbox")
     assert made["image/object/class/text"].tolist() == [b"cat"]
