@@ -84,14 +84,17 @@ class Reader:
     def follow(self, page: str, most: int | None = None) -> Path:
         """Do what a page says, or its first few blocks."""
         for block in islice(blocks(page), most):
-            if block.title:
-                (self._folder / block.title).write_text(block.text)
-            elif block.language in ("sh", "python"):
-                ok, printed = (
-                    self._shell(block.text) if block.language == "sh" else self._session.run(self._folder, block.text)
-                )
-                assert ok, f"docs/{page}:{block.line}\n{printed}"
+            self.run(page, block)
         return self._folder
+
+    def run(self, page: str, block: Block) -> None:
+        """Do what a block of a page says."""
+        if block.title:
+            (self._folder / block.title).write_text(block.text)
+        elif block.language in ("sh", "python"):
+            in_shell = block.language == "sh"
+            ok, printed = self._shell(block.text) if in_shell else self._session.run(self._folder, block.text)
+            assert ok, f"docs/{page}:{block.line}\n{printed}"
 
     def _shell(self, text: str) -> tuple[bool, str]:
         done = subprocess.run(
@@ -132,12 +135,24 @@ def session(environment: dict[str, str]) -> Iterator[Session]:
 
 
 @pytest.fixture
-def run_page(tmp_path: Path, environment: dict[str, str], session: Session) -> Callable[..., Path]:
-    """Run the blocks of a page; returns the folder in which that was done."""
+def reader(tmp_path: Path, environment: dict[str, str], session: Session) -> Reader:
+    """Somebody in a folder of their own, which is empty unless `data` fills it."""
     work = tmp_path / "work"
     work.mkdir(exist_ok=True)
     cloud = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-    return Reader(work, {**environment, **cloud}, session).follow
+    return Reader(work, {**environment, **cloud}, session)
+
+
+@pytest.fixture
+def run_page(reader: Reader) -> Callable[..., Path]:
+    """Run the blocks of a page; returns the folder in which that was done."""
+    return reader.follow
+
+
+@pytest.fixture
+def page_blocks() -> Callable[[str], Iterator[Block]]:
+    """Iterate over the blocks of a page."""
+    return blocks
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from tar2tf_cli import __version__
 STATED = {
     "CITATION.cff": r"^version: (.+)$",
     "CHANGELOG.md": r"\A# Changelog\n\n## ([\d.]+) ",
+    "mkdocs.yml": r"^copyright: tar2tf (.+)$",
     "docs/deploy/recipe.yaml": r'^  version: "(.+)"$',
     "tar2tf_cli/remote/Dockerfile": r"(?:tar2tf:|tar2tf-cli==)([\d.]+)",
 }
