@@ -165,6 +165,9 @@ class Tally:
         self._described: list[str] = []
         keys = plan.conversion.input.keys
         self._keys = keys_of(keys) if keys else None
+        self._first_keys: set[int] = set()  # as hashes, as there may be a million inputs
+        self._alike = 0
+        self._example = ""
         self._joins = [JoinCount(dataset) for dataset in plan.joins]
         self._keys_found = bytearray(len(self._keys or ()))  # one byte for each, which is 1 if an input has it
 
@@ -192,6 +195,8 @@ class Tally:
             self._keys_found[number] = 1
         for number, join in enumerate(self._joins):
             join.add(report, number)
+        if report.first_key is not None:
+            self._note_beginning(report.first_key, item.name)
         if report.described:
             self._described.append(report.described)
         self._samples += report.samples
@@ -279,11 +284,27 @@ class Tally:
         self.summary.features = features
         self.summary.shapes = notes_on_shapes(features, manifest.spec)
         manifest.features.update(features)
+        self._notes.once("keys", self._equal_keys())
         self.summary.gaps = self._plan.shards.lacking()
         self.summary.joined = manifest.joined = [join.to_json() for join in self._joins]
         for note in (note for join in self._joins for note in join.notes()):
             self._events.note(note)
         manifest.skipped.update(self.summary.left_out())
+
+    def _note_beginning(self, key: str, name: str) -> None:
+        """Count the inputs that begin with the same key as an earlier one."""
+        if (hashed := hash(key)) in self._first_keys:
+            self._alike += 1
+            self._example = self._example or f"{key!r} in {name}"
+        self._first_keys.add(hashed)
+
+    def _equal_keys(self) -> str | None:
+        """A note if inputs begin with the same key, as those whose samples are numbered anew in each do."""
+        if not self._alike:
+            return None
+        begin = "input begins" if self._alike == 1 else "inputs begin"
+        what = f"{self._alike:,} {begin} with the same key as an earlier one, first: {self._example}"
+        return f"note: {what}; --keys, --join and --split take samples with equal keys for one"
 
     def _look_for_keys(self) -> None:
         spec = self._plan.conversion

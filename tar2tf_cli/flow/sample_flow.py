@@ -473,6 +473,8 @@ class InputFlow:
                 faults.release()
             parts, size = encode(features)
             note(features)
+            if not report.samples:
+                report.first_key = str(key)
             report.samples += 1
             if keyed:
                 return give(key, parts, size, features[KEY])  # type: ignore[arg-type]  # it is bytes
@@ -493,6 +495,8 @@ class InputFlow:
         form = self.plan.encoder.kernel_form
         assert self.plan.native
         assert form
+        if not self.report.samples:
+            self.report.first_key = batch.first
         self.report.samples += len(batch)
         self.report.schema.signatures.update(batch.count_names())
         return batch.records(self.plan.native, form)

@@ -446,6 +446,8 @@ class SampleFilter:
             report.schema.update(columns.schema(batch) if columns else Schema(batch.count_names(added)))
         except (SampleError, UsageError):
             return None
+        if not report.samples and len(batch):
+            report.first_key = batch.first
         report.samples += len(batch)
         report.asked += counted.asked
         report.keys += counted.keys

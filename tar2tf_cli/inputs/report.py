@@ -37,6 +37,7 @@ class InputReport:
         split_differs: a member that the other key rule would name differently, if any.
         not_adjacent: number of samples whose members are not adjacent and were put together.
         lacking: what the last sample lacks that all others have, if anything.
+        first_key: the key of the first sample.
         palettes: the entries that `decode` found to be PNGs with a palette.
         other_records: number of records that are no tf.train.Example, and passed as they are.
     """
@@ -56,6 +57,7 @@ class InputReport:
     split_differs: str | None = None
     not_adjacent: int = 0
     lacking: str | None = None
+    first_key: str | None = None
     palettes: list[str] = field(default_factory=list)
     other_records: int = 0
     faulty_before: int = 0
