@@ -30,7 +30,7 @@ _PROBE: Final = 16
 class ReadInputs(NamedTuple):
     """Reads a group of inputs: makes the index of their records, and a spool unless the inputs will be read again.
 
-    Index and spool that an interrupted run left are kept if they are whole. Several inputs of a remote bucket are
+    Index and spool of an interrupted run are kept if they are intact. Several inputs of a remote bucket are
     fetched concurrently.
 
     Attributes:
@@ -40,11 +40,11 @@ class ReadInputs(NamedTuple):
     numbers: tuple[int, ...]
 
     def needs_folder(self, worker: Worker) -> bool:
-        """Whether an interrupted run left something for it."""
+        """Whether an interrupted run has saved an index of these inputs."""
         return os.path.exists(worker.path(self.numbers[0], "index"))
 
     def run(self, worker: Worker) -> Group:
-        """What was read, up to the first error; the index is also saved for a later run."""
+        """Read the inputs up to the first error; the index is also saved for a later run."""
         group = self._made(worker)
         if worker.stores_indexes:
             group.index = SpoolIndex()
@@ -61,13 +61,13 @@ class ReadInputs(NamedTuple):
 
 
 def _has_spool(worker: Worker, group: Group) -> bool:
-    """Whether nothing is wrong with a group's spool, which is gone if all its records are in whole shards."""
+    """Whether a group's spool is intact, or gone because all its records are in finished shards."""
     path = worker.path(group.number, "spool")
     return group.spool_crc is None or not os.path.exists(path) or crc32c_of_file(path) == group.spool_crc
 
 
 def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
-    """Whether records are cheap to make twice, and each one's place depends only on the records before it."""
+    """Whether records are cheap to make twice, and the shard of each depends only on the records before it."""
     spec = worker.conversion
     light = spec.is_light and spec.output.compression == "none" and spec.on_error == "fail"
     if not (worker.inputs.source.capabilities().seekable and light) or spec.shuffle or spec.split or spec.input.regroup:
@@ -78,7 +78,7 @@ def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
 
 
 def measured(worker: Worker, numbers: tuple[int, ...]) -> Group | None:
-    """The index of inputs without a spool; None if that is impossible, or would cost more than it saves."""
+    """Make the index of inputs without a spool; None if that is impossible, or would cost more than it saves."""
     group = Group(numbers)
     try:
         if not _may_be_direct(worker, numbers) or not all(_measure(worker, number, group) for number in numbers):
@@ -197,7 +197,7 @@ class FindTexts(NamedTuple):
     number: int
 
     def needs_folder(self, worker: Worker) -> bool:
-        """Never: it reads no files of other tasks."""
+        """Whether it needs files of other tasks: never."""
         return False
 
     def run(self, worker: Worker) -> Texts:
@@ -224,7 +224,7 @@ class FindTexts(NamedTuple):
 
 
 def _needed(spec: Conversion) -> tuple[Op, ...]:
-    """The ops without those at the end that only change images."""
+    """Return the ops without those at the end that only change images."""
     chosen = flatten(spec.select or {}).items()
     labelled = [name for name, labels in spec.labels.items() if labels == AUTO]
     sources = {item.ext_name for name, item in chosen if any(f"{label}/".startswith(f"{name}/") for label in labelled)}

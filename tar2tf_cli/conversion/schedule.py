@@ -1,4 +1,4 @@
-"""Decides which task of a conversion is next: inputs are read a little ahead; shards are written once planned."""
+"""The order of a conversion's tasks: inputs are read a little ahead, and shards are written once planned."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class InputQueue:
         all_at_once: whether all are needed before the first shard, so that none is too far ahead.
 
     Attributes:
-        left: numbers of the groups that an interrupted run read.
+        saved: numbers of the groups that an interrupted run read.
     """
 
     def __init__(self, plan: Plan, worker: Worker, readers: int, due: Sequence[int], *, all_at_once: bool) -> None:
@@ -62,7 +62,7 @@ class InputQueue:
         self._position = 0  # of the next one
         self._asked: list[int] = []  # others, in ascending order
         self._ahead = 0  # inputs that are being read, or wait for those before them
-        self.left = groups_in(worker.folder)
+        self.saved = groups_in(worker.folder)
         self._urgent = -1  # the input that all else waits for; read even if it is far ahead
 
     def next(self) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class InputQueue:
         first = next(self._waiting(), None)
         if first is None:
             return ()
-        numbers = self._left_group(first) or self._group(first)
+        numbers = self._saved_group(first) or self._group(first)
         self._ahead += len(numbers)
         return numbers
 
@@ -92,7 +92,7 @@ class InputQueue:
         self._ahead -= 1
 
     def _waiting(self) -> Iterator[int]:
-        """The inputs to be read, in ascending order."""
+        """Iterate over the inputs to be read, in ascending order."""
         return merge(self._asked, (self._due[position] for position in range(self._position, len(self._due))))
 
     def _taken(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
@@ -104,9 +104,9 @@ class InputQueue:
                 self._position += 1
         return numbers
 
-    def _left_group(self, first: int) -> tuple[int, ...]:
-        """The next inputs if an interrupted run read them as a group; otherwise none."""
-        group = load_group(self._worker.path(first, "index")) if first in self.left else None
+    def _saved_group(self, first: int) -> tuple[int, ...]:
+        """Return the next inputs if an interrupted run read them as a group; otherwise none."""
+        group = load_group(self._worker.path(first, "index")) if first in self.saved else None
         numbers = group.numbers if group else ()
         return self._taken(numbers) if tuple(islice(self._waiting(), len(numbers))) == numbers else ()
 
@@ -122,7 +122,7 @@ class InputQueue:
         for number in islice(self._waiting(), min(room, max(1, min(most, fair)))):
             stored = self._inputs[number].size
             size += _GROUP_BYTES if stored is None else stored
-            if numbers and (size > _GROUP_BYTES or number in self.left):
+            if numbers and (size > _GROUP_BYTES or number in self.saved):
                 break
             numbers.append(number)
         return self._taken(tuple(numbers))
@@ -202,7 +202,7 @@ class ConversionSchedule(Schedule):
         return self._flusher.pending
 
     def next(self) -> Task | None:
-        """The next shard that is ready, otherwise the next inputs, unless they are too far ahead; None to wait."""
+        """Return the task of the next shard that is ready, or of the next inputs; None if these are too far ahead."""
         if self._ready:
             shard = self._ready[0]
             if not self._wait_for_room(lambda space: space.may_write(shard.size)):
@@ -291,18 +291,18 @@ class ConversionSchedule(Schedule):
         self._events.progress(size if self._size is None else min(size, self._size))
 
     def _read_before(self) -> int:
-        """About how many bytes an interrupted run read: all of what it spooled, and what it copied into whole shards.
+        """Estimate the bytes that an interrupted run read: all that it spooled, and copied into finished shards.
 
         What is copied straight from a tar has about the size of the shard; so has what was spooled, or it is less.
         """
-        left = (load_group(self._worker.path(number, "index")) for number in self._queue.left)
+        left = (load_group(self._worker.path(number, "index")) for number in self._queue.saved)
         groups = [(group.numbers, group.spool_crc is not None) for group in left if group]
         inputs = self._plan.inputs
         spooled = sum(inputs[number].size or 0 for numbers, is_spooled in groups if is_spooled for number in numbers)
         return spooled if all(is_spooled for _, is_spooled in groups) else max(spooled, self._target.done)
 
     def name(self, task: Task) -> str | None:
-        """The shard that a task reads or writes."""
+        """Return the path or URL of the shard that a task reads or writes."""
         if isinstance(task, ReadInputs):
             return self._plan.source.locate(self._plan.inputs[task.numbers[0]].name)
         output = self._plan.conversion.output
@@ -384,7 +384,7 @@ class ConversionSchedule(Schedule):
             del self._needed[number]
 
     def _load_stored(self, number: int) -> SpoolIndex:
-        """The index of a group, from its file."""
+        """Load the index of a group from its file."""
         group = load_group(self._worker.path(number, "index"))
         if group is None:
             raise SourceError("an index in the working folder was damaged", hint="run the same command again")
@@ -425,7 +425,7 @@ class ConversionSchedule(Schedule):
             shard.fill(self._parts)
 
     def _not_read(self, shard: PlannedShard) -> set[int]:
-        """The inputs of a shard that were not read, as their sizes are known."""
+        """Return the inputs of a shard that were not read, as their sizes are known."""
         return {origin.source for origin in shard.origins} - self._parts.keys()
 
     def _wait_for(self, shard: PlannedShard, missing: set[int]) -> None:

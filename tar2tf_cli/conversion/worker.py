@@ -1,4 +1,4 @@
-"""The context of the tasks of a conversion: its inputs, its working folder, and the groups of inputs that lie there."""
+"""The context of a conversion's tasks: its inputs, and the groups of inputs whose files are in its working folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WorkingFile: TypeAlias = Literal["index", "spool", "table"]
 
 
 def groups_in(folder: str) -> frozenset[int]:
-    """Numbers of the groups with an index in a working folder."""
+    """Return the numbers of the groups with an index in a working folder."""
     names = map(re.compile(r"input-([0-9]+)\.index").fullmatch, os.listdir(folder))
     return frozenset(int(name[1]) for name in names if name)
 
@@ -80,7 +80,7 @@ class Group:
 
 
 def save_group(path: str, group: Group) -> None:
-    """Write what was read of a group, without the error; the file appears whole or not at all."""
+    """Write the index and reports of a group, without the error; the file appears complete or not at all."""
     schemas = {id(report.schema): report.schema for report in group.reports}
     places = {schema: place for place, schema in enumerate(schemas)}
     head = {
@@ -94,7 +94,7 @@ def save_group(path: str, group: Group) -> None:
 
 
 def load_group(path: str) -> Group | None:
-    """Read what `save_group` wrote; None if there is nothing, or if it is damaged."""
+    """Read the index and reports of a group; None if there are none, or if they are damaged."""
     index = SpoolIndex()
     try:
         with open(path, "rb") as file:

@@ -41,11 +41,11 @@ class WriteShard(NamedTuple):
     shard: PlannedShard
 
     def needs_folder(self, worker: Worker) -> bool:
-        """Always: it copies from spools."""
+        """Whether it needs files of other tasks: always, as it copies from spools."""
         return True
 
     def run(self, worker: Worker) -> ShardReport:
-        """Write the shard to the working folder, with its `--index` beside it, and return its report.
+        """Write the shard to the working folder, with its `--index` next to it, and return its report.
 
         Raises:
             SourceError: when an input changed after it was measured.
@@ -89,7 +89,7 @@ def _write(worker: Worker, path: str, shard: PlannedShard, pieces: Iterable[Piec
 
 
 def _copied(worker: Worker, pieces: Iterable[Piece]) -> Iterator[Chunk]:
-    """The bytes of pieces, read from spools or directly from inputs."""
+    """Iterate over the bytes of pieces, read from spools or directly from inputs."""
     with _Spools(worker) as spools:
         for piece in pieces:
             if worker.conversion.shuffle:
@@ -124,7 +124,7 @@ class _Spools:
 
 
 def open_spool(worker: Worker, number: int) -> int:
-    """A file descriptor of a group's spool; the spool is written again if an interrupted run removed it."""
+    """Return a file descriptor of a group's spool; the spool is written again if an interrupted run removed it."""
     path = worker.path(number, "spool")
     if not os.path.exists(path):
         path = worker.new_path(number, "spool")
@@ -138,7 +138,7 @@ def open_spool(worker: Worker, number: int) -> int:
 
 
 def _from_table(path: str, width: int, piece: Piece, spools: _Spools) -> Iterator[Chunk]:
-    """The bytes of shuffled records. A few at a time are read, in the order in which they lie in the spools."""
+    """Iterate over the bytes of shuffled records; a few at a time are read, in their order in the spools."""
     groups, starts, sizes, *_ = rows_of(path, piece.first, piece.units, width)
     first = 0
     while first < piece.units:
@@ -157,7 +157,7 @@ def _from_table(path: str, width: int, piece: Piece, spools: _Spools) -> Iterato
 
 
 def record_at(descriptor: int, start: int, size: int) -> bytes:
-    """The bytes of one record of a spool."""
+    """Return the bytes of one record of a spool."""
     data = os.pread(descriptor, size, start)
     if len(data) < size:
         raise _cut_short()
@@ -169,7 +169,7 @@ def _cut_short() -> SourceError:
 
 
 def from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
-    """The bytes of a piece, read from its spool."""
+    """Iterate over the bytes of a piece, read from its spool."""
     position, end = piece.start, piece.start + piece.size
     while position < end:
         data = os.pread(descriptor, min(_COPY, end - position), position)
@@ -180,7 +180,7 @@ def from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
 
 
 def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
-    """The bytes of a piece: copied from a TFRecord whose records pass as they are, or made from a tar again."""
+    """Iterate over the bytes of a piece: copied from a TFRecord, or made from a tar again."""
     left = piece.size
     with worker.inputs.open(piece.group, ReadOptions(trusted=True), worker.on_bytes) as reading:
         reading.seek(piece.start)
@@ -200,7 +200,7 @@ def _made_again(reading: InputFlow, units: int) -> Iterator[Chunk]:
         else:
             units -= 1
             yield made[1:3]
-        if units <= 0:  # nothing behind the piece may be read
+        if units <= 0:  # nothing after the piece may be read
             return
 
 

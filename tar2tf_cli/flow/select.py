@@ -90,7 +90,7 @@ class Keys:
         ]
 
     def missing(self, present: bytearray) -> list[str]:
-        """The keys, in the order of the file, whose numbers have a 0 in `present`.
+        """Return the keys, in the order of the file, whose numbers have a 0 in `present`.
 
         Raises:
             SourceError: when the file is not the one that was read before.
@@ -108,7 +108,7 @@ class Keys:
         return missing
 
     def error(self, missing: Sequence[str]) -> SourceError:
-        """The error for keys that no input has."""
+        """Make the error for keys that no input has."""
         return SourceError(
             f"no input has these {len(missing):,} of {count(len(self), 'key')}: {few(missing, 20)}",
             shard=self._path,
@@ -117,7 +117,7 @@ class Keys:
 
 
 def _blocks(path: str, each: Callable[[bytes], object] = len) -> Iterator[bytes]:
-    """The lines of a file, many at a time; `each` is called with all bytes as they are."""
+    """Iterate over the lines of a file, many at a time; `each` is called with all bytes as they are."""
     mark = codecs.BOM_UTF8
     try:
         with open(path, "rb") as file:
@@ -139,7 +139,7 @@ def _version(path: str) -> tuple[int, ...]:
 
 
 def keys_of(path: str) -> Keys:
-    """The keys that a file lists, read once by each process as long as it does not change; forked ones share them."""
+    """Return the keys that a file lists; each process reads it once unless it changes, and forked ones share them."""
     return _keys(path, _version(path))
 
 
@@ -161,18 +161,18 @@ class KeyFilter:
         self._part = None if conversion.sample is None else int(conversion.sample * 2**64)
 
     def takes(self, key: str, report: InputReport) -> bool:
-        """Whether the sample of a key is converted; the report counts those that are not, and notes listed keys."""
+        """Whether the sample of a key is converted; the report counts the others, and notes listed keys."""
         data = key.encode("utf-8", "surrogateescape")
         return self._takes(data, self._keys.find(data) if self._keys else 0, report)
 
     def takes_each(self, batch: Batch, report: InputReport) -> list[bool]:
-        """The same for each sample of a batch."""
+        """Decide for each sample of a batch."""
         numbers = self._keys.find_all(batch) if self._keys else repeat(0, len(batch))
         keys = repeat(b"", len(batch)) if self._part is None else batch.keys()
         return [self._takes(key, number, report) for key, number in zip(keys, numbers, strict=True)]
 
     def _takes(self, key: bytes, number: int, report: InputReport) -> bool:
-        """The same for a key, and its number among the listed ones."""
+        """Decide for a key, given its number in the key list; -1 if the list does not have it."""
         if number < 0:
             report.asked["--keys"] += 1
             return False
@@ -224,7 +224,7 @@ class Join:
         return True
 
     def entries_for(self, batch: Batch, report: InputReport) -> list[Sample | None] | None:
-        """What is added to each sample of a batch, None for one that is skipped; None if there may be an error."""
+        """Return the entries added to each sample of a batch, None for a skipped one; None if there may be an error."""
         added: list[Sample | None] = [{} for _ in range(len(batch))]
         for dataset_number, dataset in enumerate(self._datasets):
             joined = dataset.find_all(batch)
@@ -248,14 +248,14 @@ class SampleKey(str):
     """The key of a sample, with the digest by which duplicates of the sample are known.
 
     Attributes:
-        digest: both halves of it, as numbers below 2**64.
+        digest: both halves of the digest, as numbers below 2**64.
     """
 
     digest: tuple[int, int]
 
 
 def digest_in(key: str | None, previous: str | None) -> tuple[int, int]:
-    """The digest in the key of a record's sample; 0 and 0 if the previous record is of the same sample."""
+    """Return the digest in the key of a record's sample; 0 and 0 if the previous record is of the same sample."""
     return key.digest if isinstance(key, SampleKey) and key is not previous else (0, 0)
 
 
@@ -287,7 +287,7 @@ class Digester:
         sample[KEY] = key
 
     def of_batch(self, native: ModuleType, batch: Batch, added: Added) -> list[tuple[int, int]] | None:
-        """The digest of each sample of a batch; None if there may be an error."""
+        """Return the digest of each sample of a batch; None if there may be an error."""
         if self._entry != ANY:
             samples = _samples_with(batch, self._entry, added)
             return [_digest(sample, [self._entry]) for sample in samples] if all(samples) else None
@@ -301,7 +301,7 @@ class Digester:
 
 
 def _digest(sample: Sample, names: Sequence[str]) -> tuple[int, int]:
-    """A digest of some entries, 128 bits (XXH3)."""
+    """Compute a digest of some entries, 128 bits (XXH3)."""
     import xxhash  # only where it is asked for
 
     state = xxhash.xxh3_128()
@@ -331,7 +331,7 @@ Added: TypeAlias = "list[Sample] | None"
 
 
 def _samples_with(batch: Batch, name: str, added: Added) -> list[Sample]:
-    """The samples of a batch, each with nothing but the entry of a name, if it has one."""
+    """Return the samples of a batch, each with nothing but the entry of a name, if it has one."""
     values = batch.column(name)
     samples: list[Sample] = [{} if value is None else {name: value} for value in values]
     for sample, joined in zip(samples, added or (), strict=False):

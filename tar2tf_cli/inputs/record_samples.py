@@ -1,4 +1,4 @@
-"""The samples of one TFRecord, or its records as they are: what TarSamples is for tars."""
+"""The samples of one TFRecord, or its records as they are."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class RecordSamples:
         raise NotImplementedError
 
     def framed(self) -> Iterator[tuple[str, list[bytes], int]]:
-        """Each record as it is: the key of its sample, its bytes in parts, and their size; errors as of `samples`.
+        """Iterate over the records as they are: the key of the sample, the bytes in parts, and their size.
 
         One that is written is to be counted with `note`.
         """
@@ -166,7 +166,7 @@ class RecordSamples:
             yield self._numbered() if key is None else key, [*frame([data], len(data))], len(data) + FRAMING
 
     def note(self) -> None:
-        """Note what is in the last record that `framed` gave."""
+        """Count the features of the last record that `framed` gave."""
         self._looks.look_at(self._features)
 
     def sample(self, key: str) -> Sample:
@@ -177,7 +177,7 @@ class RecordSamples:
             return {KEY: key, "": self._data}
 
     def batches(self) -> Iterator[RecordBatch]:
-        """The records as they are, many at a time; errors as of `samples`."""
+        """Iterate over the records as they are, many at a time; errors as of `samples`."""
         parts: list[bytes] = []
         sizes, waiting, native = array("Q"), 0, kernel.native()
 
@@ -209,7 +209,7 @@ class RecordSamples:
         yield from together()
 
     def stored(self, size: int) -> Iterator[bytes]:
-        """So many of the next bytes of the file, which were read before; fewer only at its end."""
+        """Iterate over the next `size` bytes of the file, which were read before; fewer only at its end."""
         while size and (data := self._stream.read(min(size, _COPIED))):
             size -= len(data)
             yield data
@@ -229,7 +229,7 @@ class RecordSamples:
         return resumed
 
     def describe(self, report: InputReport) -> None:
-        """Note what was seen of records that passed as they are."""
+        """Add to the report what was seen of records that were copied."""
         self._looks.describe(report.schema)
         report.other_records = self._looks.others
 
@@ -282,7 +282,7 @@ def features_of(message: bytes) -> dict[str, ParsedFeature] | None:
 
 
 class FeatureInference:
-    """What the features of passing records look like; the kernel looks at those that are like others before.
+    """Infers kinds and shapes of the features of records; the kernel counts the records that are like earlier ones.
 
     Args:
         described: what a manifest says of the features; used as far as the records agree.

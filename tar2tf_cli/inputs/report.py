@@ -30,12 +30,12 @@ class InputReport:
         unmatched_keys: for each of these datasets, the key of the first such sample; empty if there is none.
         errors: faulty samples skipped: shard, key, member, offset, message, and `lost` where bytes were not read.
         faulty_before: number of faulty samples that an earlier conversion skipped, which are not in `errors`.
-        lost_before: the parts that it could not read, likewise, as `Lost.to_json` gives them.
+        lost_before: the parts that the earlier conversion could not read, as `Lost.to_json` gives them.
         schema: types and shapes of the features.
         described: CSV rows that describe the stored examples, if the input is a list of examples.
         archives: number of tar archives in the input, end to end.
         split_differs: a member that the other key rule would name differently, if any.
-        not_adjacent: number of samples whose members are not adjacent and were put together.
+        not_adjacent: number of samples whose members are not adjacent and were regrouped.
         lacking: what the last sample lacks that all others have, if anything.
         first_key: the key of the first sample.
         palettes: the entries that `decode` found to be PNGs with a palette.
@@ -114,7 +114,7 @@ class InputReport:
         return {name: _ordered(value) for name, empty in _PLAIN if (value := getattr(self, name)) != empty}
 
     def as_before(self) -> dict[str, Any]:
-        """Return, as plain JSON, what `from_json` makes the report of an earlier conversion of, without its schema."""
+        """Return the counts as plain JSON, from which `from_json` makes the report of an earlier run."""
         kept = {
             "samples": self.samples,
             "skipped": self.skipped,

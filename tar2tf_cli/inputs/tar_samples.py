@@ -1,4 +1,4 @@
-"""The samples of one tar: its reader, grouper and links, and a second reading if members are not adjacent."""
+"""The samples of one tar: its reader, grouper and links, and members by offset if samples are regrouped."""
 
 from __future__ import annotations
 
@@ -245,12 +245,12 @@ class _EarlierLinks(Entries):
 
 
 class TarRules(NamedTuple):
-    """How tars are read: for whom, and for what.
+    """How a tar is read.
 
     Attributes:
-        key_split: means the same as the option of `convert`.
-        regroup: likewise.
-        ignore_missing_end: likewise.
+        key_split: the option of `convert`, as are the next two.
+        regroup: whether samples are regrouped; None to do so only if their members are not adjacent.
+        ignore_missing_end: whether an archive need not have a proper end.
         sizes_only: entries are sizes in bytes; the data of a plain local tar is not even read.
         every_byte: read the data, too, as any of it may be unreadable.
         trusted: the tar was read before, so its samples are not compared again.
@@ -424,7 +424,7 @@ class TarSamples:
         return resumed
 
     def close(self) -> None:
-        """Close what was opened beside the stream."""
+        """Close what was opened in addition to the stream."""
         self._links.close()
 
     def _members(self) -> TarReader:

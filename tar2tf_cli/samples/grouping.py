@@ -55,7 +55,7 @@ def split_name(name: str, rule: KeySplit) -> tuple[str, str]:
 
 
 def unwanted(name: str) -> str | None:
-    """Why a member is not part of a sample: AppleDouble files, WebDataset's metadata."""
+    """Return why a member is not part of a sample: it is an AppleDouble file, or metadata of WebDataset."""
     base = name[name.rfind("/") + 1 :]
     if base.startswith("._"):
         return "AppleDouble (._*)"
@@ -65,7 +65,7 @@ def unwanted(name: str) -> str | None:
 
 
 def _common(names: Iterable[tuple[str, ...]], before: set[str] | None) -> set[str] | None:
-    """The names that all samples have, among those before; None stands for any name."""
+    """Return the names that all samples have, among those before; None stands for any name."""
     for of_some in names:
         before = set(of_some) if before is None else before & set(of_some)
     return before
@@ -96,7 +96,7 @@ class KernelBatcher:
         self._next_pause = self.pause = 1
 
     def batch(self, previous: str, differs: bool) -> Batch | None:
-        """The plain samples that come next; None if members are to be read one by one, as many as `pause` says.
+        """Return the plain samples that come next; None if `pause` members are to be read one by one.
 
         Args:
             previous: the name of the last member that was read by itself, to whose sample the next ones may belong.
@@ -110,19 +110,19 @@ class KernelBatcher:
         if type(answer) is tuple:
             found = Batch(*answer)
             return replace(found, end=cursor.start + found.end, start=cursor.start)
-        if answer is None:  # it is of the same sample as `previous`, and the one behind it may be plain
+        if answer is None:  # it is of the same sample as `previous`, and the next one may be plain
             self.pause = 1
         else:
             self.wait()
         return None
 
     def take(self, batch: Batch) -> None:
-        """Go on behind a batch."""
+        """Continue after a batch."""
         self._cursor.position = batch.end - batch.start
         self._next_pause = 1
 
     def wait(self) -> None:
-        """Let members come one by one, and each time more of them than before."""
+        """Have members read one by one, more of them each time."""
         self.pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _MOST_PAUSE)
 
 
@@ -148,7 +148,7 @@ class Grouper:
         skipped: how many members were skipped, by reason.
         split_differs: the first member that the other key rule would name differently.
         offset: offset of the header of the current sample's first member.
-        begin: the same for the sample that is being put together.
+        begin: offset of the header of the first member of the sample that is being grouped.
         empty: whether all members were read, and none of them made a sample, not even a faulty one.
         lacking: the note, which says what it lacks.
     """
@@ -176,22 +176,22 @@ class Grouper:
         self.offset = self.begin = 0
         self._seen = SeenKeys()
         self._cut: str | None = None  # the key whose rest is skipped after damage; "" for the next one
-        self._extends = False  # whether the first member behind damage may have lost its name
+        self._extends = False  # whether the first member after damage may have lost its name
         self._misnamed = False  # whether the current sample begins with such a member
         self._lost = ""  # the key of the sample that the damage itself cost
         self._faulty = self.empty = False
         self._may_lack = may_lack
         self.returned: NotAdjacentError | None = None
         self._broken: set[str] = set()  # keys of samples that are known to be faulty
-        self._beside: set[str] = set()  # those before and behind zeros, with which members may have been overwritten
-        self._behind_zeros = False
+        self._next_to_zeros: set[str] = set()  # keys before and after zeros, perhaps of overwritten members
+        self._after_zeros = False
         self._required: frozenset[str] = frozenset()
         self._ends_last = True
         self.lacking: str | None = None
         self._current = ""
 
     def resume(self, member: str | None, *, extends: bool = False) -> None:
-        """After damage, skip what is left of the member's sample, or of the next sample if no member is known.
+        """Discard the rest of the damaged member's sample, or of the next sample if no member is known.
 
         Args:
             member: the damaged member.
@@ -239,13 +239,13 @@ class Grouper:
             self._fault(_UNREAD, None, offset, AGAIN, key=key)
 
     def zeros(self) -> None:
-        """Record that zeros stand behind the last member, as at the end of an archive; members may have been there."""
+        """Record that zeros follow the last member, as at the end of an archive; members may have been there."""
         self.compare(self._current)
-        self._behind_zeros = True
+        self._after_zeros = True
 
     def compare(self, key: str) -> None:
-        """Have a sample be faulty if it lacks what all others have."""
-        self._beside.add(key)
+        """Compare a sample with all others, so that it is faulty if it lacks what they have."""
+        self._next_to_zeros.add(key)
 
     def skip(self, key: str) -> None:
         """Skip the sample with a key, which is known to be faulty."""
@@ -310,9 +310,9 @@ class Grouper:
                         current, prefix, sample, first = key, key + ".", {KEY: key}, offset
                         self._current = key
                         self.begin = offset
-                        if self._behind_zeros:
+                        if self._after_zeros:
                             self.compare(key)
-                            self._behind_zeros = False
+                            self._after_zeros = False
                         if cut and key != self._lost:
                             self._fault(_UNREAD, None, offset, AGAIN, key=key)
                         elif not (cut or good):
@@ -354,7 +354,7 @@ class Grouper:
     def _batch(self, plain: KernelBatcher, current: str, previous: str) -> Batch | None:
         """The batch of samples that comes next; None where members must come one by one."""
         depends_on_single_ones = (
-            self._misnamed or self._behind_zeros or self._cut is not None or self._broken or self._required
+            self._misnamed or self._after_zeros or self._cut is not None or self._broken or self._required
         )
         batch = None if depends_on_single_ones else plain.batch(previous, self.split_differs is not None)
         if batch and batch.first != current and self._seen.add_all(batch):
@@ -365,7 +365,7 @@ class Grouper:
         return None
 
     def one_by_one(self, batch: Batch) -> Iterator[Sample]:
-        """The samples of a batch that was given last."""
+        """Iterate over the samples of the batch that was given last."""
         end = self.offset
         for self.offset, sample in batch.samples():
             yield sample
@@ -390,10 +390,10 @@ class Grouper:
         signatures: list[bytes] = []
         held: Sample | Batch | None = None
         held_offset = 0
-        beside = self._beside
+        suspects = self._next_to_zeros
         try:
             for sample in samples:
-                if held is not None and not (beside and self._is_half(held, sample, common, known, held_offset)):
+                if held is not None and not (suspects and self._is_half(held, sample, common, known, held_offset)):
                     if isinstance(held, Batch):
                         if held.signatures != signatures:
                             signatures, of_each = held.signatures, held.count_names()
@@ -409,14 +409,14 @@ class Grouper:
         except NotAdjacentError as error:
             self.returned = error
             return
-        except DamagedShardError:  # another sample began behind the one held, so it is whole
+        except DamagedShardError:  # another sample began after the one held, so it is complete
             if held is not None:
                 self.offset = held_offset
                 yield held
             raise
         if held is None:
             self.empty = not self._faulty
-        elif beside and self._is_half(held, None, common, known, held_offset):
+        elif suspects and self._is_half(held, None, common, known, held_offset):
             pass
         elif isinstance(held, Batch):
             others = held.without_last()
@@ -438,8 +438,8 @@ class Grouper:
         known: set[str],
         offset: int,
     ) -> bool:
-        """Whether a sample beside zeros is faulty, as it lacks what all before it have; of the first, the next one."""
-        if isinstance(held, Batch) or held[KEY] not in self._beside:
+        """Whether a sample next to zeros is faulty: it lacks an entry of all before it, or, if first, the next one."""
+        if isinstance(held, Batch) or held[KEY] not in self._next_to_zeros:
             return False
         if common is None and next_one is not None:
             names = next_one.count_names() if isinstance(next_one, Batch) else [tuple(next_one)]
@@ -493,12 +493,12 @@ class Grouper:
 
 
 def may_be_misnamed(name: str, extends: bool) -> bool:
-    """Whether a name may be what a header has in place of one that is too long for it, or not ASCII."""
+    """Whether a name may stand in a header for one that is too long for it, or not ASCII."""
     return extends or "?" in name or len(name.encode("utf-8", "surrogateescape")) >= _LONG
 
 
 def _missing(names: set[str], common: set[str] | None, known: set[str]) -> list[str]:
-    """What the last sample lacks of what all others have; nothing if it has an entry that none of them has."""
+    """Return the entries that all samples but the last have; none if the last has an entry that no other has."""
     return sorted((common or set()) - names - {KEY}) if names <= known | {KEY} else []
 
 
@@ -513,7 +513,7 @@ def no_samples(skipped: Counter[str]) -> DamagedShardError:
 
 
 class SeenKeys:
-    """The keys seen in a shard, as 64-bit hashes: eight bytes per key while they come in sorted order."""
+    """Set of the keys seen in a shard, as 64-bit hashes: eight bytes per key while they come in sorted order."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -561,7 +561,7 @@ class SeenKeys:
 
 
 class Regrouper:
-    """Puts samples together whose members are not adjacent: all headers are read first, then members by offset.
+    """Regroups samples whose members are not adjacent: all headers are read first, then members by offset.
 
     In between it has the offsets of each sample's members, as runs of adjacent members, by the first appearance of
     their keys. It takes about 150 bytes per sample while the headers are read, and 60 afterwards.
@@ -577,9 +577,9 @@ class Regrouper:
         self._key = ""  # of the last member that is one of a sample
         self._in_order = True  # whether members were adjacent up to the damage, which may make them look scattered
         self._damaged = False
-        self._misnamed = 0  # the number of members up to the last one behind damage, if that may have lost its name
-        self._beside: list[tuple[str, str, int]] = []  # the keys before and behind damage, and the offset behind it
-        self._behind_zeros = False
+        self._misnamed = 0  # the number of members up to the last one after damage, if that may have lost its name
+        self._around_damage: list[tuple[str, str, int]] = []  # keys before and after, and offset after it
+        self._after_zeros = False
         self._numbers: dict[int, int] = {}  # of samples, by the hash of the key
         self._owners = array("I")
         self._starts = array("Q")
@@ -598,7 +598,7 @@ class Regrouper:
         return sum(self._scattered)
 
     def samples(self, headers: TarReader, by_offset: Callable[[], TarReader]) -> Iterator[Sample]:
-        """The samples; after damage, call it again with the same reader of headers if `resume` says so.
+        """Iterate over the samples; after damage, call it again with the same reader of headers if `resume` says so.
 
         Args:
             headers: reads the headers.
@@ -625,7 +625,7 @@ class Regrouper:
         key = self._grouper.key_of(error.member)
         if key:
             self._grouper.skip(key)
-        else:  # it may have hidden members behind the last one
+        else:  # it may have hidden members after the last one
             self._in_order = self._in_order and not self.not_adjacent
             self._damaged = True
         self._lost = self._lost or not (key and resumed)
@@ -652,40 +652,40 @@ class Regrouper:
                 self._starts.append(start)
                 self._ends.append(0)
                 if self._damaged or self._misnamed:
-                    self._behind_damage(key, name, start, tar)
-                if self._behind_zeros:
+                    self._after_damage(key, name, start, tar)
+                if self._after_zeros:
                     self._grouper.compare(key)
-                    self._behind_zeros = False
+                    self._after_zeros = False
                 self._key = key
             current = last = number
             self._ends[-1] = tar.offset
 
-    def _behind_damage(self, key: str, name: str, offset: int, tar: TarReader) -> None:
-        """Note which sample a member behind damage is of, and the next one, if that one may have lost its name."""
+    def _after_damage(self, key: str, name: str, offset: int, tar: TarReader) -> None:
+        """Note the sample of a member after damage, and of the next one, if that one may have lost its name."""
         members = sum(self._entries.values())
         if self._damaged or self._misnamed == members - 1:
-            self._beside.append((self._key, key, offset))
+            self._around_damage.append((self._key, key, offset))
         first = self._damaged and key != self._key and may_be_misnamed(name, tar.extends)
         self._misnamed = members if first else 0
         self._damaged = False
 
     def zeros(self) -> None:
-        """Record that zeros stand behind the last member, as at the end of an archive; members may have been there."""
+        """Record that zeros follow the last member, as at the end of an archive; members may have been there."""
         self._grouper.compare(self._key)
-        self._behind_zeros = True
+        self._after_zeros = True
 
     def _doubt(self) -> None:
-        """At the end, have the samples beside damage be faulty; where members are scattered, any sample may be."""
+        """At the end, mark the samples next to damage as faulty; where members are scattered, any sample may be."""
         if not self._in_order:
             return
-        for before, behind, offset in self._beside:
+        for before, after, offset in self._around_damage:
             self._grouper.skip(before)
-            self._grouper.doubt(behind, offset)
+            self._grouper.doubt(after, offset)
         if self._damaged:
             self._grouper.skip(self._key)
 
     def members(self, tar: TarReader) -> Iterator[Member]:
-        """The members of all samples, sample by sample, from a reader whose stream can seek."""
+        """Iterate over the members of all samples, sample by sample, from a reader whose stream can seek."""
         self._numbers.clear()
         for run in sorted(range(len(self._owners)), key=self._owners.__getitem__):
             end = self._ends[run]
