@@ -95,8 +95,8 @@ class Dataset:
             elements are dicts, and its keys are the names of the TFRecord features.
         remote_exec: whether the AIStore cluster that stores the shards applies the conversions and, for TFRecord files,
             makes the records. If it cannot, a warning says why, and this process does it. By default, the cluster
-            applies the conversions of a dataset in memory if it can, and makes records if it runs a transformer for
-            exactly this spec.
+            applies the conversions of a dataset in memory, or makes records, if it runs a transformer for exactly this
+            spec, and the results are not larger than what is stored. A note says which, and why.
         key_split: whether the name of a member is split into key and extension at its first or last dot. At the first
             dot, extensions are lower-cased, also in conversions and selections such as `Decode("JPEG")`.
 

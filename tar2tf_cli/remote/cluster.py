@@ -1,11 +1,13 @@
-"""An AIStore cluster as the place where records are made, beside the inputs that it holds, and when it is chosen."""
+"""An AIStore cluster that makes the records of the inputs that it stores, and when it is chosen."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import signal
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -45,6 +47,8 @@ from tar2tf_cli.stores.transfer import ResumingStream
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from tar2tf_cli.api.op import Op
 
 
 MadeOf = Mapping[str, Any]
@@ -343,8 +347,7 @@ def chosen(
         source: the inputs.
         inputs: their list.
         events: notified of the choice.
-        samples: whether samples are wanted rather than records. A transformer is then made for their ops if there is
-            none and the conversion does not say.
+        samples: whether samples are wanted rather than records.
     """
     wanted = bool(conversion.remote_exec or conversion.etl)
     try:
@@ -359,10 +362,12 @@ def chosen(
         elif wanted:
             transformer.find()
         else:
-            transformer.look(makes=samples and bool(conversion.ops))
+            transformer.look()
     except RemoteError as error:
         if wanted:
             events.not_remote(error)
+        elif samples:
+            events.note(f"note: {RemoteSamples.here}: {error.message}")
         return None
     return transformer.maker(events, wanted=wanted)
 
@@ -382,6 +387,35 @@ class ClusterBackend(LocalBackend):
         return self._made
 
 
+def _grow(ops: Sequence[Op]) -> bool:
+    """Whether ops leave entries decoded at whatever size they have, or as floats."""
+    names = [op.name for op in ops]
+    is_small = bool({"resize", "crop"} & {*names}) and any(getattr(op, "dtype", None) == "uint8" for op in ops)
+    return "decode" in names and "encode" not in names and not is_small
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """End the process by SystemExit at SIGTERM, unless it has a handler, so that `finally` blocks are run."""
+    process = os.getpid()
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        if os.getpid() != process:  # a forked one has nothing to clean up
+            os.kill(os.getpid(), number)
+        raise SystemExit(128 + number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 class _Transformer:
     """The transformer of a conversion, which may have to be made.
 
@@ -399,10 +433,12 @@ class _Transformer:
         self._inputs = inputs
         self._kind = RemoteSamples if samples else RemoteSource
         self._entries = [*(conversion.select or ())] if samples else None
+        self._grow = samples and _grow(conversion.ops)
         self._settings = self._kind.needs(Settings.of(conversion))
         self._made_of: MadeOf = {}
         self._stage: str | None = None
         self._why_not: str | None = None
+        self._leased = ""
 
     def _fits(self, made_of: MadeOf) -> bool:
         """Whether a transformer does what is wanted; if so, its settings are those of its answers."""
@@ -439,22 +475,27 @@ class _Transformer:
             self._made_of = self._cluster.ask(lambda: self._found(stages))
 
     def _found(self, stages: Mapping[str, str]) -> MadeOf:
-        """What a running transformer of these settings is made of, under whatever name; empty if there is none."""
-        if stages.get(self._settings.name) == "Running":
-            return self._cluster.message(self._settings.name)
-        for name in [name for name, stage in stages.items() if stage == "Running"][:_MOST_NAMES]:
+        """What a running transformer of these settings is made of, under whatever name; empty if there is none.
+
+        One that was made for another run is not used. It is deleted if that run was killed on this machine.
+        """
+        running = [name for name, stage in stages.items() if stage == "Running"]
+        running.sort(key=lambda name: name != self._settings.name)
+        for name in running[:_MOST_NAMES]:
             with contextlib.suppress(RemoteError):  # it has just been stopped
-                if self._fits(made_of := self._cluster.message(name)):
+                made_of = self._cluster.message(name)
+                if etl.FOR_A_RUN in etl.variables_of(made_of):  # which is deleted when that run ends
+                    if etl.is_abandoned(made_of):
+                        self._cluster.delete_if_there(name)
+                elif self._fits(made_of):
                     return made_of
         return {}
 
-    def look(self, *, makes: bool) -> None:
-        """Find a running transformer of these settings that takes the names of all inputs, or why there is none.
+    def look(self) -> None:
+        """Find a running transformer of these settings that takes the names of all inputs, or why none is used.
 
+        To make one takes longer than the first batch does here, and samples that grow take longer to send than to make.
         One request finds out, and one more of what it is made, or one for each other transformer there.
-
-        Args:
-            makes: whether one is made if there is none.
 
         Raises:
             RemoteError: when the cluster has no transformers, or does not answer.
@@ -467,8 +508,10 @@ class _Transformer:
             raise RemoteError(str(error)) from None
         if self._made_of and (name := self._unreachable()):
             self._why_not = f"the cluster's transformer cannot get the object {name!r}"
-        elif not (self._made_of or makes):
+        elif not self._made_of:
             self._why_not = "the cluster has no running transformer for this spec"
+        elif self._grow:
+            self._why_not = "decoded, the samples are larger than in the cluster; remote_exec=True sends them"
 
     @contextlib.contextmanager
     def maker(self, events: Events, *, wanted: bool) -> Iterator[RemoteSource | None]:
@@ -476,7 +519,7 @@ class _Transformer:
         maker = None
         with contextlib.ExitStack() as stack:
             try:
-                self._make_unless_there(lambda: stack.callback(self._delete, events))
+                self._make_unless_there(lambda: stack.enter_context(self._lease(events)))
                 events.note(f"note: the cluster {self._kind.does}, with its transformer {self._made_of['name']}")
                 maker = self._kind(self._cluster, self._settings, self._made_of, self._inputs[0], self._entries)
             except RemoteError as error:
@@ -487,11 +530,11 @@ class _Transformer:
                     events.note(f"note: {self._kind.here}: {error}")
             yield maker
 
-    def _make_unless_there(self, at_the_end: Callable[[], object]) -> None:
+    def _make_unless_there(self, lease: Callable[[], object]) -> None:
         """Make it unless it is there.
 
         Args:
-            at_the_end: has it deleted at the end of the run; called before it is made, as Ctrl-C may come meanwhile.
+            lease: has it deleted at the end of the run; called before it is made, as Ctrl-C may come meanwhile.
 
         Raises:
             RemoteError: when it cannot be made, or cannot be asked for an input.
@@ -501,22 +544,32 @@ class _Transformer:
         name = self._settings.name
         if not self._made_of and self._cluster.is_ready(name, self._stage):
             self._made_of = self._cluster.ask(lambda: self._cluster.message(name))
-            if etl.FOR_A_RUN in etl.variables_of(self._made_of):  # left by a run that was killed
-                at_the_end()
         if not self._made_of:
-            at_the_end()
             comm = "hpull" if self._odd() else "hpush"
-            self._made_of = self._cluster.make_for(self._settings, self._inputs, comm=comm, for_a_run=True)
+            made_of = self._cluster.message_for(self._settings, self._inputs, comm=comm, for_a_run=True)
+            self._leased = str(made_of["name"])
+            lease()
+            self._cluster.make_anew(made_of)
+            self._made_of = made_of
         if unreachable := self._unreachable():
             hint = "rename it, or make the transformer with --comm hpull"
             raise RemoteError(f"AIStore cannot ask a transformer for the object {unreachable!r} with hpush", hint=hint)
 
-    def _delete(self, events: Events) -> None:
-        """Delete it at the end of a run."""
-        try:
-            self._cluster.delete_if_there(self._settings.name)
-        except SourceError as error:
-            events.note(f"note: {error}; delete the transformer with: tar2tf etl delete {self._settings.name}")
+    @contextlib.contextmanager
+    def _lease(self, events: Events) -> Iterator[None]:
+        """Delete the transformer of this run at its end, also where SIGTERM or Ctrl-C ends it."""
+        command = f"delete the transformer with: tar2tf etl delete {self._leased}"
+        with _ended_by_sigterm():
+            try:
+                yield
+            finally:
+                try:
+                    self._cluster.delete_if_there(self._leased)
+                except SourceError as error:
+                    events.note(f"note: {error}; {command}")
+                except KeyboardInterrupt:
+                    events.note(f"note: interrupted; {command}")
+                    raise
 
     def _odd(self) -> str | None:
         """The name of the first input that does not get to it with hpush, as AIStore does not escape it."""

@@ -42,6 +42,7 @@ _GONE: Final = "{name} does not exist|ETL {name} doesn't exist"
 _LATE: Final = re.compile("context deadline exceeded|Client.Timeout")
 _STUCK: Final = re.compile(r"failed to call t\[(\w+)\].*(?:EOF|context deadline exceeded)")
 _POD: Final = re.compile(r"message: (.*), exitCode: (-?\d+)", re.DOTALL)
+_KILLED: Final = (-9, -15, 137, 143)  # exit codes of what SIGKILL or SIGTERM ended
 _STATE: Final = re.compile(r"state: (\w+)(?:, reason: (\w+))?")
 _SLACK: Final = 15.0  # seconds that the cluster takes to give up after its own limit
 _SLOW: Final = 90.0  # seconds in which a pod ends
@@ -165,11 +166,16 @@ class Transformers:
         Returns:
             What it was made of.
         """
-        nodes = self.ask(self.nodes)
-        seconds = object_seconds(inputs) if seconds is None else seconds
-        made_of = message(settings, nodes=nodes, seconds=seconds, **options)
+        made_of = self.message_for(settings, inputs, seconds=seconds, **options)
         self.make_anew(made_of)
         return made_of
+
+    def message_for(
+        self, settings: Settings, inputs: Iterable[ObjectInfo], *, seconds: float | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Return what a transformer with given settings is made of; the arguments are those of `make_for`."""
+        nodes = self.ask(self.nodes)  # before inputs are listed, as nobody may answer
+        return message(settings, nodes=nodes, seconds=object_seconds(inputs) if seconds is None else seconds, **options)
 
     def make_anew(self, message: Mapping[str, Any]) -> None:
         """Make a transformer, with retries; one of its name that ended is deleted first.
@@ -360,6 +366,12 @@ def _pod_failure(message: str, state: re.Match[str]) -> tuple[str, str]:
     ended = _POD.search(message)
     if ended and state[1] == "Terminated":
         last = "; ".join(line.strip() for line in ended[1].replace("\\n", "\n").splitlines()[-5:] if line.strip())
+        if (code := int(ended[2])) in _KILLED or state[2] == "OOMKilled":
+            lacks = (
+                "it needs more memory" if state[2] == "OOMKilled" else "the node may lack memory, or is shutting down"
+            )
+            what = f"the transformer's pod was killed ({code}) when it started" + (f": {last}" if last else "")
+            return what, f"{lacks}; then run the same command again"
         return f"the transformer's pod ended with {ended[2]}: {last}", "correct its image or spec, and make it again"
     why = f" ({state[2]})" if state[2] else ""
     return f"the transformer's pod was not ready in time; its state is {state[1]}{why}", "allow more with --timeout"
@@ -400,7 +412,7 @@ UNKNOWN: Final = "Unknown"
 """The stage of a transformer that targets have, but not the proxy, as when that lost it in a restart."""
 
 FOR_A_RUN: Final = "TAR2TF_ETL_FOR_A_RUN"
-"""The variable of a transformer that was made for one run, and is deleted at its end."""
+"""The variable of a transformer that was made for one run, and is deleted at its end; its value is the process."""
 
 IMAGE: Final = "TAR2TF_IMAGE"
 """The variable that names the image of transformers; the default is what the Dockerfile in this folder is built as."""
@@ -445,12 +457,12 @@ def message(
         init_seconds: how long the pods may take to be ready; INIT_SECONDS when None.
         seconds: how long it may take for one object.
         nodes: addresses of nodes of the cluster, as from `Transformers.nodes`.
-        for_a_run: whether it is deleted when the run ends that uses it.
+        for_a_run: whether it belongs to this run alone, which deletes it at its end; it then has a name of its own.
 
     Raises:
         RemoteError: for a name that AIStore does not accept.
     """
-    name = name or settings.name
+    name = name or (f"{settings.name}-{os.urandom(4).hex()}" if for_a_run else settings.name)
     if not _NAME.fullmatch(name):
         raise RemoteError(
             f"{name!r} cannot be the name of a transformer",
@@ -460,7 +472,7 @@ def message(
     if nodes:
         variables[NODES] = ",".join(nodes)
     if for_a_run:
-        variables[FOR_A_RUN] = "1"
+        variables[FOR_A_RUN] = this_process()
     pod = {
         "image": image or os.environ.get(IMAGE) or f"tar2tf:{__version__}",
         "command": _SERVE,
@@ -474,6 +486,32 @@ def message(
         "support_direct_put": True,
         "runtime": pod,
     }
+
+
+def this_process() -> str:
+    """This process as no other one is called: its host, since that was started, its namespace of processes, and number.
+
+    Where the system does not tell these, no other process takes this one for ended.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')} {os.getpid()}"
+    except OSError:
+        return f"unknown {os.urandom(8).hex()} {os.getpid()}"
+
+
+def is_abandoned(made_of: Mapping[str, Any]) -> bool:
+    """Whether a transformer was made for a run on this machine whose process was killed."""
+    owner, _, number = variables_of(made_of).get(FOR_A_RUN, "").rpartition(" ")
+    if not owner or owner != this_process().rpartition(" ")[0] or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # it is another user's
+        return False
+    return False
 
 
 def settings_of(made_of: Mapping[str, Any]) -> str | None:

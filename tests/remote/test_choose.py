@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -149,33 +153,94 @@ def applied(source: Source, events: Events | None = None, **options: Any) -> Any
         return found
 
 
-def test_in_memory_a_transformer_is_made_without_a_flag_and_deleted_at_the_end(
+def changes(cluster: type[Cluster]) -> list[str]:
+    """The requests that make or delete transformers, without what a run adds to the name of its own."""
+    asked = [request for request, _ in cluster.asked if not request.startswith("GET")]
+    return [re.sub(r"(/tar2tf-\w{16})-\w{8}$", r"\1-RUN", request) for request in asked]
+
+
+def test_in_memory_a_transformer_is_made_with_the_flag_and_deleted_at_the_end(
     source: Source, cluster: type[Cluster]
 ) -> None:
-    assert applied(source, events := Noted()) is not source
-    changes = [request for request, _ in cluster.asked if not request.startswith("GET")]
+    events = Noted()
+    assert applied(source, events, remote_exec=True) is not source
     name = Settings.of(Conversion("ais://b", "-", ops=["decode:jpg"])).name
-    assert changes == ["PUT /v1/etl", f"DELETE /v1/etl/{name}"]
-    assert events.notes == [f"note: the cluster applies the ops, with its transformer {name}"]
+    assert changes(cluster) == ["PUT /v1/etl", f"DELETE /v1/etl/{name}-RUN"]
+    (note,) = events.notes
+    assert note.startswith(f"note: the cluster applies the ops, with its transformer {name}-")
     asked = len(cluster.asked)
     assert applied(source, remote_exec=False) is source
-    with cluster_samples(Conversion("ais://b", "-"), source, [OBJECT], events := Noted()) as found:
-        assert found is source
-    assert [request for request, _ in cluster.asked[asked:]] == ["GET /v1/etl"]
-    assert events.notes == ["note: the ops are applied here: the cluster has no running transformer for this spec"]
+    for ops in ((), ("decode:jpg",)):
+        with cluster_samples(Conversion("ais://b", "-", ops=ops), source, [OBJECT], events := Noted()) as found:
+            assert found is source
+        assert events.notes == ["note: the ops are applied here: the cluster has no running transformer for this spec"]
+    assert [request for request, _ in cluster.asked[asked:]] == ["GET /v1/etl"] * 2
 
 
-def test_in_memory_the_ops_are_applied_here_where_none_can_be_made(source: Source, cluster: type[Cluster]) -> None:
-    cluster.answers["PUT /v1/etl"] = 400, 'pod_status="container: n, state: Waiting, reason: ImagePullBackOff"'
+def test_in_memory_the_reason_is_said_why_the_ops_are_applied_here(source: Source, cluster: type[Cluster]) -> None:
+    cluster.answers = {"GET /v1/etl": (501, "cannot use ETL in a build without ETL support")}
     events = Noted()
     assert applied(source, events) is source
     (note,) = events.notes
     assert note.startswith("note: the ops are applied here: ")
-    assert "ImagePullBackOff" in note
-    cluster.answers = {"GET /v1/etl": (501, "cannot use ETL in a build without ETL support")}
-    events = Noted()
-    assert applied(source, events) is source
-    assert not events.notes
+    assert "without ETL" in note
+
+
+def test_two_runs_of_the_same_ops_have_a_transformer_each(source: Source, cluster: type[Cluster]) -> None:
+    """Neither deletes one that the other uses."""
+    with made(spec(remote_exec=True), source, [OBJECT], Noted()):
+        (first,) = [body for request, body in cluster.asked if request == "PUT /v1/etl"]
+        cluster.answers["GET /v1/etl"] = 200, [{"id": first["name"], "stage": "Running"}]
+        cluster.answers[f"GET /v1/etl/{first['name']}"] = 200, {"init_msg": first}
+        for options in ({"remote_exec": True}, {}):
+            assert (chosen(source, spec(**options)) is None) == (not options)
+        assert f"DELETE /v1/etl/{first['name']}" not in [request for request, _ in cluster.asked]
+    assert cluster.asked[-1][0] == f"DELETE /v1/etl/{first['name']}"
+
+
+def test_one_that_a_killed_run_left_is_deleted(source: Source, cluster: type[Cluster]) -> None:
+    left = transformers_module.message(Settings.of(spec()), init_seconds=60, seconds=10, for_a_run=True)
+    cluster.answers["GET /v1/etl"] = 200, [{"id": left["name"], "stage": "Running"}]
+    cluster.answers[f"GET /v1/etl/{left['name']}"] = 200, {"init_msg": left}
+    (variable,) = [each for each in left["runtime"]["env"] if each["name"] == transformers_module.FOR_A_RUN]
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    host, _, number = variable["value"].rpartition(" ")
+    assert number == str(os.getpid())
+    for owner, is_deleted in ((f"{host} {ended.pid}", True), (f"other {ended.pid}", False), ("1", False)):
+        variable["value"] = owner
+        cluster.asked = []
+        assert chosen(source, spec()) is None
+        assert changes(cluster) == ([f"DELETE /v1/etl/{Settings.of(spec()).name}-RUN"] if is_deleted else [])
+
+
+def test_sigterm_has_it_deleted(source: Source, cluster: type[Cluster]) -> None:
+    with pytest.raises(SystemExit) as ended, made(spec(remote_exec=True), source, [OBJECT], Noted()):
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert cluster.asked[-1][0].startswith("DELETE")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_ctrl_c_while_it_is_deleted_says_how_to(
+    source: Source, cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Transformers, "delete_if_there", interrupted)
+    with pytest.raises(KeyboardInterrupt), made(spec(remote_exec=True), source, [OBJECT], events := Noted()):
+        pass
+    assert re.search(r"interrupted; delete the transformer with: tar2tf etl delete tar2tf-\w+-\w{8}$", events.notes[-1])
+
+
+def test_a_pod_that_was_killed_is_not_said_to_be_wrong(source: Source, cluster: type[Cluster]) -> None:
+    for reason, code, hint in (("Error", 137, "run the same command again"), ("OOMKilled", 137, "needs more memory")):
+        state = f'pod_status="container: n, state: Terminated, reason: {reason}, message: , exitCode: {code}"]'
+        cluster.answers["PUT /v1/etl"] = 400, f"[t[a],pod=n,{state} context canceled"
+        with pytest.raises(RemoteError, match=rf"was killed \({code}\)") as caught:
+            chosen(source, spec(remote_exec=True))
+        assert hint in (caught.value.hint or "")
 
 
 def test_in_memory_a_transformer_of_these_ops_is_used_whatever_records_it_makes(
@@ -190,9 +255,11 @@ def test_in_memory_a_transformer_of_these_ops_is_used_whatever_records_it_makes(
             "GET /v1/etl": (200, [{"id": name, "stage": "Running"}]),
             f"GET /v1/etl/{name}": (200, {"init_msg": made_of}),
         }
-        assert applied(source, events := Noted()).settings == Settings.of(made_for)
+        assert applied(source, events := Noted(), remote_exec=True).settings == Settings.of(made_for)
         assert events.notes == [f"note: the cluster applies the ops, with its transformer {name}"]
         assert applied(source, etl=name).settings == Settings.of(made_for)
+        assert applied(source, events := Noted()) is source
+        assert "decoded, the samples are larger than in the cluster" in events.notes[0]
     assert {request.partition(" ")[0] for request, _ in cluster.asked} == {"GET"}
     with pytest.raises(RemoteError, match="made for another spec"):
         applied(source, etl="photos-2", limit=3)
@@ -215,12 +282,11 @@ def test_without_a_flag_a_running_transformer_of_this_spec_is_used(
     assert {request.partition(" ")[0] for request, _ in cluster.asked} == {"GET"}
 
 
-def test_one_that_ended_is_deleted_before_it_is_made_and_at_the_end(source: Source, cluster: type[Cluster]) -> None:
+def test_one_of_others_that_ended_is_left_alone(source: Source, cluster: type[Cluster]) -> None:
     name = Settings.of(spec()).name
     cluster.answers["GET /v1/etl"] = 200, [{"id": name, "stage": "Aborted"}]
     assert chosen(source, spec(remote_exec=True)) is not None
-    changes = [request for request, _ in cluster.asked if not request.startswith("GET")]
-    assert changes == [f"DELETE /v1/etl/{name}", "PUT /v1/etl", f"DELETE /v1/etl/{name}"]
+    assert changes(cluster) == ["PUT /v1/etl", f"DELETE /v1/etl/{name}-RUN"]
     (made_of,) = [body for request, body in cluster.asked if request == "PUT /v1/etl"]
     assert made_of["obj_timeout"] == "125s"
     assert transformers_module.settings_of(made_of) == Settings.of(spec()).text
@@ -345,7 +411,7 @@ def test_a_proxy_that_does_not_answer_is_waited_for_once(tmp_path: Path, monkeyp
     (tmp_path / "spec.yaml").write_text("input: {bucket: 'ais://b'}\n")
     monkeypatch.setattr(transformers_module, "open_source", pytest.fail)
     monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
-    with pytest.raises(SourceError, match="--retry-for SECONDS waits longer"):
+    with pytest.raises(SourceError, match="retry_for SECONDS waits longer"):
         transformers_module.init_for_spec(str(tmp_path / "spec.yaml"), "http://127.0.0.1:9", retry_for=0.1)
     done = tar2tf("etl", "list", "--endpoint", "http://127.0.0.1:9", "--retry-for", "0.1")
     assert (done.returncode, "--retry-for SECONDS waits longer" in done.stderr) == (3, True)
