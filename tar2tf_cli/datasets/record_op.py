@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tar2tf_cli.features.described import MOST_KNOWN, SIZES, expected, for_kernel, is_shape_of_array
+from tar2tf_cli.features.described import MOST_KNOWN, expected, for_kernel, row_width
 from tar2tf_cli.formats import kernel
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     Columns = dict[str, tf.Tensor]
-
-_TEXT: Final = 0
-_UNUSED: Final = -1
 
 
 class RecordOp(NamedTuple):
@@ -58,13 +54,13 @@ class RecordOp(NamedTuple):
             parse: makes these tensors of serialised examples; for batches with an example of an unusual form.
         """
         wanted = expected(features)
-        widths = [_width(name, features) for name in wanted]
+        widths = [row_width(name, features) for name in wanted]
         if len(wanted) > MOST_KNOWN or None in widths:
             return lambda first, last, seed: parse(self.messages(first, last, seed))
         import tensorflow as tf
 
         known = b"".join(for_kernel(name, own) for name, own in wanted.items())
-        names = [name for name, width in zip(wanted, widths, strict=True) if width != _UNUSED]
+        names = [name for name, width in zip(wanted, widths, strict=True) if width is not None and width >= 0]
         types = [_stored(features[name]) for name in names]
 
         def read(first: Any, last: Any, seed: Any) -> Columns:
@@ -103,18 +99,6 @@ def _loaded(path: str) -> Any:
         return tf.load_op_library(path)
     except (tf.errors.OpError, RuntimeError):
         return None
-
-
-def _width(name: str, features: Mapping[str, Mapping[str, Any]]) -> int | None:
-    """How many bytes of a tensor each example has; 0 for a string, and None if that is not a fixed number."""
-    if is_shape_of_array(name, features):
-        return _UNUSED
-    feature = features[name]
-    count = prod(feature["shape"])
-    if feature["encoding"] == "bytes":
-        return _TEXT if feature["shape"] == [] else None
-    each = SIZES[feature["dtype"]] if feature["encoding"] == "raw" else 4 if feature["encoding"] == "float" else 8
-    return count * each or None
 
 
 def _stored(feature: Mapping[str, Any]) -> Any:

@@ -20,6 +20,7 @@ from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.shard_format import FormatTraits
 from tar2tf_cli.api.source import Ranges, Source
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
+from tar2tf_cli.datasets.batches import Batches, Columns, Files, Reading, stacked
 from tar2tf_cli.datasets.indexes import Indexes, Layout, Places
 from tar2tf_cli.datasets.ranges import DecompressedRanges, RecentStreams, RegroupedRanges
 from tar2tf_cli.datasets.schema import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
+    from tar2tf_cli.features.decoder import Decoder
     from tar2tf_cli.formats.tfrecord import Keys
     from tar2tf_cli.spec.urls import ConnectionOptions
 
@@ -70,6 +72,9 @@ _AT_ONCE: Final = 1 << 12
 
 _FEW: Final = 12
 """How many records of a shard on disk are read one by one."""
+
+_MOST_FILES: Final = 512
+"""The most shards whose files stay open for batches."""
 
 _THREADS: Final = 32
 _LARGE: Final = 2 << 20
@@ -224,6 +229,9 @@ class Records(Sequence[T]):
         self._default = default
         self._schema: dict[str, FeatureForm] | None = None
         self._uniform: UniformValues | None = None
+        self._knows_columns = False
+        self._column_reader: Columns | None = None
+        self._offsets: NDArray[np.int64] | None = None  # of the records of all shards, with the end of each shard
         self._by_key: tuple[Keys, NDArray[np.int64]] | None = None  # hashes in order, and the numbers that have them
         self._indexes: dict[int, ShardIndex] = {}  # found when a shard is read for the first time
         self._process = _Process()
@@ -263,6 +271,78 @@ class Records(Sequence[T]):
         for place, value in zip(order.tolist(), self._read([numbers[order]]), strict=True):
             values[place] = value
         return values
+
+    def batches(
+        self,
+        size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        shard: tuple[int, int] = (1, 0),
+        start: int = 0,
+        epochs: int | None = 1,
+        drop_remainder: bool = False,
+        threads: int = 2,
+    ) -> Batches:
+        """Iterate over batches, each a dict of arrays whose first dimension is the sample, and read ahead in threads.
+
+        Records of local shards are read and parsed outside the GIL, straight into these arrays, if a manifest says that
+        all have every feature in one shape. torch.from_numpy and jax.numpy.asarray take them without a copy. Texts and
+        images are an array of bytes objects, as are values that differ in shape.
+
+        Args:
+            size: number of samples in a batch; the last one of an epoch may be smaller.
+            shuffle: read all samples in a random order, another one in each epoch.
+            seed: determines the orders, which are those of `load_dataset(..., shuffle=True)`.
+            shard: `(hosts, host)`: read every n-th sample of the order, for one of n hosts.
+            start: number of samples that were read before, in this epoch and those before it: what `Batches.read` says.
+            epochs: number of epochs; None for no end.
+            drop_remainder: leave out a last batch that is smaller.
+            threads: number of threads that read ahead.
+
+        Raises:
+            UsageError: when a number is impossible, or with `raw=True`.
+        """
+        if self._raw:
+            raise UsageError("raw=True returns the bytes of records, which have no columns", hint="leave it out")
+        reading = Reading(size, seed if shuffle else None, start, shard, drop_remainder, epochs)
+        return Batches(self, reading, threads)
+
+    def columns(self, indices: NDArray[np.int64]) -> dict[str, Any]:
+        """Return the samples with these indices as a dict of arrays, whose first dimension is the sample."""
+        columns = self._columns()
+        found = columns.read(self._file_spans(indices)) if columns else None
+        if found is None:
+            samples: list[Any] = self.__getitems__(indices.tolist())
+            found = stacked(samples)
+        return found
+
+    def _columns(self) -> Columns | None:
+        """The reader of columns; None where shards are not local, are very many, or not described by one manifest."""
+        if not self._knows_columns:
+            self._knows_columns = True
+            decoder = self._shards[0].decode if len(self._shards) in range(1, _MOST_FILES) else None
+            if decoder and decoder.features and all(self._is_plain(n, decoder) for n in range(len(self._shards))):
+                self._column_reader = Columns(decoder.features, decoder.records)
+        return self._column_reader
+
+    def _is_plain(self, number: int, decoder: Decoder) -> bool:
+        """Whether a shard is a local file whose records lie there as they are, and are read by this decoder."""
+        shard = self._shards[number]
+        is_local = not shard.source.capabilities().remote
+        return is_local and shard.decode is decoder and self._index(number).streams is None
+
+    def _file_spans(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The descriptor of the file of each record, and where it starts and ends there."""
+        if self._offsets is None:
+            self._offsets = np.concatenate([self._index(number).offsets for number in range(len(self._shards))])
+        numbers = self._numbers.start + indices * self._numbers.step
+        shards = np.searchsorted(self._ends, numbers, "right")
+        names = {number: self._shards[number].name for number in np.unique(shards).tolist()}
+        files = np.zeros(len(self._shards), np.int64)
+        files[list(names)] = [self._here.files.descriptor(name) for name in names.values()]
+        at = numbers + shards  # as each shard has one offset more than records
+        return np.stack([files[shards], self._offsets[at], self._offsets[at + 1]], axis=1)
 
     def __iter__(self) -> Iterator[T]:
         numbers = self._numbers
@@ -582,6 +662,7 @@ class _Process:
     Attributes:
         number: the number of the process.
         recent: streams of compressed shards that were decompressed last.
+        files: open files of local shards.
     """
 
     def __init__(self) -> None:
@@ -593,13 +674,15 @@ class _Process:
     def _open(self) -> None:
         self.recent = RecentStreams()
         self._ranges: dict[int, Ranges] = {}
+        self.files = Files()
         self._pool = ThreadPoolExecutor(_THREADS, "tar2tf-read")  # its threads start with the first requests
 
     def close(self) -> None:
         """Close what is open, once it has been read; other threads, and views, open it again."""
         with self._lock:
-            pool = self._pool
+            pool, files = self._pool, self.files
             self._open()
+        files.close()
         pool.shutdown()
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:

@@ -143,6 +143,22 @@ Described: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 """Encoding, dtype and shape of each feature, as a manifest describes it (`Schema.describe`)."""
 
 
+def row_width(name: str, features: Mapping[str, Mapping[str, Any]]) -> int | None:
+    """Return how many bytes of a column each example has: 0 for one bytes value, whose size differs.
+
+    It is -1 for the shape of another feature, which is no column, and None if the size of numbers differs.
+    """
+    if is_shape_of_array(name, features):
+        return -1
+    feature = features[name]
+    if feature["encoding"] == "bytes":
+        return 0 if feature["shape"] == [] else None
+    if None in feature["shape"]:
+        return None
+    each = SIZES[feature["dtype"]] if feature["encoding"] == "raw" else 4 if feature["encoding"] == "float" else 8
+    return prod(feature["shape"]) * each or None
+
+
 def expected(features: Mapping[str, Mapping[str, Any]]) -> dict[str, Expected]:
     """What a manifest's features (`Schema.describe`) require of each."""
     wanted = {name: _expected(described) for name, described in features.items()}

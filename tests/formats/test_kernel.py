@@ -205,7 +205,7 @@ def test_one_that_cannot_be_compiled_leaves_nothing_behind(tmp_path: Path) -> No
 
 def test_the_source_stays_short() -> None:
     code = re.sub(r"/\*.*?\*/", "", SOURCE.read_text(), flags=re.DOTALL)
-    assert sum(bool(re.search(r"\w", line)) for line in code.splitlines()) <= 850  # of code, without lone brackets
+    assert sum(bool(re.search(r"\w", line)) for line in code.splitlines()) <= 900  # of code, without lone brackets
 
 
 @pytest.mark.parametrize("wrong", [b"x" * 13, b"\xff" * 12, b"\0" * 8 + b"\x09\0\0\0abc", 7, b"\x09\0\0\0" * 3])

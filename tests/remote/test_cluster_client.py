@@ -241,13 +241,15 @@ def test_datasets_have_the_elements_and_the_records_made_there(
     spec.write_text(f"ops: [{{decode: 'jpg,3'}}, {{convert: 'jpg,float32'}}, {resize}]\ntypes: {{cls: int64}}\n")
     run("etl", "init", "--spec", spec, "--name", "tar2tf-for-records")
     with caplog.at_level("INFO"):
-        initiated = load()
+        initiated = load(remote_exec=True)
+        expected = elements(here)
+        assert elements(load()) == expected
+    assert "the ops are applied here: decoded, the samples are larger than in the cluster" in caplog.text
     assert "the cluster applies the ops, with its transformer tar2tf-for-records" in caplog.text
     assert run("etl", "list", "--json").out.count('"name": "tar2tf-') == 1
-    expected = elements(here)
     assert elements(initiated) == expected
     run("etl", "delete", "tar2tf-for-records")
-    there = load()
+    there = load(remote_exec=True)
     assert there.element_spec == here.element_spec
     assert len(expected) > 10
     assert [elements(there), elements(there)] == [expected, expected]

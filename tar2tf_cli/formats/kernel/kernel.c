@@ -4,13 +4,16 @@
    and every rule has its full form in Python only: headers in formats/tar.py, keys and batches in samples/grouping.py,
    messages in formats/example.py, framing in formats/tfrecord.py. Only the limited API of Python 3.10 is used. */
 
+#define _XOPEN_SOURCE 700 /* pread */
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <errno.h>
 #include <float.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "records.h"
 
@@ -589,6 +592,11 @@ done:
 
 enum { MOST_KINDS = 512 };
 
+typedef struct {
+    bytes_t data;
+    Py_ssize_t size;
+} Text;
+
 PyDoc_STRVAR(features_doc, "features(message, make)\n--\n\n"
 "Return the features of an example by name; None for a message that has not the usual form.\n\n"
 "Each is what `make` returns, a ParsedFeature (formats/example.py); its arguments are the same.");
@@ -797,6 +805,120 @@ failed:
     return NULL;
 }
 
+/* Read records, check them, and put the numbers of their examples into columns, and where their texts are into `texts`;
+   returns how many there are before the first that cannot be read or has not the usual form. */
+static Py_ssize_t read_rows(
+    const int64_t *spans, Py_ssize_t count, unsigned char *buffer, const Known *known, int known_count,
+    const int64_t *widths, char **columns, Text **texts) {
+    uint64_t found, required = known_count == 64 ? UINT64_MAX : ((uint64_t)1 << known_count) - 1;
+    Feature features[MOST_KNOWN];
+    for (Py_ssize_t row = 0, last; row < count; row = last) {
+        const int64_t *span = spans + 3 * row;
+        for (last = row + 1; last < count; last++)
+            if (spans[3 * last] != span[0] || spans[3 * last + 1] != spans[3 * last - 1]) break;
+        int64_t size = spans[3 * last - 1] - span[1], done = 0;
+        while (done < size) {
+            ssize_t read = pread((int)span[0], buffer + done, (size_t)(size - done), (off_t)(span[1] + done));
+            if (read < 0 && errno == EINTR) continue;
+            if (read <= 0) return row;
+            done += read;
+        }
+        for (Py_ssize_t each = row; each < last; each++) {
+            bytes_t at = buffer + (spans[3 * each + 1] - span[1]), message = at + 12;
+            uint64_t length = (uint64_t)(spans[3 * each + 2] - spans[3 * each + 1] - FRAMING);
+            if (eight(at) != length || four_before(message) != masked(crc32c(0, at, 8))) return each;
+            if (four_before(message + length + 4) != masked(crc32c(0, message, (size_t)length))) return each;
+            if (!is_usual(message, message + length, known, known_count, &found, features) || found != required) return each;
+            for (int number = 0; number < known_count; number++) {
+                bytes_t stop = features[number].end, value = features[number].list;
+                if (widths[number] < 0) continue;
+                if (value < stop) value = content(value, stop, DELIMITED, &stop);
+                if (!widths[number]) texts[number][each] = (Text){value, stop - value};
+                else if (features[number].kind != INTEGERS)
+                    memcpy(columns[number] + each * widths[number], value, (size_t)widths[number]);
+                else {
+                    char *out = columns[number] + each * widths[number];
+                    for (uint64_t integer; value < stop; out += 8) {
+                        value = read_number(value, stop, &integer);
+                        memcpy(out, &integer, 8);
+                    }
+                }
+            }
+        }
+        buffer += size;
+    }
+    return count;
+}
+
+PyDoc_STRVAR(rows_doc, "rows(spans, names, widths)\n--\n\n"
+"Read records from files, and return a column for each known feature of their examples; None if one of them cannot be\n"
+"read, is damaged, or has not the usual form.\n\n"
+"`spans` has three signed 64-bit integers for each record: the descriptor of its file, and where it starts and ends\n"
+"there; `names` is that of `examples`; `widths` has a signed 64-bit integer for each name: the bytes that numbers take in\n"
+"each example, whose column is a bytearray of int64, float32 or of what one bytes value holds; 0 for one bytes value,\n"
+"whose column is a list; and -1 for none.");
+
+static PyObject *rows(PyObject *module, PyObject *args) {
+    const char *spans, *names, *given;
+    Py_ssize_t spans_size, names_size, widths_size, read = 0;
+    if (!PyArg_ParseTuple(args, "y#y#y#", &spans, &spans_size, &names, &names_size, &given, &widths_size)) return NULL;
+    Known known[MOST_KNOWN];
+    int64_t widths[MOST_KNOWN], total = 0;
+    char *columns[MOST_KNOWN] = {0};
+    Text *texts[MOST_KNOWN] = {0};
+    Py_ssize_t count = spans_size / 24;
+    int names_count = read_known((bytes_t)names, names_size, known), right = names_count >= 0 && widths_size == 8 * names_count;
+    int64_t *places = PyMem_Malloc((size_t)spans_size + 24);
+    unsigned char *buffer = NULL;
+    PyObject *made = NULL;
+    if (!places) return PyErr_NoMemory();
+    memcpy(places, spans, (size_t)spans_size);
+    if (right) memcpy(widths, given, (size_t)widths_size);
+    for (Py_ssize_t row = 0; right && row < count; row++) {
+        int64_t size = places[3 * row + 2] - places[3 * row + 1];
+        right = places[3 * row + 1] >= 0 && size >= FRAMING && size < INT64_MAX - total;
+        total += size;
+    }
+    for (int number = 0; right && number < names_count; number++) {
+        const Known *each = &known[number];
+        int64_t values = each->count, size = each->kind == FLOATS ? 4 * values : each->kind == INTEGERS ? 8 * values : each->size;
+        if (widths[number] > 0) right = each->kind >= 0 && values >= 0 && size == widths[number] && (each->kind != DELIMITED || values == 1);
+        else if (!widths[number]) right = each->kind == DELIMITED && values == 1;
+    }
+    if (!right) {
+        PyErr_Format(PyExc_ValueError, "no such records, names or widths");
+        goto done;
+    }
+    if (!(buffer = PyMem_Malloc((size_t)total + 1)) || !(made = PyList_New(names_count))) goto done;
+    for (int number = 0; number < names_count; number++) {
+        PyObject *column = widths[number] > 0 ? PyByteArray_FromStringAndSize(NULL, count * (Py_ssize_t)widths[number]) : PyList_New(0);
+        if (!column || PyList_SetItem(made, number, column)) goto done;
+        if (widths[number] > 0) columns[number] = PyByteArray_AsString(column);
+        else if (!widths[number] && !(texts[number] = PyMem_Malloc((size_t)(count + 1) * sizeof(Text)))) goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    read = read_rows(places, count, buffer, known, names_count, widths, columns, texts);
+    Py_END_ALLOW_THREADS
+    for (int number = 0; read == count && number < names_count; number++)
+        for (Py_ssize_t row = 0; texts[number] && row < count; row++) {
+            PyObject *text = PyBytes_FromStringAndSize((const char *)texts[number][row].data, texts[number][row].size);
+            if (!text || PyList_Append(PyList_GetItem(made, number), text)) read = -1;
+            Py_XDECREF(text);
+            if (read < 0) goto done;
+        }
+    if (read < count) {
+        Py_DECREF(made);
+        made = Py_NewRef(Py_None);
+    }
+done:
+    for (int number = 0; number < MOST_KNOWN; number++) PyMem_Free(texts[number]);
+    PyMem_Free(buffer);
+    PyMem_Free(places);
+    if (made && PyErr_Occurred()) Py_CLEAR(made);
+    if (!made && !PyErr_Occurred()) PyErr_NoMemory();
+    return made;
+}
+
 PyDoc_STRVAR(unframed_doc, "unframed(buffers, places)\n--\n\n"
 "The data of framed records as a list, as long as they are whole and both of their CRCs match.\n\n"
 "`buffers` is a list of bytes. `places` has three signed 64-bit integers for each record: the number of its buffer, and\n"
@@ -933,6 +1055,7 @@ static PyMethodDef methods[] = {
     {"features", features, METH_VARARGS, features_doc},
     {"sizes", sizes, METH_VARARGS, sizes_doc},
     {"columns", columns, METH_VARARGS, columns_doc},
+    {"rows", rows, METH_VARARGS, rows_doc},
     {"unframed", unframed, METH_VARARGS, unframed_doc},
     {"hashes", hashes, METH_VARARGS, hashes_doc},
     {"ordered", ordered, METH_VARARGS, ordered_doc},
@@ -945,7 +1068,7 @@ static int begin(PyObject *module) {
     for (int byte = 0; byte < 256; byte++) table_of_crc32[byte] = crc_of_byte(byte, 0xEDB88320);
     make_blank_header();
     if (PyModule_AddIntConstant(module, "hardware", begin_crc())) return -1;
-    return PyModule_AddIntConstant(module, "api", 12);
+    return PyModule_AddIntConstant(module, "api", 13);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)begin}, {0, NULL}};

@@ -1,0 +1,229 @@
+"""Batches of records as columns of NumPy values, in order or shuffled, read in threads without TensorFlow.
+
+The kernel reads and parses the records of local shards outside the GIL, if all examples have every feature in one
+shape. Other records are read and decoded one by one, and stacked.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from tar2tf_cli.datasets.order import epoch_seed, permuted
+from tar2tf_cli.errors import UsageError, read_failed
+from tar2tf_cli.features.described import MOST_KNOWN, expected, for_kernel, is_optional, row_width
+from tar2tf_cli.formats import kernel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tar2tf_cli.datasets.records import Records
+
+_AHEAD: Final = 2
+"""Batches that are read ahead for each thread."""
+
+_TOGETHER: Final = 1 << 13
+"""Positions whose records are looked up at once, as that costs little more than for one batch."""
+
+_STORED: Final = {"int64": "<i8", "float": "<f4"}
+
+
+class Reading(NamedTuple):
+    """Which examples are read, and in which order.
+
+    Attributes:
+        size: how many are in a batch.
+        seed: of the order of each epoch; None for the order of the records.
+        start: how many were read before, in the first epoch and those after it.
+        part: `(hosts, host)`: every n-th for one of n hosts.
+        drop_remainder: whether a last batch of an epoch that is smaller is left out.
+        epochs: how many epochs are read, the one with `start` included; None for no end.
+    """
+
+    size: int
+    seed: int | None = None
+    start: int = 0
+    part: tuple[int, int] = (1, 0)
+    drop_remainder: bool = False
+    epochs: int | None = 1
+
+
+def check_reading(reading: Reading) -> None:
+    """Refuse numbers that are impossible.
+
+    Raises:
+        UsageError: names the number.
+    """
+    if isinstance(reading.size, bool) or reading.size < 1:
+        raise UsageError(f"size is a number of examples, 1 or more, not {reading.size!r}")
+    if isinstance(reading.start, bool) or reading.start < 0:
+        raise UsageError(f"start is a number of examples, 0 or more, not {reading.start!r}")
+    hosts, host = reading.part
+    if not 0 <= host < hosts:
+        raise UsageError(f"shard is (hosts, host), such as (4, 0) to (4, 3), not {reading.part!r}")
+
+
+class Batches(Iterator[dict[str, Any]]):
+    """Batches of the examples of `Records`, each a dict of arrays whose first dimension is the example.
+
+    Texts and images are an array of bytes objects; values that differ in shape are an array of objects.
+
+    Args:
+        records: all examples.
+        reading: which are read, and how.
+        threads: how many threads read ahead.
+
+    Attributes:
+        read: how many examples were read, `start` included: all that is needed to continue with the next one.
+    """
+
+    def __init__(self, records: Records[Any], reading: Reading, threads: int) -> None:
+        check_reading(reading)
+        self.read = reading.start
+        self._records = records
+        self._reading = reading
+        self._pool = ThreadPoolExecutor(threads, "tar2tf-batches")
+        self._asked = self._numbers()
+        self._ready: deque[tuple[int, Future[dict[str, Any]]]] = deque()
+        self._ahead = threads * _AHEAD
+
+    def __next__(self) -> dict[str, Any]:
+        while len(self._ready) < self._ahead and (asked := next(self._asked, None)):
+            end, numbers = asked
+            self._ready.append((end, self._pool.submit(self._records.columns, numbers)))
+        if not self._ready:
+            self._pool.shutdown(wait=False)
+            raise StopIteration
+        end, batch = self._ready.popleft()
+        found = batch.result()
+        self.read = end
+        return found
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        for _, batch in self._ready:
+            batch.cancel()
+        self._ready.clear()
+        self._asked = iter(())
+        self._pool.shutdown()
+
+    def _numbers(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """The numbers of the records of each batch, and how many were read after it."""
+        reading, total = self._reading, len(self._records)
+        hosts, host = reading.part
+        count = len(range(host, total, hosts))
+        together = reading.size * max(1, _TOGETHER // reading.size)
+        epoch, first = divmod(reading.start, max(count, 1))
+        end = None if reading.epochs is None else epoch + reading.epochs
+        while count and (end is None or epoch < end):
+            seed = None if reading.seed is None else epoch_seed(reading.seed, epoch)
+            stop = count - (count - first) % reading.size if reading.drop_remainder else count
+            for begin in range(first, stop, together):
+                positions = np.arange(begin, min(begin + together, stop)) * hosts + host
+                numbers = positions if seed is None else permuted(seed, positions, total)
+                for at in range(0, len(numbers), reading.size):
+                    batch = numbers[at : at + reading.size]
+                    yield epoch * count + begin + at + len(batch), batch
+            epoch, first = epoch + 1, 0
+
+
+class Columns:
+    """Reads the records of local shards as columns by the kernel.
+
+    Args:
+        features: the manifest's features.
+        records: number of records; a feature with a smaller count is optional.
+    """
+
+    def __init__(self, features: Mapping[str, Mapping[str, Any]], records: int) -> None:
+        wanted = expected(features)
+        widths = [row_width(name, features) for name in wanted]
+        optional = any(is_optional(feature, records) for feature in features.values())
+        self._features = features
+        self._usable = bool(features) and not optional and None not in widths and len(widths) <= MOST_KNOWN
+        self._names = list(wanted)
+        self._known = b"".join(for_kernel(name, own) for name, own in wanted.items())
+        self._widths = np.array([-1 if width is None else width for width in widths], np.int64)
+
+    def read(self, spans: NDArray[np.int64]) -> dict[str, Any] | None:
+        """Return the columns of records; None if they must be read one by one.
+
+        Args:
+            spans: for each record the descriptor of its file, and where it starts and ends there.
+        """
+        native = kernel.native()
+        if not native or not self._usable:
+            return None
+        made = native.rows(spans.tobytes(), self._known, self._widths.tobytes())
+        if made is None:
+            return None
+        columns = zip(self._names, made, self._widths.tolist(), strict=True)
+        return {name: self._values(name, column) for name, column, width in columns if width >= 0}
+
+    def _values(self, name: str, column: bytearray | list[bytes]) -> NDArray[Any]:
+        feature = self._features[name]
+        if isinstance(column, list):
+            return as_objects(column)
+        dtype = _STORED.get(feature["encoding"], feature["dtype"])
+        return np.frombuffer(column, dtype).reshape(-1, *feature["shape"]).astype(feature["dtype"], copy=False)
+
+
+def as_objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    """Return values as an array of objects of one dimension."""
+    objects = np.empty(len(values), object)
+    objects[:] = values
+    return objects
+
+
+def stacked(examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return examples as columns; values of one feature that differ in shape, or lack somewhere, are objects."""
+    columns: dict[str, Any] = {}
+    for name in dict.fromkeys(name for example in examples for name in example):
+        values: list[Any] = [example.get(name) for example in examples]
+        alike = {(getattr(value, "shape", None), getattr(value, "dtype", None)) for value in values}
+        is_array = len(alike) == 1 and (None, None) not in alike
+        if is_array:
+            columns[name] = np.stack(values)
+        else:
+            columns[name] = np.empty(len(values), object)
+            for number, value in enumerate(values):
+                columns[name][number] = value
+    return columns
+
+
+class Files:
+    """The open files of local shards in one process, for several threads."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def descriptor(self, path: str) -> int:
+        """Return the descriptor of a file, which stays open until `close`.
+
+        Raises:
+            SourceError: when it cannot be opened.
+        """
+        with self._lock:
+            if path not in self._open:
+                try:
+                    self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                except OSError as error:
+                    raise read_failed(path, error) from None
+            return self._open[path]
+
+    def close(self) -> None:
+        """Close all files; nobody may be reading."""
+        with self._lock:
+            for descriptor in self._open.values():
+                os.close(descriptor)
+            self._open.clear()
+
+    def __del__(self) -> None:
+        self.close()
