@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,8 +22,6 @@ from tar2tf_cli.formats import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from tar2tf_cli.datasets.records import Records
 
 _AHEAD: Final = 2
 """Batches that are read ahead for each thread."""
@@ -69,13 +67,22 @@ def check_reading(reading: Reading) -> None:
         raise UsageError(f"shard is (hosts, host), such as (4, 0) to (4, 3), not {reading.part!r}")
 
 
+class Samples(Protocol):
+    """Samples that can be read in any order."""
+
+    def __len__(self) -> int: ...
+
+    def columns(self, indices: NDArray[np.int64]) -> dict[str, Any]:
+        """Return the samples with these indices as a dict of arrays."""
+
+
 class Batches(Iterator[dict[str, Any]]):
-    """Batches of the examples of `Records`, each a dict of arrays whose first dimension is the example.
+    """Batches of samples, each a dict of arrays whose first dimension is the example.
 
     Texts and images are an array of bytes objects; values that differ in shape are an array of objects.
 
     Args:
-        records: all examples.
+        records: all samples.
         reading: which are read, and how.
         threads: how many threads read ahead.
 
@@ -83,7 +90,7 @@ class Batches(Iterator[dict[str, Any]]):
         read: how many examples were read, `start` included: all that is needed to continue with the next one.
     """
 
-    def __init__(self, records: Records[Any], reading: Reading, threads: int) -> None:
+    def __init__(self, records: Samples, reading: Reading, threads: int) -> None:
         check_reading(reading)
         self.read = reading.start
         self._records = records

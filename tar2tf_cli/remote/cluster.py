@@ -390,7 +390,9 @@ class ClusterBackend(LocalBackend):
 def _grow(ops: Sequence[Op]) -> bool:
     """Whether ops leave entries decoded at whatever size they have, or as floats."""
     names = [op.name for op in ops]
-    is_small = bool({"resize", "crop"} & {*names}) and any(getattr(op, "dtype", None) == "uint8" for op in ops)
+    is_small = bool({"resize", "crop"} & {*names}) and any(
+        op.name in ("cast", "convert") and getattr(op, "dtype", None) == "uint8" for op in ops
+    )
     return "decode" in names and "encode" not in names and not is_small
 
 
