@@ -114,8 +114,8 @@ def test_values_of_several_shapes_and_samples_of_tars_are_stacked(folder: Path, 
     assert batch["txt"].tolist() == [b"text" * number for number in range(COUNT)]
     write_tar(tmp_path / "a.tar", [(str(n), {"json": b'{"x": [%s]}' % b",".join([b"1"] * n)}) for n in range(1, 4)])
     options = ("--select", "x=json:x", "--type", "x=int64_list")
-    assert tar2tf("convert", tmp_path / "a.tar", "-o", tmp_path / "x.record", *options).returncode == 0
-    (batch,) = open_records(tmp_path / "x-manifest.json").batches(100)
+    assert tar2tf("convert", tmp_path / "a.tar", "-o", tmp_path / "o" / "x.record", *options).returncode == 0
+    (batch,) = open_records(tmp_path / "o").batches(100)
     assert [values.tolist() for values in batch["x"]] == [[1], [1, 1], [1, 1, 1]]
 
 
