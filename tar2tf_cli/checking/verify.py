@@ -231,7 +231,7 @@ def verify_shards(run: CheckRun, shards: ShardSet) -> Report:
 
 def _unfinished(one: Unfinished) -> FileReport:
     """The report of a conversion that is not finished."""
-    fault = Fault("unfinished", f"the conversion is not finished: {one.manifest} is not written yet")
+    fault = Fault("unfinished", f"the conversion that writes {one.manifest} is not finished")
     return FileReport(one.path, faults=[fault])
 
 

@@ -187,7 +187,7 @@ class ShardSet:
             hint = "restore it, or add --ignore-gaps to do without"
             raise NothingFoundError(message, shard=without_secrets(self.bucket), hint=hint)
         for one in self.unfinished:
-            message = f"belongs to a conversion that is not finished: {one.manifest} is not written yet"
+            message = f"the conversion that writes {one.manifest} is not finished"
             hint = "repeat the command that writes it, or add --ignore-gaps to use the shards that are there"
             raise SourceError(message, shard=without_secrets(self.bucket), hint=hint)
 
@@ -242,7 +242,7 @@ class ShardSet:
     def faults(self) -> Iterator[str]:
         """Yield why the set may lack shards, or hold those of another one."""
         for one in self.unfinished:
-            yield f"a conversion is not finished: {one.manifest} is not written yet"
+            yield f"the conversion that writes {one.manifest} is not finished"
         if self.gaps:
             missing, first = sum(gap.missing for gap in self.gaps), os.path.basename(self.gaps[0].first)
             yield f"{count(missing, 'shard')} missing from the numbering, first: {first}"

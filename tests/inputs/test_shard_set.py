@@ -187,7 +187,7 @@ def unfinished(tmp_path: Path) -> Path:
 
 
 def test_an_unfinished_conversion_never_passes_for_a_complete_one(unfinished: Path, tmp_path: Path) -> None:
-    said = "_x-manifest.json is not written yet"
+    said = "_x-manifest.json is not finished"
     assert f"{said} (unfinished)" in run("verify", unfinished, code=1)
     assert f"{said} (unfinished)" in run("verify", *shards_in(unfinished), code=1)
     assert said in run("convert", unfinished, "-o", tmp_path / "o.record", code=3)
