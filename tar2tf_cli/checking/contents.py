@@ -339,6 +339,7 @@ class Stats:
         values: the smallest and largest number of values of a feature in a record.
         numbers: the values of a feature of numbers, as far as they were read.
         lists: number of records whose values are in a list of each kind; None for a feature without a list.
+        is_steps: whether it is a feature list of a tf.train.SequenceExample, whose name then ends with `[]`.
         divided: whether numbers of a list are in several pieces, as protobuf allows.
         turned: how many of the examined images are stored rotated, by their EXIF data.
         distinct: the distinct values of the pixels of examined masks, at most `MOST_VALUES` and one more; None if it is
@@ -363,6 +364,7 @@ class Stats:
     distinct: set[Any] | None = None
     shaped: str | None = None
     divided: bool = False
+    is_steps: bool = False
 
     @property
     def mean(self) -> float:
@@ -460,6 +462,7 @@ class Stats:
             self.values = _wider(self.values, other.values)
         self.lists.update(other.lists)
         self.divided = self.divided or other.divided
+        self.is_steps = self.is_steps or other.is_steps
         if other.shaped is not None:
             self.shaped = other.shaped if self.shaped in (None, other.shaped) else ""
         self.numbers.update(other.numbers)

@@ -66,6 +66,9 @@ if TYPE_CHECKING:
 LOOKS: Final = 100
 """About how many values of each entry are examined, in all shards together."""
 
+_EMPTY_SEQUENCE: Final = re.compile(rb"(\n\x00|\x12\x00)+")
+"""A tf.train.SequenceExample whose context and feature lists are empty."""
+
 _SMALL: Final = 1 << 12
 """Entries below that are read with the header in front of them."""
 
@@ -267,7 +270,7 @@ def _add_other(contents: ShardContents, record: bytes, looks: int) -> None:
         parsed, lists = parse(record, sequence=True), parse_lists(record)
     except ValueError:
         parsed, lists = {}, {}
-    if not (parsed or lists):
+    if not (parsed or lists or _EMPTY_SEQUENCE.fullmatch(record)):
         contents.foreign += 1
         if contents.foreign <= looks:
             contents.payload.look(look_at(record), partial(example_of, record))
@@ -277,6 +280,7 @@ def _add_other(contents: ShardContents, record: bytes, looks: int) -> None:
     _add_features(contents, parsed, looks)
     for name, features in lists.items():
         stats = contents.stats(name + STEPS)
+        stats.is_steps = True
         if stats.count < looks and features:
             _look_at_feature(stats, features[0])
         stats.unit = "values"

@@ -78,6 +78,7 @@ class ShardPage:
         name: the shard's name.
         sizes: number of samples in each bar of the histogram of their sizes.
         labels: number of samples with each label; the rest is under an empty label if there are too many.
+        keys: the key of each sample, or its number in the shard.
         digests: 64 bits of a digest of each sample, of all but its key.
         pictures: some images of each entry or feature, drawn at random.
     """
@@ -87,6 +88,7 @@ class ShardPage:
     labels: Counter[str] = field(default_factory=Counter)
     digests: array[int] = field(default_factory=lambda: array("Q"))
     pictures: dict[str, list[Picture]] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
 
 
 def read_pages(
@@ -120,6 +122,8 @@ def _read_page(pictures: int, item: ObjectInfo, context: FileContext) -> ShardPa
         for number, content in contents_of(shard, context.rules._replace(ahead=AHEAD), lambda error, more: None):
             values = values_of(content)
             page.digests.append(content_of(digester.digests("", values)[1]))
+            key = key_of(values)
+            page.keys.append(f"#{number}" if key is None else key)
             _add(page, number, values, sheet)
     page.pictures = {name: [_picture(image) for image in images] for name, images in sheet.drawn.items()}
     return page
@@ -212,35 +216,48 @@ def _label(values: dict[str, Any]) -> str | None:
     return None
 
 
+class DuplicateGroup(NamedTuple):
+    """Samples that are equal to each other.
+
+    Attributes:
+        samples: the shard and the key of some of them.
+        more: number of the others.
+    """
+
+    samples: list[tuple[str, str]]
+    more: int = 0
+
+
 class Duplicates(NamedTuple):
     """Samples that are equal in all but their keys.
 
     Attributes:
         extra: how many samples repeat another.
         leaked: how many groups of equal samples are in more than one split.
-        groups: shard and number of the samples of some groups, those in more than one split first.
+        groups: the samples of some groups, those in more than one split first.
     """
 
     extra: int
     leaked: int
-    groups: list[list[tuple[str, int]]]
+    groups: list[DuplicateGroup]
 
 
 def find_duplicates(pages: Sequence[ShardPage]) -> Duplicates:
-    """Find equal samples; takes about 20 bytes of memory for each sample, and more for those that repeat another."""
+    """Find equal samples, in about 20 bytes of memory for each besides its key, and more if it repeats another."""
     digests = np.concatenate([np.empty(0, np.uint64), *(np.frombuffer(page.digests, np.uint64) for page in pages)])
     distinct, counts = np.unique(digests, return_counts=True)
-    groups: dict[int, list[tuple[str, int]]] = {digest: [] for digest in distinct[counts > 1].tolist()}
+    groups: dict[int, list[tuple[str, str]]] = {digest: [] for digest in distinct[counts > 1].tolist()}
     for page in pages:
-        for number, digest in enumerate(page.digests if groups else ()):
+        for digest, key in zip(page.digests, page.keys, strict=True) if groups else ():
             if digest in groups:
-                groups[digest].append((page.name, number))
+                groups[digest].append((page.name, key))
     leaked = sum(map(_is_leaked, groups.values()))
     shown = sorted(groups.values(), key=_is_leaked, reverse=True)[:_MOST_GROUPS]
-    return Duplicates(len(digests) - len(distinct), leaked, [group[:_MOST_MEMBERS] for group in shown])
+    some = [DuplicateGroup(group[:_MOST_MEMBERS], max(len(group) - _MOST_MEMBERS, 0)) for group in shown]
+    return Duplicates(len(digests) - len(distinct), leaked, some)
 
 
-def _is_leaked(group: list[tuple[str, int]]) -> bool:
+def _is_leaked(group: list[tuple[str, str]]) -> bool:
     return len({split_of(name) for name in {name for name, _ in group}} - {None}) > 1
 
 
@@ -249,6 +266,7 @@ _MOST_ROWS: Final = 100
 _MOST_CLASSES: Final = 20
 _MOST_COLUMNS: Final = 92
 _FOOTER: Final = "Made by tar2tf inspect --html from every sample that can be read."
+_SCOPE: Final = "Not every image, sound and array was decoded: tar2tf verify --decode does that."
 _SIDE: Final = 160
 _MOST_PIXELS: Final = 1 << 26
 """The largest image, in pixels, that gets a small picture: decoding one takes up to six bytes a pixel."""
@@ -279,8 +297,9 @@ def _body(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Ite
     for one in pages:
         sizes.update(one.sizes)
         labels.update(one.labels)
-    yield _facts(contents, labels, copies, report)
-    yield _faults(report)
+    undecodable = sum(1 for page in pages for drawn in page.pictures.values() for one in drawn if one.data is None)
+    yield _facts(contents, labels, copies, report, undecodable)
+    yield _faults(report, undecodable)
     yield _pictures(pages)
     yield '<div class="pair">'
     yield _sizes(sizes) if sizes else ""
@@ -294,7 +313,7 @@ def _body(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Ite
 # --- Sections ---
 
 
-def _facts(contents: Contents, labels: Counter[str], copies: Duplicates, report: Report) -> str:
+def _facts(contents: Contents, labels: Counter[str], copies: Duplicates, report: Report, undecodable: int) -> str:
     what = {"tar": "tar shard", "tfrecord": "TFRecord shard"}.get(contents.format, "tar and TFRecord shard")
     splits = Counter(split for shard in contents.shards if (split := split_of(shard.name)))
     named = ", ".join(f"{number:,} {split}" for split, number in splits.items())
@@ -304,7 +323,7 @@ def _facts(contents: Contents, labels: Counter[str], copies: Duplicates, report:
         *([count(len(labels), "class", "classes")] if labels else []),
         count(len(contents.entries), "feature") if of_records else count(len(contents.entries), "entry", "entries"),
         count(copies.extra, "duplicate"),
-        count(sum(len(file.faults) for file in report.files), "fault"),
+        count(sum(len(file.faults) for file in report.files) + undecodable, "fault"),
     ]
     sizes = [(_size(contents.bytes), "on disk"), (_size(contents.bytes / max(contents.samples, 1)), "per sample")]
     tiles = facts([*((text.partition(" ")[0], text.partition(" ")[2]) for text in counted), *sizes])
@@ -312,9 +331,12 @@ def _facts(contents: Contents, labels: Counter[str], copies: Duplicates, report:
     return f'<p class="soft">{shards}</p>{tiles}'
 
 
-def _faults(report: Report) -> str:
+def _faults(report: Report, undecodable: int) -> str:
     if report.ok:
-        return section("Faults", '<p class="good">None: every shard is intact.</p>')
+        said = '<p class="good">None: every shard is intact, and the images that are shown can be decoded.</p>'
+        if undecodable:
+            said = f'<p class="bad">{count(undecodable, "image")} of those that are shown cannot be decoded.</p>'
+        return section("Faults", said, note=_SCOPE)
     some = [(file, fault) for file in report.files for fault in file.faults[:3]]
     rows = [(cut(file.path), fault.kind, cut(str(fault))) for file, fault in some[:_MOST_ROWS]]
     more = f"; the first {_MOST_ROWS} are shown" if len(some) > _MOST_ROWS else ""
@@ -387,10 +409,15 @@ def _duplicates(copies: Duplicates) -> str:
     leaks = f' <b class="bad">Found in more than one split: {copies.leaked:,}.</b>' if copies.leaked else ""
     note = (
         f"Samples that repeat another in everything but the key: {copies.extra:,}.{leaks} "
-        "Each is given by its shard and number."
+        "Each is given by its shard and key; convert --drop-duplicates keeps the first."
     )
-    places = (("  ·  ".join(f"{cut(name, 80)} #{place}" for name, place in group),) for group in copies.groups)
-    return section("Exact duplicates", table("Exact duplicates", ("equal samples",), places), note=note)
+    rows = ([_listed(group)] for group in copies.groups)
+    return section("Exact duplicates", table("Exact duplicates", ("equal samples",), rows), note=note)
+
+
+def _listed(group: DuplicateGroup) -> str:
+    named = [f"{cut(name, 80)} {cut(key, 80)}" for name, key in group.samples]
+    return "  ·  ".join([*named, *([f"and {group.more:,} more"] if group.more else [])])
 
 
 def _shards(contents: Contents) -> str:

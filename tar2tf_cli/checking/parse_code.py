@@ -176,10 +176,17 @@ def _beside(paths: Sequence[str]) -> list[Manifest]:
 
 def _features(contents: Contents, described: Mapping[str, Mapping[str, Any]], where: _Where) -> list[_Feature]:
     steps = where == "steps"
-    entries = {name: stats for name, stats in contents.entries.items() if name.endswith(STEPS) == steps}
+    entries = {name: stats for name, stats in contents.entries.items() if stats.is_steps == steps}
     shapes = {f"{name}/shape" for name, stats in entries.items() if stats.shaped}
     return [
-        _Feature(name.removesuffix(STEPS), stats, contents.lacking(stats), described.get(name), where, name in shapes)
+        _Feature(
+            name.removesuffix(STEPS) if steps else name,
+            stats,
+            contents.lacking(stats),
+            described.get(name),
+            where,
+            name in shapes,
+        )
         for name, stats in entries.items()
     ]
 

@@ -14,7 +14,6 @@ from tar2tf_cli.api.source import Source
 from tar2tf_cli.checking.expectations import Expectations, Messages
 from tar2tf_cli.checking.faults import Fault, FileReport, Report, unreadable
 from tar2tf_cli.checking.files import FileContext, FileTask, ReadOptions, as_texts
-from tar2tf_cli.checking.readers import Shards, parse_readers, reader_faults, shard_traits
 from tar2tf_cli.checking.salvage import Salvage
 from tar2tf_cli.checking.subset import Subset
 from tar2tf_cli.checking.verify_file import CheckRun, Checks
@@ -96,7 +95,7 @@ def verify(
     accepted(optional(one_of("example", "any")), messages, "messages")
     if subset and (salvage or against):
         raise UsageError("--subset reads a part of the shards: leave out --salvage and --against")
-    names = parse_readers(accepted(text, readers, "readers")) if readers else []
+    names = _reader_names(accepted(text, readers, "readers")) if readers else []
     part = Subset.parse(accepted(text, subset, "subset")) if subset else None
     checks = Checks(fast, decode, messages, allow_empty, allow_func, keys, part)
     with closing(Salvage(os.fspath(salvage))) if salvage else nullcontext() as good:
@@ -138,8 +137,16 @@ def _verify_sums(run: CheckRun, bucket: str, templates: Sequence[str], sums: Sum
     return report
 
 
+def _reader_names(readers: str) -> list[str]:
+    from tar2tf_cli.checking.readers import parse_readers  # only for `readers`
+
+    return parse_readers(readers)
+
+
 def _check_readers(run: CheckRun, shards: ShardSet, readers: Sequence[str], report: Report) -> None:
     """Add a fault for everything over which one of the readers trips."""
+    from tar2tf_cli.checking.readers import Shards, reader_faults, shard_traits
+
     tasks = [FileTask(item, shard_traits) for item in shards.items]
     traits = run.read(tasks, FileContext(shards.source, run.rules))
     paths = [shards.source.locate(item.name) for item in shards.items]

@@ -15,7 +15,6 @@ from tar2tf_cli.features.described import Census, Expected
 from tar2tf_cli.formats.example import FRAMING, ParsedFeature, crc_field, is_sequence, parse, strict_parse
 from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.formats.tfrecord import RecordReader
-from tar2tf_cli.inputs.record_samples import numbered, stem_of
 from tar2tf_cli.samples.grouping import key_of
 
 RecordCheck: TypeAlias = "Callable[[bytes], Faults]"
@@ -131,7 +130,7 @@ def check_tfrecord(
             if keep:
                 keep(checked.data)
             if report.keys:
-                report.keys.good.append(_key_of(checked.data) or numbered(stem_of(report.path), checked.number))
+                report.keys.good.append(_key_of(checked.data) or _numbered(report, checked.number))
     finally:
         tally.finish()
 
@@ -152,6 +151,13 @@ def _key_of(record: bytes) -> str | None:
     return None
 
 
+def _numbered(report: FileReport, number: int) -> str:
+    """Return the key that a conversion gives to a record without one."""
+    from tar2tf_cli.inputs.record_samples import numbered, stem_of  # slow to import, and only for lists of keys
+
+    return numbered(stem_of(report.path), number)
+
+
 class _Tally:
     """Adds faults to the report of a file, and counts its bad records; a gap without any record counts as one."""
 
@@ -165,7 +171,7 @@ class _Tally:
         """Add the faults of a record whose framing is right, and whose data has this length."""
         number, offset, key = checked.number, checked.offset, _key_of(checked.data)
         if self._report.keys and key is None:
-            self._report.keys.bad[numbered(stem_of(self._report.path), number)] = None
+            self._report.keys.bad[_numbered(self._report, number)] = None
         before = Amount(number - self._bad.records, offset - self._bad.bytes)
         for kind, message in checked.faults:
             self._report.add(Fault(kind, message, number, offset, length + FRAMING, before, key=key))

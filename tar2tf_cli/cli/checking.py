@@ -291,7 +291,7 @@ def _print_report(report: Report) -> None:
     print_skipped(report.skipped)
     if report.manifest:
         message(f"{report.manifest} was skipped: verify the manifest to also check counts, digests and features")
-    print_count(sum(file.sequences for file in report.files), "record", " are tf.train.SequenceExamples")
+    print_count(sum(file.sequences for file in report.files), "record", ": tf.train.SequenceExample", note=True)
     others = sum(file.others for file in report.files)
     print_count(others, "record", " not tf.train.Examples: framing and CRCs were checked, not contents", note=True)
     scattered = sum(file.not_adjacent for file in report.files)

@@ -386,3 +386,9 @@ def test_kinds_of_lists_that_change_are_counted_in_all_records(tmp_path: Path) -
     path = write(tmp_path / "x.record", framed(*records))
     stats = inspect(str(path), workers=1).entries["score"]
     assert (stats.kind, stats.to_json()["kinds"]) == ("float (300), text (200)", {"float": 300, "bytes": 200})
+
+
+def test_a_sequence_example_without_anything_in_it_is_one(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    ran = run_inspect(write(tmp_path / "x.record", framed(b"\n\x00\x12\x00", b"\n\x00\x12\x00")))
+    assert "2 records: tf.train.SequenceExample" in ran.err
+    assert "not a tf.train.Example" not in ran.err

@@ -87,7 +87,7 @@ def test_the_page_shows_the_dataset(folder: Path, tmp_path: Path, run_inspect: C
     for words in ("16 samples", "2 classes", "1 train, 1 val", "png 16", "None: every shard is intact", "<b>cat 12"):
         assert words in page.text, words
     assert "Found in more than one split: 1." in page.text
-    assert "train-0.tar #3 · val-0.tar #1" in page.text
+    assert re.search(r"train-0\.tar \w+ · val-0\.tar \w+", page.text)
     assert re.search(r"txt 8 8 text", page.text)
     assert path.read_text().count("<svg") > 3
 
@@ -138,7 +138,7 @@ def test_duplicates_are_samples_that_are_equal_in_all_but_the_key(
     page = page_of(run_inspect(masks_and_photos(tmp_path), "--html", path), path)
     assert "1 duplicate " in page.text
     assert "Samples that repeat another in everything but the key: 1." in page.text
-    assert "mixed.tar #3 · mixed.tar #9" in page.text
+    assert re.search(r"mixed\.tar \w+ · mixed\.tar \w+", page.text)
 
 
 @pytest.mark.parametrize(
@@ -262,6 +262,8 @@ def test_the_page_stays_small_for_many_shards(tmp_path: Path, count: int) -> Non
     names = [f"{'train' if number % 9 else 'val'}/{'long-' * 3}{number:06d}.tar" for number in range(count)]
     contents = Contents([ShardContents(name, name, "tar", 5, 1000 + number) for number, name in enumerate(names)])
     pages = [ShardPage(name, Counter({9: 5}), Counter({f"class {name}": 5}), array("Q", [1, 2])) for name in names]
+    for page in pages:
+        page.keys = ["a" * 300, "b" * 300]
     pages[0].pictures = {"jpg": [Picture("k" * 299 + str(number), "l", a_jpeg(600, 800)) for number in range(60)]}
     faults = [Fault("data_crc", "the CRC does not match " * 9, 3, 99)] * 5
     report = Report([FileReport(name, "tar", faults=faults) for name in names])
@@ -280,13 +282,18 @@ def test_the_split_is_in_the_name(name: str, split: str | None) -> None:
 
 def test_duplicates_are_counted_across_shards() -> None:
     pages = [
-        ShardPage("train-0", digests=array("Q", [5, 1, 5])),
+        ShardPage("train-0", digests=array("Q", [5, 1, 5]), keys=["a", "b", "c"]),
         ShardPage("x", digests=array("Q", [])),
-        ShardPage("val-0", digests=array("Q", [2, 1])),
+        ShardPage("val-0", digests=array("Q", [2, 1]), keys=["d", "e"]),
     ]
     found = find_duplicates(pages)
     assert (found.extra, found.leaked) == (2, 1)
-    assert found.groups == [[("train-0", 1), ("val-0", 1)], [("train-0", 0), ("train-0", 2)]]
+    assert [group.samples for group in found.groups] == [
+        [("train-0", "b"), ("val-0", "e")],
+        [("train-0", "a"), ("train-0", "c")],
+    ]
+    many = ShardPage("x", digests=array("Q", [7] * 9), keys=[str(number) for number in range(9)])
+    assert [(len(group.samples), group.more) for group in find_duplicates([many]).groups] == [(6, 3)]
     assert find_duplicates([]) == (0, 0, [])
 
 
@@ -306,3 +313,14 @@ def test_nothing_is_wider_than_the_window(
     title = re.search(r"<title>(.*?)</title>", done.stdout)
     assert title
     assert int(title[1]) <= 0
+
+
+def test_an_image_that_is_shown_and_cannot_be_decoded_is_a_fault_of_the_page(
+    tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    tar = write(tmp_path / "x.tar", a_tar([("0.jpg", b"\xff\xd8\xff\xe0" + bytes(100)), ("1.jpg", a_jpeg())]))
+    page = page_of(run_inspect(tar, "--html", tmp_path / "x.html"), tmp_path / "x.html")
+    assert "1 fault " in page.text
+    assert "1 image of those that are shown cannot be decoded" in page.text
+    assert "every shard is intact" not in page.text
+    assert "tar2tf verify --decode does that" in page.text

@@ -136,6 +136,12 @@ def test_images_are_decoded_and_arrays_reshaped(tmp_path: Path, run_inspect: Cal
     assert [tensor.shape for tensor in parsed(tmp_path, run_inspect, "raw tensors")] == [(1,), (3,)]
 
 
+def test_a_feature_that_is_named_like_a_feature_list_is_read(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    records = [an_example(**{"tags[]": [1, number]}) for number in range(3)]
+    found = run_code(run_inspect(write(tmp_path / "x", framed(*records)), "--code").out)
+    assert [one["tags[]"].numpy().tolist() for one in found] == [[1, 0], [1, 1], [1, 2]]
+
+
 def test_lists_beside_sequences_are_vectors(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     found = parsed(tmp_path, run_inspect, "sequences and examples with lists")
     assert [one["ns"].numpy().tolist() for one in found] == [[], [1, 1], [1, 1, 1]]
