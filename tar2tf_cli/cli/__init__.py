@@ -299,7 +299,7 @@ def _near_option(name: str, known: Iterable[str]) -> str:
 
 
 def _message(error: click.ClickException, context: click.Context | None) -> str:
-    """What is wrong, in the words of our own errors."""
+    """Return the message of an error of Click's, in the words of our own errors."""
     if isinstance(error, click.NoSuchOption):
         params = context.command.get_params(context) if context else []
         known = [name for param in params for name in (*param.opts, *param.secondary_opts) if name.startswith("-")]

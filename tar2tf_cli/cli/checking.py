@@ -71,7 +71,7 @@ def _how_to_read(options: dict[str, Any]) -> dict[str, Any]:
     return {"rules": rules, **{name: options[name] for name in ("endpoint", "retry_for", "no_sign_request")}}
 
 
-def _choose_json(options: dict[str, Any]) -> None:
+def _choose_json(options: dict[str, object]) -> None:
     """See that only one of --json and --json-lines is set; a flag overrides the variable of the other."""
     if options["as_json"] and options["json_lines"]:
         source = click.get_current_context().get_parameter_source
@@ -455,7 +455,7 @@ def _write_page(contents: Contents, shards: Shards, options: dict[str, Any]) -> 
     return faulty_files(report)
 
 
-def _check_modes(options: dict[str, Any], bucket: str) -> None:
+def _check_modes(options: dict[str, object], bucket: str) -> None:
     modes = {"--code": "code", "--keys": "keys", "--extract": "extract", "-n": "samples", "--html": "html"}
     given = [name for name, option in {**modes, "--json": "as_json"}.items() if options[option]]
     if options["form"] in ("table", "csv", "markdown"):

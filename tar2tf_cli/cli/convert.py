@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.spec.conversion import Conversion, Output
 
 
-def _document(summary: Summary) -> dict[str, Any]:
+def _document(summary: Summary) -> dict[str, object]:
     return {
         "manifest": summary.manifest,
         "up_to_date": summary.up_to_date,
@@ -83,7 +83,7 @@ def print_summary(summary: Summary, output: Output, *, quiet: bool, as_json: boo
 
 
 def _lost(summary: Summary) -> str:
-    """What is known of the parts of inputs that could not be read."""
+    """Describe the parts of inputs that could not be read."""
     if not summary.lost:
         return ""
     inputs = len({part["input"] for part in summary.lost})
@@ -185,7 +185,7 @@ def _print_inputs(plan: Plan) -> None:
 
 def _plan_document(
     plan: Plan, outcome: Outcome, steps: Sequence[Step], expected: Estimate | None, warning: str | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
 
     output = plan.conversion.output
     manifest = None if output.is_stream else output.template.manifest()
@@ -577,7 +577,7 @@ def _value(params: Mapping[str, Any], name: str, section: str) -> Any:
 
 
 def _check_errors_path(path: str, conversion: Conversion, spec_path: str | None) -> None:
-    """Refuse a list of errors in the place of what the conversion itself reads or writes."""
+    """Refuse a path for the list of errors that the conversion itself reads or writes."""
     own, template = os.path.realpath(path), conversion.output.template
     maps = [getattr(labels, "path", None) for labels in conversion.labels.values()]
     others = (template.manifest(), conversion.input.bucket, conversion.input.labels, spec_path, *maps)

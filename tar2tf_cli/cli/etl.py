@@ -47,14 +47,14 @@ _name = click.argument("name")
 
 
 def _ask(request: Callable[[Transformers], Any], options: Mapping[str, Any]) -> Any:
-    """What the cluster answers to a request, with retries."""
+    """Return the response of the cluster to a request, which is retried."""
     from tar2tf_cli.remote.transformers import of_cluster
 
     cluster = of_cluster(options["endpoint"], options["retry_for"])
     return cluster.ask(lambda: request(cluster))
 
 
-def _print(document: Any, lines: Iterable[str], options: Mapping[str, Any]) -> int:
+def _print(document: object, lines: Iterable[str], options: Mapping[str, object]) -> int:
     """Print the result as JSON, or as lines of text."""
     if options["as_json"]:
         print_json(document)
@@ -140,7 +140,7 @@ def logs(name: str, **options: Any) -> int:
 @etl.command("stop", cls=Command)
 @_name
 @_cluster_options
-def stop(name: str, **options: Any) -> int:
+def stop(name: str, **options: object) -> int:
     """Stop the pods of a transformer.
 
     \b
@@ -155,7 +155,7 @@ def stop(name: str, **options: Any) -> int:
 @etl.command("delete", cls=Command)
 @_name
 @_cluster_options
-def delete(name: str, **options: Any) -> int:
+def delete(name: str, **options: object) -> int:
     """Delete a transformer and stop its pods.
 
     \b

@@ -67,7 +67,7 @@ def export(format: str, manifest: str, name: str | None, class_names: Sequence[s
 @output_option("--overwrite", is_flag=True, help="Replace indexes that differ.")
 @quiet_option
 def index(bucket: str, template: tuple[str, ...], key_split: str, overwrite: bool, quiet: bool) -> int:
-    """Write an index beside each shard.
+    """Write an index next to each shard.
 
     BUCKET is a folder or a shard. TEMPLATE names shards in it, with bash braces or a glob. If all arguments are
     existing paths, these files and folders are indexed.

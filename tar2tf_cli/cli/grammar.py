@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from shlex import quote
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, split_arg_string
@@ -46,7 +46,7 @@ def ops(name: tuple[str, ...], as_json: bool) -> int:
     return 0
 
 
-def _document(op: type[Op]) -> dict[str, Any]:
+def _document(op: type[Op]) -> dict[str, object]:
     from tar2tf_cli.ops.base import details, summary
 
     return {"name": op.name, "usage": op.usage, "help": summary(op), "more": details(op), "examples": list(op.examples)}

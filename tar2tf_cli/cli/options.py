@@ -221,7 +221,7 @@ class Words(click.Choice):  # type: ignore[type-arg]
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]
-    """A number; the error for anything else is the same as in a spec file.
+    """A number, refused with the words of a spec file if it is none.
 
     Args:
         name: what the value is called in the help.
@@ -271,7 +271,7 @@ def _is_text(path: str) -> bool:
 new_file, new_file_in_output = _NewFile(), _NewFile(folder_is_there=False)
 
 
-def _checked(rule: _OfRules, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+def _checked(rule: _OfRules, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
     from tar2tf_cli.ops import rules  # only here: 7 ms that help and completion do without
 
     return rules.accepted(rule(rules), value, label(param, ctx) if param else "")

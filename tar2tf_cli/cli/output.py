@@ -1,4 +1,4 @@
-"""What the commands print: messages and progress on standard error; data, tables among it, on standard output."""
+"""Print messages and progress on standard error, and data, such as tables, on standard output."""
 
 from __future__ import annotations
 

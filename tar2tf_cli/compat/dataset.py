@@ -137,8 +137,8 @@ class Dataset:
         path: None = ...,
         record_to_example: None = ...,
         *,
-        output_types: Any = ...,
-        output_shapes: Any = ...,
+        output_types: object = ...,
+        output_shapes: object = ...,
         **options: Unpack[_Loading],
     ) -> tf.data.Dataset[Any]: ...
 
@@ -161,8 +161,8 @@ class Dataset:
         path: Names | None = None,
         record_to_example: ToExample = None,
         *,
-        output_types: Any = None,
-        output_shapes: Any = None,
+        output_types: object = None,
+        output_shapes: object = None,
         max_shard_size: str | int | None = None,
         overwrite: bool = False,
         update: bool = False,
@@ -257,7 +257,7 @@ class Dataset:
     def _stream(
         self,
         template: str | Sequence[str],
-        make: Selection | Callable[[Sample], Any],
+        make: Selection | Callable[[Sample], object],
         ops: tuple[Op, ...],
         **options: Unpack[_Loading],
     ) -> _Stream:
@@ -315,10 +315,10 @@ class AisDataset(Dataset):
         template: str | Sequence[str],
         path: Names | None = None,
         record_to_example: ToExample = None,
-        record_to_pair: Callable[[Sample], Any] | None = None,
+        record_to_pair: Callable[[Sample], object] | None = None,
         *,
-        output_types: Any = None,
-        output_shapes: Any = None,
+        output_types: object = None,
+        output_shapes: object = None,
         max_shard_size: str | int | None = None,
         overwrite: bool = False,
         update: bool = False,
@@ -334,7 +334,7 @@ class AisDataset(Dataset):
                 `cls` and other entries that hold a number are one; text that is not a number stays bytes.
             output_types: dtypes of the pair; by default those of the first pair. Without `path` only.
             output_shapes: shapes of the pair; without `path` only.
-            max_shard_size: as for `load`, with `path` only; likewise `overwrite` and `update`.
+            max_shard_size: as for `load`, with `path` only, like `overwrite` and `update`.
             options: other arguments of `load`.
 
         Returns:
@@ -410,8 +410,8 @@ def _in_lower_case(selection: Selection) -> Selection:
     return selection
 
 
-def _pair(record_to_pair: Callable[[Sample], Any], sample: Sample) -> Any:
-    """What a function makes of a sample in which `cls` and other entries that hold an integer are one."""
+def _pair(record_to_pair: Callable[[Sample], object], sample: Sample) -> object:
+    """Call a function with a sample in which `cls` and other entries that hold an integer are integers."""
     texts = {name: value for name, value in sample.items() if name in INTEGER_ENTRIES and isinstance(value, bytes)}
     numbers = {name: number for name, text in texts.items() if (number := _Number(text).value()) is not None}
     return called(record_to_pair, {**sample, **numbers})
@@ -433,7 +433,7 @@ def _features(selections: Sequence[Selection]) -> dict[str, Selection]:
     return features
 
 
-def default_record_parser(record: Any) -> tuple[tf.Tensor, tf.Tensor]:
+def default_record_parser(record: object) -> tuple[tf.Tensor, tf.Tensor]:
     """Parse a record that `load` wrote with a path into an image (float32, shape (224, 224, 3)) and a label (int32).
 
     Without conversions and selections, it is a record of the preset image-label. With them, the image is the first of
@@ -486,7 +486,7 @@ def _converted(record: Any) -> tuple[Any, Any]:
 
 
 def _entries_of_fixed_size(ops: Sequence[Op]) -> set[str]:
-    """Entries whose height and width are the same in all samples: resized, and not changed by a later op."""
+    """Return the entries whose height and width are equal in all samples: resized, and not changed by a later op."""
     sized: set[str] = set()
     for op in ops:
         if isinstance(op, Resize):
@@ -517,7 +517,7 @@ class _Number(bytes):
             return None
 
 
-def _picked(selection: Selection, sample: Sample) -> Any:
+def _picked(selection: Selection, sample: Sample) -> object:
     """The values selected from a sample, as a tf.nest structure."""
     if isinstance(selection, SelectDict):
         return {name: _picked(item, sample) for name, item in selection.selections.items()}
@@ -529,7 +529,7 @@ def _picked(selection: Selection, sample: Sample) -> Any:
     return _as_structure(value)
 
 
-def _as_structure(value: Any) -> Any:
+def _as_structure(value: object) -> object:
     """Nested values as a tf.nest structure: lists of selections become tuples, lists of numbers or texts arrays."""
     if isinstance(value, dict):
         return {name: _as_structure(item) for name, item in value.items()}
@@ -605,7 +605,7 @@ def _as_leaf(value: Any, leaf: tf.TensorSpec, key: str) -> Any:
     return typed
 
 
-def _as_dtype(value: Any, dtype: tf.DType, key: str) -> Any:
+def _as_dtype(value: object, dtype: tf.DType, key: str) -> Any:
     """Convert a value to an array of a dtype; for a numeric dtype, bytes are parsed as text.
 
     Raises:
@@ -630,7 +630,7 @@ def _as_dtype(value: Any, dtype: tf.DType, key: str) -> Any:
     return typed
 
 
-def _as_leaves(element: Any, leaves: Sequence[tf.TensorSpec], form: str, key: str) -> list[Any]:
+def _as_leaves(element: object, leaves: Sequence[tf.TensorSpec], form: str, key: str) -> list[object]:
     """Return the values of an element, converted to their specs.
 
     Raises:
@@ -705,7 +705,7 @@ class _Stream:
         chunk_spec = tf.nest.map_structure(lambda leaf: tf.TensorSpec([None, *leaf.shape], leaf.dtype), spec)
         return tf.data.Dataset.from_generator(structures, output_signature=chunk_spec).unbatch()
 
-    def _leaves(self, leaves: Sequence[tf.TensorSpec], spec: Any) -> Iterator[list[Any]]:
+    def _leaves(self, leaves: Sequence[tf.TensorSpec], spec: object) -> Iterator[list[object]]:
         """Iterate once over the values of each element, converted to their specs."""
         iteration, self._iterations = self._iterations, self._iterations + 1
         noted: _Noted = []
@@ -729,7 +729,7 @@ class _Stream:
         """Return the policy for faulty samples: an error, or they are noted and skipped."""
         return FaultPolicy(skip=self._plan.conversion.on_error == "skip", noted=noted, option="--on-error skip")
 
-    def _spec(self, types: Any) -> Any:
+    def _spec(self, types: object) -> Any:
         """The element spec inferred from the first element, with the given dtypes if there are any.
 
         What is on its way from a remote bucket by then is not requested again: the first iteration goes on with it.
@@ -757,7 +757,7 @@ class _Stream:
             specs = [tf.TensorSpec(item.shape, dtype) for item, dtype in zip(specs, given, strict=True)]
         return tf.nest.pack_sequence_as(element, specs)
 
-    def _elements(self, threads: int, noted: _Noted, iteration: int = 0) -> Iterator[tuple[str, Any]]:
+    def _elements(self, threads: int, noted: _Noted, iteration: int = 0) -> Iterator[tuple[str, object]]:
         """Iterate over key and element of each sample, in order; faulty samples that are skipped are noted."""
         shard = {"shard": ""}
         context = self._transform.context
@@ -786,12 +786,12 @@ class _Stream:
             chunk=_CHUNK,
         )
 
-    def _element(self, sample: Sample) -> Any:
+    def _element(self, sample: Sample) -> object:
         sample = whole_sample(sample)
         return _as_structure(called(self._make, sample)) if callable(self._make) else _picked(self._make, sample)
 
 
-def _form(structure: Any) -> str:
+def _form(structure: object) -> str:
     """How a structure is built of its values: `one value`, which also a list of one is, `{a: one value, b: one value}`.
 
     Two that are not built alike may have as many values, in another order.
@@ -811,7 +811,7 @@ def _chunk_length(leaves: Sequence[tf.TensorSpec]) -> int:
     return max(1, min(64, _CHUNK_BYTES // max(size, 1)))
 
 
-def _chunks(elements: Iterator[list[Any]], length: int) -> Iterator[list[Any]]:
+def _chunks(elements: Iterator[list[object]], length: int) -> Iterator[list[object]]:
     """Chunks of elements, stacked leaf by leaf; elements read before an error are yielded before it is raised."""
     more = True
     while more:

@@ -71,7 +71,7 @@ class FileObjectSource(Source):
 
 
 def _position(file: Any) -> int | None:
-    """Where an open file is; None if it cannot seek."""
+    """Return the position of an open file; None if it cannot seek."""
     try:
         return file.tell() if file.seekable() else None
     except (AttributeError, OSError, ValueError):
@@ -205,7 +205,7 @@ class TFRecordReader:
 
 
 class TFRecordWriter:
-    """Writes a TFRecord file, which appears at its path whole and flushed to disk, or not at all.
+    """Writes a TFRecord file, which appears at its path complete and flushed to disk, or not at all.
 
     Use it in a `with` statement: if the block raises, no file is left at the path. If it is never closed, there is none
     either, and a RuntimeWarning says so. An open file receives records as they are written; it is flushed at the end
@@ -288,7 +288,7 @@ class TFRecordWriter:
         self._out = self._file = None
 
     def discard(self) -> None:
-        """Discard what was written; no file is left at the path."""
+        """Discard what was written; no file remains at the path."""
         if self._file is not None:
             self._file.abandon()
         self._out = self._file = None

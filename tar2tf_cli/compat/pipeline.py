@@ -163,7 +163,7 @@ _OPS: Final = ("ops", "example_ops")
 
 
 def _together(stages: Iterable[Stage]) -> dict[str, Any]:
-    """The options of a conversion that do the same as several stages."""
+    """Return the options of a conversion that has the effect of several stages."""
     options: dict[str, Any] = dict.fromkeys(_OPS, ())
     for stage in stages:
         options |= {name: options[name] + value if name in _OPS else value for name, value in stage.options.items()}
@@ -212,7 +212,7 @@ class Own:
             finally:
                 _close(made)
 
-    def _checked(self, made: Any, where: str) -> Iterator[Any]:
+    def _checked(self, made: object, where: str) -> Iterator[object]:
         """The items that a stage has returned."""
         check = _CHECKS.get(self.kind)
         if not isinstance(made, Iterable):
@@ -227,8 +227,8 @@ class Own:
             yield item
 
 
-def _check_sample(item: Any) -> str | None:
-    """What is wrong with a sample, if anything."""
+def _check_sample(item: object) -> str | None:
+    """Return the fault of a sample, if it has one."""
     if not isinstance(item, dict):
         return f"{type(item).__name__} instead of a sample (a dict)"
     if not isinstance(item.get(KEY), str):
@@ -236,8 +236,8 @@ def _check_sample(item: Any) -> str | None:
     return None if is_utf8(item) else "a sample whose key, or the name of an entry, is not UTF-8"
 
 
-def _check_example(item: Any) -> str | None:
-    """What is wrong with an example, if anything."""
+def _check_example(item: object) -> str | None:
+    """Return the fault of an example, if it has one."""
     if not isinstance(item, TFExample):
         return f"{type(item).__name__} instead of a TFExample"
     return f"a TFExample with {what}" if (what := unfit(item)) else None
@@ -323,7 +323,7 @@ class Recipe:
         return StagesSource(self.tars, examples, described, repeatable=repeatable)
 
     def _steps(self, stages: Iterable[Stage]) -> Transform:
-        """What some stages do to each item; features are made of copies, as a custom stage may keep its samples."""
+        """Return the transform of some stages; features are made of copies, as a custom stage may keep its samples."""
         options = _together(stages)
         conversion = replace(self.settings, **options)
         features = feature_map_of(conversion).features
@@ -335,7 +335,7 @@ class Recipe:
         )
 
 
-def _close(iterator: Any) -> None:
+def _close(iterator: object) -> None:
     """Close a generator; one that a stage's thread is still running closes by itself."""
     if isinstance(iterator, Generator):
         try:
@@ -347,7 +347,7 @@ def _close(iterator: Any) -> None:
 
 @dataclass(slots=True)
 class PipelineSummary:
-    """What a pipeline did.
+    """The result of a pipeline.
 
     Attributes:
         records: number of examples written.
@@ -373,8 +373,8 @@ class PipelineSummary:
     errors: list[dict[str, Any]] = field(default_factory=list)
 
 
-def _write_stream(recipe: Recipe, out: Any) -> PipelineSummary:
-    """Write records to an open file, which is flushed and left open."""
+def _write_stream(recipe: Recipe, out: object) -> PipelineSummary:
+    """Write records to an open file, which is flushed and stays open."""
     return _convert(recipe, Output(STDOUT), target=StreamTarget(out, name_of(out, "<stream>")))
 
 
@@ -515,7 +515,7 @@ class Pipeline:
 
     if not TYPE_CHECKING:  # type checkers should know the names of this module only
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> object:
             """Return the method that go-tfdata calls FromTar or WithTFExamplesStage, however it is written."""
             plain = name.replace("_", "").lower()
             found = [one for one in vars(Pipeline) if not one.startswith("_") and one.replace("_", "") == plain]
@@ -550,7 +550,7 @@ class Pipeline:
         return self._set("TarStage", "from_tar", FromTars(check_inputs(inputs), conversion))
 
     from_tar_gz = from_tar
-    """The same under go-tfdata's second name, as compression is detected."""
+    """`from_tar` under go-tfdata's second name, as compression is detected."""
 
     def with_tar_stage(self, stage: TarStage) -> Pipeline:
         """Take samples from your own function: it takes no arguments and yields dicts with a string `__key__`."""
@@ -558,7 +558,7 @@ class Pipeline:
 
     # --- SamplesStage ---
 
-    def transform_samples(self, *transformations: Op | Callable[[Sample], Any]) -> Pipeline:
+    def transform_samples(self, *transformations: Op | Callable[[Sample], object]) -> Pipeline:
         """Apply transformations to each sample, in order: `rename`, `select`, `sample_f`, any op, or a function.
 
         Raises:
@@ -592,7 +592,7 @@ class Pipeline:
         self,
         types: Mapping[str, str] | None = None,
         *,
-        select: Mapping[str, Any] | Iterable[str] | str | None = None,
+        select: Mapping[str, object] | Iterable[str] | str | None = None,
         preset: str | None = None,
     ) -> Pipeline:
         """Make an example of each sample: one feature per entry, and `__key__`.
@@ -625,7 +625,7 @@ class Pipeline:
 
     # --- TFExamplesStage ---
 
-    def transform_tf_examples(self, *transformations: Op | Callable[[TFExample], Any]) -> Pipeline:
+    def transform_tf_examples(self, *transformations: Op | Callable[[TFExample], object]) -> Pipeline:
         """Apply transformations to each example, in order: `rename`, `select`, `example_f`, or a function.
 
         Raises:
@@ -646,7 +646,7 @@ class Pipeline:
 
     def to_tf_record(
         self,
-        out: Any,
+        out: object,
         num_workers: int = 1,
         *,
         max_shard_size: str | int | None = None,
@@ -656,7 +656,7 @@ class Pipeline:
         index: bool = False,
         overwrite: bool = False,
     ) -> Pipeline:
-        """Write the examples as TFRecord: one file, or shards with a manifest beside them.
+        """Write the examples as TFRecord: one file, or shards with a manifest next to them.
 
         Shards are written if the path has a field, such as `train-<>.record`, or if one of the next five arguments is
         given. They are the same as those of `tar2tf convert`, and an interrupted or repeated run is handled in the
@@ -718,7 +718,7 @@ class Pipeline:
     def _recipe(self, begin: FromTars | Own, middle: Sequence[Stage | Own]) -> Recipe:
         return Recipe(begin, middle, self._settings, self._workers)
 
-    def _set(self, kind: str, method: str, stage: Any) -> Pipeline:
+    def _set(self, kind: str, method: str, stage: object) -> Pipeline:
         if kind in self._once:
             first = self._once[kind][0]
             both = f"{first} twice" if first == method else f"both {first} and {method}"
@@ -726,14 +726,14 @@ class Pipeline:
         self._once[kind] = (method, stage)
         return self
 
-    def _transform(self, kind: Literal["sample", "example"], *items: Any) -> Pipeline:
+    def _transform(self, kind: Literal["sample", "example"], *items: object) -> Pipeline:
         ops = tuple(as_transformation(item, kind) for item in items)
         self._stages[kind].append(Stage({"ops" if kind == "sample" else "example_ops": ops}))
         return self
 
 
-def _writer(out: Any, output: Output, *, overwrite: bool) -> Callable[[Recipe], PipelineSummary]:
-    """What writes the examples: to an open file, to one file or, if the path or a limit asks for them, to shards.
+def _writer(out: object, output: Output, *, overwrite: bool) -> Callable[[Recipe], PipelineSummary]:
+    """Return the function that writes the examples to an open file, to a file, or to shards if path or limit say so.
 
     Raises:
         UsageError: when limits contradict each other, or are not possible for an open file.
@@ -749,7 +749,7 @@ def _writer(out: Any, output: Output, *, overwrite: bool) -> Callable[[Recipe], 
     return partial(_write_shards, output=output, overwrite=overwrite)
 
 
-def _own(kind: str, stage: Any) -> Own:
+def _own(kind: str, stage: object) -> Own:
     """A custom stage.
 
     Raises:

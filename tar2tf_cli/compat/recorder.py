@@ -164,7 +164,7 @@ def _divided(path: str, ratio: Ratio) -> dict[str, _Part]:
     return {name: (path, (start, end)) for name, (start, end) in spans if start < end}
 
 
-def _write_config(path: str, config: Mapping[str, Any]) -> None:
+def _write_config(path: str, config: Mapping[str, object]) -> None:
     """Write an INI file with TFRecorder's keys atomically."""
     import io
     import json
@@ -253,12 +253,12 @@ def generate_dataset(
 
 
 def _in_order(
-    names: Iterable[str], parse: Callable[[Any], Mapping[str, tf.Tensor]]
-) -> Callable[[Any], tuple[tf.Tensor, ...]]:
+    names: Iterable[str], parse: Callable[[object], Mapping[str, tf.Tensor]]
+) -> Callable[[object], tuple[tf.Tensor, ...]]:
     """A function from a record to its tensors: those that have one of these names, in this order."""
     wanted = [name for name in dict.fromkeys(names) if name != KEY]
 
-    def parse_in_order(record: Any) -> tuple[tf.Tensor, ...]:
+    def parse_in_order(record: object) -> tuple[tf.Tensor, ...]:
         tensors = parse(record)
         return tuple(tensors[name] for name in wanted if name in tensors)
 
@@ -266,8 +266,8 @@ def _in_order(
 
 
 def _class_parser(
-    example_class: type[examples.Example], known: Mapping[str, Mapping[str, Any]]
-) -> Callable[[Any], tuple[tf.Tensor, ...]]:
+    example_class: type[examples.Example], known: Mapping[str, Mapping[str, object]]
+) -> Callable[[object], tuple[tf.Tensor, ...]]:
     """A function from a record to its tensors, as declared by the class; a manifest's features give the ranks."""
     features: dict[str, dict[str, Any]] = {}
     for name, dtype in example_class.fields().items():
@@ -298,7 +298,7 @@ class Example(examples.Example):
     """
 
     @classmethod
-    def from_csv_file(cls, filepath: str | os.PathLike[str], **kwargs: Any) -> list[Any]:
+    def from_csv_file(cls, filepath: str | os.PathLike[str], **kwargs: object) -> list[object]:
         """Make an example of each row of a CSV file."""
         with open(filepath, newline="", encoding="utf-8") as file:
             return [cls.from_csv_row(row, **kwargs) for row in csv.reader(file) if row]
@@ -320,6 +320,6 @@ class Example(examples.Example):
         return len(self.serialize_to_string())
 
     @classmethod
-    def parse_from_string(cls, serialized_examples: Any) -> tuple[tf.Tensor, ...]:
+    def parse_from_string(cls, serialized_examples: object) -> tuple[tf.Tensor, ...]:
         """Parse a record into the stored attributes, in the order in which they are declared."""
         return _class_parser(cls, {})(serialized_examples)

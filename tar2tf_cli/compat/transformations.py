@@ -29,7 +29,7 @@ def by_key(key: str) -> NameRule:
     return NameRule(lambda entries: [key], f"by_key({key!r})")
 
 
-def by_key_value(key: str, value: Any) -> NameRule:
+def by_key_value(key: str, value: object) -> NameRule:
     """Select the entry of this name if it has this value.
 
     Bytes equal bytes; text and numbers equal bytes with the same text, ignoring surrounding whitespace, so that 7
@@ -92,7 +92,7 @@ def by_example_f(function: Callable[[TFExample], Iterable[str]]) -> NameRule:
     return NameRule(function, f"by_example_f({label(function)})", "example", function)
 
 
-def _equal(entry: Any, value: Any) -> bool:
+def _equal(entry: object, value: object) -> bool:
     if isinstance(entry, Feature):
         kind, values = values_of(entry)
         if kind == "float":
@@ -107,7 +107,7 @@ def _equal(entry: Any, value: Any) -> bool:
     return bool(entry == value)
 
 
-def _as_float32(value: Any) -> Any:
+def _as_float32(value: object) -> object:
     try:
         return struct.unpack("<f", struct.pack("<f", value))[0]
     except (struct.error, OverflowError):
@@ -116,7 +116,7 @@ def _as_float32(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Transformation(DeclaredOp):
-    """What the functions below make.
+    """A transformation made by one of the functions of this module.
 
     Attributes:
         written: its arguments, as in the manifest.
@@ -171,7 +171,7 @@ def select(*rules: NameRule) -> Op:
     return _Transformation("select", written, partial(keep, rules=rules), bound, kinds[0] if kinds else None)
 
 
-def sample_f(function: Callable[[Sample], Any]) -> Op:
+def sample_f(function: Callable[[Sample], object]) -> Op:
     """Apply your function to each sample: it returns the sample, None to skip it, or an iterable of samples.
 
     >>> known = sample_f(lambda sample: sample if "cls" in sample else None)
@@ -181,7 +181,7 @@ def sample_f(function: Callable[[Sample], Any]) -> Op:
     return Func(function)
 
 
-def example_f(function: Callable[[TFExample], Any]) -> Op:
+def example_f(function: Callable[[TFExample], object]) -> Op:
     """Apply your function to each example: it returns the example, None to skip it, or an iterable of examples.
 
     >>> known = example_f(lambda example: example if "cls" in example else None)
@@ -212,7 +212,7 @@ def id() -> Op:
     return _Transformation("id", {}, lambda sample: sample)
 
 
-def as_transformation(item: Any, kind: Subject) -> Op:
+def as_transformation(item: object, kind: Subject) -> Op:
     """Return an item as a transformation of samples or examples; your own functions are accepted.
 
     Raises:
@@ -231,7 +231,7 @@ def as_transformation(item: Any, kind: Subject) -> Op:
     return item
 
 
-def _written(name: str, bound: Any) -> Any:
+def _written(name: str, bound: object) -> object:
     """Return a selection or function as in the manifest."""
     digest = source_digest(bound) if callable(bound) else None if bound is None else repr(bound)
     return [name, digest] if digest else name

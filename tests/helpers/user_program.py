@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         assert_type(open_records("m.json")[::2].key("0001"), dict[str, Any])
         assert_type(open_records("m.json", raw=True).__getitems__([3, 1]), list[bytes])
         assert_type(diff("a", "b"), Differences)
-        assert_type(Decode("jpg", channels=3).channels, int)
+        assert_type(Decode("jpg", channels=3).channels, int | str)
 
 
 class Notes(Events):
