@@ -48,6 +48,11 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "on.",
         "Fetch the tar again. `convert --on-error skip` resumes at the next header, and reports how much was lost.",
     ),
+    "box": Explanation(
+        "a box or class of the Object Detection API that breaks training",
+        "A box has no area, leaves its image, or has a number that is not finite, or a class is 0, the background.",
+        "Correct the annotations, or convert again with `--invalid-boxes drop`.",
+    ),
     "bzip2": _COMPRESSED,
     "changed": Explanation(
         "a record differs from its source sample, converted again",

@@ -19,7 +19,7 @@ from tar2tf_cli.formats.streams import sniff
 _SOUND = ("audio", "sound")
 _NAMED: Final = {
     **dict.fromkeys(("jpg", "jpeg", "png", "bmp", "gif", "webp", "tif", "tiff"), ("image", "an image")),
-    **dict.fromkeys(("wav", "flac", "ogg"), _SOUND),
+    **dict.fromkeys(("wav", "flac", "ogg", "mp3"), _SOUND),
     "npy": ("npy", "an npy array"),
     "npz": ("npz", "an npz file"),
 }

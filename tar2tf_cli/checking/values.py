@@ -62,11 +62,12 @@ def decoded(
     if checker is None:
         yield from items
         return
+    from tar2tf_cli.checking.boxes import box_faults
     from tar2tf_cli.flow.transform import work_in_threads
 
     def located() -> Iterator[Located]:
         for item in items:
-            faults = item.faults or checker.odd(values(item.values))
+            faults = item.faults or [*checker.odd(values(item.values)), *(box_faults(item.data) if item.data else ())]
             yield {} if faults else item.values, "", {"item": item._replace(faults=faults)}
 
     for faults, _, where in work_in_threads(located(), lambda item: [checker.undecodable(values(item))], threads):

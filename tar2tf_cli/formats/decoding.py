@@ -12,7 +12,7 @@ from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
 from tar2tf_cli.errors import ImageError, SampleError, UsageError
 from tar2tf_cli.formats import npy
 from tar2tf_cli.formats.image import codecs, headers
-from tar2tf_cli.formats.streams import riff_chunks, sniff
+from tar2tf_cli.formats.streams import is_mp3_frame, riff_chunks, sniff
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +89,7 @@ def _npy(data: bytes) -> Parts:
     return {"": npy.read_array(data)}
 
 
-# --- Sound: WAV by numpy, FLAC and Ogg by libsndfile ---
+# --- Sound: WAV by numpy, FLAC, Ogg and MP3 by libsndfile ---
 
 # It is float32 (samples, channels), where whole numbers are scaled to -1 up to 1, and `sample_rate`, samples for each
 # second.
@@ -163,7 +163,7 @@ def _of_three_bytes(sound: memoryview) -> NDArray[Any]:
 
 
 def decode_with_libsndfile(data: bytes) -> Parts:
-    """Decode a FLAC or an Ogg (Vorbis, Opus).
+    """Decode a FLAC, an Ogg (Vorbis, Opus) or an MP3.
 
     FLAC is lossless: a number of n bits is divided by 2^(n-1). What a lossy codec gives depends on its version, and may
     differ in the last bits between CPUs.
@@ -175,9 +175,13 @@ def decode_with_libsndfile(data: bytes) -> Parts:
     try:
         import soundfile
     except (ImportError, OSError):  # OSError: without libsndfile
-        raise UsageError("FLAC and Ogg need the package soundfile", hint="pip install 'tar2tf-cli[audio]'") from None
+        raise UsageError(
+            "FLAC, Ogg and MP3 need the package soundfile", hint="pip install 'tar2tf-cli[audio]'"
+        ) from None
     if data.startswith(b"OggS"):
         _check_ogg(data)
+    elif sniff(data[:_HEAD]) == "audio/mpeg":
+        _check_mp3(data)
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             frames, rate = file.frames, file.samplerate
@@ -222,6 +226,49 @@ def _check_ogg(data: bytes) -> None:
         raise SampleError("truncated Ogg: its last page is missing")
 
 
+_BITRATES: Final = (  # kbit/s by index, of layer III: MPEG 1, and MPEG 2 and 2.5
+    (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+)
+_MPEG_RATES: Final = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}
+
+
+def _check_mp3(data: bytes) -> None:
+    """Check that an MP3 is a chain of frames up to its end: mpg123 skips junk between them in silence.
+
+    ISO 11172-3, 2.4.1.3; tags of ID3 and APE may stand before and after the frames.
+    """
+    position, frames = 0, 0
+    if data.startswith(b"ID3"):
+        size = data[6:10]
+        position = 10 + (size[0] << 21 | size[1] << 14 | size[2] << 7 | size[3]) if len(size) == 4 else len(data)
+        while data[position : position + 1] == b"\0":
+            position += 1
+    while (
+        position < len(data)
+        and data[position : position + 3] != b"TAG"
+        and data[position : position + 8] != b"APETAGEX"
+    ):
+        length = _mp3_frame(data[position : position + 4])
+        if not length:
+            raise SampleError(f"damaged MP3: no frame begins at byte {position}")
+        if position + length > len(data):
+            raise SampleError(f"truncated MP3: its frame at byte {position} is not whole")
+        position += length
+        frames += 1
+    if not frames:
+        raise SampleError("damaged MP3: it has no frame")
+
+
+def _mp3_frame(head: bytes) -> int:
+    """The length in bytes of a frame with this header; 0 if it is none of layer III."""
+    if len(head) < 4 or not is_mp3_frame(head):
+        return 0
+    version, index = head[1] >> 3 & 3, head[2] >> 2 & 3
+    bitrate = _BITRATES[version != 3][head[2] >> 4]
+    return (144 if version == 3 else 72) * 1000 * bitrate // _MPEG_RATES[version][index] + (head[2] >> 1 & 1)
+
+
 _REVERSED: Final = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
@@ -232,4 +279,5 @@ _OTHERS: Final[Mapping[str, Callable[[bytes], Parts]]] = {
     "audio/wav": decode_wav,
     "audio/flac": decode_with_libsndfile,
     "audio/ogg": decode_with_libsndfile,
+    "audio/mpeg": decode_with_libsndfile,
 }

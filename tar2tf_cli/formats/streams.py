@@ -130,6 +130,8 @@ def sniff(data: bytes) -> str | None:
     for magic, kind in _MAGICS:
         if data.startswith(magic):
             return "video/x-matroska" if kind == "video/webm" and b"matroska" in data[:64] else kind
+    if data[:1] == b"\xff" and is_mp3_frame(data):
+        return "audio/mpeg"
     if data.startswith(b"PK\x03\x04"):
         return "npz" if data[30 : 30 + int.from_bytes(data[26:28], "little")].endswith(b".npy") else "zip"
     if data.startswith((b"RIFF", b"RF64")):
@@ -137,6 +139,14 @@ def sniff(data: bytes) -> str | None:
     if data.startswith(b"FORM") and data[8:12] in (b"AIFF", b"AIFC"):
         return "audio/aiff"
     return _BRANDS.get(data[8:12], "video/mp4") if data[4:8] == b"ftyp" else None
+
+
+def is_mp3_frame(data: bytes) -> bool:
+    """Whether data begins with the header of an MPEG audio frame of layer III (ISO 11172-3, 2.4.1.3)."""
+    if len(data) < 4 or data[0] != 0xFF or data[1] & 0xE6 != 0xE2:
+        return False
+    version, bitrate, rate = data[1] >> 3 & 3, data[2] >> 4, data[2] >> 2 & 3
+    return version != 1 and 0 < bitrate < 15 and rate != 3
 
 
 def riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:

@@ -1,0 +1,51 @@
+"""Boxes in records of the Object Detection API that break training: `verify --decode` finds them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from tar2tf_cli.formats.example import ParsedFeature, parse
+
+_MARK: Final = b"/bbox/xmin"
+_SIDES: Final = ("xmin", "ymin", "xmax", "ymax")
+_ROUNDED: Final = 1e-4  # a side may leave the image by so much of its length, as float32 rounds
+
+
+def box_faults(message: bytes) -> list[tuple[str, str]]:
+    """Return the faults of the boxes and classes in an example, each as its kind and a message."""
+    if _MARK not in message:
+        return []
+    try:
+        features = parse(message)
+    except ValueError:
+        return []
+    prefixes = [name.removesuffix("/xmin") for name in features if name.endswith("/bbox/xmin")]
+    return [("box", fault) for prefix in prefixes for fault in _faults(prefix, features)]
+
+
+def _faults(prefix: str, features: Mapping[str, ParsedFeature]) -> Iterator[str]:
+    columns = [_values(features, f"{prefix}/{side}", "float") for side in _SIDES]
+    if len({len(column) for column in columns}) > 1:
+        sizes = ", ".join(f"{len(column)} {side}" for side, column in zip(_SIDES, columns, strict=True))
+        yield f"the boxes {prefix!r} have lists of different lengths: {sizes}"
+        return
+    for number, box in enumerate(zip(*columns, strict=True)):
+        left, top, right, bottom = box
+        shown = f"box {number} of {prefix!r}, [{left:g}, {top:g}, {right:g}, {bottom:g}],"
+        if not all(map(math.isfinite, box)):
+            yield f"{shown} has a number that is not finite"
+        elif right <= left or bottom <= top:
+            yield f"{shown} has no area"
+        elif min(left, top) < -_ROUNDED or max(right, bottom) > 1 + _ROUNDED:
+            yield f"{shown} is not inside of the image: sides are fractions from 0 to 1"
+    labels = f"{prefix.rpartition('/')[0]}/class/label"
+    for number, label in enumerate(_values(features, labels, "int64")):
+        if label < 1:
+            yield f"item {number} of {labels!r} is {label:g}, but classes are numbered from 1, as 0 is the background"
+
+
+def _values(features: Mapping[str, ParsedFeature], name: str, kind: str) -> Sequence[float]:
+    feature = features.get(name)
+    return feature.values() if feature and feature.kind == kind else ()

@@ -1,0 +1,48 @@
+"""Boxes and classes of the Object Detection API that break training are found by verify --decode."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from commands import tar2tf
+
+
+def write(path: Path, boxes: list[list[float]], labels: list[int]) -> Path:
+    sides = dict(zip(("xmin", "ymin", "xmax", "ymax"), zip(*boxes, strict=True), strict=True))
+    features = {
+        f"image/object/bbox/{side}": tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        for side, values in sides.items()
+    }
+    features["image/object/class/label"] = tf.train.Feature(int64_list=tf.train.Int64List(value=labels))
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("box", "label", "words"),
+    [
+        ([0.5, 0.1, 0.5, 0.2], 1, "has no area"),
+        ([0.6, 0.1, 0.5, 0.2], 1, "has no area"),
+        ([0.1, 0.1, float("nan"), 0.2], 1, "not finite"),
+        ([0.1, 0.1, 1.5, 0.2], 1, "not inside of the image"),
+        ([-0.1, 0.1, 0.5, 0.2], 1, "not inside of the image"),
+        ([0.1, 0.1, 0.5, 0.2], 0, "'image/object/class/label' is 0, but classes are numbered from 1"),
+    ],
+)
+def test_a_box_that_breaks_training_is_named(box: list[float], label: int, words: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tfrecord", [[0, 0, 1, 1], box], [1, label])
+    done = tar2tf("verify", path, "--decode", "--json")
+    (file,) = json.loads(done.stdout)["files"]
+    assert (done.returncode, [fault["kind"] for fault in file["faults"]]) == (1, ["box"])
+    assert words in file["faults"][0]["message"]
+    assert tar2tf("verify", path).returncode == 0
+
+
+def test_good_boxes_are_no_fault(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tfrecord", [[0, 0, 1, 1], [0.2, 0.3, 0.4, 0.5]], [1, 7])
+    assert tar2tf("verify", path, "--decode").returncode == 0
