@@ -174,7 +174,7 @@ def test_a_folder_stands_for_its_manifest(photos: Path) -> None:
     for one, other in zip(open_records(photos), whole, strict=True):
         assert_same(one, other)
     shutil.copy(manifest_of(photos), photos / "_b-manifest.json")
-    with pytest.raises(UsageError, match=r"has 2 manifests; name one: b-manifest\.json, photos-manifest\.json"):
+    with pytest.raises(UsageError, match=r"has 2 manifests; name one: _b-manifest\.json, _photos-manifest\.json"):
         open_records(photos)
     assert len(open_records(photos / "_b-manifest.json", photos / "photos-1.record")) == 30
 

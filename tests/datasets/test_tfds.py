@@ -251,7 +251,7 @@ def test_wrong_arguments_are_usage_errors(photos: Path, arguments: list[str], wo
 
 def test_there_has_to_be_one_manifest(photos: Path, tmp_path: Path) -> None:
     (photos / "_b-manifest.json").write_bytes((photos / "_manifest.json").read_bytes())
-    with pytest.raises(UsageError, match=r"has 2 manifests; name one: b-manifest\.json, manifest\.json"):
+    with pytest.raises(UsageError, match=r"has 2 manifests; name one: _b-manifest\.json, _manifest\.json"):
         export_tfds(photos)
     (tmp_path / "a.record").touch()
     with pytest.raises(UsageError, match="has no manifest"):

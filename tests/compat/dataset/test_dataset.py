@@ -261,7 +261,7 @@ def test_beside_files_of_a_generator_stands_only_their_manifest(bucket: str, tmp
     names = (str(tmp_path / folder / "x.record") for folder in "abcdefghij")
     data = Dataset(bucket, conversions=[Decode("jpg"), Resize("jpg", (16, 16))])
     made = data.load(ALL, names, max_shard_size="30kB", num_workers=2)
-    assert sorted(tree(tmp_path)) == [*(os.path.relpath(name, tmp_path) for name in made), "_x.record-manifest.json"]
+    assert sorted(tree(tmp_path)) == ["_x.record-manifest.json", *(os.path.relpath(name, tmp_path) for name in made)]
     assert len(made) > 1
 
 
