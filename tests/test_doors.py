@@ -16,6 +16,10 @@ from added_package import install
 from commands import SECONDS
 from shards import write_tar
 from tar2tf_cli import open_records
+from tar2tf_cli.api.op import Op
+from tar2tf_cli.api.values import Sample
+from tar2tf_cli.ops import parse_op
+from tar2tf_cli.testing import OpSuite
 from tar2tf_cli.testing.sources import SourceSuite
 
 SAMPLES = [("a", {"txt": b"one", "cls": b"1"}), ("b", {"txt": b"three", "cls": b"2"})]
@@ -147,3 +151,15 @@ class TestAddedStore(SourceSuite):
         path = Path(os.environ["SHELF"], bucket.partition("shelf://any")[2].strip("/"), name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+
+
+class TestAddedOp(OpSuite):
+    """The suite of ops holds an op that is added, too."""
+
+    @pytest.fixture
+    def op(self, installed: None) -> Op:
+        return parse_op("upper:txt")
+
+    @pytest.fixture
+    def sample(self) -> Sample:
+        return {"__key__": "a", "txt": b"words", "cls": b"1"}
