@@ -86,7 +86,7 @@ def ask(
             method, url, json=message, auth=log_in, timeout=timeout, allow_redirects=follow, **options
         )
     except (requests.RequestException, UnicodeError) as error:
-        _raise_as_ours(error, server_of(url), tls_hint)
+        _raise_mapped(error, server_of(url), tls_hint)
     after = response.headers.get("Retry-After", "")
     seconds = int(after) if after.isdecimal() else 0
     return Answer(response.status_code, response.headers, response.text, server_of(response.url), seconds)
@@ -101,7 +101,7 @@ def parsed(text: str | bytes) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _raise_as_ours(error: Exception, server: str, tls_hint: str) -> NoReturn:
+def _raise_mapped(error: Exception, server: str, tls_hint: str) -> NoReturn:
     """Raise our error for an exception of requests.
 
     Raises:

@@ -193,7 +193,7 @@ class Response:
     """The response to one request.
 
     Args:
-        wire: the pool that sends the request.
+        pool: the pool that sends the request.
         easy: libcurl's handle, which describes the request.
         url: where it goes.
         body: the file that is sent, if any.
@@ -212,7 +212,7 @@ class Response:
 
     def __init__(
         self,
-        wire: CurlPool,
+        pool: CurlPool,
         easy: Any,
         url: str,
         body: BinaryIO | None,
@@ -226,7 +226,7 @@ class Response:
     ) -> None:
         self.status = 0
         self.retry_after = 0
-        self._wire = wire
+        self._pool = pool
         self._easy: Any = easy
         self._url = url
         self._wait = wait
@@ -248,7 +248,7 @@ class Response:
         if body is not None:
             self._upload = body
             easy.setopt(pycurl.READFUNCTION, self._give)
-        wire.begin(easy, self)
+        pool.begin(easy, self)
 
     def begin(self) -> Response:
         """Wait for the headers, and return the response itself.
@@ -315,17 +315,17 @@ class Response:
         """Close the connection, unless all of the body was received."""
         if self._easy:
             self._url, self.retry_after = self._last_url(), self._easy.getinfo(pycurl.RETRY_AFTER)
-            self._wire.end(self._easy)
+            self._pool.end(self._easy)
             self._easy = None
             self._on_end()
 
     def _advance(self) -> None:
-        """Receive and send what can be now, for all requests of the wire; if there is nothing for this one, wait.
+        """Receive and send what can be now, for all requests of the pool; if there is nothing for this one, wait.
 
         A server that has stalled counts as one that broke off.
         """
         self._moved = False
-        self._wire.advance()
+        self._pool.advance()
         if self._moved or not self._easy:
             return
         if self._waited > self._wait:
@@ -333,7 +333,7 @@ class Response:
             self.close()
             return
         began = time.monotonic()
-        self._wire.wait(min(self._wait, 1.0))
+        self._pool.wait(min(self._wait, 1.0))
         self._waited += time.monotonic() - began
 
     def ended(self, failure: tuple[int, str, int] | None) -> None:
@@ -462,9 +462,9 @@ class WebClient:
                 redirects in a loop.
             UsageError: when the URL or a header is not valid.
         """
-        wire = self._wire()
-        on_end = partial(self._idle.append, wire)
-        return self._begin(wire, method, url, headers, body, wait=wait, follow=follow, on_end=on_end).begin()
+        pool = self._take_pool()
+        on_end = partial(self._idle.append, pool)
+        return self._begin(pool, method, url, headers, body, wait=wait, follow=follow, on_end=on_end).begin()
 
     def each(self, method: str, urls: Iterable[str], most: int) -> Generator[Response | None, None, None]:
         """Send a request for each URL, many at once.
@@ -472,8 +472,8 @@ class WebClient:
         Yields:
             The responses in order, each received whole; None for one that failed or has more than `most` bytes.
         """
-        wire, window = self._wire(), self._window
-        begun = (self._begin(wire, method, url, most=most) for url in urls)
+        pool, window = self._take_pool(), self._window
+        begun = (self._begin(pool, method, url, most=most) for url in urls)
         coming = deque(islice(begun, window.size))
         try:
             while coming:
@@ -485,9 +485,9 @@ class WebClient:
         finally:
             for response in coming:
                 response.close()
-            self._idle.append(wire)
+            self._idle.append(pool)
 
-    def _wire(self) -> CurlPool:
+    def _take_pool(self) -> CurlPool:
         try:
             return self._idle.pop()
         except IndexError:
@@ -495,7 +495,7 @@ class WebClient:
 
     def _begin(
         self,
-        wire: CurlPool,
+        pool: CurlPool,
         method: str,
         url: str,
         headers: Mapping[str, str] | None = None,
@@ -508,7 +508,7 @@ class WebClient:
     ) -> Response:
         server_of(url)  # raises for what is not a web address
         proxy = os.environ.get("HTTP_PROXY")
-        easy = wire.handle(method, url, {**self._headers, **(headers or {})}, body)
+        easy = pool.handle(method, url, {**self._headers, **(headers or {})}, body)
         for option, value in self._options.items():
             easy.setopt(option, value)
         easy.setopt(pycurl.FOLLOWLOCATION, int(follow))
@@ -516,7 +516,7 @@ class WebClient:
             easy.setopt(pycurl.PROXY, proxy)  # libcurl reads this one in lower case only
         file = None if isinstance(body, bytes) else body
         limits = {**self._limits, "wait": max(self._read, wait), "most": most}
-        return Response(wire, easy, url, file, follows=follow, on_end=on_end, **limits)
+        return Response(pool, easy, url, file, follows=follow, on_end=on_end, **limits)
 
 
 class Window:

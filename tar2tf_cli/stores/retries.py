@@ -237,13 +237,13 @@ def persist(action: Callable[[], T], retry_for: float, **where: Unpack[Location]
     Raises:
         SourceError: when no attempt succeeded.
     """
-    patience = RetryPolicy(retry_for)
+    policy = RetryPolicy(retry_for)
     alone = threading.current_thread() is threading.main_thread()
     while True:
         try:
             return _interruptible(action) if alone else action()
         except Transient as fault:
-            patience.wait(fault, **where)
+            policy.wait(fault, **where)
 
 
 def _interruptible(action: Callable[[], T]) -> T:

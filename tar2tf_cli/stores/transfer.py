@@ -252,14 +252,14 @@ class ResumingStream:
 
     def _from(self, offset: int, end: int | None = None) -> Generator[bytes, None, None]:
         """Yield the bytes between two offsets in blocks, with retries."""
-        patience, known = RetryPolicy(self._retry_for, self._closed.wait), 0
+        policy, known = RetryPolicy(self._retry_for, self._closed.wait), 0
         while not self._closed.is_set():
             try:
                 began = time.monotonic()
                 with contextlib.closing(self._attach(offset, end)) as body:
                     self._skip_known(body, offset, known)
                     while data := body.read(self.BLOCK if end is None else min(self.BLOCK, end - offset)):
-                        patience.received(len(data), time.monotonic() - began)
+                        policy.received(len(data), time.monotonic() - began)
                         offset += len(data)
                         if self._version is None:
                             known = crc32c(data, known)
@@ -272,7 +272,7 @@ class ResumingStream:
                     raise self._error(f"is longer than its {goal:,} bytes", offset)
                 raise Transient(f"the transfer ended after {offset:,} of {goal:,} bytes")
             except Transient as fault:
-                patience.wait(fault, shard=self._name, offset=offset)
+                policy.wait(fault, shard=self._name, offset=offset)
 
     def _attach(self, offset: int, end: int | None) -> Body:
         """Request the bytes from an offset up to `end`, or to the end of the object, and check the object's version."""
