@@ -110,7 +110,7 @@ class Tar2tfError(Exception):
         self.offset = offset
         self.hint = hint
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.message, dict(self.__dict__))
 
     def __str__(self) -> str:
@@ -187,7 +187,7 @@ def _argument(match: re.Match[str]) -> str:
     return f"{name}=True" if name in _SWITCHES else name
 
 
-def _rebuild(kind: type[Tar2tfError], message: str, state: dict[str, Any]) -> Tar2tfError:
+def _rebuild(kind: type[Tar2tfError], message: str, state: dict[str, object]) -> Tar2tfError:
     error = kind.__new__(kind, message)
     error.__dict__.update(state)
     return error

@@ -46,5 +46,5 @@ class ClientStore(Store):
         other._clients = self._clients
         return other
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_clients": {}}

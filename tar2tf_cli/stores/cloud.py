@@ -25,7 +25,8 @@ from functools import cached_property, partial
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import module_from_spec
 from pathlib import Path
-from typing import Any, ClassVar, Final, NoReturn
+from types import ModuleType
+from typing import Any, ClassVar, Final, NoReturn, TypedDict
 from urllib.parse import quote, urlsplit
 
 from tar2tf_cli.api.objects import ObjectInfo
@@ -38,12 +39,12 @@ from tar2tf_cli.stores.control import ask
 from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, TRANSIENT, check_status, in_time, tls_failed, wrong_scheme
 from tar2tf_cli.stores.transfer import ResumingStream, crc32c_of
 
-_modules: Final[dict[int, Any]] = {}  # by process
+_modules: Final[dict[int, ModuleType]] = {}  # by process
 _library: Final[list[str]] = []  # the path of the compiled module as installed
 runtime_memory: Final[list[int]] = []  # descriptor of the file in memory for the copy that the forked processes share
 
 
-def obstore_store() -> Any:
+def obstore_store() -> ModuleType:
     """Return the module `obstore.store`, safe to use in this process; called by one thread at a time.
 
     A tokio runtime that was started before a fork hangs in the forked process
@@ -300,7 +301,7 @@ def _sections(variable: str, path: str) -> dict[str, dict[str, str]]:
     return {}
 
 
-def aws_provider() -> Any:
+def aws_provider() -> object | None:
     """Return a function that gets obstore credentials from boto3, if AWS's files may hold some and variables do not.
 
     Raises:
@@ -323,7 +324,7 @@ def aws_provider() -> Any:
         raise UsageError(words, hint=hint) from None
 
 
-def google_provider() -> Any:
+def google_provider() -> object | None:
     """Return a function that gets a token from google-auth for obstore; None without google-auth or credentials."""
     with contextlib.suppress(Exception):
         from obstore.auth.google import GoogleCredentialProvider
@@ -332,7 +333,7 @@ def google_provider() -> Any:
     return None
 
 
-def anonymous() -> dict[str, Any]:
+def anonymous() -> dict[str, object]:
     """Return a token that an emulator of Google Cloud Storage accepts."""
     return {"token": "none", "expires_at": None}
 
@@ -357,6 +358,14 @@ PART: Final = 64 << 20
 _COPY_MINUTES: Final = 32
 _FILE: Final = re.compile(r"\.(tar(\.\w+)?|tgz|tfrecords?|record|idx|json)$")  # how no folder is called
 _CA: Final = ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+
+
+class ObjectMeta(TypedDict):
+    """An object as obstore describes it."""
+
+    path: str
+    size: int
+    e_tag: str | None
 
 
 class CloudStore(ClientStore):
@@ -404,15 +413,15 @@ class CloudStore(ClientStore):
     def make(self, stores: Any, **options: Any) -> Any:
         """Make obstore's store; `stores` is obstore's module, `options` apply to every cloud."""
 
-    def connect(self) -> Any:
+    def connect(self) -> object:
         """Make a client for requests whose response begins at once; a stalled one fails after `READ_SECONDS`."""
         return self._connect(timeout=timedelta(days=7), read_timeout=timedelta(seconds=network.READ_SECONDS))
 
-    def connect_patiently(self, minutes: int) -> Any:
+    def connect_patiently(self, minutes: int) -> object:
         """Make a client for uploads and copies, whose response comes when they are complete."""
         return self._connect(timeout=timedelta(minutes=minutes))
 
-    def _connect(self, **timeouts: timedelta) -> Any:
+    def _connect(self, **timeouts: timedelta) -> object:
         for variable in [name for name, value in os.environ.items() if not value and name.startswith(_CLOUDS)]:
             del os.environ[variable]  # obstore and boto3 take an empty one for an address, a file, or no proxy
         path = network.first_file(_CA)
@@ -425,7 +434,7 @@ class CloudStore(ClientStore):
             return self._trusting(path, timeouts)
         return self._trusting(network.own_bundle(), timeouts)  # a small container has none
 
-    def _trusting(self, path: str | None, timeouts: dict[str, timedelta]) -> Any:
+    def _trusting(self, path: str | None, timeouts: dict[str, timedelta]) -> object:
         """Make a client that accepts the system's CA certificates, and those in a file."""
         client: dict[str, Any] = {"allow_http": True, "connect_timeout": timedelta(seconds=network.CONNECT_SECONDS)}
         if path:
@@ -433,7 +442,7 @@ class CloudStore(ClientStore):
         return self.make(obstore_store(), client_options={**client, **timeouts}, retry_config={"max_retries": 0})
 
     @property
-    def _signing(self) -> dict[str, Any]:
+    def _signing(self) -> dict[str, object]:
         return {"skip_signature": True} if self.unsigned else {}
 
     def list(self, prefix: str) -> Iterable[ObjectInfo]:
@@ -446,7 +455,7 @@ class CloudStore(ClientStore):
                 if meta["path"].startswith(whole) and (meta["size"] or _FILE.search(name) or self.head(name)):
                     yield _info(name, meta)
 
-    def _to_the_end(self, folder: str | None) -> Iterator[Any]:
+    def _to_the_end(self, folder: str | None) -> Iterator[ObjectMeta]:
         """List a folder, again from its last object on until nothing but that object is there.
 
         To obstore, an answer that is no page, such as that of a proxy that asks to sign in, is one without objects.
@@ -487,7 +496,7 @@ class CloudStore(ClientStore):
         url: str = obstore.sign(self.client, "GET", path, timedelta(minutes=1))
         return url
 
-    def _pages(self, folder: str | None, after: str) -> Iterator[Any]:
+    def _pages(self, folder: str | None, after: str) -> Iterator[ObjectMeta]:
         pages = self.client.list(folder, offset=after or None, chunk_size=_PAGE)
         while (page := in_time(lambda: next(pages, None), _PAGE_BYTES, self._server)) is not None:
             yield from page
@@ -606,7 +615,7 @@ def _obstore_errors(convert: Callable[[Exception], None]) -> Iterator[None]:
         convert(error)
 
 
-def _staying_at(endpoint: str) -> dict[str, Any]:
+def _staying_at(endpoint: str) -> dict[str, object]:
     """Options with which a client reaches no host but its own.
 
     obstore follows redirects, and takes the session token along in a header that its HTTP library does not know. So all
@@ -759,5 +768,5 @@ def _address(endpoint: str | None) -> str | None:
     return url.rstrip("/")
 
 
-def _info(name: str, meta: Any) -> ObjectInfo:
+def _info(name: str, meta: ObjectMeta) -> ObjectInfo:
     return ObjectInfo(name, meta["size"], (meta["e_tag"] or "").strip('"') or None)

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from io import FileIO
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import READ_ONCE, Capabilities, Ranges, Source
@@ -53,7 +53,7 @@ class DirectorySource(Source):
                 self._input(name)  # which says what it is instead
         return listed
 
-    def open(self, item: ObjectInfo) -> ByteStream:
+    def open(self, item: ObjectInfo) -> FileIO:
         """Open a file, unbuffered; closing it raises if the file was replaced or changed after the listing."""
         path = self.locate(item.name)
         with _opening(path):
@@ -235,7 +235,7 @@ class _File:
     _SECONDS: Final = 0.01
     descriptor = -1
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: FileIO) -> None:
         with closing(stream):
             self.descriptor = os.dup(stream.fileno())
         self._opened = _state(os.fstat(self.descriptor))

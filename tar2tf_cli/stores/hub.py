@@ -91,7 +91,7 @@ class HubStore(WebStore):
             raise self._no_hub("its answer names no commit")
         return sha
 
-    def _ask(self, url: str) -> tuple[Any, Mapping[str, str]]:
+    def _ask(self, url: str) -> tuple[object, Mapping[str, str]]:
         """Return the JSON of an answer, and its headers."""
         response: Response = self.client.send("GET", url)
         self._check(response, self.bucket)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from functools import cache
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body, Transient
@@ -43,7 +43,7 @@ Fetch: TypeAlias = Callable[[int, "int | None"], Body]
 class Hasher(Protocol):
     """Computes a checksum, like an object of `hashlib`."""
 
-    def update(self, data: bytes, /) -> Any: ...
+    def update(self, data: bytes, /) -> object: ...
 
     def hexdigest(self) -> str: ...
 
