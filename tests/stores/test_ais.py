@@ -251,7 +251,7 @@ class TestEndpoint:
         assert done.returncode == 0, done.stderr
         assert f"manifest {bucket}/out/_t-manifest.json" in done.stderr
         names = [item.name for item in open_source(f"{bucket}/out", endpoint=endpoint).list(["*"])]
-        assert names == ["t-1.record", "_t-manifest.json"]
+        assert names == ["_t-manifest.json", "t-1.record"]
 
 
 HELD = """

@@ -52,5 +52,5 @@ def test_a_store_without_put_is_refused_as_output_before_anything_is_read(enviro
     done = run("-m", "tar2tf_cli", "convert", "in.tar", "-o", "mem://bucket/x.record", folder=environment)
     assert done.returncode == 2
     assert "mem:// buckets cannot be written to" in done.stderr
-    assert "write to a folder, ais://, s3://, gs:// or az://" in done.stderr
+    assert "write to a folder, ais://, s3://, gs://, az:// or hf://buckets/" in done.stderr
     assert "Traceback" not in done.stderr
