@@ -369,8 +369,12 @@ def _pairs(value: Any, complaint: str) -> Mapping[Any, Any]:
     """Return a mapping as it is, or parse texts such as `NAME=VALUE,NAME=VALUE` into one."""
     if isinstance(value, Mapping):
         return value
+    try:
+        given = ",".join(texts(value, complaint.partition(" ")[0]))
+    except ValueError:
+        raise ValueError(complaint % (value,)) from None
     pairs: dict[str, str] = {}
-    for item in filter(None, ",".join(texts(value, complaint.partition(" ")[0])).split(",")):
+    for item in filter(None, given.split(",")):
         name, equals, written = item.partition("=")
         if not equals or not name:
             raise ValueError(complaint % item)

@@ -157,3 +157,8 @@ def test_every_problem_of_a_value_is_named_with_its_place() -> None:
     with pytest.raises(UsageError) as caught:
         Conversion("in", "x", types={"a": "int", "b": "int64", "c": 5})  # type: ignore[dict-item]
     assert [place for place, _ in caught.value.problems] == [("a",), ("c",)]
+
+
+def test_a_list_of_fractions_is_answered_with_their_form() -> None:
+    with pytest.raises(UsageError, match=r"\[0\.8, 0\.2\] is not NAME=FRACTION, such as train=0\.9,val=0\.1"):
+        Conversion("in", "<split>-<>.record", split=[0.8, 0.2])  # type: ignore[arg-type]
