@@ -1,4 +1,8 @@
-"""Generate man pages, completions, the schema of spec files, and parts of the docs: `python man/generate.py`."""
+"""Generate man pages, completions, the schema of spec files, and parts of the docs: `python man/generate.py`.
+
+Packages that make man pages of Click commands know no groups of options, no paragraphs that only a man page has, and no
+sections for ops, limits, files and exit codes.
+"""
 
 from __future__ import annotations
 

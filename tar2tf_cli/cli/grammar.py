@@ -1,6 +1,8 @@
-"""`tar2tf ops`, `schema` and `completion`: what may be written, for people, for editors and for shells.
+"""`tar2tf ops`, `schema` and `completion`: the grammar of ops and options, for people, for editors and for shells.
 
-The script of a shell passes the command line up to the cursor in COMP_LINE, and gets one proposal a line.
+The script of a shell passes the command line up to the cursor in COMP_LINE, and gets one proposal a line. Click's own
+scripts pass words as the shell divides them: in bash also at `:` and `=`, so that `--op resize:jpg,` and
+`--type cls=` would not be completed.
 """
 
 from __future__ import annotations
