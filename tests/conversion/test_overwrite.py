@@ -48,6 +48,7 @@ def test_a_kill_between_two_renames_leaves_no_manifest_and_the_same_command_cont
     kill_once_published("x-2.record", *command, 40, "--overwrite")
     assert (out / ".x-manifest.tar2tf" / "journal").exists()
     assert not (out / "_x-manifest.json").exists()
+    assert tar2tf("verify", out).returncode == 1
     assert tar2tf(*command, 40, "--overwrite").returncode == 0
     assert len(shards_in(out, "x-*.record")) == 3
     assert verify(str(out / "_x-manifest.json")).ok
