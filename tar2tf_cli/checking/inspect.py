@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,6 +47,7 @@ from tar2tf_cli.errors import (
     UsageError,
     write_errors,
 )
+from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.example import ParsedFeature, parse, parse_lists
 from tar2tf_cli.formats.files import LARGE_VALUE, StoredBytes, WholeFile, pieces_of
 from tar2tf_cli.formats.image import distinct_values, is_named_like_mask
@@ -413,6 +415,9 @@ def read_samples(
 
 
 _UNSAFE: Final = re.compile(r"[/\0]")
+_MOST_NAME: Final = 255  # bytes of a part of a path
+_ROOM: Final = 55  # for what a file's name has besides while it is written
+_MOST_EXTENSION: Final = 100
 _HERE: Final = re.compile(r"^(\./)+")  # as in `tar cf x.tar -C FOLDER .`
 
 
@@ -420,7 +425,8 @@ def extract(samples: Iterable[RawSample], keys: Sequence[str], folder: str) -> I
     """Write each entry of the samples with these keys to `FOLDER/KEY.ENTRY`; yield the path of each file.
 
     A feature's bytes are written as they are, and numbers as text, one a line; several bytes values of a feature are
-    numbered. A slash in the name of a feature becomes an underscore. A record without a key is named by its shard and
+    numbered. A slash in the name of a feature becomes an underscore; names that would be equal then
+    get a number, and long ones are cut. A record without a key is named by its shard and
     number.
 
     Raises:
@@ -437,8 +443,9 @@ def extract(samples: Iterable[RawSample], keys: Sequence[str], folder: str) -> I
     for sample in samples:
         key = sample.name
         if key in wanted:
+            used: set[str] = set()
             for name, data in _entries(sample):
-                yield _write(folder, f"{_HERE.sub('', key)}.{_UNSAFE.sub('_', name)}", data)
+                yield _write(folder, _file_name(f"{_HERE.sub('', key)}.{_UNSAFE.sub('_', name)}", used), data)
             wanted.discard(key)
             if not wanted:
                 return
@@ -447,6 +454,31 @@ def extract(samples: Iterable[RawSample], keys: Sequence[str], folder: str) -> I
         raise NothingFoundError(
             f"there is no sample with the key {missing}", hint="list the keys with tar2tf inspect --keys"
         )
+
+
+def _file_name(path: str, used: set[str]) -> str:
+    """Return a path that a file system takes, and that is none of those used for the sample; add it to them."""
+    *folders, base = path.split("/")
+    stem, dot, extension = base.rpartition(".")
+    end = f"{dot}{extension}" if stem and len(os.fsencode(extension)) < _MOST_EXTENSION else ""
+    stem = base.removesuffix(end)
+
+    def named(number: int) -> str:
+        last = f"~{number}{end}" if number > 1 else end
+        return "/".join([*map(_shortened, folders), _shortened(stem, len(os.fsencode(last)) + _ROOM) + last])
+
+    name = next(name for name in map(named, count(1)) if name not in used)
+    used.add(name)
+    return name
+
+
+def _shortened(name: str, reserved: int = 0) -> str:
+    """A part of a path, cut where it is too long, with a digest that tells it from others."""
+    data = os.fsencode(name)
+    if len(data) + reserved <= _MOST_NAME:
+        return name
+    digest = f"~{key_hash(name):016x}"
+    return data[: _MOST_NAME - reserved - len(digest)].decode("utf-8", "ignore") + digest
 
 
 def _check(key: str) -> None:

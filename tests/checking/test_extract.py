@@ -108,3 +108,21 @@ def test_existing_files_are_kept_and_missing_keys_named(
     assert (ran.code, "already exists" in ran.err, kept.read_bytes()) == (2, True, b"precious")
     ran = run_inspect(tar, "--extract", "c", "--to", tmp_path / "to")
     assert (ran.code, "no sample with the key c" in ran.err) == (3, True)
+
+
+def test_names_that_would_be_equal_or_are_too_long_are_all_written(
+    tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    long = "x" * 280
+    record = an_example(**{"__key__": b"k", "a/b": b"1", "a_b": b"2", long: b"3", f"{long}y": b"4"})
+    path = write(tmp_path / "x.record", framed(record))
+    ran = run_inspect(path, "--extract", "k", "--to", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    written = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    assert sorted(written.values()) == [b"1", b"2", b"3", b"4"]
+    assert {"k.a_b", "k~2.a_b"} < written.keys()
+    key = "d" * 300 + "/" + "k" * 300
+    tar = write(tmp_path / "x.tar", a_tar([(f"{key}.jpg", b"5")]))
+    assert run_inspect(tar, "--extract", key, "--to", tmp_path / "long").code == 0
+    (file,) = (tmp_path / "long").rglob("*.jpg")
+    assert file.read_bytes() == b"5"
