@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.errors import Tar2tfError, UsageError
+from tar2tf_cli.errors import NoShardsError, Tar2tfError, UsageError
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.flow.sample_flow import ReadPlan
 from tar2tf_cli.flow.select import keys_of
@@ -56,7 +56,10 @@ def find_inputs(
     reach = reach_of(spec.bucket, conversion, endpoint)
     shards = _without_output(conversion, resolve(spec.bucket, spec.template, paths=paths, **reach), reach)
     if not (shards.items or shards.manifests):
-        shards.source.list(())  # says what is there instead
+        try:
+            shards.source.list(())
+        except NoShardsError as error:  # whose hint says what is there instead
+            raise nothing_found(spec.bucket, error.hint) from None
         raise nothing_found(spec.bucket)
     shards.check_kinds()
     shards.check_totals()

@@ -172,10 +172,10 @@ _RECORD: Final = 20 * BLOCK  # what tar and most other writers fill up with zero
 _MOST_ZEROS: Final = 1 << 20  # at the end of the last archive, as records may be larger
 _NOT_ANOTHER: Final = "the bytes after the end of the archive are not another archive"
 _UNREAD: Final = "is a {}, which tar2tf does not read"
-_PLAIN: Final = "make the shard again with regular files only"
-_ONE_VOLUME: Final = "the tar is one of several volumes: make the shard again without --multi-volume"
-_NOT_SPARSE: Final = "make the shard again without --sparse; bsdtar, the tar of macOS, needs --no-read-sparse"
-_ASK_FOR_END: Final = "fetch the shard again; if its writer ends archives in this way, pass --ignore-missing-end"
+_PLAIN: Final = "recreate the shard with regular files only"
+_ONE_VOLUME: Final = "the tar is one of several volumes: recreate the shard without --multi-volume"
+_NOT_SPARSE: Final = "recreate the shard without --sparse; bsdtar, the tar of macOS, needs --no-read-sparse"
+_ASK_FOR_END: Final = "download the shard again; if its writer ends archives in this way, pass --ignore-missing-end"
 
 
 class TarReader:

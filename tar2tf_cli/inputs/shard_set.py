@@ -561,15 +561,14 @@ def _files_of(source: Source, templates: Sequence[str]) -> tuple[Sequence[Object
     try:
         return source.list_with_unreadable(("*",)), True
     except NothingFoundError:
-        if not is_remote(source.bucket):
-            raise nothing_found(source.bucket) from None
+        pass
     except (SourceError, UsageError):
         if not is_remote(source.bucket):
             raise
     try:
         return source.list(()), False  # the object at a URL, or that of a store that cannot be listed
-    except NoShardsError:
-        raise nothing_found(source.bucket) from None
+    except NoShardsError as error:
+        raise nothing_found(source.bucket, error.hint) from None
 
 
 def _shards_among(
@@ -658,9 +657,9 @@ def _split_template(name: str, split: str) -> str:
     return f"{base[: base.index(split)]}{split}*" if split in base else f"{split}/*"
 
 
-def nothing_found(bucket: str) -> NoShardsError:
-    """Return the error for a bucket without shards."""
-    hint = "for shards in subfolders, give a template such as '**/*'"
+def nothing_found(bucket: str, hint: str | None = None) -> NoShardsError:
+    """Return the error for a bucket without shards; by default, the hint is how to name shards elsewhere in it."""
+    hint = hint or "for shards in subfolders, give a template such as '**/*'"
     if bucket.startswith(("http://", "https://")):
         hint = "name its shards with braces, such as 'train-{0000..0146}.tar'"
     return NoShardsError("holds no tar or TFRecord", shard=without_secrets(bucket), hint=hint)

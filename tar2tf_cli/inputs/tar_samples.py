@@ -133,7 +133,7 @@ class SeekableShard:
         return file
 
 
-_AGAIN: Final = "make the shard again with tar --dereference --hard-dereference"
+_AGAIN: Final = "recreate the shard with tar --dereference --hard-dereference"
 
 _Extent: TypeAlias = tuple[int, int]  # offset and size of a member's data
 

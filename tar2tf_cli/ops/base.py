@@ -210,6 +210,9 @@ def find_op(name: str) -> type[DeclaredOp]:
 
     Raises:
         UsageError: when there is no op of that name, here or in another package.
+
+    >>> find_op("resize").name
+    'resize'
     """
     if name not in OPS:
         added = load_plugin("ops", name)
@@ -221,7 +224,11 @@ def find_op(name: str) -> type[DeclaredOp]:
 
 
 def all_ops() -> dict[str, type[DeclaredOp]]:
-    """Return every op by name, those of other packages after ours."""
+    """Return every op by name, those of other packages after ours.
+
+    >>> "resize" in all_ops()
+    True
+    """
     return {**OPS, **{name: find_op(name) for name in plugin_names("ops") if name not in OPS}}
 
 

@@ -128,7 +128,7 @@ class KernelBatcher:
 
 _LONG: Final = 99  # bytes; longer names do not fit into a header
 _UNREAD: Final = "may lack members: part of the shard could not be read"
-_SORT: Final = "make the shard again with its members sorted, or pass --regroup, which reads the shard twice"
+_SORT: Final = "recreate the shard with its members sorted, or pass --regroup, which reads the shard twice"
 
 
 class Grouper:
@@ -456,7 +456,7 @@ class Grouper:
         if missing and self._may_lack:
             self.lacking = f"the last sample, {key}, {message}"
         elif missing:
-            hint = "fetch or make the shard again, or skip such samples with --on-error skip"
+            hint = "download or recreate the shard, or skip such samples with --on-error skip"
             self._fault(f"the last sample {message}: the shard was cut short", None, offset, hint, key=key)
         return bool(missing) and not self._may_lack
 
@@ -481,7 +481,7 @@ class Grouper:
         self._fault(message, member, offset, _SORT)
 
     def _taken(self, name: str, extension: str, offset: int) -> None:
-        message, hint = "the same member appears twice in one sample", "make the shard again with only one of them"
+        message, hint = "the same member appears twice in one sample", "recreate the shard with only one of them"
         if extension == KEY:
             message, hint = f"an entry cannot be named {KEY!r}: the key has this name", "give the member another name"
         self._fault(message, name, offset, hint)

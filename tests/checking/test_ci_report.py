@@ -17,6 +17,7 @@ import pytest
 import xmlschema
 
 import clean_environment
+from tar2tf_cli.checking.codes import EXPLANATIONS
 from tar2tf_cli.checking.faults import Fault, FileReport, Report, write_report
 from verify_runs import Ran, flipped, framed, some_examples, write
 
@@ -93,10 +94,8 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def explained() -> list[str]:
-    """The kinds of faults that the reference explains."""
-    page = Path(__file__).parents[2] / "docs" / "reference" / "inspect-verify.md"
-    table = page.read_text().partition("| kind | means |")[2].partition("\n\n")[0]
-    return re.findall(r"`(\w+)`[^|]*\|", table)
+    """The kinds of faults that `tar2tf explain` explains."""
+    return [*EXPLANATIONS]
 
 
 def faults_of_every_kind() -> Report:

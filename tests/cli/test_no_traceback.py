@@ -182,7 +182,7 @@ def test_hidden_files_and_other_kinds_are_no_shards(tmp_path: Path) -> None:
         ("obstore", ["inspect", "s3://bucket"]),
         (
             "simplejpeg",
-            ["convert", PHOTOS, "-o", "x", "--op", "decode:jpg", "--on-error", "skip"],
+            ["convert", PHOTOS, "-o", "x.record", "--op", "decode:jpg", "--on-error", "skip"],
         ),
     ],
 )
@@ -190,7 +190,7 @@ def test_a_missing_package_is_named(package: str, words: list[str], tmp_path: Pa
     program = f"import sys; sys.modules[{package!r}] = None; from tar2tf_cli.cli import main; main()"
     command = [sys.executable, "-c", program, *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    first, second = done.stderr.splitlines()
+    *_, first, second = done.stderr.splitlines()
     assert (done.returncode, done.stdout, "pip install" in second) == (2, "", True)
     assert first.endswith(f"the Python package {package.partition('.')[0]!r} is not installed")
 

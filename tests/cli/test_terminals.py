@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from commands import SECONDS, convert, end, start, tar2tf, wait_until
+from images import jpeg, photo
 from shards import samples, write_members, write_tar
 
 pytestmark = pytest.mark.xdist_group("terminal")
@@ -91,7 +92,7 @@ def test_no_bar_where_it_is_unwanted(options: list[str], environment: dict[str, 
 
 def test_no_bar_in_a_file(tmp_path: Path) -> None:
     tar = write_tar(tmp_path / "in.tar", samples(400))
-    done = convert(tar, "-o", tmp_path / "x")
+    done = convert(tar, "-o", tmp_path / "x.record")
     assert "\r" not in done.stderr
     assert "\x1b" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -121,10 +122,11 @@ def test_colours_in_a_file(environment: dict[str, str], colours: bool) -> None:
 
 def test_names_in_messages_cannot_affect_a_terminal(tmp_path: Path) -> None:
     name = "a\x1b[2J\nerror: fake"
-    write_members(tmp_path / "x.tar", [(f"{name}.cls", b"1"), (f"{name}.jpg", b"none")])
+    good = [("b.cls", b"1"), ("b.jpg", jpeg(photo(8, 8)))]
+    write_members(tmp_path / "x.tar", [(f"{name}.cls", b"1"), (f"{name}.jpg", b"none"), *good])
     arguments = ("convert", tmp_path / "x.tar", "-o", tmp_path / "x\x1b[2J.record", "-v")
     refused = tar2tf(*arguments, "--op", "decode:jpg", env={"FORCE_COLOR": "1"})
-    first, hint = refused.stderr.splitlines()
+    first, hint, *_ = refused.stderr.splitlines()
     assert r"x.tar, member a\x1b[2J\nerror: fake.jpg, offset 0: cannot be" in first
     assert (first.count("\x1b"), "\x1b" in hint) == (3, False)  # of the word in colour
     assert "\x1b" not in tar2tf(*arguments, "--dry-run").stdout
@@ -167,7 +169,7 @@ def test_without_a_terminal_a_plain_line_tells_how_far_it_is(
     assert capsys.readouterr().err.splitlines() == ["5 MB read in 100 s"]
 
 
-@pytest.mark.parametrize("words", ["convert - -o x", "verify -", "inspect -", "convert in.tar -o -"])
+@pytest.mark.parametrize("words", ["convert - -o x.record", "verify -", "inspect -", "convert in.tar -o -"])
 def test_a_terminal_gets_no_records_and_is_not_waited_for(words: str, tmp_path: Path) -> None:
     write_tar(tmp_path / "in.tar", samples(1))
     ours, theirs = pty.openpty()

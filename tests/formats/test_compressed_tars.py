@@ -178,7 +178,7 @@ def test_a_folder_without_tars_says_what_it_holds(name, hint, tmp_path: Path) ->
     path.parent.mkdir(parents=True)
     path.write_bytes(b"x")
     done = tar2tf("convert", tmp_path / "in", "-o", tmp_path / "x.record")
-    assert (done.returncode, "holds no *.tar" in done.stderr, hint in done.stderr) == (3, True, True)
+    assert (done.returncode, "holds no tar" in done.stderr, hint in done.stderr) == (3, True, True)
 
 
 def test_an_existing_folder_as_output_suggests_a_path_in_it(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_any_other_link_that_is_an_entry_makes_a_faulty_sample(kind, says, optio
 def test_on_standard_input_a_hard_link_makes_a_faulty_sample(tmp_path: Path) -> None:
     done = tar2tf("convert", "-", "-o", tmp_path / "x.record", input=linked(SAMPLES))
     assert done.returncode == 3
-    assert "can be read only once\n  save the input to a file" in done.stderr
+    assert "can be read only once (link)\n  save the input to a file" in done.stderr
 
 
 def test_links_that_would_not_be_entries_are_skipped_and_counted(tmp_path: Path) -> None:
