@@ -592,7 +592,7 @@ def _note_lost_field(terminal: Terminal, path: str) -> None:
         return
     if path.endswith(("-", "_")):
         terminal.note(f"note: the output path ends with {path[-1]!r}; if you wrote <>, quote it: -o '{path}<>.record'")
-    elif "." not in os.path.basename(path):
+    elif "." not in os.path.basename(path) and (os.path.isfile(path) or not os.path.lexists(path)):
         terminal.note(f"note: the output {path!r} is a file; for a folder of shards, write -o '{path}/train-<>.record'")
 
 
