@@ -403,6 +403,12 @@ class Conversion:
         if not self.record_to_example:
             check_names(self.types, self.select, self._preset)
         check_names(self.labels, self.select, option="--labels")
+        if self._preset and (unused := self._preset.unused(flatten(self.select or {}))):
+            known = ", ".join(self._preset.selects or ())
+            raise UsageError(
+                f"the preset {self.preset} would leave out the selected feature {unused[0]!r}",
+                hint=f"it uses {known}; leave the others out, or select everything without a preset",
+            )
         if self.image_size and "image_size" not in uses:
             raise UsageError(
                 "--image-size is only for the preset imagenet-tensor",

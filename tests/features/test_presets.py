@@ -259,3 +259,17 @@ def test_more_pixels_than_by_default_reach_the_preset_imagenet(monkeypatch: pyte
     sample = {"__key__": "0", "png": encoded(8, 9, "PNG"), "cls": b"1"}
     assert find_preset("imagenet").make(sample, OpContext(max_pixels=2**30))["image/encoded"][:2] == b"\xff\xd8"
     assert seen == [2**30]
+
+
+@pytest.mark.parametrize(
+    ("preset", "select", "name"),
+    [
+        ("imagenet", "image=jpg,label=cls,caption=txt", "caption"),
+        ("detection", "image=jpg,boxes=json:b,label=json:l,score=json:s", "score"),
+        ("segmentation", "image=jpg,mask=png,depth=npy", "depth"),
+        ("image-label", "image=jpg,label=cls,synset=txt", "synset"),
+    ],
+)
+def test_a_selection_that_a_preset_would_leave_out_is_refused(preset: str, select: str, name: str) -> None:
+    with pytest.raises(UsageError, match=f"the preset {preset} would leave out the selected feature '{name}'"):
+        Conversion("shards", "x.record", preset=preset, select=select)

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from commands import tar2tf
 from images import photo, png
-from op_cases import encoded, loaded
+from op_cases import IMAGES, encoded, loaded
 from shards import write_tar
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.errors import SampleError
@@ -129,3 +129,45 @@ def test_orient_takes_the_place_of_decode() -> None:
         result("orient:npy", npy=npz(x=np.zeros(3)))
     with pytest.raises(SampleError, match="has no entry 'png'"):
         result("orient:png", jpg=b"")
+
+
+def test_a_glob_decodes_each_entry_that_matches_and_other_ops_follow() -> None:
+    sample = {"__key__": "a", **{f"frame{number}.jpg": IMAGES["0000"] for number in (2, 10, 1)}, "cls": b"1"}
+    ops = [parse_op("decode:frame*.jpg"), parse_op("resize:*.jpg,5x7"), parse_op("flip:*.jpg")]
+    (made,) = apply_ops(sample, ops, OpContext())
+    alone = [parse_op(op) for op in ("decode:jpg", "resize:jpg,5x7", "flip:jpg")]
+    (single,) = apply_ops({"__key__": "a", "jpg": IMAGES["0000"]}, alone, OpContext())
+    for number in (1, 2, 10):
+        np.testing.assert_array_equal(made[f"frame{number}.jpg"], single["jpg"])
+    with pytest.raises(SampleError, match=r"has no entry '\*.png'"):
+        [*apply_ops({"__key__": "a", "jpg": b""}, [parse_op("decode:*.png")], OpContext())]
+
+
+@pytest.mark.parametrize("ratio", [2, 4, 8])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_a_reduced_jpeg_has_the_pixels_of_tensorflow(ratio: int, mode: str) -> None:
+    for size in ((64, 48), (65, 47), (100, 33), (17, 16)):
+        data = encoded(size, mode=mode)
+        theirs = tf.io.decode_jpeg(data, ratio=ratio).numpy()
+        at_least = "x".join(map(str, theirs.shape[:2]))
+        (made,) = apply_ops({"__key__": "a", "jpg": data}, [parse_op(f"decode:jpg,at_least={at_least}")], OpContext())
+        np.testing.assert_array_equal(made["jpg"], theirs)
+
+
+def test_a_jpeg_keeps_at_least_the_size_that_is_asked_for() -> None:
+    data = encoded((64, 48))
+    whole, half, eighth = (64, 48), (32, 24), (8, 6)
+    for asked, expected in (("65x1", whole), ("64x48", whole), ("33x1", whole), ("32x24", half), ("1x1", eighth)):
+        (made,) = apply_ops({"__key__": "a", "jpg": data}, [parse_op(f"decode:jpg,at_least={asked}")], OpContext())
+        assert made["jpg"].shape[:2] == expected
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_the_indices_of_a_palette_are_those_of_pillow(bits: int) -> None:
+    indices = np.random.default_rng(bits).integers(0, 1 << bits, (13, 21), np.uint8)
+    stored = PIL.Image.fromarray(indices, "P")
+    stored.putpalette([*range(256)] * 3)
+    file = io.BytesIO()
+    stored.save(file, "PNG", bits=bits)
+    (made,) = apply_ops({"__key__": "a", "seg.png": file.getvalue()}, [parse_op("decode:seg.png,indices")], OpContext())
+    np.testing.assert_array_equal(made["seg.png"][..., 0], np.array(PIL.Image.open(io.BytesIO(file.getvalue()))))

@@ -123,6 +123,7 @@ class Preset(NamedTuple):
         light: whether making the features costs less than copying the sample.
         geometry: returns what lies on the image, given the selection of each feature that `select` names; None if
             nothing does.
+        selects: the names that `select` may give to the parts that it uses; None if it keeps whatever is selected.
         first_label: the number of the first class where classes are numbered by `auto`.
     """
 
@@ -133,6 +134,11 @@ class Preset(NamedTuple):
     light: bool = False
     geometry: Callable[[Mapping[str, str]], Geometry] | None = None
     first_label: int = 0
+    selects: tuple[str, ...] | None = None
+
+    def unused(self, selected: Iterable[str]) -> list[str]:
+        """Return the selected features that the preset would leave out."""
+        return [] if self.selects is None else [name for name in selected if name not in self.selects]
 
     def features(self, selected: Iterable[str] | None) -> Iterable[str] | None:
         """Return the names of its features if they are known, given those that `select` names, if it is given."""

@@ -10,9 +10,17 @@ from typing import Any, Final
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import LackingError, SampleError
-from tar2tf_cli.features.presets import IMAGE_FEATURES, LABEL_ENTRIES, Preset, encoded, first_of, image_for_reader
+from tar2tf_cli.features.presets import (
+    IMAGE_FEATURES,
+    LABEL_ENTRIES,
+    Preset,
+    encoded,
+    first_of,
+    image_for_reader,
+    text_of,
+)
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list
-from tar2tf_cli.ops.annotations import ALONE, Boxes, Geometry
+from tar2tf_cli.ops.annotations import ALONE, IMAGE_ENTRIES, Boxes, Geometry
 from tar2tf_cli.ops.select import json_of
 
 ANNOTATION_ENTRIES: Final = ("annotations", "json")
@@ -46,7 +54,7 @@ def detection(sample: Sample, context: OpContext) -> dict[str, Any]:
     corners, objects = _valid(objects, (header.height, header.width), _known_classes(about), context)
     return {
         **features,
-        "image/source_id": encoded(str(about.get("image_id", sample[KEY]))),
+        "image/source_id": _source_id(sample, about),
         "image/key/sha256": hashlib.sha256(features["image/encoded"]).hexdigest().encode(),
         **{
             f"image/object/bbox/{side}": float_list(corner[place] for corner in corners)
@@ -57,6 +65,11 @@ def detection(sample: Sample, context: OpContext) -> dict[str, Any]:
         "image/object/is_crowd": int64_list(map(_whole, objects["is_crowd"])),
         "image/object/area": float_list(map(_number, objects["area"])),
     }
+
+
+def _source_id(sample: Sample, about: Mapping[str, Any]) -> bytes:
+    """Return the id of an image, as selected, in its annotations, or its key; readers of tf-models want a number."""
+    return text_of(sample, "source_id") or encoded(str(about.get("image_id", sample[KEY])))
 
 
 def _selected(sample: Sample) -> Mapping[str, Sequence[Any]]:
@@ -224,4 +237,5 @@ PRESET: Final = Preset(
     uses=("invalid_boxes",),
     geometry=detection_geometry,
     first_label=1,
+    selects=(*IMAGE_ENTRIES, *LABEL_ENTRIES, "boxes", "text", "is_crowd", "area", "filename", "source_id"),
 )

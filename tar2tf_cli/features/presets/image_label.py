@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
-from tar2tf_cli.features.presets import Preset, encoded_image, label_of
+from tar2tf_cli.features.presets import LABEL_ENTRIES, Preset, encoded_image, label_of
+from tar2tf_cli.ops.annotations import IMAGE_ENTRIES
 
 
 def image_label(sample: Sample, context: OpContext) -> dict[str, Any]:
@@ -24,4 +25,9 @@ def image_label(sample: Sample, context: OpContext) -> dict[str, Any]:
     }
 
 
-PRESET: Final = Preset(image_label, ("height", "width", "depth", "label", "image_raw"), light=True)
+PRESET: Final = Preset(
+    image_label,
+    ("height", "width", "depth", "label", "image_raw"),
+    light=True,
+    selects=(*IMAGE_ENTRIES, *LABEL_ENTRIES),
+)

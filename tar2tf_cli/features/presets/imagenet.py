@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
-from tar2tf_cli.features.presets import Preset, encoded_image, filename_of, label_of, text_of
+from tar2tf_cli.features.presets import LABEL_ENTRIES, Preset, encoded_image, filename_of, label_of, text_of
+from tar2tf_cli.ops.annotations import IMAGE_ENTRIES
 
 IMAGENET_FEATURES: Final = tuple(
     f"image/{name}"
@@ -47,4 +48,10 @@ def imagenet_features(sample: Sample, height: int, width: int, image_format: str
     }
 
 
-PRESET: Final = Preset(imagenet, IMAGENET_FEATURES, uses=("max_pixels",), decodes=True)
+PRESET: Final = Preset(
+    imagenet,
+    IMAGENET_FEATURES,
+    uses=("max_pixels",),
+    decodes=True,
+    selects=(*IMAGE_ENTRIES, *LABEL_ENTRIES, "synset", "text", "filename"),
+)

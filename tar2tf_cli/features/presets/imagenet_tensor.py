@@ -7,7 +7,7 @@ from typing import Any, Final
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.features.presets import Preset, first_of
+from tar2tf_cli.features.presets import LABEL_ENTRIES, Preset, first_of
 from tar2tf_cli.features.presets.imagenet import IMAGENET_FEATURES, imagenet_features
 from tar2tf_cli.formats.example import raw
 from tar2tf_cli.ops.annotations import IMAGE_ENTRIES
@@ -39,4 +39,10 @@ def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
     return {**imagenet_features(sample, height, width, "tensor"), "image/encoded": raw(data, pixels.shape)}
 
 
-PRESET: Final = Preset(imagenet_tensor, IMAGENET_FEATURES, uses=("image_size", "max_pixels"), decodes=True)
+PRESET: Final = Preset(
+    imagenet_tensor,
+    IMAGENET_FEATURES,
+    uses=("image_size", "max_pixels"),
+    decodes=True,
+    selects=(*IMAGE_ENTRIES, *LABEL_ENTRIES, "synset", "text", "filename"),
+)

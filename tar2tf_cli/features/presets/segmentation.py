@@ -9,7 +9,7 @@ from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.features.presets import IMAGE_FEATURES, Preset, first_of, image_entry, image_for_reader
-from tar2tf_cli.ops.annotations import Geometry, Mask
+from tar2tf_cli.ops.annotations import IMAGE_ENTRIES, Geometry, Mask
 
 MASK_ENTRIES: Final = ("mask", "seg", "segmentation", "mask.png", "seg.png", "segmentation.png", "label.png", "png")
 """Entries for the mask; the first that is present is used."""
@@ -56,4 +56,5 @@ PRESET: Final = Preset(
     (*IMAGE_FEATURES, "image/channels", f"{_MASK}/encoded", f"{_MASK}/format"),
     light=True,
     geometry=segmentation_geometry,
+    selects=(*IMAGE_ENTRIES, *MASK_ENTRIES, "filename"),
 )
