@@ -143,17 +143,24 @@ def _most_first(counts: Counter[str]) -> list[tuple[str, int]]:
 class Tally:
     """Adds up the totals of inputs and shards, reports notes, and raises if there are too many faulty samples.
 
+    Args:
+        plan: the conversion.
+        events: notified of notes.
+        again: whether an earlier run made this output, and gave the note on how names are split.
+
     Attributes:
         summary: the totals so far.
     """
 
-    def __init__(self, plan: Plan, events: Events) -> None:
+    def __init__(self, plan: Plan, events: Events, *, again: bool = False) -> None:
         self._plan = plan
         self._events = events
         self._schema = Schema(allows_mixed=plan.conversion.keeps_entries)
         self._others = 0  # records that are no examples
         self._samples = 0  # in all inputs so far; with `--limit`, not all are written
         self._notes = Notes(plan.conversion.input, events.note)
+        if again:
+            self._notes.given.add("split")
         self._note_ops()
         self.summary = Summary(shuffled=plan.conversion.shuffle, seed=plan.conversion.seed)
         known = plan.source.listing_info()

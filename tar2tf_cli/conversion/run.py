@@ -125,7 +125,9 @@ def _run(
         engine = partial(place.engine, carries=target.reads_shards, inputs=inputs)
         plan = _with_labels(plan, _worker(plan, target, place, None, cpus), partial(engine, readers), events)
         manifest.labels.update(plan.label_maps)
-        tally = Tally(plan, events)
+        made = target.manifest or ""
+        again = not is_remote(made) and os.path.exists(made)
+        tally = Tally(plan, events, again=again)
         with place.maker() as maker:
             store = target.store
             if maker and _one_shard_each(plan.conversion) and store and maker.makes_shards_in(store):

@@ -201,8 +201,8 @@ def _split_note(name: str) -> str:
     key, entry = split_name(name, "first")
     other_key, other_entry = split_name(name, "last")
     return (
-        f"note: {name} is taken as key {key!r}, entry {entry!r}; with --key-split last it would be key {other_key!r}, "
-        f"entry {other_entry!r}"
+        f"note: {name} is treated as key {key!r}, entry {entry!r}; "
+        f"with --key-split last it would be key {other_key!r}, entry {other_entry!r}"
     )
 
 

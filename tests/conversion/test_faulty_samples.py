@@ -31,6 +31,8 @@ def test_the_key_ends_at_the_first_or_the_last_dot(tmp_path: Path) -> None:
     first = convert(tmp_path / "in.tar", "-o", tmp_path / "first.record")
     assert examples(tmp_path / "first.record") == [{"__key__": [b"a/x"], "1.jpg": [b"1"], "1.cls": [b"2"]}]
     assert first.stderr.count("--key-split last") == 1, "a difference between the rules is told once"
+    again = convert(tmp_path / "in.tar", "-o", tmp_path / "first.record", "--type", "1.cls=int64", "--overwrite")
+    assert "--key-split" not in again.stderr, "the run that made this output before has said so"
     last = convert(tmp_path / "in.tar", "-o", tmp_path / "last.record", "--key-split", "last")
     assert examples(tmp_path / "last.record") == [{"__key__": [b"a/x.1"], "JPG": [b"1"], "cls": [b"2"]}]
     assert "--key-split" not in last.stderr
