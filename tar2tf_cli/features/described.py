@@ -1,4 +1,4 @@
-"""What a manifest's features (`Schema.describe`) say: what they require of examples, and what cannot be true.
+"""The features in a manifest, as `Schema.describe` writes them: their requirements of examples, and contradictions.
 
 And how many examples have which features, in a form that the kernel can add to: see `examples` in kernel.c.
 """
@@ -38,7 +38,7 @@ DTYPES: Final[dict[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What is required of one feature; None allows anything.
+    """Requirements of one feature; None allows anything.
 
     Attributes:
         kind: the kind of list that holds the values.
@@ -53,7 +53,7 @@ class Expected:
     values: tuple[int | None, ...] | None = None
 
     def misfit(self, feature: ParsedFeature) -> str | None:
-        """What is wrong with a feature, if anything."""
+        """Return the fault of a feature; None if it meets the requirements."""
         if self.kind is not None and feature.kind != self.kind:
             return f"the feature {feature.name!r} is {feature.kind or 'unset'}, but {self.kind} in the manifest"
         if self.count is not None and feature.count != self.count:
@@ -75,7 +75,7 @@ def _shown(numbers: Sequence[object]) -> str:
 
 
 def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What cannot be true of a manifest's features, each as a sentence that begins with the feature."""
+    """Iterate over the contradictions in a manifest's features, each a sentence that begins with the feature."""
     for name, feature in features.items():
         encoding, dtype, shape = feature["encoding"], feature["dtype"], feature["shape"]
         if dtype not in DTYPES[encoding]:
@@ -160,7 +160,7 @@ def row_width(name: str, features: Mapping[str, Mapping[str, Any]]) -> int | Non
 
 
 def expected(features: Mapping[str, Mapping[str, Any]]) -> dict[str, Expected]:
-    """What a manifest's features (`Schema.describe`) require of each."""
+    """Return the requirements of each feature in a manifest."""
     wanted = {name: _expected(described) for name, described in features.items()}
     for name, described in features.items():
         stored, shape = shape_features(name, features), described["shape"]
@@ -249,7 +249,7 @@ class Census:
             yield tuple(name for name, bit in self._bits.items() if bits & bit), records
 
     def counts(self) -> Counter[str]:
-        """How many examples have each feature; the combinations are then forgotten."""
+        """Return the number of examples with each feature, and forget the combinations."""
         for names, records in self.signatures():
             self._counts.update(dict.fromkeys(names, records))
         self._begin()
@@ -257,7 +257,7 @@ class Census:
 
 
 def for_kernel(name: str, wanted: Expected | None) -> bytes:
-    """What the kernel takes about one feature."""
+    """Return the description of one feature that the kernel takes."""
     text, kind, count, size, values = name.encode(), -1, None, None, None
     if wanted:
         kind = TAGS[wanted.kind][0] if wanted.kind else -1

@@ -150,7 +150,7 @@ TYPES: Final[tuple[str, ...]] = get_args(TypeName)
 
 
 def _called(value: Any) -> str:
-    """What a value is, in the words of JSON where it has one."""
+    """Return the name of a value's type, in the words of JSON where it has one."""
     return _WORDS.get(type(value)) or f"a value of type {type(value).__name__}"
 
 
@@ -191,7 +191,7 @@ def check_names(
 
 
 def _objects_of(select: Mapping[str, Select]) -> tuple[str, ...]:
-    """What the names of features begin with that may come from an object of JSON."""
+    """Return the prefixes of features that may come from an object of JSON."""
     return tuple(f"{name}/" for name, selection in select.items() if selection.gives_objects)
 
 

@@ -318,7 +318,7 @@ class Filter(DeclaredOp):
 
 
 def _parsed(condition: str) -> tuple[Select, bool, Callable[[Any], bool]]:
-    """What a condition is about, whether samples without that are kept, and which values keep the others.
+    """Parse a condition: its selection, whether samples without that are kept, and the test of the value of others.
 
     Raises:
         ValueError: when it is not one.

@@ -115,7 +115,11 @@ class SelectJSON(Select):
         return self.default if value is None and self.default is not None else value
 
     def _missing(self, path: Sequence[str | int], items: tuple[int, ...] = ()) -> Any:
-        """What stands for a value that has nothing at the rest of the path."""
+        """Return the default for a value that has nothing at the rest of the path.
+
+        Raises:
+            NothingThereError: when there is no default.
+        """
         if self.default is not None:
             return [] if ANY in path else self.default
         numbers = iter(items)

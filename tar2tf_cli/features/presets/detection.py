@@ -93,7 +93,7 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 def _about(sample: Sample) -> Mapping[str, Any]:
-    """What a JSON entry says of the image: an object with `annotations`, or a list of these."""
+    """Return the annotations of an image in a JSON entry: an object with `annotations`, also for a list of these."""
     name = next((name for name in ANNOTATION_ENTRIES if name in sample), "")
     if not name:
         raise LackingError(f"has none of the entries {', '.join(ANNOTATION_ENTRIES)} for the objects", hint=_HINT)

@@ -14,9 +14,9 @@ from tar2tf_cli.ops.annotations import IMAGE_ENTRIES
 
 
 def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
-    """The same names with the pixels themselves: uint8, RGB, in C order (height, width, channels), format `tensor`.
+    """Make the features of `imagenet` with pixels in place of the encoded image.
 
-    With an image size, the largest centred square is cut out and scaled to it.
+    They are uint8, RGB, in C order (height, width, channels), and the format is `tensor`. With an image size, the largest centred square is cut out and scaled to it.
     """
     import numpy as np
 
