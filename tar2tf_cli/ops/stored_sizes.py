@@ -98,7 +98,7 @@ def _list_in_form(known: Any, numbers: Sequence[int]) -> Any:
 def _numbers(known: Any) -> Sequence[Any]:
     """Return the parts of a stored shape; none for a value that is no list."""
     if isinstance(known, bytes):
-        return known.split()
+        return [int(part) for part in known.split() if part.isdigit()]
     if isinstance(known, (list, tuple)):
         return known
     return known.tolist() if getattr(known, "ndim", 0) == 1 else ()

@@ -16,7 +16,8 @@ from tar2tf_cli.ops.annotations import IMAGE_ENTRIES
 def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
     """Make the features of `imagenet` with pixels in place of the encoded image.
 
-    They are uint8, RGB, in C order (height, width, channels), and the format is `tensor`. With an image size, the largest centred square is cut out and scaled to it.
+    They are uint8, RGB, in C order (height, width, channels), and the format is `tensor`. With an image size, the
+    largest centred square is cut out and scaled to it.
     """
     import numpy as np
 
