@@ -20,7 +20,7 @@ def resize(bench: Bench) -> None:
 
 @scenario
 def sizes(bench: Bench) -> None:
-    """The same by other ways: the short side to 224, padded to 224x224, and by the methods area and bicubic."""
+    """Resize the JPEG samples in other ways: the short side, padded, by the methods area and bicubic."""
     data = bench.store.jpeg().first(8)
     for work, op in {
         "short": f"resize:jpg,short={SIDE}",

@@ -1,4 +1,4 @@
-"""What the conductor does for each shard of a conversion, from a thousand shards to a million."""
+"""The work of the first process for each shard of a conversion, from a thousand shards to a million."""
 
 from __future__ import annotations
 

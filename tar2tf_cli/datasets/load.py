@@ -251,7 +251,7 @@ def _parsed(examples: Examples, features: Features, total: int) -> AnyDataset:
 
 
 def _batching_at_once(records: AnyDataset, batches: Callable[[int, bool], AnyDataset]) -> AnyDataset:
-    """Make `records.batch(n)` give batches as they are parsed, in place of putting single examples together again."""
+    """Make `records.batch(n)` give batches as they are parsed, so that single examples are not batched again."""
     batch_any = records.batch
 
     def batch(batch_size: Any, drop_remainder: Any = False, *arguments: Any, **options: Any) -> AnyDataset:

@@ -1,4 +1,4 @@
-"""Where else tasks run: on the nodes of a Ray cluster, or in an AIStore cluster beside the shards that it holds."""
+"""Backends on other machines: the nodes of a Ray cluster, or the AIStore cluster that stores the shards."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def cluster_backend(
         inputs: their list.
         events: notified of the choice, and why the cluster cannot do what it was asked to.
     """
-    if not _may_be_beside(conversion, source) or AUTO in conversion.labels.values():
+    if not _may_be_remote(conversion, source) or AUTO in conversion.labels.values():
         return None
     from tar2tf_cli.remote.cluster import ClusterBackend, chosen
 
@@ -73,7 +73,7 @@ def cluster_samples(
         events: notified of the choice.
     """
     made = None
-    if _may_be_beside(conversion, source):
+    if _may_be_remote(conversion, source):
         from tar2tf_cli.remote.cluster import chosen
 
         made = chosen(conversion, source, inputs, events, samples=True)
@@ -81,7 +81,7 @@ def cluster_samples(
         yield maker or source
 
 
-def _may_be_beside(conversion: Conversion, source: Source) -> bool:
+def _may_be_remote(conversion: Conversion, source: Source) -> bool:
     store = source.store()
     return conversion.output.traits.carries_examples and bool(
         conversion.remote_exec or conversion.etl or (store and store.cluster)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 MadeOf = Mapping[str, Any]
-"""What a transformer was made of."""
+"""The message from which a transformer was made."""
 
 _BLOCK: Final = 1 << 20
 _MOST_NAMES: Final = 32  # of transformers that are asked what they are made of
@@ -60,7 +60,7 @@ _AGAIN: Final = "run the same command again"
 
 
 class RemoteSource(ObjectSource):
-    """The inputs of a bucket, whose records are made beside them: a RecordMaker.
+    """The inputs of a bucket whose cluster makes their records: a RecordMaker.
 
     Args:
         transformers: those of the bucket's cluster.
@@ -172,7 +172,7 @@ class RemoteSource(ObjectSource):
 
 
 class RemoteSamples(RemoteSource):
-    """The inputs of a bucket as samples to which the ops were applied beside them.
+    """The inputs of a bucket as samples to which its cluster applied the ops.
 
     An input's answer is fetched whole before its first sample is used, as a cluster does not wait for slow readers.
     """
@@ -281,7 +281,7 @@ class MakeShard(NamedTuple):
         return StoredShard(InputReport.from_json(end["report"]), end["bytes"], end["crc32c"])
 
     def _left(self, context: _ShardContext) -> dict[str, Any] | None:
-        """The end record that an interrupted run left."""
+        """The end record that an interrupted run saved, if there is one."""
         where = context.source.locate(self.item.name)
         with contextlib.suppress(FileNotFoundError, DamagedShardError), open(self._end_file(context), "rb") as file:
             return StreamReader(file, where, context.source.settings.digest).end()
@@ -477,7 +477,7 @@ class _Transformer:
             self._made_of = self._cluster.ask(lambda: self._found(stages))
 
     def _found(self, stages: Mapping[str, str]) -> MadeOf:
-        """What a running transformer of these settings is made of, under whatever name; empty if there is none.
+        """The message of a running transformer of these settings, whatever its name; empty if there is none.
 
         One that was made for another run is not used. It is deleted if that run was killed on this machine.
         """

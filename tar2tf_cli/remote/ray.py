@@ -25,7 +25,7 @@ _PROGRESS_SECONDS: Final = 1.0
 
 
 class Setup(NamedTuple):
-    """What all attempts of a run share.
+    """The values that all attempts of a run share.
 
     Attributes:
         run: a name that no other run has.
@@ -41,13 +41,13 @@ class Setup(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """What came of an attempt.
+    """The result of an attempt.
 
     Attributes:
         result: what the task returned.
         error: why it failed.
         size: bytes of input read.
-        scratch: the folder of the files that it left.
+        scratch: the folder of its temporary files.
         files: the bytes of these by name, if the driver cannot see that folder; otherwise None.
     """
 
@@ -138,7 +138,7 @@ class Meter:
 
 
 class Probed(NamedTuple):
-    """What a node can do.
+    """The capabilities of a node.
 
     Attributes:
         version: its version of tar2tf.

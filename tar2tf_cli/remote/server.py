@@ -131,7 +131,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def checked_path(raw: str) -> str:
-    """Return the path of a request as it came, if it names what is below the place that it is appended to.
+    """Return the path of a request unchanged, if it names something below the path to which it is appended.
 
     Raises:
         NotAllowedError: when it could lead out of there.
@@ -144,7 +144,7 @@ def checked_path(raw: str) -> str:
 
 
 class Nodes:
-    """Where a transformer may send what it makes: to the nodes of its cluster, which come and go.
+    """The destinations to which a transformer may send records: the nodes of its cluster, which come and go.
 
     Args:
         target: the address of its target.

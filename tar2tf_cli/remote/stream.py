@@ -1,4 +1,4 @@
-"""What passes between a conversion and a transformer: settings there; framed records, closed by an end record, back.
+"""The protocol of a conversion and a transformer: it gets settings, and sends framed records closed by an end record.
 
 The settings are all that determines the records of one input. The end record proves that none is missing.
 
@@ -54,10 +54,10 @@ NODES: Final = "TAR2TF_ETL_NODES"
 """The variable with addresses of nodes of the cluster, separated by commas; they know the others."""
 
 _ELSEWHERE: Final = ("output", "shuffle", "split", "max_errors", "max_lost")
-"""What happens to records after they were made, or to the results of several inputs."""
+"""Options about records once they are made, or about the results of several inputs, which no transformer needs."""
 
 _OF_FEATURES: Final = ("select", "preset", "image_size", "types", "labels")
-"""What becomes of samples after the ops."""
+"""Options about samples after the ops."""
 
 _BUCKET: Final = {"bucket": "-"}
 _OUTPUT: Final = "<split>-<>.record"
@@ -139,7 +139,7 @@ class Settings:
 
     @property
     def of_samples(self) -> Settings:
-        """What of them determines samples as the ops leave them, which any transformer sends that is asked for them."""
+        """The settings that determine samples after the ops; any transformer with these can send them."""
         return Settings({name: value for name, value in self.spec.items() if name not in _OF_FEATURES})
 
     @property
@@ -168,7 +168,7 @@ Part: TypeAlias = Literal["", "records", "end"]
 
 @dataclass(frozen=True)
 class Asked:
-    """What one request may ask a transformer for, as its `etl_args`.
+    """The options of one request to a transformer, sent as its `etl_args`.
 
     Attributes:
         first: the object is the conversion's first input: a typed feature that none of its samples has is wrong usage.
@@ -183,7 +183,7 @@ class Asked:
 
     @classmethod
     def load(cls, text: str) -> Asked:
-        """What `text` returned as text; anything else in it is meant for other transformers."""
+        """Parse the text that `text` returned; anything else in it is meant for other transformers."""
         try:
             asked = json.loads(text)["tar2tf"]
             return cls(bool(asked.get("first")), asked.get("part", ""), asked.get("entries"))
@@ -214,11 +214,11 @@ def _refused() -> RemoteError:
 _KEY: Final = b"\0key "
 _END: Final = b"\0end "
 DONE: Final = b"".join(frame([b"\0done"], 5))
-"""What every whole stream ends with."""
+"""The last bytes of every complete stream."""
 
 _MARK: Final = " tar2tf-error:"
 _ARRAY: Final = "\0npy"
-"""What the names of arrays end with; no name in a tar has a NUL."""
+"""The suffix of the names of arrays; no name in a tar has a NUL."""
 _CHUNK: Final = 1 << 20
 
 
@@ -323,7 +323,7 @@ class StreamReader:
             count += 1
 
     def end(self) -> dict[str, Any]:
-        """What the end record says, where nothing else was asked for.
+        """Return the content of the end record, where nothing else was asked for.
 
         Raises:
             DamagedShardError: when there is something else.
@@ -379,7 +379,7 @@ class StreamReader:
         self.report, self.size = InputReport.from_json(end["report"]), end["size"]
 
     def _accepted(self, control: bytes) -> dict[str, Any]:
-        """What an end record says, if it comes from a transformer with these settings."""
+        """Return the content of an end record, if it comes from a transformer with these settings."""
         try:
             end: dict[str, Any] = json.loads(control[len(_END) :])
             settings = end["settings"]

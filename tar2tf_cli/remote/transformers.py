@@ -1,4 +1,4 @@
-"""The transformers of an AIStore cluster (its ETLs): pods beside the targets that make something of objects.
+"""The transformers of an AIStore cluster (its ETLs): pods on the nodes of its targets, which transform objects.
 
 Methods without a word about retries send one request, as those of a store do.
 The API is described at https://aistore.nvidia.com/docs/etl; it needs a cluster on Kubernetes.
@@ -362,7 +362,7 @@ class Transformers:
 
 
 def _pod_failure(message: str, state: re.Match[str]) -> tuple[str, str]:
-    """What stopped a pod, and what to do about it."""
+    """Return why a pod stopped, and the next step."""
     ended = _POD.search(message)
     if ended and state[1] == "Terminated":
         last = "; ".join(line.strip() for line in ended[1].replace("\\n", "\n").splitlines()[-5:] if line.strip())
@@ -447,7 +447,7 @@ def message(
     nodes: Iterable[str] = (),
     for_a_run: bool = False,
 ) -> dict[str, Any]:
-    """What a cluster needs to make a transformer.
+    """Return the message from which a cluster makes a transformer.
 
     Args:
         settings: what the transformer does.
