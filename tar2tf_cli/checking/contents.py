@@ -213,12 +213,56 @@ def _boxes(data: bytes, position: int, end: int) -> Iterator[tuple[bytes, int, i
         position += max(size, 8)
 
 
+_SEGMENT, _INFO, _TRACKS, _TRACK, _VIDEO = 0x18538067, 0x1549A966, 0x1654AE6B, 0xAE, 0xE0
+_SCALE, _DURATION, _WIDTH, _HEIGHT = 0x2AD7B1, 0x4489, 0xB0, 0xBA
+
+
+def _webm(data: bytes, whole: int) -> Look:
+    """EBML elements of Matroska (RFC 9559): Info has the duration, and the first track with Video its size."""
+    found: dict[int, bytes] = {}
+    for element, start, end in _elements(data, 0, len(data)):
+        if element in (_SCALE, _DURATION, _WIDTH, _HEIGHT):
+            found.setdefault(element, data[start:end])
+    number = {name: int.from_bytes(value, "big") for name, value in found.items()}
+    seconds = None
+    if _DURATION in found:
+        (ticks,) = struct.unpack(">f" if len(found[_DURATION]) == 4 else ">d", found[_DURATION])
+        seconds = ticks * number.get(_SCALE, 1_000_000) / 1e9
+    return Look("", (number[_WIDTH], number[_HEIGHT]) if _WIDTH in number and _HEIGHT in number else (), seconds)
+
+
+def _elements(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Iterate over EBML elements, and over those inside of the elements that lead to a video's size and duration."""
+    while position < end:
+        element, position = _ebml_number(data, position, keep=True)
+        size, start = _ebml_number(data, position)
+        stop = end if size < 0 else min(start + size, end)
+        yield element, start, stop
+        if element in (_SEGMENT, _INFO, _TRACKS, _TRACK, _VIDEO):
+            yield from _elements(data, start, stop)
+        position = stop
+
+
+def _ebml_number(data: bytes, position: int, *, keep: bool = False) -> tuple[int, int]:
+    """Return a number of variable size (RFC 8794, 4) and the position after it; -1 for an unknown size."""
+    length = 9 - data[position].bit_length()
+    if not 1 <= length <= 8:
+        raise ValueError
+    number = int.from_bytes(data[position : position + length], "big")
+    if not keep:
+        number &= (1 << 7 * length) - 1
+        number = -1 if number == (1 << 7 * length) - 1 else number
+    return number, position + length
+
+
 _READERS: Final = {
     "audio/wav": _wav,
     "audio/flac": _flac,
     "audio/mp4": _mp4,
     "npy": _npy,
     "video/mp4": _mp4,
+    "video/webm": _webm,
+    "video/x-matroska": _webm,
 }
 
 # --- Serialized tensors ---

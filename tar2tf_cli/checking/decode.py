@@ -90,6 +90,8 @@ def _try(kind: str, data: bytes) -> None:
     """
     if kind == "image/tiff":
         _decode_tiff(data)
+    elif kind.startswith("video/"):
+        _decode_video(data)
     elif kind == "image/png":
         codecs.check_png(data)
     elif can_decode(kind):
@@ -103,6 +105,26 @@ def _try(kind: str, data: bytes) -> None:
             raise ValueError("it is a progressive JPEG without its later scans, so it is coarser than it was")
     elif kind or not is_text(data):
         raise _UnknownError
+
+
+def _decode_video(data: bytes) -> None:
+    """Decode all frames of a video with PyAV."""
+    try:
+        import av
+    except ImportError:
+        raise _UnknownError("(decoding videos needs pip install 'tar2tf-cli[video]')") from None
+    import io
+
+    try:
+        with av.open(io.BytesIO(data)) as container:
+            if not container.streams.video:
+                raise ValueError("it has no video")
+            stream = container.streams.video[0]
+            frames = sum(1 for _ in container.decode(stream))
+    except av.FFmpegError as error:
+        raise ValueError(f"it is damaged: {error.strerror}") from None
+    if not frames or frames < stream.frames:
+        raise ValueError(f"it is truncated: {frames:,} of {stream.frames:,} frames")
 
 
 def _decode_tiff(data: bytes) -> None:

@@ -1,0 +1,45 @@
+"""Videos are recognised with size and duration, and `verify --decode` decodes them where PyAV is installed."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+from tar2tf_cli.checking.contents import look_at
+
+av = pytest.importorskip("av")
+
+
+def video(form: str, codec: str, frames: int = 20) -> bytes:
+    file = io.BytesIO()
+    with av.open(file, "w", format=form) as container:
+        stream = container.add_stream(codec, rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(frames):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 10 * number, np.uint8), format="rgb24")
+            for packet in stream.encode(frame):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(("form", "codec"), [("webm", "libvpx"), ("matroska", "mpeg4"), ("mp4", "mpeg4")])
+def test_the_header_of_a_video_has_its_size_and_duration(form: str, codec: str) -> None:
+    look = look_at(video(form, codec))
+    assert look.shape == (64, 48)
+    assert look.seconds == pytest.approx(2, abs=0.2)
+
+
+@pytest.mark.parametrize(("form", "codec"), [("webm", "libvpx"), ("mp4", "mpeg4")])
+def test_a_whole_video_decodes_and_a_damaged_one_is_found(form: str, codec: str) -> None:
+    from collections import Counter
+
+    from tar2tf_cli.checking.decode import ValueChecker
+
+    data = video(form, codec)
+    assert ValueChecker(Counter()).undecodable([("v", data)]) == []
+    cut = data[: len(data) // 3]
+    assert [kind for kind, _ in ValueChecker(Counter()).undecodable([("v", cut)])] == ["undecodable"]
