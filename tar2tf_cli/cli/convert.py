@@ -275,6 +275,12 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     more="For TFRecords whose key is not in __key__, such as key for those of img2dataset.",
 )
 @sample_option(
+    "--key TEMPLATE",
+    help="Give samples new keys.",
+    more="Text with <input>, <key>, <key:BEFORE*AFTER>, <n>, <n:09> and {SELECTION}, such as '<input>/<key>' or "
+    "'{json:id}'.",
+)
+@sample_option(
     "--keys FILE",
     help="Convert only samples with these keys.",
     more="FILE has one key a line, as tar2tf inspect --keys prints them.",
@@ -296,6 +302,17 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     "--join-key COLUMN",
     help="Key column of a joined table.",
     more="By default, the column __key__ or key.",
+)
+@sample_option(
+    "--join-on [COLUMN=]SEL",
+    help="Join by another key than the sample's.",
+    more="id=json:image_id matches the column or entry id of BUCKET with the value json:image_id of a sample.",
+)
+@sample_option(
+    "--join-many",
+    **words("error", "list", "repeat"),
+    help="If several rows match.",
+    more="error: a key may be there once. list: each entry becomes a list of values. repeat: a sample for each row.",
 )
 @sample_option(
     "--join-missing",

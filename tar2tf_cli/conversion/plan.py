@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
+from tar2tf_cli.api.values import KEY
 from tar2tf_cli.errors import NoShardsError, Tar2tfError, UsageError
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.flow.sample_flow import ReadPlan
@@ -22,6 +23,7 @@ from tar2tf_cli.inputs.kinds import open_kind
 from tar2tf_cli.inputs.manifest import Manifest, read_document
 from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found, resolve
 from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input
+from tar2tf_cli.spec.sample_keys import selection_of
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import reach_of
 
@@ -81,11 +83,13 @@ def joined_to(conversion: Conversion, endpoint: str | None) -> list[Joined]:
 def _joined(place: str, conversion: Conversion, endpoint: str | None) -> Joined:
     from tar2tf_cli.inputs.joined import JoinedShards, JoinedTable, is_table
 
-    spec = conversion.input
+    spec, many = conversion.input, conversion.input.join_many != "error"
+    column = spec.joined_by.column if spec.joined_by else None
     if is_table(place):
-        return JoinedTable(place, spec.join_key)
+        return JoinedTable(place, column or spec.join_key, many)
+    key = selection_of(column, "--join-on") if column and column != KEY else None
     own = Input(place, key_split=spec.key_split, no_sign_request=spec.no_sign_request, ignore_gaps=spec.ignore_gaps)
-    return JoinedShards(find_inputs(replace(conversion, input=own), endpoint=endpoint), spec.key_split)
+    return JoinedShards(find_inputs(replace(conversion, input=own), endpoint=endpoint), spec.key_split, key, many)
 
 
 def _opened(conversion: Conversion, endpoint: str | None) -> Source:
@@ -286,6 +290,7 @@ def make_plan(
     _check_labels(conversion, shards.source)
     if conversion.inputs_have_splits and conversion.input.kind in SHARDS:
         _check_splits(shards)
+    _check_keys(conversion, shards)
     stems = lanes_of(conversion, shards.items, shards.splits)
     if "input" in conversion.output.template.fields and len(set(stems)) < len(stems):
         stem, count = Counter(stems).most_common(1)[0]
@@ -311,6 +316,13 @@ def _check_splits(shards: ShardSet) -> None:
         what = f"{alone} belongs to no split" if shards.splits else "no --split is given"
         hint = "add one, such as --split train=0.9,val=0.1"
         raise UsageError(f"the output path has <split>, but {what}", hint=hint)
+
+
+def _check_keys(conversion: Conversion, shards: ShardSet) -> None:
+    """Refuse numbers as keys that would begin again with each input."""
+    if conversion.input.key_template.fields == {"n"} and len(shards.items) > 1:
+        what = f"--key {conversion.input.key} counts the samples of each input, and there are {len(shards.items)}"
+        raise UsageError(what, hint="add <input>, such as '<input>/<n:09>'")
 
 
 def _check_labels(conversion: Conversion, source: Source) -> None:

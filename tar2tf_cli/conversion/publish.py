@@ -340,7 +340,7 @@ class JoinCount:
         if report.matched:
             for row in report.matched[number]:
                 self._used[row] = 1
-            self._matched += len(report.matched[number])
+            self._matched += len(report.matched[number]) - report.more_rows[number]
             self._unmatched += report.unmatched[number]
             self._key = self._key or report.unmatched_keys[number]
 

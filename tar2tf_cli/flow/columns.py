@@ -109,7 +109,7 @@ def expresses(conversion: Conversion) -> bool:
     """Whether the names of entries determine the features, and the types are those of single numbers."""
     if conversion.labels or conversion.preset or conversion.record_to_example or conversion.example_ops:
         return False
-    if conversion.input.join or conversion.output.traits.holds == "sample":
+    if conversion.input.join or conversion.input.key or conversion.output.traits.holds == "sample":
         return False
     selections = flatten(conversion.select or {}).values()
     ops = conversion.ops[len(leading_filters(conversion.ops)) :]

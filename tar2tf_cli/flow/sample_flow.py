@@ -506,9 +506,9 @@ class InputFlow:
         for key, parts, size in self.reader.resuming(records.framed):
             if not select.is_idle:
                 sample = records.sample(key)
-                if not select.takes(sample, self.reader, self.faults):
+                if not (selected := select.results(sample, self.reader, self.faults)):
                     continue
-                key = sample[KEY]
+                key = selected[0][KEY]
             records.note()
             self.report.samples += 1
             yield key, parts, size, None

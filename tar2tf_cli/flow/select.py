@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, compress, pairwise, repeat
+from itertools import count as count_up
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -26,12 +27,13 @@ from tar2tf_cli.inputs.reader import InputReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.ops.base import missing_entry
 from tar2tf_cli.ops.select import ANY
-from tar2tf_cli.spec.conversion import Conversion, JoinMissing
+from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.spec.key_lists import has_escapes, keys_in
+from tar2tf_cli.spec.sample_keys import text_in
 from tar2tf_cli.spec.urls import without_secrets
 
 if TYPE_CHECKING:
-    from tar2tf_cli.inputs.joined import Joined
+    from tar2tf_cli.inputs.joined import Joined, Match
 
 
 _BLOCK: Final = 1 << 20
@@ -189,42 +191,62 @@ class Join:
 
     Args:
         datasets: those datasets, in order.
-        missing: what happens to a sample that one of them lacks: `error`, `skip` or `keep`.
+        spec: says which key it is, and what happens to a sample without a match or with several.
     """
 
-    def __init__(self, datasets: Sequence[Joined], missing: JoinMissing) -> None:
+    def __init__(self, datasets: Sequence[Joined], spec: Input) -> None:
         self._datasets = datasets
-        self._missing = missing
+        self._missing, self._many = spec.join_missing, spec.join_many
+        self._on = spec.joined_by.selection if spec.joined_by else None
 
-    def add_to(self, sample: Sample, report: InputReport) -> bool:
-        """Add entries to a sample; False if it is skipped, which the report counts.
+    @property
+    def takes_batches(self) -> bool:
+        """Whether a sample is found by its own key, and only one sample has that."""
+        return self._many == "error" and self._on is None
+
+    def results(self, sample: Sample, report: InputReport) -> list[Sample]:
+        """Return a sample with the entries that are added: none if it is skipped, several if it is repeated.
 
         Raises:
             SampleError: when a dataset lacks it.
             UsageError: when entries of a dataset have the names of entries that it has already.
         """
+        results = [sample]
         for number, dataset in enumerate(self._datasets):
-            match = dataset.find(sample[KEY])
-            report.add_matches([match and match.row], [sample[KEY]], number, len(self._datasets))
-            if match is None:
-                if self._missing == "skip":
-                    report.asked["--join"] += 1
-                    return False
-                if self._missing == "error":
-                    hint = "pass --join-missing skip to skip such samples, or keep to convert them without its entries"
-                    what = f"has no match in {without_secrets(dataset.bucket)}, where {dataset.some_key()!r} is a key"
-                    raise SampleError(what, hint=hint)
-                continue
-            entries = match.entries
-            if both := [name for name in entries if name in sample]:
-                what = f"{'the entry' if len(both) == 1 else 'the entries'} {few(both, 8)}"
-                hint = "leave them out of one side, or rename them"
-                raise UsageError(f"has {what}, and so has {without_secrets(dataset.bucket)}", hint=hint)
-            sample.update(entries)
-        return True
+            matches = self._matches(dataset, sample)
+            first: list[int | None] = [matches[0].row if matches else None]
+            more = [match.row for match in matches[1:]]
+            report.add_matches(first, [sample[KEY]], number, len(self._datasets), more)
+            if not matches and self._missing == "skip":
+                report.asked["--join"] += 1
+                return []
+            if not matches and self._missing == "error":
+                hint = "pass --join-missing skip to skip such samples, or keep to convert them without its entries"
+                what = f"has no match in {without_secrets(dataset.bucket)}, where {dataset.some_key()!r} is a key"
+                raise SampleError(what, hint=hint)
+            added = [match.entries for match in matches] or [{}]
+            if self._many == "list" and matches:
+                added = [_as_lists(added)]
+            for entries in added:
+                _check_apart(results[0], entries, dataset)
+            results = [{**result, **entries} for result in results for entries in added]
+        return results
+
+    def _matches(self, dataset: Joined, sample: Sample) -> list[Match]:
+        """The samples of a dataset that match a sample; one without the value that is asked for has none."""
+        if self._on is None:
+            return dataset.find(sample[KEY])
+        try:
+            return dataset.find(text_in(sample, self._on, "--join-on"))
+        except SampleError:
+            if self._missing == "error":
+                raise
+            return []
 
     def entries_for(self, batch: Batch, report: InputReport) -> list[Sample | None] | None:
         """Return the entries added to each sample of a batch, None for a skipped one; None if there may be an error."""
+        if not self.takes_batches:
+            return None
         added: list[Sample | None] = [{} for _ in range(len(batch))]
         for dataset_number, dataset in enumerate(self._datasets):
             joined = dataset.find_all(batch)
@@ -242,6 +264,28 @@ class Join:
                         return None
                     before.update(match.entries)
         return added
+
+
+def _as_lists(rows: Sequence[Sample]) -> Sample:
+    """Return the entries of several rows as one list of values for each name.
+
+    Raises:
+        SampleError: when a row lacks an entry that others have, as lists would no longer correspond.
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    for name in names:
+        if any(name not in row for row in rows):
+            hint = "give all rows of a key the same columns, or use --join-many repeat"
+            raise SampleError(f"only some of the {len(rows)} rows that match have {name!r}", hint=hint)
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _check_apart(sample: Sample, entries: Sample, dataset: Joined) -> None:
+    """Refuse entries of a dataset with the names of entries that a sample has already."""
+    if both := [name for name in entries if name in sample]:
+        what = f"{'the entry' if len(both) == 1 else 'the entries'} {few(both, 8)}"
+        hint = "leave them out of one side, or rename them"
+        raise UsageError(f"has {what}, and so has {without_secrets(dataset.bucket)}", hint=hint)
 
 
 class SampleKey(str):
@@ -367,9 +411,11 @@ class SampleFilter:
         check_name: Callable[[str, str], None] | None,
     ) -> None:
         self._keys = KeyFilter(conversion) if conversion.chooses else None
-        self._join = Join(joined, conversion.input.join_missing) if joined else None
+        self._template = conversion.input.key_template if conversion.input.key else None
+        self._join = Join(joined, conversion.input) if joined else None
         self._digester = Digester(conversion.drop_duplicates) if conversion.drop_duplicates is not None else None
-        self.is_idle = not (self._keys or self._join or self._digester)
+        self.is_idle = not (self._template or self._keys or self._join or self._digester)
+        self._takes_batches = not self._template and (self._join is None or self._join.takes_batches)
         self._native = native
         self._filters, self._context = leading_filters(conversion.ops), context
         self._columns = None if conversion.only_chooses or not native else FeatureColumns(conversion)
@@ -400,35 +446,52 @@ class SampleFilter:
     def _selected(
         self, samples: Iterable[Sample | Batch], reader: InputReader, on_fault: OnFault
     ) -> Iterator[Sample | RecordBatch]:
-        for item in samples:
+        numbers = count_up()
+        for item in self._one_by_one(samples, reader):
             if not isinstance(item, Batch):
-                if self.takes(item, reader, on_fault):
-                    yield item
+                yield from self.results(item, reader, on_fault, next(numbers))
             elif (records := self._records(item, reader.report)) is None:
-                yield from self._selected(reader.content.one_by_one(item), reader, on_fault)
+                for sample in reader.content.one_by_one(item):
+                    yield from self.results(sample, reader, on_fault)
             elif len(records):
                 yield records
 
-    def takes(self, sample: Sample, reader: InputReader, on_fault: OnFault) -> bool:
-        """Whether a sample is selected; if it is, entries are joined to it, and its key may get a digest.
+    def _one_by_one(self, samples: Iterable[Sample | Batch], reader: InputReader) -> Iterator[Sample | Batch]:
+        """Iterate over samples, in batches only where these can be selected as such."""
+        for item in samples:
+            if isinstance(item, Batch) and not self._takes_batches:
+                yield from reader.content.one_by_one(item)
+            else:
+                yield item
+
+    def results(self, sample: Sample, reader: InputReader, on_fault: OnFault, number: int = 0) -> list[Sample]:
+        """Return a sample as it is selected: with joined entries and perhaps a digest; nothing if it is skipped.
+
+        Args:
+            sample: the sample.
+            reader: reads it; its report counts samples that are skipped.
+            on_fault: called with the error of a faulty sample.
+            number: the number of the sample in its input, from 0, for keys that are numbers.
 
         Raises:
             UsageError: when entries of a dataset have the names of entries that it has already.
         """
-        report = reader.report
+        report, own = reader.report, sample[KEY]
         try:
+            if self._template:
+                sample = {**sample, KEY: self._template.key(sample, reader.stem, number)}
             if self._keys and not self._keys.takes(sample[KEY], report):
-                return False
-            if self._join and not self._join.add_to(sample, report):
-                return False
+                return []
+            results = self._join.results(sample, report) if self._join else [sample]
             if self._digester:
-                self._digester(sample)
+                for result in results:
+                    self._digester(result)
         except SampleError as error:
-            on_fault(error.at(key=sample[KEY], **reader.where()))
-            return False
+            on_fault(error.at(key=own, **reader.where()))
+            return []
         except UsageError as error:
-            raise error.at(shard=reader.name, key=sample[KEY]) from None
-        return True
+            raise error.at(shard=reader.name, key=own) from None
+        return results
 
     def _records(self, batch: Batch, report: InputReport) -> RecordBatch | None:
         """Return the records of a batch, which the report then counts; None if its samples must come one by one."""

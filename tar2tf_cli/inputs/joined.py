@@ -10,6 +10,7 @@ import os
 from abc import abstractmethod
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.api.objects import ObjectInfo
@@ -25,6 +26,7 @@ from tar2tf_cli.inputs.kinds.table import Rows, as_entry, no_rows
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, sample_in
 from tar2tf_cli.inputs.tar_samples import SeekableShard
+from tar2tf_cli.spec.sample_keys import text_in
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.directory import DirectorySource
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.api.source import Ranges
     from tar2tf_cli.features.decoder import ExampleEntries
     from tar2tf_cli.inputs.shard_set import ShardSet
+    from tar2tf_cli.ops.select import Select
 
 _KEY_COLUMNS: Final = (KEY, "key")
 
@@ -68,20 +71,27 @@ class Joined:
     Args:
         bucket: the name that the user gave.
         inputs: its shards, or the table.
+        many: whether several samples may have one key.
 
     Attributes:
         bucket: the name that the user gave.
         inputs: its shards, or the table.
     """
 
-    def __init__(self, bucket: str, inputs: Sequence[ObjectInfo]) -> None:
+    def __init__(self, bucket: str, inputs: Sequence[ObjectInfo], many: bool) -> None:
         self.bucket = bucket
         self.inputs = inputs
+        self._many = many
         self._ready: Joined | None = None  # an equal one that has the index
         self._table: HashTable | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_ready": None, "_table": None}
+
+    @property
+    @abstractmethod
+    def key_name(self) -> str | None:
+        """The column or selection with the key; None for the keys of samples."""
 
     @abstractmethod
     def scan(self) -> Iterator[tuple[str, SampleRange]]:
@@ -109,28 +119,27 @@ class Joined:
         key: str = ready.read(SampleRange(*table.row(0)[1:]))[KEY]
         return key
 
-    def find(self, key: str) -> Match | None:
-        """Return the sample with a key; None if there is none."""
+    def find(self, key: str) -> list[Match]:
+        """Return the samples with a key, in their order; at most one unless several may have it."""
         ready, table = self._prepared()
-        return ready._match_at(table, table.find(key_hash(key)), key)
+        return [*ready._matches_at(table, table.find(key_hash(key)), key)]
 
     def find_all(self, batch: Batch) -> list[Match | None]:
-        """Return the sample with the key of each sample of a batch; None where there is none."""
+        """Return the first sample with the key of each sample of a batch; None where there is none."""
         ready, table = self._prepared()
         numbers = zip(table.find_all(batch.hashes), batch.keys(), strict=True)
-        return [ready._match_at(table, number, key.decode()) for number, key in numbers]
+        return [next(ready._matches_at(table, number, key.decode()), None) for number, key in numbers]
 
-    def _match_at(self, table: HashTable, number: int, key: str) -> Match | None:
-        """The sample with a key; `number` is that of the first row with its hash."""
+    def _matches_at(self, table: HashTable, number: int, key: str) -> Iterator[Match]:
+        """Iterate over the samples with a key; `number` is that of the first row with its hash, or negative."""
         if number < 0:
-            return None
-        hashed, *place = table.row(number)
-        while (sample := self.read(SampleRange(*place))).pop(KEY) != key:
+            return
+        hashed = table.hashes[number]
+        while number < len(table) and table.hashes[number] == hashed:
+            sample = self.read(SampleRange(*table.row(number)[1:]))
+            if sample.pop(KEY) == key:
+                yield Match(number, sample)
             number += 1
-            if number == len(table) or table.hashes[number] != hashed:
-                return None
-            place = table.row(number)[1:]
-        return Match(number, sample)
 
     def _prepared(self) -> tuple[Joined, HashTable]:
         """The dataset that has the table, and the table."""
@@ -147,7 +156,7 @@ class Joined:
             SourceError: when an input cannot be read, or is damaged.
             UsageError: when a key is there twice, or samples cannot be read by ranges.
         """
-        identity = self.bucket, *self.inputs
+        identity = self._identity
         if identity not in _ready:
             try:
                 self._table = self._index()
@@ -159,24 +168,30 @@ class Joined:
             _ready[identity] = self
         self._ready = _ready[identity]
 
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        """The values on which the index depends."""
+        return self.bucket, self.key_name, self._many, *self.inputs
+
     def _index(self) -> HashTable:
         """The index: the hash of each key, and the bytes of its sample."""
         rows = array("Q")
         for key, place in self.scan():
             rows.extend((key_hash(key), *place))
         table = HashTable(rows, 4)
-        for number in table.repeated():
+        for number in () if self._many else table.repeated():
             places = [SampleRange(*table.row(row)[1:]) for row in (number - 1, number)]
             key, other = (self.read(place)[KEY] for place in places)
             if key == other:
                 first, second = (self.locate(self.inputs[place.file]) for place in places)
                 where = f"in {first} and in {second}" if first != second else f"in {first} twice"
-                raise UsageError(f"cannot be joined: the key {key!r} is {where}", shard=self.bucket)
+                hint = "--join-many list makes lists of their values, --join-many repeat a sample of each"
+                raise UsageError(f"cannot be joined: the key {key!r} is {where}", shard=self.bucket, hint=hint)
         return table
 
     def close(self) -> None:
         """Forget the index, and close files."""
-        _ready.pop((self.bucket, *self.inputs), None)
+        _ready.pop(self._identity, None)
         self._table = self._ready = None
 
     def check(self, now: Joined) -> None:
@@ -201,10 +216,13 @@ class JoinedShards(Joined):
     Args:
         shards: the shards.
         key_split: how the names of members are split into key and extension.
+        key: the value in a sample that is its key here; None for its own key.
+        many: whether several samples may have one key.
     """
 
-    def __init__(self, shards: ShardSet, key_split: KeySplit) -> None:
-        super().__init__(shards.bucket, shards.items)
+    def __init__(self, shards: ShardSet, key_split: KeySplit, key: Select | None = None, many: bool = False) -> None:
+        super().__init__(shards.bucket, shards.items, many)
+        self._key = key
         self._source = shards.source
         self._described = shards.described
         self._key_split = key_split
@@ -218,6 +236,10 @@ class JoinedShards(Joined):
         for file in self._open.unpacked.values():
             file.close()
         self._open = _Open()
+
+    @property
+    def key_name(self) -> str | None:
+        return str(self._key.canonical()) if self._key else None
 
     def locate(self, item: ObjectInfo) -> str:
         return self._source.locate(item.name)
@@ -239,8 +261,16 @@ class JoinedShards(Joined):
                 first = next(scan, None)
                 if first is None:
                     raise DamagedShardError("is empty, so nothing can be joined", kind="empty", shard=shard.name)
-                yield first
-                yield from scan
+                for key, place in chain((first,), scan):
+                    yield (self._selected_key(key, place) if self._key else key), place
+
+    def _selected_key(self, key: str, place: SampleRange) -> str:
+        """The key of a sample that is a value in it."""
+        try:
+            return str(self.read(place)[KEY])
+        except SampleError as error:
+            shard = self.locate(self.inputs[place.file])
+            raise SourceError(error.message, shard=shard, key=key, offset=place.start, hint=error.hint) from None
 
     def _tar(self, stream: Any, file: int, shard: OpenShard) -> Iterator[tuple[str, SampleRange]]:
         for sample in find_samples(stream, shard.name, self._key_split):
@@ -250,7 +280,7 @@ class JoinedShards(Joined):
     def _records(self, stream: Any, file: int) -> Iterator[tuple[str, SampleRange]]:
         item = self.inputs[file]
         for offset, data in RecordReader(stream, self.locate(item)):
-            key = self._entries(item)(data).get(KEY)
+            key = b"" if self._key else self._entries(item)(data).get(KEY)
             if not isinstance(key, bytes):
                 raise UsageError("cannot be joined: a record has no __key__", shard=self.locate(item)).at(offset=offset)
             yield key.decode("utf-8", "surrogateescape"), SampleRange(file, offset, len(data) + FRAMING)
@@ -274,11 +304,21 @@ class JoinedShards(Joined):
             raise changed(name, place.start)
         try:
             if self._open.formats[place.file] == "tar":
-                return sample_in(data, name, self._key_split)
+                return self._under_key(sample_in(data, name, self._key_split))
             sample = self._entries(item)(unframed(data))
-            return {**sample, KEY: sample[KEY].decode("utf-8", "surrogateescape")}
+            if self._key is None:
+                sample = {**sample, KEY: sample[KEY].decode("utf-8", "surrogateescape")}
+            return self._under_key(sample)
         except DamagedShardError as error:
             raise error.at(shard=name, offset=place.start) from None
+
+    def _under_key(self, sample: Sample) -> Sample:
+        """Return a sample under the value in it that is its key here, without the entry that is nothing else."""
+        if self._key is None:
+            return sample
+        key = text_in(sample, self._key, "--join-on")
+        whole_entry = None if self._key.gives_objects else self._key.ext_name
+        return {**{name: value for name, value in sample.items() if name != whole_entry}, KEY: key}
 
 
 class _Open:
@@ -308,13 +348,14 @@ class JoinedTable(Joined):
     Args:
         path: the file.
         key: the column with the keys; by default `__key__` or `key`.
+        many: whether several rows may have one key.
 
     Raises:
         UsageError: when it has no such column.
     """
 
-    def __init__(self, path: str, key: str | None) -> None:
-        super().__init__(path, DirectorySource(path).list(()))
+    def __init__(self, path: str, key: str | None, many: bool = False) -> None:
+        super().__init__(path, DirectorySource(path).list(()), many)
         self._rows: Rows | None = None
         with Rows(path) as rows:
             columns = next(([*values] for _, values in rows.items()), [])
@@ -335,6 +376,10 @@ class JoinedTable(Joined):
         if self._rows:
             self._rows.close()
         self._rows = None
+
+    @property
+    def key_name(self) -> str | None:
+        return self._key
 
     def locate(self, item: ObjectInfo) -> str:
         return self.bucket

@@ -187,6 +187,7 @@ class InputReader:
 
     Attributes:
         name: path or URL of the input.
+        stem: the beginning of the keys of records without a key.
         content: the samples of the input, by its format.
         records: the same, if it is a TFRecord.
         of_records: whether entries may be other values than bytes, as those of records.
@@ -206,6 +207,7 @@ class InputReader:
         on_bytes: OnBytes = None,
     ) -> None:
         self.name = source.locate(item.name)
+        self.stem = rules.stems.get(item.name, item.stem)
         self.report = report
         self._on_fault = on_fault
         self._resumes = rules.resumes
@@ -228,7 +230,7 @@ class InputReader:
                 on_fault,
                 may_be_empty=rules.only_records,
                 described=rules.described.get(item.name, {}),
-                stem=rules.stems.get(item.name, item.stem),
+                stem=self.stem,
                 key_feature=rules.key_feature,
             )
         elif shard.kind and shard.kind.traits.holds == "record":

@@ -26,6 +26,7 @@ class InputReport:
         boxes: boxes that were clipped at the edge of their image, dropped as they left it, or invalid.
         keys: numbers of the keys of `--keys` that the input has.
         matched: for each dataset that is joined, the rows that match a sample.
+        more_rows: for each of these datasets, how many of these rows match a sample that an earlier row matches.
         unmatched: for each of these datasets, the number of samples without a match.
         unmatched_keys: for each of these datasets, the key of the first such sample; empty if there is none.
         errors: faulty samples skipped: shard, key, member, offset, message, and `lost` where bytes were not read.
@@ -48,6 +49,7 @@ class InputReport:
     boxes: Counter[str] = field(default_factory=Counter)
     keys: list[int] = field(default_factory=list)
     matched: list[list[int]] = field(default_factory=list)
+    more_rows: list[int] = field(default_factory=list)
     unmatched: list[int] = field(default_factory=list)
     unmatched_keys: list[str] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
@@ -63,7 +65,14 @@ class InputReport:
     faulty_before: int = 0
     lost_before: list[dict[str, int | None]] = field(default_factory=list)
 
-    def add_matches(self, rows: Sequence[int | None], keys: Sequence[str | bytes], dataset: int, datasets: int) -> None:
+    def add_matches(
+        self,
+        rows: Sequence[int | None],
+        keys: Sequence[str | bytes],
+        dataset: int,
+        datasets: int,
+        more: Sequence[int] = (),
+    ) -> None:
         """Count matches in a dataset that is joined.
 
         Args:
@@ -71,12 +80,16 @@ class InputReport:
             keys: the keys of the samples.
             dataset: the number of the dataset.
             datasets: the number of datasets.
+            more: further rows that match these samples.
         """
         if not self.matched:
             self.matched = [[] for _ in range(datasets)]
+            self.more_rows = [0] * datasets
             self.unmatched = [0] * datasets
             self.unmatched_keys = [""] * datasets
         self.matched[dataset] += (row for row in rows if row is not None)
+        self.matched[dataset] += more
+        self.more_rows[dataset] += len(more)
         if missing := rows.count(None):
             self.unmatched[dataset] += missing
             key = keys[rows.index(None)]
@@ -88,11 +101,13 @@ class InputReport:
         if self.matched:
             for own, more in zip(self.matched, other.matched, strict=False):
                 own += more
+            self.more_rows = [sum(pair) for pair in zip(self.more_rows, other.more_rows, strict=False)]
             self.unmatched = [sum(pair) for pair in zip(self.unmatched, other.unmatched, strict=False)]
             keys = zip(self.unmatched_keys, other.unmatched_keys, strict=False)
             self.unmatched_keys = [own_key or key for own_key, key in keys]
         else:
             self.matched, self.unmatched, self.unmatched_keys = other.matched, other.unmatched, other.unmatched_keys
+            self.more_rows = other.more_rows
 
     @property
     def faulty(self) -> int:

@@ -90,6 +90,7 @@ class Settings:
         for flag, given in {
             "--drop-duplicates": conversion.drop_duplicates,
             "--join": conversion.input.join,
+            "--key": conversion.input.key,
             "--keys": conversion.input.keys,
         }.items():
             if given:

@@ -23,6 +23,7 @@ from tar2tf_cli.ops.user_code import label
 from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, format_names, formats, input_kinds
 from tar2tf_cli.spec import fields as check
 from tar2tf_cli.spec.fields import Checked, Exact, fields_of
+from tar2tf_cli.spec.sample_keys import JoinOn, KeyTemplate
 from tar2tf_cli.spec.templates import (
     DEFAULT_SHARD_SIZE,
     STDOUT,
@@ -38,6 +39,7 @@ Texts: TypeAlias = "str | Sequence[str]"
 Compression: TypeAlias = Literal["none", "gzip", "zstd"]
 OnError: TypeAlias = Literal["fail", "skip"]
 JoinMissing: TypeAlias = Literal["error", "skip", "keep"]
+JoinMany: TypeAlias = Literal["error", "list", "repeat"]
 KeysMissing: TypeAlias = Literal["error", "skip"]
 SHARDS: Final = ("tar", "tfrecord")
 """The kinds of input that are shards; the content decides between tar and TFRecord."""
@@ -61,10 +63,15 @@ class Input:
         ignore_gaps: do without shards that the names of others promise, as `-of-00004` does, or that an unfinished
             conversion has not written yet.
         kind: what the bucket holds; `from` on the command line, in spec files and in manifests.
+        key: a template for the keys of samples, such as `<input>/<key>`, `{json:id}` or `<n:09>`; by default, they keep
+            theirs.
         keys: path of a list of keys, one per line; only samples with these keys are converted.
         keys_missing: whether a listed key that is in no input is an error, or is skipped and recorded.
         join: tars, TFRecords, or a CSV or JSON Lines file, whose entries are added to the samples with the same key.
         join_key: the column of a joined table that has the keys; by default `__key__` or `key`.
+        join_on: `COLUMN=SELECTION`: the column or entry of the joined dataset that has the key, and the value in a
+            sample that has to equal it; or only this selection.
+        join_many: whether several rows with one key are an error, become lists of values, or one sample each.
         join_missing: whether a sample without a match is faulty, is skipped and counted, or is kept as it is.
         labels: path of the label map of an image folder, or `imagenet`.
         example_class: the subclass of `recorder.Example` that makes examples from rows, or `FILE.py:CLASS`.
@@ -90,10 +97,13 @@ class Input:
     ignore_missing_end: Exact[bool] = Checked(rules.yes_or_no, False)
     ignore_gaps: Exact[bool] = Checked(rules.yes_or_no, False)
     kind: Exact[str] = Checked(rules.one_of(*input_kinds(), plugins="inputs"), "tar")
+    key: Exact[str | None] = Checked(check.key_template, None)
     keys: Checked[PathText | None, str | None] = Checked(rules.text, None)
     keys_missing: Exact[KeysMissing] = Checked(rules.one_of("error", "skip"), "error", recorded=False)
     join: Checked[PathText | Texts, tuple[str, ...]] = Checked(check.places, ())
     join_key: Exact[str | None] = Checked(rules.text, None)
+    join_on: Exact[str | None] = Checked(check.join_on, None)
+    join_many: Exact[JoinMany] = Checked(rules.one_of("error", "list", "repeat"), "error")
     join_missing: Exact[JoinMissing] = Checked(rules.one_of("error", "skip", "keep"), "error")
     labels: Checked[PathText | None, str | None] = Checked(rules.text, None)
     example_class: Exact[str | type | None] = Checked(check.loadable, None)
@@ -119,16 +129,37 @@ class Input:
             raise UsageError("--columns is only for tables", hint="add --from table")
         if self.keys_missing != "error" and self.keys is None:
             raise UsageError("--keys-missing needs --keys", hint="add --keys FILE")
-        for place in self.join:
-            check_url(place)
-        if not self.join and (self.join_key or self.join_missing != "error"):
-            raise UsageError("--join-key and --join-missing need --join", hint="add --join BUCKET")
-        if self.join and self.kind == "examples":
-            raise UsageError("--join adds entries to samples, but --from examples gives whole examples")
+        self._check_join()
+        if self.key and self.kind not in SHARDS and self.key_template.fields & {"input", "n"}:
+            raise UsageError(f"<input> and <n> in --key are of shards, but --from {self.kind} reads no shards")
+        if self.key and self.kind == "examples":
+            raise UsageError("--key names samples, but --from examples gives whole examples")
         if (self.example_class or self.example_args or self.rows) and self.kind != "examples":
             raise UsageError("--example-class and --example-arg need --from examples", hint="add --from examples")
         if self.kind == "examples" and not self.example_class:
             raise UsageError("--from examples needs --example-class", hint="add --example-class FILE.py:CLASS")
+
+    def _check_join(self) -> None:
+        for place in self.join:
+            check_url(place)
+        others = self.join_key or self.join_on or (self.join_missing, self.join_many) != ("error", "error")
+        if others and not self.join:
+            names = "--join-key, --join-on, --join-many and --join-missing"
+            raise UsageError(f"{names} need --join", hint="add --join BUCKET")
+        if self.join_key and self.joined_by and self.joined_by.column:
+            raise UsageError(f"--join-on {self.join_on} names the column with the keys: leave out --join-key")
+        if self.join and self.kind == "examples":
+            raise UsageError("--join adds entries to samples, but --from examples gives whole examples")
+
+    @property
+    def key_template(self) -> KeyTemplate:
+        """The template of new keys; samples keep theirs without `key`."""
+        return KeyTemplate(self.key or "<key>")
+
+    @property
+    def joined_by(self) -> JoinOn | None:
+        """The key by which datasets are joined; None for the keys of the samples."""
+        return JoinOn.parse(self.join_on) if self.join_on else None
 
 
 @dataclass(frozen=True)
@@ -378,6 +409,9 @@ class Conversion:
                 "the output path has <split>, but no --split is given",
                 hint="add one, such as --split train=0.9,val=0.1",
             )
+        if self.input.join_many == "repeat" and self.output.traits.holds == "sample":
+            what = f"--join-many repeat makes several samples of one key, which {self.output.traits.plural} cannot hold"
+            raise UsageError(what, hint="use --join-many list, or write TFRecords")
         if not self.output.traits.carries_examples and (self.remote_exec or self.etl):
             raise UsageError(f"--remote-exec writes TFRecords, but the output is a {self.output.to}: leave it out")
         if not self.output.traits.carries_examples and self.example_ops:
@@ -475,7 +509,7 @@ class Conversion:
     @property
     def keeps_entries(self) -> bool:
         """Whether the features are the samples' entries, byte for byte."""
-        return self.only_chooses and not (self.ops or self.input.join)
+        return self.only_chooses and not (self.ops or self.input.join or self.input.key)
 
     @property
     def only_chooses(self) -> bool:
@@ -496,7 +530,7 @@ class Conversion:
     @property
     def is_light(self) -> bool:
         """Whether entries are only selected and parsed, so that reading them twice costs less than copying them."""
-        worked_on = self.ops or self.example_ops or self.record_to_example or self.input.join
+        worked_on = self.ops or self.example_ops or self.record_to_example or self.input.join or self.input.key
         return not worked_on and (self._preset is None or self._preset.light)
 
     @property

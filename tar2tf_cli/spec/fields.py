@@ -20,6 +20,7 @@ from tar2tf_cli.ops.base import Declared
 from tar2tf_cli.ops.rules import Rule, accepted, refusal, rule, text, whole_number
 from tar2tf_cli.ops.select import ANY, Selection, parse_select
 from tar2tf_cli.plugins import preset_names
+from tar2tf_cli.spec.sample_keys import JoinOn, KeyTemplate
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.op import Op
@@ -343,6 +344,20 @@ def rows(value: Any, label: str) -> tuple[int, int]:
     if len(numbers) != 2 or numbers[0] > numbers[1]:
         raise ValueError(f"{label} must be a first row and an exclusive end, not {value!r}")
     return numbers[0], numbers[1]
+
+
+@rule(**text.schema)
+def key_template(value: Any, label: str) -> str:
+    """Accept a template for the keys of samples."""
+    KeyTemplate(text(value, label))
+    return str(value)
+
+
+@rule(**text.schema)
+def join_on(value: Any, label: str) -> str:
+    """Accept `COLUMN=SELECTION`, or a selection."""
+    JoinOn.parse(text(value, label))
+    return str(value)
 
 
 @rule(enum=preset_names())

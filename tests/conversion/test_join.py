@@ -160,7 +160,7 @@ def test_the_column_with_the_keys_is_named_or_guessed(bucket: Path, tmp_path: Pa
 
 def test_what_cannot_be_joined_is_refused(bucket: Path, tmp_path: Path) -> None:
     for options in ({"join_key": "key"}, {"join_missing": "skip"}):
-        with pytest.raises(UsageError, match="--join-key and --join-missing need --join"):
+        with pytest.raises(UsageError, match="--join-many and --join-missing need --join"):
             Input("in", **options)  # type: ignore[arg-type]
     with pytest.raises(SourceError, match="no such"):
         run(bucket, tmp_path / "out", tmp_path / "nowhere")
