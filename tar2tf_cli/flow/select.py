@@ -510,7 +510,7 @@ class SampleFilter:
         except (SampleError, UsageError):
             return None
         if not report.samples and len(batch):
-            report.first_key = batch.first
+            report.first_key = batch.keys()[0].decode()  # some of the samples before it may be skipped
         report.samples += len(batch)
         report.asked += counted.asked
         report.keys += counted.keys
