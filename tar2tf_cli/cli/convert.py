@@ -506,6 +506,11 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 )
 @option("--address HOST:PORT", help="Ray cluster.  [default: RAY_ADDRESS, or here]")
 @option("--dry-run", is_flag=True, help="Show the plan and a sample; write nothing.")
+@option(
+    "--preview FILE",
+    help="With --dry-run: draw the sample.",
+    more="Write a PNG of the first sample's image before and after the ops, with boxes, points and masks.",
+)
 @report_options
 @click.pass_context
 def convert(ctx: click.Context, /, **options: Any) -> int:
@@ -549,6 +554,8 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
         conversion, as_json = conversion_of(ctx), options["as_json"]
     if as_json and conversion.output.path == "-" and not options["dry_run"]:
         raise click.UsageError("--json and -o - both write to standard output: use one of them")
+    if options["preview"] and not options["dry_run"]:
+        raise click.UsageError("--preview draws the sample of a dry run: add --dry-run")
     if options["tfds"]:
         from tar2tf_cli.datasets.tfds import check_output
 
@@ -566,6 +573,8 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
             message(note)
         with plan.joined():
             print_plan(plan, outcome(plan, endpoint=options["endpoint"], **earlier), as_json=as_json)
+            if options["preview"]:
+                _write_picture(plan, options["preview"])
         return 0
     engine = {name: options[name] for name in ("engine", "address")}
     with Terminal(**options) as terminal:
@@ -578,6 +587,15 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
         export_tfds(summary.manifest, options["tfds"], overwrite=options["overwrite"])
     print_summary(summary, conversion.output, quiet=options["quiet"], as_json=as_json)
     return 1 if summary.skipped_samples else 0
+
+
+def _write_picture(plan: Plan, path: str) -> None:
+    """Write the picture of the first sample."""
+    from tar2tf_cli.conversion.picture import picture
+    from tar2tf_cli.formats.files import write_whole
+
+    with prints_on_stderr():
+        write_whole(path, [picture(plan)], lasting=False)
 
 
 def _value(params: Mapping[str, Any], name: str, section: str) -> Any:
