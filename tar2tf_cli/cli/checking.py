@@ -612,7 +612,7 @@ _WORDS: Final = {"only_in_a": "only in A", "only_in_b": "only in B", "changed": 
 @output_option("--only-a FILE", type=new_file, help="List the keys of samples only in A.", more=_FOR_KEYS)
 @output_option("--only-b FILE", type=new_file, help="List the keys of samples only in B.", more=_FOR_KEYS)
 @output_option("--changed FILE", type=new_file, help="List the keys of changed samples.", more=_FOR_KEYS)
-@output_option("--html FILE", type=new_file, help="Write a page that shows the differences, with values.")
+@output_option("--html FILE", type=new_file, help="Write a page with the differences.")
 @output_option("--markdown FILE", type=new_file, help="Write the differences as Markdown, for a review.")
 @output_option("--json-lines", is_flag=True, help="Print one line of JSON per difference.")
 @_common_options

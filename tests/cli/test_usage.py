@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -328,7 +329,7 @@ def test_ops_prints_every_op_with_usage_meaning_and_examples() -> None:
         assert f"{op.usage}\n  {summary(op)}\n" in printed
         assert item["examples"] == list(op.examples)
         for example in op.examples:
-            assert f"    --op {example}\n" in printed
+            assert f"    --op {shlex.quote(example)}\n" in printed or f"    --op {example}\n" in printed
     assert max(map(len, printed.splitlines())) <= 80
 
 
