@@ -41,7 +41,7 @@ from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.spec.yaml_file import build, overlaid
 
 Origin: TypeAlias = tuple[str, Sequence[str]]
-"""What shards were made from: bucket and templates."""
+"""The source of shards: bucket and templates."""
 
 _OWN: Final = ("input.bucket", "input.template", "input.tars", "output.")
 """Keys of a spec that the parts of a dataset each have for themselves."""
@@ -351,7 +351,7 @@ RecordId: TypeAlias = tuple[int, int]
 
 @dataclass(slots=True)
 class Differences:
-    """Where two sets of records differ.
+    """The differences of two sets of records.
 
     Attributes:
         missing: records of the first set that the second lacks.

@@ -1,4 +1,4 @@
-"""What shards hold: what a value is, by its bytes; statistics of each entry or feature, of one shard, and of all."""
+"""The contents of shards: kinds of values, and statistics of each entry or feature, of one shard and of all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_NUMBERS: Final = 12
 
 
 class Look(NamedTuple):
-    """What a value is.
+    """The kind of a value.
 
     Attributes:
         kind: such as `image/jpeg`, `text`, `json`, `npy` or `int64`; `bytes` for anything else.
@@ -122,7 +122,7 @@ def shown(value: object) -> str:
 
 
 def _by_header(kind: str, data: bytes, size: int) -> Look:
-    """What the header of a value of this kind says; nothing more than the kind if it is damaged, or of another kind."""
+    """Read the header of a value; only its kind if the header is damaged, or of another kind."""
     try:
         described = _READERS[kind](data, size)
     except (ValueError, LookupError, struct.error, ZeroDivisionError):
@@ -371,7 +371,7 @@ class Numbers:
 
 @dataclass(slots=True)
 class Stats:
-    """What the values of one entry or feature have in common.
+    """Statistics of the values of one entry or feature.
 
     Attributes:
         unit: the unit of `least`, `most` and `total`: bytes or, for lists of numbers, values.
@@ -585,7 +585,7 @@ def _range(low: object, high: object) -> str:
 
 @dataclass(slots=True)
 class ShardContents:
-    """What one shard holds.
+    """The contents of one shard.
 
     Attributes:
         path: path or URL of the shard.
@@ -657,7 +657,7 @@ def _of_unreadable(error: SourceError, status: str) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Contents:
-    """What the shards of a bucket hold.
+    """The contents of the shards of a bucket.
 
     Attributes:
         shards: the shards, in order.
@@ -735,7 +735,7 @@ class Contents:
 
     @property
     def payload(self) -> Stats:
-        """What the records are that are not examples."""
+        """Statistics of the records that are not examples."""
         merged = Stats()
         for shard in self.shards:
             merged.update(shard.payload)

@@ -1,4 +1,4 @@
-"""What `verify --decode` does with each value: it must be what its name and those before it promise, and whole."""
+"""Decodes values for `verify --decode`: each must be what its name, and the values before it, promise, and intact."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAMED: Final = {
     "npy": ("npy", "an npy array"),
     "npz": ("npz", "an npz file"),
 }
-"""What kind of value a name promises, and what it is called."""
+"""The kind of value that a name promises, and its name in messages."""
 
 _PROMISES: Final = dict(_NAMED.values())
 _HEAD: Final = 1024

@@ -227,7 +227,7 @@ def _out_of_order(partner: NDArray[np.int64]) -> tuple[int, tuple[int, int] | No
 
 
 def _differing(ours: Entries, theirs: Entries) -> dict[str, DifferenceKind]:
-    """What became of each entry that differs."""
+    """Return how each entry differs, without those that are equal."""
     names = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
     return {
         name: "only_in_b" if name not in ours else "only_in_a" if name not in theirs else "changed" for name in names
@@ -286,7 +286,7 @@ def _add(of: Sequence[tuple[_Side, int]], task: int, file_rows: FileRows) -> Non
 
 
 def _open(run: Run, path: PathText) -> ShardSet:
-    """What a path names; a folder with a manifest stands for it, as the order of the shards is then known."""
+    """Resolve a path; a folder with a manifest stands for it, as the order of the shards is then known."""
     shards = run.shards(path)
     manifest = shards.folder_manifest()
     shards = run.shards(manifest) if manifest else shards

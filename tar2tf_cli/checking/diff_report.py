@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     pass
 
 WORDS: Final[Mapping[DifferenceKind, str]] = {"only_in_a": "only in A", "only_in_b": "only in B", "changed": "changed"}
-"""What a difference of each kind is called."""
+"""The name of each kind of difference."""
 
 MOST_SHOWN: Final = 200
 """How many differences of each kind a page or a document shows."""

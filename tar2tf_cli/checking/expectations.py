@@ -1,4 +1,4 @@
-"""What checks expect of files: a manifest's schema, and whether records must be examples."""
+"""Expectations that checks have of files: a manifest's schema, and whether records must be examples."""
 
 from __future__ import annotations
 

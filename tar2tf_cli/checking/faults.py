@@ -1,4 +1,4 @@
-"""What checks find: the faults of a file and what each of them cost, reports of files, and documents of these."""
+"""Results of checks: the faults of a file and their cost, reports of files, and documents of these."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class FileReport:
 
 
 class Salvaged(NamedTuple):
-    """What was written of the good records of damaged files, and what of them it lacks.
+    """The file with the good records of damaged files, and its losses.
 
     Attributes:
         path: the file with the good records.
@@ -204,7 +204,7 @@ class Salvaged(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """What a verification found.
+    """The results of a verification.
 
     Attributes:
         files: every file that was checked or is missing, in the order of their names or of the manifest.

@@ -128,7 +128,7 @@ def inspect(
 
 
 def _inspect_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContext) -> ShardContents:
-    """What a shard holds; if it may be `damaged` or unreadable, what of it can be read."""
+    """Return the contents of a shard; of one that may be `damaged` or unreadable, as far as they can be read."""
     try:
         contents = _read_shard(looks, damaged, item, context, regroup=False)
         if contents is None:

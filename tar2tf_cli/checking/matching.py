@@ -36,7 +36,7 @@ def digest_of(parts: Iterable[bytes], seed: int = 0) -> int:
 
 
 class Spill:
-    """What is known of several files, in one temporary file without a name: no kill leaves it behind."""
+    """Digests of several files, in one temporary file without a name, of which no kill leaves anything."""
 
     def __init__(self) -> None:
         with write_errors(tempfile.gettempdir()):
@@ -74,7 +74,7 @@ class Spill:
         return self._whole[start:end]
 
     def by_file(self, dtype: Any) -> list[Numbers]:
-        """Those of all files as arrays of a dtype, in order of the numbers."""
+        """Return the data of all files as arrays of a dtype, in order of the numbers."""
         return [self.of(number).view(dtype) for number in sorted(self._ranges)]
 
     def close(self) -> None:

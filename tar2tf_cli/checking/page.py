@@ -72,7 +72,7 @@ class Picture(NamedTuple):
 
 @dataclass(slots=True)
 class ShardPage:
-    """What the page shows of one shard.
+    """The part of the page that is about one shard.
 
     Attributes:
         name: the shard's name.
@@ -451,7 +451,7 @@ def _figure(name: str, picture: Picture) -> str:
 
 
 def _picture(drawn: Picture) -> Picture:
-    """The same with a small JPEG of the image, and how many of its pixels differ."""
+    """Return a drawn image with a small JPEG of it, and how many of its pixels differ."""
     try:
         small = drawn.data
         if isinstance(small, bytes):

@@ -141,13 +141,13 @@ class _Feature:
 
     @property
     def comment(self) -> str:
-        """What its values are, and how many examples lack it."""
+        """A comment with the kind of its values, and how many examples lack it."""
         lacking = f"; missing in {self.lacking:,}" if self.lacking else ""
         return f"  # {self.stats.kind}{lacking}".replace("\n", " ")
 
 
 def _described(contents: Contents) -> dict[str, Mapping[str, Any]]:
-    """What manifests say of each feature, where they agree."""
+    """Return the description of each feature on which the manifests agree."""
     manifests = contents.manifests or _beside([os.path.abspath(shard.path) for shard in contents.shards])
     said: dict[str, list[Mapping[str, Any]]] = {}
     for manifest in manifests:
@@ -250,7 +250,7 @@ def _decoded(feature: _Feature, features: dict[str, _Feature]) -> Iterator[str]:
 
 
 def _array(feature: _Feature, features: dict[str, _Feature], value: str) -> str | None:
-    """What gives an array its values, dtype and shape; None if the feature is no array, or stays as it is."""
+    """Return code that gives an array its values, dtype and shape; None if the feature is no array, or stays one."""
     array = value
     if feature.is_raw:
         stored = "int64" if feature.dtype == "uint64" else feature.dtype  # which decode_raw does not know
@@ -282,7 +282,7 @@ def _shape(feature: _Feature, features: dict[str, _Feature], array: str) -> str 
 
 
 def _decoding(stats: Stats, value: str) -> tuple[str, str] | None:
-    """What decodes a value, and what an empty one becomes; None if it stays as it is."""
+    """Return code that decodes a value, and the value of an empty one; None if it stays as it is."""
     kinds = [kind for kind in stats.kinds if kind != "empty"]
     if kinds and all(kind in _DECODABLE for kind in kinds):
         channels = _channels(stats)

@@ -34,7 +34,7 @@ _TYPE: Final = 156
 
 @dataclass(slots=True)
 class ShardTraits:
-    """What readers trip over in one shard.
+    """Properties of one shard over which readers trip.
 
     Attributes:
         format: the format; None if it cannot be read.

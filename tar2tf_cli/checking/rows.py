@@ -54,7 +54,7 @@ _LONG_VARINT: Final = re.compile(rb"[\x80-\xff]\x00|[\x80-\xff]{9}[\x02-\x7f]")
 
 
 class FileRows(NamedTuple):
-    """What was read of one file.
+    """The rows that were made of one file.
 
     Attributes:
         is_shard: whether it is a tar or TFRecord; otherwise there are no rows.

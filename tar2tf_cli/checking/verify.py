@@ -329,7 +329,7 @@ def _look_around(
 
 
 def _not_converted(manifest: Manifest) -> Iterator[Fault]:
-    """What of the inputs the conversion itself skipped."""
+    """Yield a fault for the samples and bytes of the inputs that the conversion itself skipped."""
     if skipped := manifest.skipped.get("samples"):
         yield Fault(
             "skipped", f"{count(skipped, 'sample')} of the inputs skipped; to list them, convert with --errors FILE"

@@ -1,4 +1,4 @@
-"""Where records and samples are in their shards: found once, and kept for the user, or written beside each shard."""
+"""Indexes of the records and samples of shards: found once, and kept for the user, or written next to each shard."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _SMALLER: Final = {
 
 
 Places: TypeAlias = NDArray[np.int64]
-"""Where records are in buffers: a row for each, of the buffer's number, and where the record starts and ends in it."""
+"""Positions of records in buffers: a row for each, with the buffer's number and the record's start and end in it."""
 
 
 class Layout(ABC):
@@ -149,7 +149,7 @@ class RecordLayout(Layout):
         return ShardIndex(self.of, offsets_in(RecordReader(opened.content, shard.name, want="lengths")))
 
     def from_beside(self, data: bytes, shard: Shard, ranges: Ranges) -> ShardIndex | None:
-        """The same; nothing but a manifest's number of records proves that no line is missing."""
+        """Read an index file; only a manifest's number of records shows that no line is missing."""
         offsets = index_of_lines(data, shard.size)
         if offsets is None or shard.records != len(offsets) - 1:
             return None
@@ -265,7 +265,7 @@ class TarLayout(Layout):
 
 
 class Indexes:
-    """Where the indexes of shards are found, and where new ones are kept.
+    """Finds the indexes of shards, and keeps new ones.
 
     Args:
         folder: the folder for indexes; None for tar2tf in XDG_CACHE_HOME or ~/.cache, "" to keep none.

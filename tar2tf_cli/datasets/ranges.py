@@ -126,7 +126,7 @@ class DecompressedRanges(Ranges):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _part(self, item: ObjectInfo, number: int, start: int, end: int) -> bytes:
-        """What a stream has of these decompressed bytes."""
+        """Return the part of these decompressed bytes that is in a stream."""
         data = self._recent.get(self._name, number, lambda: self._decompressed(item, number))
         begin = int(self._streams.plain[number])
         return data[max(start - begin, 0) : end - begin]

@@ -417,7 +417,7 @@ class Records(Sequence[T]):
 
     @property
     def _here(self) -> _Process:
-        """What this process has; a forked one does not use what its parent had."""
+        """The files, connections and threads of this process; a forked one does not use those of its parent."""
         if self._process.number != os.getpid():
             self._process = _Process()
         return self._process
@@ -657,7 +657,7 @@ class Records(Sequence[T]):
 
 
 class _Process:
-    """What the readers of one process share: open files and connections, and threads.
+    """Open files, connections and threads that the readers of one process share.
 
     Attributes:
         number: the number of the process.
