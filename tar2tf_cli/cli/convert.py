@@ -441,12 +441,21 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     help="Maximum size, such as 100MB.  [default: 256MiB]",
     more="The default applies to numbered paths without another limit.",
 )
-@output_option("--num-shards N", help="Write N shards with equal numbers of records.")
+@output_option(
+    "--num-shards N",
+    help="Write N shards with equal numbers of records.",
+    more="With splits, also a number for each: train=100,val=4.",
+)
 @output_option("--records-per-shard N", help="Maximum number of records in a shard.")
 @output_option(
     "--split NAME=FRACTION,…",
     help="Split by key, such as train=0.9,val=0.1.",
     more="A hash of the key decides, so a sample stays in its split when data is added.",
+)
+@output_option(
+    "--split-by SEL",
+    help="Split by a value, not by the key.",
+    more="Samples with equal values, such as json:patient, are in one split.",
 )
 @output_option(
     "--to",

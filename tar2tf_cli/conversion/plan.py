@@ -292,6 +292,7 @@ def make_plan(
         _check_splits(shards)
     _check_keys(conversion, shards)
     stems = lanes_of(conversion, shards.items, shards.splits)
+    _check_counts(conversion, stems)
     if "input" in conversion.output.template.fields and len(set(stems)) < len(stems):
         stem, count = Counter(stems).most_common(1)[0]
         raise UsageError(f"{count} inputs have the same name for <input> in the output path, {stem!r}")
@@ -323,6 +324,14 @@ def _check_keys(conversion: Conversion, shards: ShardSet) -> None:
     if conversion.input.key_template.fields == {"n"} and len(shards.items) > 1:
         what = f"--key {conversion.input.key} counts the samples of each input, and there are {len(shards.items)}"
         raise UsageError(what, hint="add <input>, such as '<input>/<n:09>'")
+
+
+def _check_counts(conversion: Conversion, lanes: Sequence[str]) -> None:
+    """Refuse numbers of shards that are not those of the splits of the inputs."""
+    counts = conversion.output.num_shards
+    if isinstance(counts, Mapping) and not conversion.split and set(counts) != set(lanes):
+        names = f"--num-shards has {', '.join(counts)}, but the inputs have {', '.join(dict.fromkeys(lanes))}"
+        raise UsageError(names, hint="give a number for each split")
 
 
 def _check_labels(conversion: Conversion, source: Source) -> None:

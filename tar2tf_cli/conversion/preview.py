@@ -142,10 +142,10 @@ def _shards(plan: Plan, records: int, total: float) -> int:
     """How many shards that many records and bytes make."""
     output = plan.conversion.output
     count = 0
-    for part in _lanes(plan):
+    for lane, part in _lanes(plan):
         share = max(round(records * part), 1)
-        if output.num_shards:
-            count += min(output.num_shards, share)
+        if shards := output.shards_in(lane):
+            count += min(shards, share)
         else:
             by_size = -(-total * part // output.limit) if output.limit else 1
             by_count = -(-share // output.records_per_shard) if output.records_per_shard else 1
@@ -153,16 +153,16 @@ def _shards(plan: Plan, records: int, total: float) -> int:
     return count if records else 0
 
 
-def _lanes(plan: Plan) -> Iterator[float]:
-    """The part of the records in each series of shards."""
+def _lanes(plan: Plan) -> Iterator[tuple[str, float]]:
+    """The name of each series of shards, and its part of the records."""
     size = plan.size
     if any(plan.stems) and size:
         sizes: Counter[str] = Counter()
         for item, lane in zip(plan.inputs, plan.stems, strict=True):
             sizes[lane] += item.size or 0
-        yield from (part / size for part in sizes.values())
+        yield from ((lane, part / size) for lane, part in sizes.items())
     else:
-        yield from plan.conversion.split.values() or (1.0,)
+        yield from plan.conversion.split.items() or (("", 1.0),)
 
 
 class Outcome(NamedTuple):

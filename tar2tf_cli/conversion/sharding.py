@@ -342,6 +342,7 @@ class ShardPlanner:
         self._max_bytes = output.limit
         self._around = size_around(output)
         self._max_records = output.records_per_shard
+        self._shards_in = output.shards_in
         self._num_shards = output.num_shards
         self._tables = tables if conversion.shuffle else None
         self._remaining = conversion.limit
@@ -357,8 +358,9 @@ class ShardPlanner:
         self._held: list[tuple[int, InputUnits, list[_Range]]] = []
         self.seen = DuplicateIndex() if conversion.drop_duplicates is not None else None
         self._quotas: dict[str, list[int]] = {}
-        if records is not None and self._num_shards and not (conversion.shuffle or self._by_stem):
-            self._quotas = {"": _shares(records, self._num_shards)}
+        only = output.shards_in("")
+        if records is not None and only and not (conversion.shuffle or self._by_stem):
+            self._quotas = {"": _shares(records, only)}
         self._tracked = tracked
         self._open: dict[str, PlannedShard] = {}
         self.totals: dict[str, int] = {}
@@ -405,7 +407,7 @@ class ShardPlanner:
         """Yield the remaining shards once there are no more inputs."""
         tables = [*self._shuffled()] if self._tables else None
         if self._num_shards and not self._quotas:
-            self._quotas = _equal_shares(tables or self._all_held(), self._num_shards)
+            self._quotas = _equal_shares(tables or self._all_held(), self._shards_in)
         for units in self._all_held() if tables is None else tables:
             yield from self._fill(units)
         yield from self._close()
@@ -502,9 +504,9 @@ def _shares(total: int, shards: int) -> list[int]:
     return [least + (number < larger) for number in range(shards)]
 
 
-def _equal_shares(runs: Iterable[Units], shards: int) -> dict[str, list[int]]:
+def _equal_shares(runs: Iterable[Units], shards_in: Callable[[str], int | None]) -> dict[str, list[int]]:
     """The number of records for each shard of each lane."""
     totals: Counter[str] = Counter()
     for units in runs:
         totals[units.lane] += units.length
-    return {lane: _shares(total, shards) for lane, total in totals.items()}
+    return {lane: _shares(total, shards_in(lane) or 1) for lane, total in totals.items()}

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeAlias
 
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.conversion.working_folder import entry_of, line_of
-from tar2tf_cli.flow.select import digest_in
+from tar2tf_cli.flow.select import digest_in, group_in
 from tar2tf_cli.formats.checksums import crc32c, hash64, key_hash
 from tar2tf_cli.formats.files import RecordFile
 from tar2tf_cli.spec.conversion import Conversion, Output
@@ -227,7 +227,7 @@ class Spool:
         if self._has_digests:
             self._note_digest(key)
         keys = [key_hash(name)] if name is not None and self._keyed else []
-        lane = self._lane(key.encode("utf-8", "surrogateescape") if name is None else name) if self._has_lanes else 0
+        lane = self._lane_of(key, name) if self._has_lanes else 0
         if self._block_size is None:
             self._file.write(parts, size)
             self._note(lane, size, keys)
@@ -281,6 +281,13 @@ class Spool:
         """End an input: append the unfinished blocks."""
         for lane in list(self._blocks):
             self._close_block(lane)
+
+    def _lane_of(self, key: str, name: bytes | None) -> int:
+        """The number of the split of a sample, by its group, else by the key that is written."""
+        group = group_in(key)
+        if group is None:
+            group = key.encode("utf-8", "surrogateescape") if name is None else name
+        return self._lane(group)
 
     def _lane(self, key: bytes) -> int:
         """The number of the split of a sample."""

@@ -29,7 +29,7 @@ from tar2tf_cli.ops.base import missing_entry
 from tar2tf_cli.ops.select import ANY
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.spec.key_lists import has_escapes, keys_in
-from tar2tf_cli.spec.sample_keys import text_in
+from tar2tf_cli.spec.sample_keys import selection_of, text_in
 from tar2tf_cli.spec.urls import without_secrets
 
 if TYPE_CHECKING:
@@ -289,18 +289,46 @@ def _check_apart(sample: Sample, entries: Sample, dataset: Joined) -> None:
 
 
 class SampleKey(str):
-    """The key of a sample, with the digest by which duplicates of the sample are known.
+    """The key of a sample, with the digest by which its duplicates are known, and the group that has to stay together.
 
     Attributes:
         digest: both halves of the digest, as numbers below 2**64.
+        group: the value by which the sample is assigned to a split; None if its key decides.
     """
 
-    digest: tuple[int, int]
+    digest: tuple[int, int] = (0, 0)
+    group: bytes | None = None
 
 
 def digest_in(key: str | None, previous: str | None) -> tuple[int, int]:
     """Return the digest in the key of a record's sample; 0 and 0 if the previous record is of the same sample."""
     return key.digest if isinstance(key, SampleKey) and key is not previous else (0, 0)
+
+
+def group_in(key: str) -> bytes | None:
+    """Return the group in the key of a record's sample; None if it has none."""
+    return key.group if isinstance(key, SampleKey) else None
+
+
+class SplitGroups:
+    """Gives each sample a key with the value by which it is assigned to a split.
+
+    Args:
+        selection: selects the value.
+    """
+
+    def __init__(self, selection: str) -> None:
+        self._selection = selection_of(selection, "--split-by")
+
+    def __call__(self, sample: Sample) -> None:
+        """Replace the key of a sample.
+
+        Raises:
+            SampleError: when it has no such value.
+        """
+        key = sample[KEY] if isinstance(sample[KEY], SampleKey) else SampleKey(sample[KEY])
+        key.group = text_in(sample, self._selection, "--split-by").encode("utf-8", "surrogateescape")
+        sample[KEY] = key
 
 
 class Digester:
@@ -414,8 +442,9 @@ class SampleFilter:
         self._template = conversion.input.key_template if conversion.input.key else None
         self._join = Join(joined, conversion.input) if joined else None
         self._digester = Digester(conversion.drop_duplicates) if conversion.drop_duplicates is not None else None
-        self.is_idle = not (self._template or self._keys or self._join or self._digester)
-        self._takes_batches = not self._template and (self._join is None or self._join.takes_batches)
+        self._groups = SplitGroups(conversion.split_by) if conversion.split_by else None
+        self.is_idle = not (self._template or self._keys or self._join or self._digester or self._groups)
+        self._takes_batches = not (self._template or self._groups) and (self._join is None or self._join.takes_batches)
         self._native = native
         self._filters, self._context = leading_filters(conversion.ops), context
         self._columns = None if conversion.only_chooses or not native else FeatureColumns(conversion)
@@ -483,9 +512,11 @@ class SampleFilter:
             if self._keys and not self._keys.takes(sample[KEY], report):
                 return []
             results = self._join.results(sample, report) if self._join else [sample]
-            if self._digester:
-                for result in results:
+            for result in results:
+                if self._digester:
                     self._digester(result)
+                if self._groups:
+                    self._groups(result)
         except SampleError as error:
             on_fault(error.at(key=own, **reader.where()))
             return []

@@ -92,6 +92,7 @@ class Settings:
             "--join": conversion.input.join,
             "--key": conversion.input.key,
             "--keys": conversion.input.keys,
+            "--split-by": conversion.split_by,
         }.items():
             if given:
                 hint = f"leave out {flag}, or convert without --remote-exec"

@@ -170,7 +170,8 @@ class Output:
         path: the shards' path, with `<>` or `<00000>` in place of their numbers; `-` is standard output. An existing
             device or pipe is written like standard output. `train.tfrecord@64` are 64 shards, with numbers and total.
         max_shard_size: the maximum size of a shard on disk, in bytes with framing, or as text such as 100MB.
-        num_shards: how many shards to write, of equal count; cannot be combined with the other limits.
+        num_shards: how many shards to write, of equal count, or how many for each split, such as `train=100,val=4`;
+            cannot be combined with the other limits.
         records_per_shard: the maximum number of records in a shard.
         compression: how to compress each shard; a path such as `train-<>.tar.zst` or `train-<>.record.gz` also sets it.
             zstd is for tars only.
@@ -187,7 +188,9 @@ class Output:
 
     path: Checked[PathText, str] = Checked(rules.text)
     max_shard_size: Checked[float | str | None, int | None] = Checked(check.size, None)
-    num_shards: Exact[int | None] = Checked(rules.whole_number(1, 1_000_000), None)
+    num_shards: Checked[int | str | Mapping[str, int] | None, int | Mapping[str, int] | None] = Checked(
+        check.num_shards, None
+    )
     records_per_shard: Exact[int | None] = Checked(rules.whole_number(1), None)
     compression: Exact[Compression] = Checked(rules.one_of("none", "gzip", "zstd"), "none")
     index: Exact[bool] = Checked(rules.yes_or_no, False)
@@ -255,6 +258,10 @@ class Output:
     def end(self) -> bytes:
         """The bytes after the last unit of each shard; shards of a stream follow each other without them."""
         return b"" if self.is_stream else self.traits.end
+
+    def shards_in(self, lane: str) -> int | None:
+        """Return how many shards a split or other series of shards has; None if another limit determines that."""
+        return self.num_shards.get(lane) if isinstance(self.num_shards, Mapping) else self.num_shards
 
     @property
     def is_stream(self) -> bool:
@@ -332,6 +339,8 @@ class Conversion:
             when data is added.
         limit: convert at most this many samples: the first ones, or with shuffle random ones.
         split: the fraction of the samples in each split, by name.
+        split_by: the value in a sample, such as `json:patient`, by whose hash it is assigned to a split, so that
+            samples with equal values are in one split; by default, the key.
         on_error: what to do with a faulty sample.
         max_errors: fail after more than this many faulty samples.
         max_lost: fail after losing more than this many bytes of input.
@@ -371,6 +380,7 @@ class Conversion:
     sample: Exact[float | None] = Checked(check.part, None)
     drop_duplicates: Checked[str | bool | None, str | None] = Checked(check.entry_or_all, None)
     limit: Exact[int | None] = Checked(check.limit, None)
+    split_by: Exact[str | None] = Checked(check.one_selection, None)
     split: Checked[Mapping[str, float] | str, Mapping[str, float]] = Checked(check.split, ())
     on_error: Exact[OnError] = Checked(rules.one_of("fail", "skip"), "fail")
     max_errors: Exact[int | None] = Checked(rules.whole_number(0), None)
@@ -403,6 +413,7 @@ class Conversion:
                 f"--split needs <split> in the output path {self.output.path!r}",
                 hint="add it, such as 'out/<split>-<>.record'",
             )
+        self._check_split(named)
         may_have_splits = self.input.kind in (*SHARDS, "imagefolder") and self.input.bucket != "-"
         if "split" in named and not (self.split or may_have_splits):
             raise UsageError(
@@ -430,6 +441,19 @@ class Conversion:
             raise UsageError(
                 f"{self.output.shown} is a single stream without shards: remove the options that divide it"
             )
+
+    def _check_split(self, named: frozenset[str]) -> None:
+        counts = self.output.num_shards
+        if isinstance(counts, Mapping):
+            if "split" not in named:
+                raise UsageError("--num-shards has a number for each split, but the output path has no <split>")
+            if self.split and set(counts) != set(self.split):
+                names = f"--num-shards has {', '.join(counts)}, but --split has {', '.join(self.split)}"
+                raise UsageError(names, hint="give a number for each split")
+        if self.split_by and not self.split:
+            raise UsageError("--split-by needs --split", hint="add it, such as --split train=0.9,val=0.1")
+        if self.split_by and self.input.kind == "examples":
+            raise UsageError("--split-by takes a value of samples, but --from examples gives whole examples")
 
     def _check_features(self, uses: Sequence[str]) -> None:
         if self.record_to_example and self.preset:

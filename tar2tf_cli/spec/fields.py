@@ -20,7 +20,7 @@ from tar2tf_cli.ops.base import Declared
 from tar2tf_cli.ops.rules import Rule, accepted, refusal, rule, text, whole_number
 from tar2tf_cli.ops.select import ANY, Selection, parse_select
 from tar2tf_cli.plugins import preset_names
-from tar2tf_cli.spec.sample_keys import JoinOn, KeyTemplate
+from tar2tf_cli.spec.sample_keys import JoinOn, KeyTemplate, selection_of
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.op import Op
@@ -86,6 +86,7 @@ def fields_of(kind: type) -> dict[str, Checked[Any, Any]]:
     return {name: field for name, field in vars(kind).items() if isinstance(field, Checked)}
 
 
+MOST_SHARDS: Final = 1_000_000
 _TEXTS: Final[JsonSchema] = {"anyOf": [text.schema, {"type": "array", "items": text.schema}]}
 
 
@@ -241,6 +242,29 @@ def split(value: Any, label: str) -> dict[str, float]:
     if fractions and abs(sum(fractions.values()) - 1) > 1e-6:
         raise ValueError(f"the fractions of {label} {written!r} sum to {sum(fractions.values()):g}, not to 1")
     return fractions
+
+
+@rule(
+    anyOf=[
+        whole_number(1, MOST_SHARDS).schema,
+        {"type": "object", "additionalProperties": whole_number(1, MOST_SHARDS).schema, "minProperties": 1},
+        {"type": "string", "pattern": "^([1-9][0-9]*|[^=,/]+=[1-9][0-9]*(,[^=,/]+=[1-9][0-9]*)*)$"},
+    ]
+)
+def num_shards(value: Any, label: str) -> int | dict[str, int]:
+    """Parse a number of shards, or one for each split, such as `train=100,val=4`."""
+    number = whole_number(1, MOST_SHARDS)
+    if not isinstance(value, Mapping) and not (isinstance(value, str) and "=" in value):
+        return number(value, label)
+    pairs = _pairs(value, f"{label} %r is not NAME=N, such as train=100,val=4")
+    return {str(name): number(count, f"{label} {name}") for name, count in pairs.items()}
+
+
+@rule(**text.schema)
+def one_selection(value: Any, label: str) -> str:
+    """Accept the selection of one value."""
+    selection_of(text(value, label), label)
+    return str(value)
 
 
 FILE_KINDS: Final = (

@@ -44,7 +44,7 @@ def open_input(conversion: Conversion, endpoint: str | None) -> ImageFolderSourc
         labels=spec.labels,
         seed=conversion.seed if conversion.shuffle else None,
         limit=conversion.limit,
-        shards=conversion.output.num_shards,
+        shards=conversion.output.shards_in(""),
         by_split=conversion.inputs_have_splits,
     )
 
