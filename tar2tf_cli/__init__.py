@@ -17,7 +17,7 @@ from tar2tf_cli.spec import __version__ as __version__
 
 TYPE_CHECKING = False  # typing takes a while to import, in which Ctrl-C is not ours to answer yet
 if TYPE_CHECKING:
-    from typing import Any, Final
+    from typing import Final
 
     from tar2tf_cli.checking.contents import Contents as Contents
     from tar2tf_cli.checking.diff import Difference as Difference
@@ -67,7 +67,7 @@ _HOMES: Final = {name: module for module, names in _NAMES.items() for name in na
 __all__ = sorted(_HOMES)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name from its module on first access."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -426,7 +426,7 @@ _REMEDIES: Final = {
     errno.EMFILE: _RAISE_FILES,
     errno.ENFILE: _RAISE_FILES,
 }
-"""What to do where the machine lacks something, by the number of the system's error."""
+"""Hints for errors about a lack of resources, by the number of the system's error."""
 
 
 def remedy(error: OSError) -> str | None:

@@ -487,7 +487,7 @@ class Stats:
         if look.seconds is not None:
             self.seconds[look.kind] = _wider(self.seconds.get(look.kind), (look.seconds, look.seconds))
 
-    def add_distinct(self, values: set[Any]) -> None:
+    def add_distinct(self, values: set[object]) -> None:
         """Add the distinct values of a mask."""
         self.distinct = values | (self.distinct or set())
         if len(self.distinct) > MOST_VALUES:
@@ -649,7 +649,7 @@ class ShardContents:
         }
 
 
-def _of_unreadable(error: SourceError, status: str) -> dict[str, Any]:
+def _of_unreadable(error: SourceError, status: str) -> dict[str, object]:
     from tar2tf_cli.checking.faults import fault_of  # only here, as few shards cannot be read
 
     return {"status": status, "faults": [fault_of(error).to_json()]}

@@ -250,7 +250,7 @@ def diff(
     Args:
         a: a directory, a template of files, a tar or TFRecord file, `-`, a URL of any of these, or a manifest. In a
             directory with a manifest, only the shards that it lists are compared.
-        b: the same for the second dataset.
+        b: the second dataset, named in any of these ways.
         ignore_order: whether the order of the samples makes no difference.
         options: those of `inspect`: `rules`, `workers`, `endpoint`, `retry_for`, `no_sign_request` and `events`.
 

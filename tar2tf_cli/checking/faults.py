@@ -324,7 +324,7 @@ def _valid(text: str) -> str:
 # --- SARIF: https://docs.oasis-open.org/sarif/sarif/v2.1.0/ ---
 
 
-def _sarif(report: Report) -> dict[str, Any]:
+def _sarif(report: Report) -> dict[str, object]:
     kinds = sorted({fault.kind for file in report.files for fault in file.faults})
     rules = [{"id": kind, "shortDescription": {"text": kind.replace("_", " ")}} for kind in kinds]
     results = [_result(file, fault, kinds) for file in report.files for fault in file.faults]
@@ -336,7 +336,7 @@ def _sarif(report: Report) -> dict[str, Any]:
     }
 
 
-def _result(file: FileReport, fault: Fault, kinds: list[str]) -> dict[str, Any]:
+def _result(file: FileReport, fault: Fault, kinds: list[str]) -> dict[str, object]:
     from urllib.parse import quote
 
     location: dict[str, Any] = {

@@ -154,7 +154,7 @@ class _Sheet:
             drawn[place : place + 1] = [Picture(key, label, data)]
 
 
-def _add(page: ShardPage, number: int, values: dict[str, Any], sheet: _Sheet) -> None:
+def _add(page: ShardPage, number: int, values: dict[str, object], sheet: _Sheet) -> None:
     size = sum(_value_size(value) for name, value in values.items() if name != KEY)
     page.sizes[int(log2(max(size, 1)) * STEPS_PER_DOUBLING)] += 1
     key, label = key_of(values), _label(values)
@@ -165,7 +165,7 @@ def _add(page: ShardPage, number: int, values: dict[str, Any], sheet: _Sheet) ->
             sheet.add(name, values, str(number) if key is None else key, label)
 
 
-def _shape_of(name: str, values: dict[str, Any]) -> list[int] | None:
+def _shape_of(name: str, values: dict[str, object]) -> list[int] | None:
     """Height, width and channels of an image that was decoded to an array; None for another value."""
     value, folder = values[name], name.rpartition("/")[0]
     parts = [f"{name}/shape"]
@@ -203,7 +203,7 @@ def _is_image(data: bytes) -> bool:
     return kind.startswith("image/") and len(data) > 26
 
 
-def _label(values: dict[str, Any]) -> str | None:
+def _label(values: dict[str, object]) -> str | None:
     """The value of the entry or feature that is named like a label, if it is short."""
     for name in _LABELS:
         value = values.get(name)

@@ -156,7 +156,7 @@ def _described(contents: Contents) -> dict[str, Mapping[str, Any]]:
     return {name: lists[0] for name, lists in said.items() if all(_alike(lists[0], other) for other in lists)}
 
 
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _alike(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
     return all(one[key] == other[key] for key in ("encoding", "dtype", "shape"))
 
 
@@ -204,7 +204,7 @@ def _description(title: str, features: Sequence[_Feature]) -> Iterator[str]:
 # --- The parse function ---
 
 
-def _function(contents: Contents, described: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _function(contents: Contents, described: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
     sequences = sum(shard.sequences for shard in contents.shards)
     steps = _features(contents, described, "steps") if sequences else []
     features = _features(contents, described, "context" if steps else "example")

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.checking.faults import Fault
@@ -137,7 +137,7 @@ def _read_nulls(shard: OpenShard, rules: TarRules, traits: ShardTraits) -> None:
             return
 
 
-def _object_in(data: bytes | StoredBytes) -> Mapping[str, Any]:
+def _object_in(data: bytes | StoredBytes) -> Mapping[str, object]:
     try:
         value = json.loads(data if isinstance(data, bytes) else data.whole())
     except (ValueError, RecursionError):

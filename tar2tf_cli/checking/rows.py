@@ -218,7 +218,7 @@ def _as_features(entries: Mapping[str, Any], wanted: Mapping[str, Kind | None]) 
     return made
 
 
-def _numbers(name: str, value: bytes | StoredBytes, kind: TypeName) -> Any:
+def _numbers(name: str, value: bytes | StoredBytes, kind: TypeName) -> object:
     values: dict[str, Any] = {name: value}
     try:
         give_types(values, {name: kind})

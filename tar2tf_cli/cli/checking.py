@@ -345,7 +345,7 @@ _TOGETHER: Final = ({"--keys", "-n"}, {"-n", "--json"}, {"--html", "--json"}, {"
 @output_option("--extract KEY", multiple=True, help="Write a sample's entries to files.", more="May be repeated.")
 @output_option("--to DIR", default=".", show_default=True, help="Folder for --extract.")
 @_common_options
-def inspect(bucket: str, template: tuple[str, ...], **options: Any) -> int:
+def inspect(bucket: str, template: tuple[str, ...], **options: object) -> int:
     """Show what tar and TFRecord shards contain.
 
     BUCKET is a directory, a shard, a manifest, the URL of any of these, or - for standard input. TEMPLATE names shards

@@ -29,7 +29,7 @@ GROUPS: Final = ("Input", "Samples", "Features", "Output", "Running")
 
 
 Proposals: TypeAlias = "list[CompletionItem[str]]"
-"""What is proposed to complete a value on the command line."""
+"""Proposals of the shell to complete a value on the command line."""
 
 
 def propose_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:

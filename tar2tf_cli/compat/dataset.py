@@ -75,7 +75,7 @@ _WORKERS: Final = 4
 _OPTIONS: Final = ("num_workers", "max_entry_size", "shuffle_tar", "remote_exec", "on_error", "seed")
 
 Names: TypeAlias = "str | os.PathLike[str] | Callable[[], Iterable[str]] | Iterable[str]"
-"""Where TFRecord is written: a path or template, or a generator of paths; "" for a dataset in memory."""
+"""Output path of TFRecords: a path or template, or a generator of paths; "" for a dataset in memory."""
 
 ToExample: TypeAlias = "Callable[[Sample], Any] | None"
 

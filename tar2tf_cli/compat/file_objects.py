@@ -309,7 +309,7 @@ class TFRecordWriter:
             self.close()
 
 
-def check_output(out: Any) -> None:
+def check_output(out: object) -> None:
     """Check that an object can be an output.
 
     Raises:

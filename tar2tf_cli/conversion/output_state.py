@@ -1,4 +1,4 @@
-"""What exists at the output already, and the one decision about it: kept, continued, updated, replaced or refused."""
+"""Existing files of an output, and the decision to keep, continue, update, replace or refuse them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NO_MANIFEST: Final = "--update needs the manifest of the last run, and a stream 
 
 
 class Destination:
-    """The files that a conversion will write, as known before anything is written.
+    """Files that a conversion will write, as known before it writes any.
 
     Args:
         plan: the conversion and its inputs.
@@ -95,7 +95,7 @@ class Destination:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What the conversion is (`Manifest.identity`)."""
+        """Identity of the conversion (`Manifest.identity`)."""
         return self.plan.manifest().identity()
 
     @property
@@ -111,7 +111,7 @@ class Destination:
         """Whether another conversion is the same, however its inputs were listed."""
         return self.is_of_same_options(identity) and (identity or {})["inputs"] == self.identity["inputs"]
 
-    def other_options(self, spec: dict[str, Any]) -> list[str]:
+    def other_options(self, spec: dict[str, object]) -> list[str]:
         """Keys that differ in another conversion's spec, except those that only list its inputs."""
         listed_by = self.plan.source.listing_info().listed_by
         return [name for name in differing(spec, self.identity["spec"]) if name not in listed_by]
@@ -203,7 +203,7 @@ class Destination:
 
 
 def destination(plan: Plan, *, endpoint: str | None, apart: bool = False, **how: bool) -> Destination:
-    """What a plan's conversion will write to files or objects.
+    """Return the files or objects that a plan's conversion will write.
 
     Args:
         plan: the conversion.
@@ -246,12 +246,12 @@ def _is_taken(there: Destination) -> bool:
 Action: TypeAlias = Literal["new", "up to date", "continue", "update", "overwrite", "refuse"]
 _ELSEWHERE: Final = "choose another output path"
 _DOCUMENTS: Final = ("labels.json", "examples.csv")
-"""What sources write beside the manifest, or wrote there in an earlier conversion that is replaced."""
+"""Documents that sources write next to the manifest; those of a conversion that is replaced are deleted."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Decision:
-    """What a run does with what is there, and why; made before anything is changed.
+    """How a run treats existing output, and why; decided before the run changes anything.
 
     Attributes:
         run: the name of this run, and of those that continue it.
@@ -434,7 +434,7 @@ def _previous(there: Destination) -> Manifest | None:
 
 
 def _what_changed(previous: Manifest, there: Destination) -> tuple[str, str | None]:
-    """What differs from an earlier conversion; and a hint, if there is more to do about it than `--overwrite`."""
+    """Return the difference from an earlier conversion, and a hint if `--overwrite` is not the only choice."""
     hint = "pass --update to redo only what changed, --overwrite to replace everything, or choose another output path"
     names = there.other_options(previous.spec)
     if not names and previous.identity()["inputs"] != there.identity["inputs"]:
@@ -487,7 +487,7 @@ def _check_irreplaceable(there: Destination, paths: set[str]) -> None:
 
 
 def _foreign(paths: set[str], claimed: set[str]) -> list[str]:
-    """Those files that no manifest of this conversion lists, neither they nor the shards that they index."""
+    """Return files that no manifest of this conversion lists, and that are not the index of a listed shard."""
     return sorted(path for path in paths - claimed if path.removesuffix(".idx") not in claimed)
 
 
@@ -579,7 +579,7 @@ class SizesFile(RecordFile):
 
 
 def _narrow(column: array[int]) -> array[int]:
-    """The same numbers in as few bytes as all of them fit into."""
+    """Convert a column to the smallest integer type that holds all of its numbers."""
     if not column:
         return _NONE
     for code in "BHI":
@@ -589,7 +589,7 @@ def _narrow(column: array[int]) -> array[int]:
 
 
 class Earlier:
-    """What an earlier conversion with the same options made of other inputs, as `--update` has to know.
+    """Result of an earlier conversion with the same options and other inputs, as `--update` reads it.
 
     The sizes of its records are published beside the manifest. The ordinary planner divides them among shards as it did
     then, and so says which records each shard holds. The same planner then divides the sizes of the inputs as they are
@@ -691,7 +691,7 @@ class Earlier:
         yield from planner.finish()
 
     def _next(self, number: int, schema: Schema | None = None) -> tuple[InputReport, InputUnits]:
-        """What the file says of the next input; in the first pass, the schema may be that of the input before."""
+        """Read the report and sizes of the next input; in the first pass, the schema may be of the previous one."""
         head, columns = unpacked(self._sizes)
         own = head["report"].pop("schema", None)
         if schema is None:

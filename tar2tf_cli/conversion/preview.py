@@ -1,4 +1,4 @@
-"""What a conversion would do: the plan and the first sample of `--dry-run`, and an estimate of the output's size."""
+"""Preview of a conversion: the plan and the first sample for `--dry-run`, and an estimate of the output's size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_GZIP: Final = 1 << 20
 
 
 class Estimate(NamedTuple):
-    """What a conversion will write, about.
+    """Estimate of a conversion's output.
 
     Attributes:
         records: number of records.
@@ -51,7 +51,7 @@ class Estimate(NamedTuple):
 
 @dataclass(slots=True)
 class _Seen:
-    """What a few samples took and gave: features, stored bytes, records, and bytes of these in shards."""
+    """Totals of a few converted samples: features, stored bytes, records, and bytes of records in shards."""
 
     schema: Schema
     palettes: set[str]
@@ -166,14 +166,14 @@ def _lanes(plan: Plan) -> Iterator[tuple[str, float]]:
 
 
 class Outcome(NamedTuple):
-    """What a conversion would do to its output, in a word and in a sentence, which is empty for a new output."""
+    """Effect of a conversion on its output: a word, and a sentence that is empty for a new output."""
 
     status: Action
     message: str = ""
 
 
 def outcome(plan: Plan, **options: Any) -> Outcome:
-    """What the conversion of a plan would do to the files that are there; nothing is changed.
+    """Return the effect of a plan's conversion on existing files, without changing them.
 
     Args:
         plan: the conversion.
@@ -248,7 +248,7 @@ def _title(canonical: dict[str, Any]) -> str:
 
 
 def _looks(values: Any, palettes: Collection[str] = ()) -> dict[str, str]:
-    """What each value is; of the pixels of masks, also how many distinct values they have."""
+    """Describe each value; for the pixels of masks, also the number of distinct values."""
     looks = {name: _look(value) for name, value in values.items() if name == KEY or not name.startswith("__")}
     for name, value in values.items():
         if (name in palettes or image.is_named_like_mask(name)) and getattr(value, "ndim", 0) in (2, 3):

@@ -57,7 +57,7 @@ _MUCH: Final = 1_000_000
 
 @dataclass(slots=True)
 class Summary:
-    """What a conversion wrote and skipped.
+    """Result of a conversion: the shards that it wrote, and the samples that it skipped.
 
     Attributes:
         shards: the shards, with paths relative to the manifest's folder.
@@ -111,7 +111,7 @@ class Summary:
     shapes: Sequence[str] = ()
 
     def left_out(self) -> dict[str, Any]:
-        """What the shards lack of the inputs, as plain JSON."""
+        """Return the counts of samples and members left out of the shards, as plain JSON."""
         more = {
             "asked": dict(sorted(self.asked.items())),
             "boxes": dict(sorted(self.boxes.items())),

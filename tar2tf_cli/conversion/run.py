@@ -176,7 +176,7 @@ def _with_labels(plan: Plan, worker: Worker, engine: Callable[[], Engine], event
 
 
 def _left(path: str) -> Mapping[str, list[str]] | None:
-    """What an interrupted run found; None if there is nothing, or it is damaged."""
+    """Return the labels saved by an interrupted run; None if there are none, or the file is damaged."""
     with suppress(FileNotFoundError, ValueError), open(path, "rb") as file:
         texts: Mapping[str, list[str]] = entry_of(file.read())
         return texts

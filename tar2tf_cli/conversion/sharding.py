@@ -84,7 +84,7 @@ def rows_of(path: str, first: int, count: int, width: int = 3) -> list[array[int
     return columns
 
 
-def _sorted(parts: list[InputUnits], folder: str, *, keyed: bool) -> Iterator[NDArray[Any]]:
+def _sorted(parts: list[InputUnits], folder: str, *, keyed: bool) -> Iterator[NDArray[np.generic]]:
     """All records in order: order number, group, offset in its spool, size, number of the lane; and hash of the key."""
     from tempfile import TemporaryFile
 
@@ -107,7 +107,7 @@ def _sorted(parts: list[InputUnits], folder: str, *, keyed: bool) -> Iterator[ND
             yield rows[np.argsort(rows[:, 0], kind="stable")]
 
 
-def _rows(part: InputUnits, *, keyed: bool) -> Iterator[NDArray[Any]]:
+def _rows(part: InputUnits, *, keyed: bool) -> Iterator[NDArray[np.generic]]:
     import numpy as np
 
     index = part.spool.loaded()
@@ -290,7 +290,7 @@ class DuplicateIndex:
         is_first[first[new]] = True
         return np.repeat(is_first, np.diff(begins, append=len(halves)))
 
-    def _add(self, digests: NDArray[Any]) -> None:
+    def _add(self, digests: NDArray[np.generic]) -> None:
         import numpy as np
 
         if len(digests):

@@ -158,7 +158,7 @@ def packed(head: dict[str, Any], columns: Iterable[array[int]]) -> list[bytes]:
 
 
 def unpacked(file: BinaryIO) -> tuple[dict[str, Any], list[array[int]]]:
-    """What `packed` made; the file is then read up to the end of it.
+    """Read a head and columns that `packed` wrote, from the file's current position.
 
     Raises:
         ValueError: when it is damaged, or there is nothing.

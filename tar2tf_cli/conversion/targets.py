@@ -1,4 +1,4 @@
-"""Where the finished shards of a conversion go: the protocol, and the targets that write no manifest."""
+"""Targets that receive the finished shards of a conversion: the protocol, and targets that write no manifest."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class WorkingFolder:
             return open(self._file(name), "rb")
         return None
 
-    def begin_journal(self, head: Any, *, keep: bool) -> None:
+    def begin_journal(self, head: object, *, keep: bool) -> None:
         """Write a new journal, and to the lock file which run holds the lock.
 
         A first journal need not be on the disk yet: `unsynced` must be before any shard is published, or a crash could
@@ -138,7 +138,7 @@ class WorkingFolder:
         self._entries = b""
         self._journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
-    def note(self, entry: Any) -> None:
+    def note(self, entry: object) -> None:
         """Append an entry to the journal."""
         self._unused = False
         with write_errors(self._file(_JOURNAL)):
@@ -213,7 +213,7 @@ def line_of(entry: Any) -> bytes:
 
 
 def entry_of(line: bytes) -> Any:
-    """What such a line says.
+    """Parse a line of the journal.
 
     Raises:
         ValueError: when it is damaged or cut short.

@@ -100,7 +100,7 @@ class Batches(Iterator[dict[str, Any]]):
         self._ready: deque[tuple[int, Future[dict[str, Any]]]] = deque()
         self._ahead = threads * _AHEAD
 
-    def __next__(self) -> dict[str, Any]:
+    def __next__(self) -> dict[str, object]:
         while len(self._ready) < self._ahead and (asked := next(self._asked, None)):
             end, numbers = asked
             self._ready.append((end, self._pool.submit(self._records.columns, numbers)))
@@ -188,7 +188,7 @@ def as_objects(values: Sequence[Any]) -> NDArray[np.object_]:
     return objects
 
 
-def stacked(examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def stacked(examples: Sequence[Mapping[str, object]]) -> dict[str, object]:
     """Return examples as columns; values of one feature that differ in shape, or lack somewhere, are objects."""
     columns: dict[str, Any] = {}
     for name in dict.fromkeys(name for example in examples for name in example):

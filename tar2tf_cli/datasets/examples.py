@@ -127,7 +127,7 @@ class ByPosition:
             firsts = tf.data.Dataset.range(first, end, size)
             return firsts.map(lambda at: (at, tf.minimum(at + size, self._count), seed))
 
-        def next_epoch(_: Any) -> Any:
+        def next_epoch(_: object) -> object:
             # it changes what it returns, but a checkpoint keeps what it returned
             return tf.numpy_function(self._next_epoch, [_], [tf.int64, tf.int64], stateful=False)
 
@@ -137,7 +137,7 @@ class ByPosition:
         positions = tf.data.Dataset.range(1).map(next_epoch).flat_map(of_epoch)
         return positions if self._skipped else _counted(positions, batches)
 
-    def _next_epoch(self, _: Any) -> tuple[np.int64, np.int64]:
+    def _next_epoch(self, _: object) -> tuple[np.int64, np.int64]:
         """The position where the next epoch begins, and the seed of its order."""
         epoch, seed = next(self._epochs), self._order.seed
         first = self._skipped if epoch == self._first else 0
@@ -160,7 +160,7 @@ class RecordsByPosition:
     shards: range
     part: tuple[int, int]
 
-    def messages(self, first: Any, last: Any, seed: Any) -> tf.Tensor:
+    def messages(self, first: object, last: object, seed: object) -> tf.Tensor:
         """Return the serialised examples at these positions."""
         import tensorflow as tf
 

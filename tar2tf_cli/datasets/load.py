@@ -318,7 +318,7 @@ def _batched(records: AnyDataset, batch: int, *, ragged: bool, pad: bool) -> Any
     return records.padded_batch(batch).map(checked)  # which fills up nothing where shapes are equal
 
 
-def _alike(name: str, shapes: tf.Tensor) -> Any:
+def _alike(name: str, shapes: tf.Tensor) -> object:
     """Check that the shapes of a feature's values in a batch, a row each, are equal."""
     import tensorflow as tf
 

@@ -73,7 +73,9 @@ def _all_restored(feature: Mapping[str, Any], values: tf.Tensor) -> tf.Tensor:
     return restored
 
 
-def record_parser(features: Mapping[str, Mapping[str, Any]], records: int = 0) -> Callable[[Any], dict[str, tf.Tensor]]:
+def record_parser(
+    features: Mapping[str, Mapping[str, object]], records: int = 0
+) -> Callable[[object], dict[str, tf.Tensor]]:
     """A function from a serialised example to its tensors: arrays with their shape and dtype, the rest as stored.
 
     A feature NAME/shape is used to restore the array NAME, and is not among the tensors.
@@ -89,7 +91,7 @@ def record_parser(features: Mapping[str, Mapping[str, Any]], records: int = 0) -
     shapes = {name for name in features if is_shape_of_array(name, features)}
     optional = {name for name, feature in features.items() if is_optional(feature, records)}
 
-    def parse(record: Any) -> dict[str, tf.Tensor]:
+    def parse(record: object) -> dict[str, tf.Tensor]:
         parsed = tf.io.parse_single_example(record, description)
         return {
             name: _restored(name, features[name], parsed, name in optional) for name in features if name not in shapes

@@ -92,7 +92,7 @@ def _library() -> Any:
 
 
 @cache
-def _loaded(path: str) -> Any:
+def _loaded(path: str) -> object:
     import tensorflow as tf
 
     try:

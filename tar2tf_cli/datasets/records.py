@@ -702,5 +702,5 @@ class _Process:
         """Return the lock for looking for a shard's index."""
         return self._indexing.setdefault(number, threading.Lock())
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _Process, ()

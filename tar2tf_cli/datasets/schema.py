@@ -144,7 +144,7 @@ def _list_of(values: Iterable[object], dtype: str) -> np.ndarray[Any, Any]:
     return array
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def _dtype(name: str) -> np.dtype[np.generic]:
     return np.dtype(object if name in ("bytes", "mixed") else name)
 
 

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
@@ -178,7 +178,7 @@ def listed(read: Sequence[Document], split: str | None) -> list[tuple[Document, 
     return shards
 
 
-def together(read: Sequence[Document]) -> tuple[dict[str, dict[str, Any]], int]:
+def together(read: Sequence[Document]) -> tuple[dict[str, dict[str, object]], int]:
     """Return the features that the examples of several manifests have in common, and the number of their records.
 
     A length that differs is unknown, and a feature that some of them lack is optional.

@@ -124,7 +124,7 @@ def _name_and_version(text: str | None, folder: str) -> tuple[str, str]:
 # --- Splits ---
 
 
-def _dataset_info(document: Manifest, name: str, version: str) -> dict[str, Any]:
+def _dataset_info(document: Manifest, name: str, version: str) -> dict[str, object]:
     splits: dict[str, list[ShardEntry]] = {}
     for shard in document.shards:
         splits.setdefault(shard.split or "train", []).append(shard)
@@ -229,17 +229,17 @@ def _feature(
     return _tensor([], dtype)
 
 
-def _tensor(shape: Sequence[int | None], dtype: str, encoding: str = "none") -> dict[str, Any]:
+def _tensor(shape: Sequence[int | None], dtype: str, encoding: str = "none") -> dict[str, object]:
     kind = "tensor_feature.Tensor" if shape or encoding != "none" else "scalar.Scalar"
     about = {"shape": _shape(shape), "dtype": dtype, "encoding": encoding}
     return {"pythonClassName": _FEATURES + kind, "tensor": about}
 
 
-def _shape(shape: Sequence[int | None]) -> dict[str, Any]:
+def _shape(shape: Sequence[int | None]) -> dict[str, object]:
     return {"dimensions": ["-1" if length is None else str(length) for length in shape]} if shape else {}
 
 
-def _image(values: Sequence[bytes]) -> dict[str, Any] | None:
+def _image(values: Sequence[bytes]) -> dict[str, object] | None:
     """Describe encoded images; None for other bytes. Images that differ in their channels become RGB."""
     try:
         headers = [header(value) for value in values]
@@ -256,5 +256,5 @@ def _image(values: Sequence[bytes]) -> dict[str, Any] | None:
     return {"pythonClassName": f"{_FEATURES}image_feature.Image", "image": about}
 
 
-def _json(document: Mapping[str, Any]) -> bytes:
+def _json(document: Mapping[str, object]) -> bytes:
     return json.dumps(document, indent=4, sort_keys=True).encode() + b"\n"

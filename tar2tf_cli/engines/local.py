@@ -78,7 +78,7 @@ class LocalEngine(Engine):
         self._selector.close()
 
     def _outcome(self, process: _Process) -> Outcome | None:
-        """What a process sent, or its end; None if its task goes on."""
+        """Return the outcome that a process sent, or its death; None while its task runs."""
         try:
             size, outcome, text = _receive(process.socket)
         except (EOFError, ConnectionResetError):

@@ -88,7 +88,7 @@ class Decoder:
                 yield self._decoded(parsed)
                 done += 1
 
-    def _decoded(self, parsed: Parsed) -> dict[str, Any]:
+    def _decoded(self, parsed: Parsed) -> dict[str, object]:
         if self._steps is None:
             return {name: _stored(feature) for name, feature in parsed.items() if feature.kind}
         return {step.name: step.value(parsed) for step in self._steps}
@@ -140,7 +140,7 @@ class _Columns:
         return examples
 
 
-def _of_column(data: bytearray | list[bytes], dtype: np.dtype[Any]) -> Any:
+def _of_column(data: bytearray | list[bytes], dtype: np.dtype[np.generic]) -> object:
     """One example's values in a column of the kernel as an array of one dimension."""
     if not isinstance(data, list):
         return np.frombuffer(data, dtype)
@@ -168,7 +168,7 @@ class ExampleEntries:
         self._known = {step.name: step for step in _steps(features)}
         self._lists = lists
 
-    def __call__(self, message: bytes) -> dict[str, Any]:
+    def __call__(self, message: bytes) -> dict[str, object]:
         """Return the entries of one example.
 
         Raises:
@@ -231,7 +231,7 @@ class _StoredStep:
             for number, array in enumerate(arrays)
         ]
 
-    def _nothing(self) -> Any:
+    def _nothing(self) -> object:
         """The value of an example that lacks the feature."""
         return None
 
@@ -274,7 +274,7 @@ class _Step(_StoredStep):
         values = np.frombuffer(bytearray(feature.parts()[0]), self._dtype) if self._raw else _array(feature)
         return self._shaped(values, lambda name: parsed[name].values() if name in parsed else None)
 
-    def _nothing(self) -> Any:
+    def _nothing(self) -> object:
         """The value of an example that lacks the feature."""
         return np.empty([0] * (len(self._shape) if self._array else 1), self._dtype)
 
@@ -320,7 +320,7 @@ def numbers_in(kind: str, packed: bytearray) -> Any:
     return np.frombuffer(packed, "<f4") if kind == "float" else _integers(packed)
 
 
-def _integers(packed: bytes | bytearray) -> Any:
+def _integers(packed: bytes | bytearray) -> object:
     """Decode concatenated varints (protobuf.dev/programming-guides/encoding#varints) to int64."""
     digits = np.frombuffer(packed, np.uint8)
     ends = np.flatnonzero(digits < 0x80)

@@ -115,7 +115,7 @@ def is_optional(feature: Mapping[str, Any], records: int) -> bool:
     return bool(feature.get("count", 0) < records)
 
 
-def check_features(features: Mapping[str, Mapping[str, Any]]) -> None:
+def check_features(features: Mapping[str, Mapping[str, object]]) -> None:
     """Check that every array can be given its shape.
 
     Raises:
@@ -133,7 +133,7 @@ def _without_shape(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             yield f"the feature {name!r} has the shape {feature['shape']}, but there is no feature {name + '/shape'!r}"
 
 
-def is_shape_of_array(name: str, features: Mapping[str, Mapping[str, Any]]) -> bool:
+def is_shape_of_array(name: str, features: Mapping[str, Mapping[str, object]]) -> bool:
     """Whether a feature is only the shape of another one."""
     base, slash, last = name.rpartition("/")
     return bool(slash) and last == "shape" and base in features and name in shape_features(base, features)

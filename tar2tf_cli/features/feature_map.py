@@ -149,7 +149,7 @@ TypeName = Literal["int64", "int64_list", "float", "float_list", "bytes", "bytes
 TYPES: Final[tuple[str, ...]] = get_args(TypeName)
 
 
-def _called(value: Any) -> str:
+def _called(value: object) -> str:
     """Return the name of a value's type, in the words of JSON where it has one."""
     return _WORDS.get(type(value)) or f"a value of type {type(value).__name__}"
 
@@ -267,7 +267,7 @@ class FeatureMap:
             self._spread(values)
         return values
 
-    def _spread(self, values: dict[str, Any]) -> None:
+    def _spread(self, values: dict[str, object]) -> None:
         """Replace each object of JSON, or list of objects, by one value for each of its keys."""
         for folder in self._objects:
             name = folder[:-1]
@@ -279,14 +279,14 @@ class FeatureMap:
                 values.update(_parts(name, value))
 
 
-def _labelled(name: str, values: Mapping[str, Any]) -> Any:
+def _labelled(name: str, values: Mapping[str, object]) -> object:
     """The value of a feature that has a label map."""
     if name not in values:
         raise missing_feature(name, values, "--labels")
     return values[name]
 
 
-def _numbered(name: str, value: Any, labels: LabelMap | str) -> Any:
+def _numbered(name: str, value: object, labels: LabelMap | str) -> object:
     """The number of a text, or of each in a list."""
     if isinstance(labels, str):
         hint = "use convert, or the label map in the manifest that it wrote"
@@ -297,7 +297,7 @@ def _numbered(name: str, value: Any, labels: LabelMap | str) -> Any:
         raise SampleError(f"{name!r}: {error.message}", hint=error.hint) from None
 
 
-def _are_objects(value: Any) -> bool:
+def _are_objects(value: object) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
@@ -319,11 +319,11 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _parts(f"{name}/{key}", item)
 
 
-def _keys(item: Any) -> str:
+def _keys(item: object) -> str:
     return ", ".join(map(str, item)) or "no keys" if isinstance(item, (dict, Set)) else _called(item)
 
 
-def give_types(values: dict[str, Any], types: Mapping[str, TypeName]) -> None:
+def give_types(values: dict[str, object], types: Mapping[str, TypeName]) -> None:
     """Make features of the values that have a type.
 
     Raises:
@@ -371,12 +371,12 @@ def _as_features(values: dict[str, Any]) -> Features:
     return features
 
 
-def _has_own_shape(value: Any) -> bool:
+def _has_own_shape(value: object) -> bool:
     """Whether a value is an array, and not just a list that was read from an example (`formats.listed.Listed`)."""
     return hasattr(value, "dtype") and not getattr(value, "listed", False)
 
 
-def _by_value(value: Any) -> bytes | Feature:
+def _by_value(value: object) -> bytes | Feature:
     """Convert a value other than bytes to a feature."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
@@ -442,7 +442,7 @@ _RAW: Final = frozenset(("uint8", "uint64", "float64", "complex64", "complex128"
 """Arrays that no list of an example holds exactly, and those of bytes: one bytes value in C order, little-endian."""
 
 
-def _array(value: Any) -> bytes | Feature:
+def _array(value: object) -> bytes | Feature:
     """Convert an array by its dtype: to a list of integers or floats that holds its values, or to one bytes value."""
     import numpy as np
 
@@ -543,7 +543,7 @@ def _numbers(value: Any) -> list[Any]:
     return text.replace(",", " ").split()
 
 
-def _as_bytes(value: Any) -> bytes:
+def _as_bytes(value: object) -> bytes:
     if value is None or isinstance(value, (dict, list, tuple)):
         raise TypeError(f"it holds {'null' if value is None else 'a ' + type(value).__name__}")
     if hasattr(value, "tobytes"):

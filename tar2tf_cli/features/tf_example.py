@@ -183,7 +183,7 @@ class TFExample(dict[str, "bytes | Feature"]):
         """Add any number of int64 values."""
         self[name] = int64_list(values)
 
-    def add_float_list(self, name: str, values: Iterable[float] | NDArray[Any]) -> None:
+    def add_float_list(self, name: str, values: Iterable[float] | NDArray[np.generic]) -> None:
         """Add any number of values as float32; an array is taken in C order."""
         if hasattr(values, "dtype"):
             import numpy as np

@@ -104,7 +104,7 @@ class FaultPolicy:
             check_most(len(self._noted), self._most, self._noted)
 
 
-def check_most(failed: int, most: int, noted: Sequence[Mapping[str, Any]]) -> None:
+def check_most(failed: int, most: int, noted: Sequence[Mapping[str, object]]) -> None:
     """Check that no more than `most` samples were skipped.
 
     Args:

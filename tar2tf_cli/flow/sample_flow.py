@@ -444,7 +444,7 @@ class InputFlow:
         )
         return chain(results, self._end())
 
-    def _end(self) -> Iterator[Any]:
+    def _end(self) -> Iterator[object]:
         """Decide about the faults that are still held at the end of the input; there are no results."""
         if not self.must_regroup:
             self.faults.finish()

@@ -72,7 +72,7 @@ def can_decode(kind: str) -> bool:
     return kind in _OTHERS or kind in _IMAGES
 
 
-def _image(data: bytes, wanted: Wanted) -> Any:
+def _image(data: bytes, wanted: Wanted) -> object:
     if wanted.indices:
         return codecs.decode_indices(data, max_pixels=wanted.max_pixels)
     if wanted.at_least and headers.image_format(data) == "jpeg" and wanted.dtype == "uint8":
@@ -153,7 +153,7 @@ def _wav_chunks(data: bytes) -> tuple[bytes, memoryview]:
     raise SampleError("truncated WAV: no sound in it")
 
 
-def _of_three_bytes(sound: memoryview) -> NDArray[Any]:
+def _of_three_bytes(sound: memoryview) -> NDArray[np.generic]:
     """Numbers of 24 bits as the upper ones of 32."""
     import numpy as np
 

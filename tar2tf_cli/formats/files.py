@@ -30,7 +30,7 @@ LARGE_VALUE: Final = 6 << 20
 """Values of this size or more are not held in memory, unless something needs them whole."""
 
 IN_PLACE: Final = 2 << 20
-"""The same where the file is the tar itself, and values are mostly copied to records."""
+"""Size above which a value stays in a tar that is a file; most values there are copied to records."""
 
 MAX_ENTRY_SIZE: Final = 512 << 20
 """The default size in bytes of the largest entry that is held in memory as a whole."""
@@ -227,7 +227,7 @@ def pieces_of(value: bytes | StoredValue) -> Iterable[bytes]:
 
 
 def whole_sample(sample: dict[str, Any]) -> dict[str, Any]:
-    """The same sample, with all values in memory.
+    """Return the sample with all values in memory.
 
     Raises:
         SampleError: when one of them is too large.

@@ -106,7 +106,7 @@ _ADVICE: Final = {
     "npz": ("an npz file", "put the arrays into a tar, one entry per sample"),
     "pickle": ("a pickle", "export its contents as samples of a tar"),
 }
-"""What a file is that is not a tar, and what to do with it."""
+"""Kinds of files that are not tars, each with its name and a hint."""
 
 IMAGE_SUFFIXES: Final = frozenset(
     ["bmp", "gif", "jfif", "jpe", "jpeg", "jpg", "pgm", "png", "ppm", "tif", "tiff", "webp"]
@@ -159,7 +159,7 @@ def riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def foreign(head: bytes) -> tuple[str, str] | None:
-    """What a file is instead of a tar, by its first bytes, and what to do with it; None when it is unknown."""
+    """Return the kind of a file that is not a tar, by its first bytes, and a hint; None if it is unknown."""
     kind = sniff(head) or ("zlib" if head.startswith(ZLIB_MAGIC) else "lzma" if re.match(_LZMA, head) else "")
     if begins_record(head):
         kind = "tfrecord"
@@ -201,7 +201,7 @@ def _columns(text: str) -> list[str] | None:
 
 
 def _rows(columns: Sequence[str]) -> str:
-    """What to do with the rows of a table."""
+    """Return a hint on how to convert the rows of a table."""
     named = f" (columns: {few(columns, 8)})" if columns else ""
     return f"for a CSV or JSON Lines file, add --from table --columns image=path:jpg,label=label:int64{named}"
 
@@ -213,7 +213,7 @@ _SHORTER: Final = "compress it again with --long=27 at most"
 
 
 class _Ahead:
-    """What was read of a stream before it is asked for.
+    """Bytes of a stream that are read before they are asked for.
 
     Attributes:
         method: how it is compressed; empty if it is not.

@@ -132,7 +132,7 @@ Member: TypeAlias = "tuple[str, bytes | StoredBytes, int, int]"
 
 
 class Entries:
-    """What becomes of members that are not plain files; in this class, none can be read.
+    """Treatment of members that are not plain files; this class reads none of them.
 
     Args:
         wants: whether a member of a name matters, as it would be an entry; others are skipped.
@@ -631,7 +631,7 @@ class TarReader:
 # --- Headers that are written ---
 
 END: Final = 2 * ZEROS
-"""What an archive ends with."""
+"""Bytes that end an archive."""
 
 MTIME: Final = 315_532_800
 """The time of every member, 1 January 1980: tools warn of 1970, where time begins, and zip knows no earlier one."""

@@ -184,7 +184,7 @@ class RecordReader:
             return self._blocks(accept, native.examples, kept=True)
         return self._records()
 
-    def _others(self, accept: Accept, examples: Callable[..., Any]) -> Iterator[tuple[int, bytes]]:
+    def _others(self, accept: Accept, examples: Callable[..., object]) -> Iterator[tuple[int, bytes]]:
         """The records that the kernel leaves."""
         for item in self._blocks(accept, examples, kept=self._keep is not None):
             if isinstance(item, tuple):
@@ -283,7 +283,7 @@ class RecordReader:
         return more
 
     def _inside(self, end: int) -> int | None:
-        """Where in a damaged record to search for others; None after going to its end, where another should begin."""
+        """Return the offset in a damaged record from which to search for others; None after moving to its end."""
         cursor = self._cursor
         cursor.fill(end + 12)
         behind = cursor.buffer[end : end + 12]
@@ -524,7 +524,7 @@ class Streams(NamedTuple):
 
 
 class ShardIndex(NamedTuple):
-    """Where the records or samples of a shard are; this is what an index file holds.
+    """Locations of the records or samples of a shard, as an index file holds them.
 
     Attributes:
         of: the kind of shard.
@@ -672,7 +672,7 @@ def read_index(data: bytes, shard: str, version: str, size: int) -> ShardIndex |
     return ShardIndex(about["of"], offsets, keys, Streams(about["method"], stored, plain) if streams else None)
 
 
-def _about_index(about: Mapping[str, Any], body: bytes, shard: str, version: str) -> bytes:
+def _about_index(about: Mapping[str, object], body: bytes, shard: str, version: str) -> bytes:
     import json  # which few commands need
 
     said = {"format": "tar2tf index 4", **about, "shard": shard, "version": version}

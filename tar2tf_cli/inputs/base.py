@@ -204,7 +204,7 @@ class StagesSource(ListSource):
         """Return the tars, and the names and sources of the stages."""
         return ListingInfo(identity={"tars": self._described(), "stages": list(self._stages)})
 
-    def _described(self) -> list[dict[str, Any]]:
+    def _described(self) -> list[dict[str, object]]:
         return [{"name": _url(source, item), "size": item.size, "version": item.version} for source, item in self._tars]
 
     def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:

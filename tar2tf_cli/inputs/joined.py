@@ -85,7 +85,7 @@ class Joined:
         self._ready: Joined | None = None  # an equal one that has the index
         self._table: HashTable | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_ready": None, "_table": None}
 
     @property
@@ -228,7 +228,7 @@ class JoinedShards(Joined):
         self._key_split = key_split
         self._open = _Open()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_open": _Open()}
 
     def close(self) -> None:
@@ -307,7 +307,9 @@ class JoinedShards(Joined):
                 return self._under_key(sample_in(data, name, self._key_split))
             sample = self._entries(item)(unframed(data))
             if self._key is None:
-                sample = {**sample, KEY: sample[KEY].decode("utf-8", "surrogateescape")}
+                key = sample[KEY]
+                assert isinstance(key, bytes)  # as `scan` found
+                sample = {**sample, KEY: key.decode("utf-8", "surrogateescape")}
             return self._under_key(sample)
         except DamagedShardError as error:
             raise error.at(shard=name, offset=place.start) from None
@@ -368,7 +370,7 @@ class JoinedTable(Joined):
             hint = f"name the column with the keys with --join-key; columns: {few(columns, 8)}"
             raise UsageError(what, shard=path, hint=hint)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_rows": None}
 
     def close(self) -> None:

@@ -129,13 +129,13 @@ def _check_object(value: Any, rule: dict[str | type[str], Rule], path: str) -> N
             raise ValueError(f"{dot}{name} is missing")
 
 
-def _refuse(path: str, what: str, value: Any) -> None:
+def _refuse(path: str, what: str, value: object) -> None:
     shown = repr(value)
     shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
     raise ValueError(f"{path or 'the document'} must be {what}, not {shown}")
 
 
-def _are(kind: type, values: list[Any]) -> bool:
+def _are(kind: type, values: list[object]) -> bool:
     return {*map(type, values)} <= {kind}
 
 
@@ -535,7 +535,7 @@ def changes_between(before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> 
     return ", ".join(listed) or "their order changed"
 
 
-def differing(before: Any, now: Any, name: str = "") -> list[str]:
+def differing(before: object, now: object, name: str = "") -> list[str]:
     """Names of the keys that differ in two documents, with a dot between levels."""
     if not (isinstance(before, dict) and isinstance(now, dict)):
         return [] if before == now else [name]

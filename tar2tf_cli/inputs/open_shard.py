@@ -26,9 +26,9 @@ class OpenShard:
         small: the input is small enough to be read at once.
 
     Attributes:
-        source: the same.
-        item: the same.
-        on_bytes: the same.
+        source: the argument.
+        item: the argument.
+        on_bytes: the argument.
         name: path or URL.
         head: the first bytes, decompressed.
         format: name of the detected format, or "manifest"; None when it is unknown. A file whose name alone is that of
@@ -36,7 +36,7 @@ class OpenShard:
         by_name: whether only the name says so.
         damage: why the first bytes could not be read; those before the damage can.
         plain: the stream, when the input is not compressed.
-        seekable: the same, when it can be read by offset and is not read at once.
+        seekable: the stream, when it can be read by offset and is not read at once.
         content: the bytes from the first on, decompressed.
     """
 

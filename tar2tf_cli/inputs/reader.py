@@ -175,7 +175,7 @@ class ListedSamples:
 
 
 class InputReader:
-    """Reads the samples of one input, and resumes after damage if the rules say so.
+    """Reader of the samples of one input, which resumes after damage if the rules say so.
 
     Args:
         source: where the input is.
@@ -189,7 +189,7 @@ class InputReader:
         name: path or URL of the input.
         stem: the beginning of the keys of records without a key.
         content: the samples of the input, by its format.
-        records: the same, if it is a TFRecord.
+        records: `content`, if the input is a TFRecord.
         of_records: whether entries may be other values than bytes, as those of records.
         report: the report on the input.
 

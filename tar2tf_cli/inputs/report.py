@@ -124,11 +124,11 @@ class InputReport:
         """Return the report as plain JSON."""
         return {**self.without_schema(), "schema": self.schema.to_json()}
 
-    def without_schema(self) -> dict[str, Any]:
+    def without_schema(self) -> dict[str, object]:
         """Return what differs from an empty report, except for the schema, as plain JSON."""
         return {name: _ordered(value) for name, empty in _PLAIN if (value := getattr(self, name)) != empty}
 
-    def as_before(self) -> dict[str, Any]:
+    def as_before(self) -> dict[str, object]:
         """Return the counts as plain JSON, from which `from_json` makes the report of an earlier run."""
         kept = {
             "samples": self.samples,
@@ -157,7 +157,7 @@ def _ordered(value: T) -> T | dict[str, int]:
     return dict(sorted(value.items())) if isinstance(value, Counter) else value
 
 
-def fault_note(error: Tar2tfError) -> dict[str, Any]:
+def fault_note(error: Tar2tfError) -> dict[str, object]:
     """Return a fault as reports have it: shard, key, member, offset, message, and `lost` where bytes were not read."""
     note: dict[str, Any] = {name: getattr(error, name) for name in ("shard", "key", "member", "offset", "message")}
     if isinstance(error, DamagedShardError) and error.lost:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.plugins import files_in
 
@@ -51,7 +51,7 @@ def _imported() -> list[ModuleType]:
     return modules
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Look up a name of `__all__`, or the class of an op in any file; `from tar2tf_cli.ops import rules` asks, too."""
     if name in __all__ or name[0].isupper():
         modules = _imported()

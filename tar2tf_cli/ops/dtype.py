@@ -20,7 +20,7 @@ _PYTHON_TYPES: Final = {float: "float32", int: "int32", bool: "bool"}
 
 
 @rule(enum=list(image.DTYPES))
-def _dtype_name(dtype: Any, label: str) -> str:
+def _dtype_name(dtype: object, label: str) -> str:
     """Return the name of a dtype, given as a name, a Python type, or a NumPy or TensorFlow dtype."""
     name = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
     name = name or getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)

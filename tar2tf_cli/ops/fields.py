@@ -122,7 +122,7 @@ class Rename(_NamesOp):
         }
 
     @classmethod
-    def from_value(cls, value: Any) -> Rename:
+    def from_value(cls, value: object) -> Rename:
         if isinstance(value, dict):
             return cls(value)
         if not isinstance(value, str):
@@ -180,7 +180,7 @@ class Keep(_NamesOp):
             raise ValueError("needs a rule")
 
     @classmethod
-    def from_value(cls, value: Any) -> Keep:
+    def from_value(cls, value: object) -> Keep:
         if isinstance(value, str):
             value = [part for part in value.split(",") if part]
         return cls(*(value if isinstance(value, list) else [value]))
@@ -200,7 +200,7 @@ class Keep(_NamesOp):
         return keep(sample, self._rules)
 
 
-def _named_by(rule: str) -> Callable[[Any], Iterable[str]]:
+def _named_by(rule: str) -> Callable[[object], Iterable[str]]:
     """Return the function for a rule of the command line."""
     kind, colon, text = rule.partition(":")
     key, equals, value = rule.partition("=")
@@ -211,7 +211,7 @@ def _named_by(rule: str) -> Callable[[Any], Iterable[str]]:
     return partial(_equal, key, value) if equals else partial(_itself, rule)
 
 
-def _itself(key: str, entries: Any) -> list[str]:
+def _itself(key: str, entries: object) -> list[str]:
     return [key]
 
 
@@ -366,18 +366,20 @@ def _values(written: str) -> list[str]:
     return values
 
 
-def _any_value(kept: bool, value: Any) -> bool:
+def _any_value(kept: bool, value: object) -> bool:
     """Whether samples are kept that have what is selected, whatever its value."""
     return kept
 
 
-def _is_one_of(name: str, texts: Collection[str], numbers: Collection[float | None], wanted: bool, value: Any) -> bool:
+def _is_one_of(
+    name: str, texts: Collection[str], numbers: Collection[float | None], wanted: bool, value: object
+) -> bool:
     """Whether a value is one of some, or, if that is wanted, none of them."""
     single = _single(name, value)
     return (single in (texts if isinstance(single, str) else numbers)) == wanted
 
 
-def _is_in_order(name: str, order: Callable[[Any, Any], bool], limit: float, value: Any) -> bool:
+def _is_in_order(name: str, order: Callable[[object, object], bool], limit: float, value: object) -> bool:
     """Whether a value is a number in order with a limit."""
     single = _single(name, value)
     number = _number(single) if isinstance(single, str) else single

@@ -67,7 +67,7 @@ class Func(DeclaredOp):
         """The function."""
         return [self.func]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Return the state to pickle: the function's location if that was given, or else the function, even a lambda.
 
         The source of a file travels along, as another machine may not have the file.
@@ -121,14 +121,14 @@ class Func(DeclaredOp):
             return self._several(result, key)
         raise self._failure(f"returned {type(result).__name__}; return a sample, None or an iterable of samples", key)
 
-    def _several(self, results: Iterable[Any], key: str) -> Iterator[Sample]:
+    def _several(self, results: Iterable[object], key: str) -> Iterator[Sample]:
         try:
             for result in results:
                 yield dict(self._checked(result, key))  # a copy, as later ops change it and the function may continue
         except RAISED as error:
             raise self._raised(error, key) from error
 
-    def _checked(self, result: Any, key: str) -> Sample:
+    def _checked(self, result: object, key: str) -> Sample:
         if not isinstance(result, dict) or not all(isinstance(name, str) for name in result):
             raise self._failure(f"returned {type(result).__name__} instead of a sample (a dict with text keys)", key)
         if not isinstance(result.setdefault(KEY, key), str):

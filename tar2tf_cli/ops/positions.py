@@ -429,7 +429,7 @@ class _JsonPoints(PointList):
         self._document.write()
 
 
-def _rows(values: Iterable[Any], length: int, what: str) -> Numbers:
+def _rows(values: Iterable[object], length: int, what: str) -> Numbers:
     """Lists of numbers as an array of rows.
 
     Raises:

@@ -114,7 +114,7 @@ class SelectJSON(Select):
                 return self._missing(path[place:], items)
         return self.default if value is None and self.default is not None else value
 
-    def _missing(self, path: Sequence[str | int], items: tuple[int, ...] = ()) -> Any:
+    def _missing(self, path: Sequence[str | int], items: tuple[int, ...] = ()) -> object:
         """Return the default for a value that has nothing at the rest of the path.
 
         Raises:
@@ -197,7 +197,7 @@ class SelectDict:
 Selection: TypeAlias = Select | SelectList | SelectDict
 
 
-def to_selection(value: Any) -> Selection:
+def to_selection(value: object) -> Selection:
     """Convert a value to a selection: itself, `entry`, `*.entry`, `entry:nested.path=0`, or a list or dict of these.
 
     A path with dots or equals signs in its keys is written as a JSON list: `entry:["nested", "pa.th"]`.
@@ -219,7 +219,7 @@ def to_selection(value: Any) -> Selection:
     return SelectAll(entry) if ANY in entry else Select(entry)
 
 
-def _path(text: str) -> tuple[list[str | int], Any]:
+def _path(text: str) -> tuple[list[str | int], object]:
     """Parse what follows the colon: a path, and the default after an equals sign, which may be JSON."""
     if text.startswith("["):
         try:
@@ -235,7 +235,7 @@ def _path(text: str) -> tuple[list[str | int], Any]:
     return path, _default(rest[1:]) if rest else None
 
 
-def _default(text: str) -> Any:
+def _default(text: str) -> object:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -245,7 +245,7 @@ def _default(text: str) -> Any:
     return value
 
 
-def parse_select(value: Any) -> dict[str, Selection]:
+def parse_select(value: object) -> dict[str, Selection]:
     """Parse `select` to selections by feature name.
 
     Args:
@@ -269,7 +269,7 @@ def _parts(item: object) -> list[object]:
     return [*split_at_commas(item)] if isinstance(item, str) else [item]
 
 
-def _by_name(items: Sequence[object]) -> dict[str, Any]:
+def _by_name(items: Sequence[object]) -> dict[str, object]:
     """Return items such as `image=jpg` by feature name, which defaults to the entry's name."""
     selections: dict[str, Any] = {}
     for item in items:

@@ -76,7 +76,7 @@ def update_encoding(sample: Sample, name: str, encoding: str, data: bytes) -> No
             sample[entry] = sha256(data).hexdigest().encode()
 
 
-def _in_form(known: Any, number: int) -> Any:
+def _in_form(known: object, number: int) -> object:
     """Return a number as text, as a NumPy scalar or array, or as it is, like the value that it replaces."""
     if isinstance(known, bytes):
         return b"%d" % number

@@ -422,7 +422,7 @@ class RayEngine(Engine):
         self.running.clear()
         self._meters.close()
 
-    def _outcome(self, answer: Any) -> Outcome:
+    def _outcome(self, answer: object) -> Outcome:
         task = self.running.pop(answer)
         try:
             done: Attempt = self._ray.get(answer)

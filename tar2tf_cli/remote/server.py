@@ -387,7 +387,7 @@ class Transformer(FastAPIServer):  # type: ignore[misc]
         self._threads = ThreadPoolExecutor(_AT_ONCE, "tar2tf")
         logging.getLogger("httpx").setLevel(logging.WARNING)  # which logs every request
 
-    def transform_stream(self, reader: Any, path: str, etl_args: str) -> Iterator[bytes]:
+    def transform_stream(self, reader: object, path: str, etl_args: str) -> Iterator[bytes]:
         """Never called: the server asks that it is there."""
         raise NotImplementedError
 

@@ -270,7 +270,7 @@ class StreamWriter:
         return end
 
 
-def end_record(end: Mapping[str, Any]) -> bytes:
+def end_record(end: Mapping[str, object]) -> bytes:
     """The end of a stream: an end record, and what follows it."""
     data = _END + json.dumps(end).encode("ascii")
     return b"".join(frame([data], len(data))) + DONE

@@ -500,7 +500,7 @@ def this_process() -> str:
         return f"unknown {os.urandom(8).hex()} {os.getpid()}"
 
 
-def is_abandoned(made_of: Mapping[str, Any]) -> bool:
+def is_abandoned(made_of: Mapping[str, object]) -> bool:
     """Whether a transformer was made for a run on this machine whose process was killed."""
     owner, _, number = variables_of(made_of).get(FOR_A_RUN, "").rpartition(" ")
     if not owner or owner != this_process().rpartition(" ")[0] or not number.isdecimal():
@@ -514,7 +514,7 @@ def is_abandoned(made_of: Mapping[str, Any]) -> bool:
     return False
 
 
-def settings_of(made_of: Mapping[str, Any]) -> str | None:
+def settings_of(made_of: Mapping[str, object]) -> str | None:
     """The settings of a transformer as text, by what it was made of; None if it is not one of tar2tf's."""
     text = variables_of(made_of).get(ENVIRONMENT)
     return None if text is None else text.replace("\\u0024", "$")

@@ -164,7 +164,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """Where records are written, and when a shard is full.
+    """Output of a conversion: the path of its shards, their format, and the limits of a shard.
 
     Attributes:
         path: the shards' path, with `<>` or `<00000>` in place of their numbers; `-` is standard output. An existing
@@ -594,7 +594,7 @@ class Conversion:
         return {name: value for name, value in whole.items() if value not in (None, [], {})}
 
 
-def _changed(spec: Input | Output | Conversion) -> dict[str, Any]:
+def _changed(spec: Input | Output | Conversion) -> dict[str, object]:
     """Return the fields of a spec that differ from their defaults, without nested specs, ops and selections."""
     nested = ("input", "output", "ops", "example_ops", "select")
     fields = fields_of(type(spec)).items()
@@ -603,7 +603,7 @@ def _changed(spec: Input | Output | Conversion) -> dict[str, Any]:
     return {name: _plain(value) for name, value in values.items() if value not in (defaults[name], {})}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Convert a value to plain JSON."""
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}

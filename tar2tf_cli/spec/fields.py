@@ -158,7 +158,7 @@ def ops(value: Any, label: str) -> tuple[Op, ...]:
     return tuple(_each(enumerate(value), _op).values())
 
 
-def _op(_: int, item: Any) -> Op:
+def _op(_: int, item: object) -> Op:
     from tar2tf_cli.ops import parse_op  # and with it all ops, which few conversions need
 
     return parse_op(item)
@@ -272,7 +272,7 @@ FILE_KINDS: Final = (
     *("flac", "m4a", "mp3", "ogg", "opus", "wav", "avi", "mkv", "mov", "mp4", "webm"),
     *("bin", "csv", "html", "json", "npy", "npz", "pdf", "pt", "txt", "xml"),
 )
-"""What follows the column that has the paths of files: a suffix, or `file` for any."""
+"""Suffixes that may follow the column with the paths of files; `file` stands for any."""
 
 
 class Column(NamedTuple):
@@ -344,7 +344,7 @@ def limit(value: Any, label: str) -> int | None:
 
 
 @rule(anyOf=[{"type": "boolean"}, text.schema])
-def entry_or_all(value: Any, label: str) -> str | None:
+def entry_or_all(value: object, label: str) -> str | None:
     """Accept the name of an entry; true is `*`, which stands for all of them, and false is none."""
     return (ANY if value else None) if isinstance(value, bool) else text(value, label)
 

@@ -25,7 +25,7 @@ _ELSE: Final = (
     ),
     ((".zip",), "it holds zip files: unzip them, and make tars of their contents"),
 )
-"""What a bucket without tars may hold, by suffixes of names, and what to do then."""
+"""Other files that a bucket without tars may hold, by suffix, each with a hint."""
 
 _GLOB_TOKEN: Final = r"(?s)\*\*/|\[([!^]?)(\]?[^]/]*)\]|."
 _PLAIN_PATH: Final = re.compile(r"(?:[^*?\[{/]*/)*")

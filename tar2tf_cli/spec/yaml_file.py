@@ -96,7 +96,7 @@ def _parsed(text: str) -> Any:
     class _Scanner(RoundTripScanner):
         """Refuses brackets that are nested too deep, which it would need quadratic time for."""
 
-        def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:
+        def fetch_flow_collection_start(self, TokenClass: object, to_push: str) -> None:
             super().fetch_flow_collection_start(TokenClass, to_push)
             if self.flow_level > _MOST_DEPTH:
                 raise ScannerError(None, None, _TOO_DEEP, self.reader.get_mark())
@@ -156,7 +156,7 @@ def _plain(document: Any) -> Any:
     return convert(document)
 
 
-def _position(document: Any, path: tuple[str | int, ...]) -> tuple[int, int]:
+def _position(document: object, path: tuple[str | int, ...]) -> tuple[int, int]:
     """Return line and column, from 1, of the deepest node of a path that exists in the document."""
     node: Any = document
     line, column = node.lc.line, node.lc.col
@@ -215,7 +215,7 @@ def build(document: Mapping[str, Any]) -> Conversion:
     return Conversion(**{**_known(Conversion, document), **parts})
 
 
-def spec_fields(kind: type) -> dict[str, Checked[Any, Any]]:
+def spec_fields(kind: type) -> dict[str, Checked[object, object]]:
     """Return the fields of a spec by their names in a spec file, which cannot contain functions."""
     fields = {"from" if name == "kind" else name: field for name, field in fields_of(kind).items()}
     return {name: field for name, field in fields.items() if name not in ("record_to_example", "example_ops")}
@@ -308,7 +308,7 @@ def _sentence(meaning: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _op() -> dict[str, Any]:
+def _op() -> dict[str, object]:
     """Return the schema of one item of `ops`."""
     from tar2tf_cli.ops import all_ops
     from tar2tf_cli.ops.base import details, summary

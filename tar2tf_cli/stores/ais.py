@@ -181,7 +181,9 @@ class AisStore(WebStore):
         version = self._about("smap").get("version")
         return None if version is None else str(version)
 
-    def control(self, method: str, path: str, message: Mapping[str, Any] | None = None, *, wait: float = 0) -> Answer:
+    def control(
+        self, method: str, path: str, message: Mapping[str, object] | None = None, *, wait: float = 0
+    ) -> Answer:
         """Send a control call to the proxy; the caller looks at its status.
 
         Args:
@@ -350,7 +352,7 @@ class AisStore(WebStore):
         return SourceError(f"the endpoint is not an AIStore cluster: {why}", shard=self.proxy, hint=hint)
 
 
-def _is_of_object(document: Mapping[str, Any]) -> bool:
+def _is_of_object(document: Mapping[str, object]) -> bool:
     """Whether the object was not found, rather than its bucket; for a cloud bucket only the requested path shows it."""
     kind = document.get("tcode")
     return kind == "ErrNotFound" if kind else str(document.get("url_path", "")).startswith("/v1/objects/")
@@ -361,7 +363,7 @@ def _checksum(headers: Mapping[str, str]) -> tuple[str, str] | None:
     return (headers.get("Ais-Checksum-Type", ""), value) if value else None
 
 
-def message_of(document: Mapping[str, Any]) -> str:
+def message_of(document: Mapping[str, object]) -> str:
     """Return the message of an error document, without the node's name and without a token that it repeats."""
     message = re.sub(r"^[pt]\[\w+\]: ", "", str(document.get("message", ""))).strip()
     return _JWT.sub("", message).rstrip(": ")

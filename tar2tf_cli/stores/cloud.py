@@ -131,7 +131,7 @@ _MEANING: Final = {
     )
     for code in codes.split()
 }
-"""What the codes of S3 and Azure mean: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html,
+"""Meanings of the codes of S3 and Azure: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html,
 https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes
 """
 _NAMES: Final = (
@@ -139,10 +139,10 @@ _NAMES: Final = (
     "a folder without them"
 )
 _MACHINE: Final = re.compile("169.254|/latest/(api|meta-data)/|computeMetadata|metadata/identity")
-"""Where obstore asks for credentials on a cloud machine when it has found no others."""
+"""Addresses at which obstore asks for credentials on a cloud machine when it has found no others."""
 
 _PROVIDER: Final = re.compile(r"External \w+ credential provider: (\w+): ([^\n]+)")
-"""What obstore says when a function that gets credentials raises an exception: its type and words."""
+"""Message of obstore when a function that gets credentials raises an exception: its type and words."""
 
 _PASSING: Final = re.compile("Connect|Timeout|Transport|Endpoint")
 

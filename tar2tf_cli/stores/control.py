@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import requests
 
 _TLS_ALERT: Final = "\\x15\\x03"
-"""What a server that speaks HTTPS answers in the place of a status line, as exceptions quote it."""
+"""Answer of an HTTPS server instead of a status line, as exceptions quote it."""
 
 
 class Answer(NamedTuple):
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 def ask(
     method: str,
     url: str,
-    message: Mapping[str, Any] | None = None,
+    message: Mapping[str, object] | None = None,
     *,
     timeout: tuple[float, float],
     headers: Mapping[str, str] | None = None,

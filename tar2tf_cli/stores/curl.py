@@ -14,8 +14,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from math import inf
+from types import ModuleType
 from typing import Any, BinaryIO, Final, NoReturn
 
 from tar2tf_cli.api.store import Transient
@@ -25,15 +27,14 @@ from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.retries import NOT_TLS, TRANSIENT, min_rate, tls_failed, wrong_scheme
 
 
-def _imported() -> Any:
+def _imported() -> ModuleType:
     """Import pycurl; TensorFlow, if loaded before, has another libcurl, which would be found first."""
     flags = sys.getdlopenflags()
     sys.setdlopenflags(flags | getattr(os, "RTLD_DEEPBIND", 0))
     try:
-        import pycurl
+        return import_module("pycurl")
     finally:
         sys.setdlopenflags(flags)
-    return pycurl
 
 
 pycurl: Final = _imported()

@@ -110,10 +110,10 @@ T = TypeVar("T")
 
 
 NOT_TLS: Final = re.compile("wrong version number|record layer failure|unknown protocol|http request|packet length")
-"""What OpenSSL says of a server that speaks HTTP where HTTPS was expected."""
+"""Messages of OpenSSL about a server that speaks HTTP instead of HTTPS."""
 
 HTTP_TO_HTTPS: Final = re.compile("HTTP request to an HTTPS server|plain HTTP request was sent to HTTPS port")
-"""What servers written in Go, and nginx, answer to HTTP where they speak HTTPS."""
+"""Answers of HTTPS servers written in Go, and of nginx, to plain HTTP."""
 
 TRANSIENT: Final = (408, 425, 429, *(status for status in range(500, 600) if status not in (501, 505)))
 """Statuses of failures that a retry may fix."""

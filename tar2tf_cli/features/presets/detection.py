@@ -130,7 +130,7 @@ def _annotated(about: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
     return objects
 
 
-def _box(number: int, box: Any) -> list[float]:
+def _box(number: int, box: object) -> list[float]:
     """A box as four numbers."""
     if not isinstance(box, (list, tuple)) or len(box) != 4:
         raise SampleError(f"box {number} is {box!r}, not [x, y, width, height]")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
@@ -10,7 +10,7 @@ from tar2tf_cli.features.presets import LABEL_ENTRIES, Preset, encoded_image, la
 from tar2tf_cli.ops.annotations import IMAGE_ENTRIES
 
 
-def image_label(sample: Sample, context: OpContext) -> dict[str, Any]:
+def image_label(sample: Sample, context: OpContext) -> dict[str, object]:
     """`height`, `width`, `depth`, `label` (int64) and `image_raw`, the encoded image; the size is in its header."""
     from tar2tf_cli.formats.image import headers
 

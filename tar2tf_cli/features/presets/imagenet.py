@@ -33,7 +33,7 @@ def imagenet(sample: Sample, context: OpContext) -> dict[str, Any]:
     return {**imagenet_features(sample, header.height, header.width, "JPEG"), "image/encoded": data}
 
 
-def imagenet_features(sample: Sample, height: int, width: int, image_format: str) -> dict[str, Any]:
+def imagenet_features(sample: Sample, height: int, width: int, image_format: str) -> dict[str, object]:
     """Make all features but the image itself."""
     return {
         "image/height": height,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
@@ -13,7 +13,7 @@ from tar2tf_cli.formats.example import raw
 from tar2tf_cli.ops.annotations import IMAGE_ENTRIES
 
 
-def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, Any]:
+def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, object]:
     """Make the features of `imagenet` with pixels in place of the encoded image.
 
     They are uint8, RGB, in C order (height, width, channels), and the format is `tensor`. With an image size, the

@@ -32,7 +32,7 @@ else:
         def __init__(self, module: str) -> None:
             self._module = module
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> object:
             value = getattr(import_module(self._module), name)
             setattr(self, name, value)
             return value
@@ -293,7 +293,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
     return number(info.min), number(info.max)
 
 
-def _inward(limit: float, dtype: np.dtype[Any]) -> Any:
+def _inward(limit: float, dtype: np.dtype[np.generic]) -> object:
     """Give the limit in a dtype that may lack the exact value, nudged towards zero rather than beyond it."""
     value = dtype.type(limit)
     return np.nextafter(value, dtype.type(0)) if abs(value.item()) > abs(limit) else value
@@ -338,7 +338,7 @@ def resize(image: Image, height: int, width: int) -> NDArray[np.float32]:
 
 
 def _coordinates(size_in: int, size_out: int) -> NDArray[np.float32]:
-    """Where TensorFlow samples one axis, in its precision (tensorflow/core/util/image_resizer_state.h)."""
+    """Return the points at which TensorFlow samples one axis (tensorflow/core/util/image_resizer_state.h)."""
     scale = np.float32(size_in) / np.float32(size_out)
     points: NDArray[np.float32] = (np.arange(size_out, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
     return points
@@ -391,7 +391,7 @@ def opencv(task: str) -> Iterator[None]:
 
 
 def resize_exactly(image: Image, height: int, width: int) -> NDArray[np.float32]:
-    """Interpolate in the order of tensorflow/core/kernels/image/resize_bilinear_op.cc: the same bits."""
+    """Interpolate in the order of tensorflow/core/kernels/image/resize_bilinear_op.cc, to equal bits."""
     rows, columns, channels = image.shape
     above, below, down = _bilinear_taps(rows, height)
     left, right, across = _bilinear_taps(columns, width)
@@ -445,7 +445,7 @@ TURNING: Final = ("bilinear", "nearest")
 
 
 _NUDGE: Final = 2**-20
-"""What lies just between two pixels belongs to the second, though sines differ in their last bit between machines."""
+"""Shift that assigns a point midway between two pixels to the second, as sines differ in the last bit by machine."""
 
 
 def _turned_by_nearest(image: Image, angle: float) -> Image:
@@ -480,7 +480,7 @@ def _rotate_within_canvas(image: Image, angle: float) -> Image:
 
 
 def random_angle(seed: int, key: str) -> float:
-    """Draw an angle in [0, 360) from seed and key: the same on every machine, independent of earlier draws."""
+    """Draw an angle in [0, 360) that depends on seed and key only, not on the machine or earlier draws."""
     return random_fraction(seed, key) * 360
 
 
@@ -551,7 +551,7 @@ def _framed(image: Image, height: int, width: int, top: int, left: int, fill: fl
 PLACES: Final = (
     "center", "top", "bottom", "left", "right", "top-left", "top-right", "bottom-left", "bottom-right", "random",
 )  # fmt: skip
-"""What part of an image `crop` keeps."""
+"""Parts of an image that `crop` can keep."""
 
 
 def crop(image: Image, height: int, width: int, at: str = "center", *, seed: int = 0, key: str = "") -> Image:
@@ -588,7 +588,7 @@ def crop_start(
 
 
 def _start(rest: int, at: str, sides: tuple[str, str], fraction: float) -> int:
-    """Where a part begins along one side, from which this many pixels are cut off."""
+    """Return the start of a part along one side that is shortened by `rest` pixels."""
     if rest <= 0 or sides[0] in at:
         return 0
     if sides[1] in at:
@@ -651,7 +651,7 @@ def is_named_like_mask(name: str) -> bool:
     return _NAMED.search(name) is not None
 
 
-def distinct_values(pixels: NDArray[Any]) -> set[Any]:
+def distinct_values(pixels: NDArray[np.generic]) -> set[object]:
     """The distinct values of pixels (height, width) or (height, width, channels): numbers, for colours tuples."""
     if pixels.ndim != 3 or pixels.shape[2] == 1:
         return set(np.unique(pixels).tolist())

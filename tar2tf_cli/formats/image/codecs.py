@@ -209,11 +209,11 @@ def _chunk(kind: bytes, body: bytes = b"") -> bytes:
 
 
 CHANNELS: Final = (0, 1, 3)
-"""What `decode` takes as `channels`."""
+"""Values of `channels` that `decode` accepts."""
 
 
 DEPTHS: Final = ("uint8", "uint16")
-"""What `decode` takes as `dtype`."""
+"""Values of `dtype` that `decode` accepts."""
 
 
 def decode(
@@ -324,7 +324,7 @@ def _with_channels(image: NDArray[Any], channels: int) -> NDArray[Any]:
 
 
 def _by_opencv(data: bytes, name: str, flags: int | None = None) -> Any:
-    """What OpenCV decodes, as it is in the file unless flags say otherwise; None where it cannot."""
+    """Decode with OpenCV, unchanged unless flags say otherwise; return None for an image that it cannot decode."""
     with opencv(f"decode a {name}"):
         return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED if flags is None else flags)
 
@@ -352,7 +352,7 @@ def _decode_jpeg(data: bytes, channels: int, ratio: int = 1) -> NDArray[np.uint8
 
 
 _NO_MEMORY: Final = re.compile("(?i)insufficient memory|memory allocation failure")
-"""What libjpeg-turbo says where it gets no memory (jerror.h, turbojpeg.c)."""
+"""Messages of libjpeg-turbo when it gets no memory (jerror.h, turbojpeg.c)."""
 
 
 def _jpeg_error(error: ValueError, components: int) -> Exception:
@@ -460,7 +460,7 @@ def _png_gray(image: Image, data: bytes) -> Image:
     return np.where((red == green) & (red == blue), red, gray)
 
 
-def _weighed(red: NDArray[Any], green: NDArray[Any], blue: NDArray[Any]) -> NDArray[np.uint32]:
+def _weighed(red: NDArray[np.generic], green: NDArray[np.generic], blue: NDArray[np.generic]) -> NDArray[np.uint32]:
     red, green, blue = (level.astype(np.uint32) for level in (red, green, blue))
     return red * 9797 + green * 19234 + blue * 3737
 

@@ -129,7 +129,7 @@ def header(data: bytes) -> ImageHeader:
 
 
 def describe(data: bytes, name: str | None) -> str:
-    """What data is that cannot be decoded: another format, or else what it starts with."""
+    """Describe data that cannot be decoded: its format if it is known, otherwise its first bytes."""
     if name:
         return f"it is {name.upper()}"
     text = data[:6].decode("latin-1")

@@ -55,12 +55,12 @@ class _Attribute(property):
         return _attribute, (self.dtype, self.fget, self.fset, self.fdel, self.__doc__)
 
 
-def _attribute(dtype: str, *functions: Any) -> _Attribute:
+def _attribute(dtype: str, *functions: object) -> _Attribute:
     made: _Attribute = _ATTRIBUTES[dtype](*functions)
     return made
 
 
-def tfrecordable(dtype: str) -> Callable[[Callable[[Any], Any]], _Attribute]:
+def tfrecordable(dtype: str) -> Callable[[Callable[[Any], object]], _Attribute]:
     """Make a property, as `@property` does, whose value is stored.
 
     Args:
@@ -88,7 +88,7 @@ class Example:
     Field: ClassVar[type[Field]] = Field
     _stored: ClassVar[tuple[tuple[str, str], ...]] = ()  # names and types, base classes first
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         stored = {}
         for base in reversed(cls.__mro__):
@@ -96,7 +96,7 @@ class Example:
         cls._stored = tuple(stored.items())
 
     @classmethod
-    def from_csv_row(cls, row: list[str], **kwargs: Any) -> Any:
+    def from_csv_row(cls, row: list[str], **kwargs: object) -> object:
         """Make the example of a row, without loading large data.
 
         Raises:
@@ -152,7 +152,7 @@ class Example:
         return values
 
 
-def _integer(kind: type[np.int32] | type[np.int64]) -> Callable[[Any], Any]:
+def _integer(kind: type[np.int32] | type[np.int64]) -> Callable[[object], object]:
     limits = np.iinfo(kind)
 
     def convert(value: Any) -> Any:
@@ -164,17 +164,17 @@ def _integer(kind: type[np.int32] | type[np.int64]) -> Callable[[Any], Any]:
     return convert
 
 
-def _bool(value: Any) -> Any:
+def _bool(value: object) -> object:
     if isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, np.integer)) and value in (0, 1)):
         return np.bool_(value)
     raise TypeError(f"{value!r} is neither true nor false")
 
 
-def _float(value: Any) -> Any:
+def _float(value: object) -> object:
     return np.float32(struct.unpack("<f", struct.pack("<f", _number(value)))[0])  # raises for values that do not fit
 
 
-def _double(value: Any) -> Any:
+def _double(value: object) -> object:
     return raw(struct.pack("<d", _number(value)), (), "float64")  # a float list would lose half of the digits
 
 
@@ -184,13 +184,13 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _string(value: Any) -> Any:
+def _string(value: object) -> object:
     if not isinstance(value, (str, bytes)):
         raise TypeError(f"{type(value).__name__} is not text")
     return value
 
 
-def _float_array(value: Any) -> Any:
+def _float_array(value: object) -> object:
     array = np.asarray(value)
     if array.dtype == np.float32:
         return array
@@ -202,7 +202,7 @@ def _float_array(value: Any) -> Any:
         return array.astype(np.float32, copy=False)
 
 
-def _int_array(value: Any) -> Any:
+def _int_array(value: object) -> object:
     array = np.asarray(value)
     if array.dtype.kind not in "iub":
         raise TypeError(f"an array of {array.dtype} does not hold whole numbers")
@@ -414,7 +414,7 @@ def _advice(number: int, row: Sequence[str]) -> str | None:
     return f"separate the cells by commas; the row is a single cell now: {row[0][:40]!r}" if divided else None
 
 
-def _csv_line(row: Sequence[Any]) -> str:
+def _csv_line(row: Sequence[object]) -> str:
     line = io.StringIO(newline="")
     csv.writer(line, lineterminator="\n").writerow(row)
     return line.getvalue()

@@ -180,7 +180,7 @@ class Rows:
             return _object(data)
         return self._by_column(self.cells(data))
 
-    def _by_column(self, cells: list[str]) -> dict[str, Any]:
+    def _by_column(self, cells: list[str]) -> dict[str, object]:
         columns = self.columns or [str(number) for number in range(1, len(cells) + 1)]
         if len(cells) != len(columns):
             raise SampleError(f"the row has {len(cells)} cells, but the header names {len(columns)} columns")
@@ -226,7 +226,7 @@ def no_rows(path: str) -> SourceError:
     return SourceError("has no rows", shard=path, hint="list one example per line")
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _object(line: bytes) -> dict[str, object]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -404,7 +404,7 @@ class TableSource(RowsSource):
                 values = rows.parsed(data)
         return self._described(span[0], data, values)
 
-    def _described(self, number: int, data: bytes, values: Mapping[str, Any]) -> tuple[int, bytes]:
+    def _described(self, number: int, data: bytes, values: Mapping[str, object]) -> tuple[int, bytes]:
         """Return size and version of the row with this number, its bytes and its values."""
         total, described = len(data), b"%d\0%d\0" % (number, len(data)) + data
         for name in self._files:
@@ -413,7 +413,7 @@ class TableSource(RowsSource):
                 total, described = total + size, described + b"%d\0%d\0" % (size, modified)
         return total, described
 
-    def _sample(self, key: str, values: Mapping[str, Any]) -> Sample:
+    def _sample(self, key: str, values: Mapping[str, object]) -> Sample:
         """The entries of a row.
 
         Raises:
@@ -435,7 +435,7 @@ class TableSource(RowsSource):
                 sample[name] = _typed(column, value) if column.kind else as_entry(column.name, value)
         return sample
 
-    def _path(self, cell: Any) -> str:
+    def _path(self, cell: object) -> str:
         """The path of the file that a cell names; that of the table's folder is added.
 
         Raises:
@@ -447,7 +447,7 @@ class TableSource(RowsSource):
             raise SampleError(f"{cell} is a URL; the files of a table are read from a local disk")
         return os.path.join(self._folder, cell)
 
-    def _content(self, column: Column, cell: Any) -> bytes:
+    def _content(self, column: Column, cell: object) -> bytes:
         path = self._path(cell)
         try:
             with open(path, "rb", buffering=0) as file:
@@ -461,7 +461,7 @@ class TableSource(RowsSource):
         return data
 
 
-def _typed(column: Column, value: Any) -> Any:
+def _typed(column: Column, value: object) -> object:
     """A number that ops can use, or else a feature of the column's type."""
     entry, kind = {column.name: value}, cast("TypeName", column.kind)
     if kind not in ("int64", "float"):
@@ -473,13 +473,13 @@ def _typed(column: Column, value: Any) -> Any:
         raise SampleError(f"{column.name!r} is not of type {column.kind}: {reason(error)}") from None
 
 
-def _key(value: Any) -> str:
+def _key(value: object) -> str:
     """A key, which as a feature has to be UTF-8."""
     as_entry(KEY, text := str(value))
     return text
 
 
-def as_entry(name: str, value: Any) -> Any:
+def as_entry(name: str, value: object) -> object:
     """Text as an entry of a tar has it, and other values of JSON as they are."""
     try:
         return value.encode() if isinstance(value, str) else value
