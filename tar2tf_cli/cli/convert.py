@@ -226,8 +226,9 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     **{**words(*input_kinds(), plugins="inputs"), "show_default": False},
     help=f"{alternatives(input_kinds())}.",
     more="What BUCKET holds. By default, the content of each input decides between tar and TFRecord. imagefolder is a "
-    "folder with one folder of images per class, table a CSV or JSON Lines file, examples a CSV file whose rows "
-    "--example-class turns into examples. tfrecord also accepts empty inputs and inputs whose first record is damaged.",
+    "folder with one folder of images per class, table a CSV, JSON Lines or Parquet file, examples a CSV file whose "
+    "rows --example-class turns into examples. tfrecord also accepts empty inputs and inputs whose first record is "
+    "damaged.",
 )
 @store_options
 @tar_options
@@ -296,7 +297,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     multiple=True,
     shell_complete=propose_files,
     help="Add entries from BUCKET, matched by key.",
-    more="BUCKET holds tars or TFRecords, or is a CSV or JSON Lines file. May be repeated.",
+    more="BUCKET holds tars or TFRecords, or is a CSV, JSON Lines or Parquet file. May be repeated.",
 )
 @sample_option(
     "--join-key COLUMN",

@@ -81,10 +81,14 @@ def joined_to(conversion: Conversion, endpoint: str | None) -> list[Joined]:
 
 
 def _joined(place: str, conversion: Conversion, endpoint: str | None) -> Joined:
-    from tar2tf_cli.inputs.joined import JoinedShards, JoinedTable, is_table
+    from tar2tf_cli.inputs.joined import JoinedParquet, JoinedShards, JoinedTable, is_table
+    from tar2tf_cli.inputs.kinds.parquet import ParquetFiles, is_parquet
 
     spec, many = conversion.input, conversion.input.join_many != "error"
     column = spec.joined_by.column if spec.joined_by else None
+    if is_parquet(place):
+        files = ParquetFiles(place, **reach_of(place, conversion, endpoint))
+        return JoinedParquet(files, column or spec.join_key, many)
     if is_table(place):
         return JoinedTable(place, column or spec.join_key, many)
     key = selection_of(column, "--join-on") if column and column != KEY else None

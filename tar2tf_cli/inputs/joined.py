@@ -22,6 +22,7 @@ from tar2tf_cli.formats.example import FRAMING, unframed
 from tar2tf_cli.formats.streams import foreign, sniff
 from tar2tf_cli.formats.tar import padded
 from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.inputs.kinds.parquet import KEY_COLUMNS, ParquetFiles, entries, key_text
 from tar2tf_cli.inputs.kinds.table import Rows, as_entry, no_rows
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, sample_in
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.features.decoder import ExampleEntries
     from tar2tf_cli.inputs.shard_set import ShardSet
     from tar2tf_cli.ops.select import Select
-
-_KEY_COLUMNS: Final = (KEY, "key")
 
 
 class SampleRange(NamedTuple):
@@ -363,12 +362,7 @@ class JoinedTable(Joined):
             columns = next(([*values] for _, values in rows.items()), [])
         if not columns:
             raise no_rows(path)
-        names = [key] if key else [*_KEY_COLUMNS]
-        self._key = next((name for name in names if name in columns), "")
-        if not self._key:
-            what = f"there is no column {key!r}{meant(key, columns)}" if key else "no column is called __key__ or key"
-            hint = f"name the column with the keys with --join-key; columns: {few(columns, 8)}"
-            raise UsageError(what, shard=path, hint=hint)
+        self._key = _key_column(columns, key, path)
 
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_rows": None}
@@ -404,6 +398,62 @@ class JoinedTable(Joined):
     def _opened(self) -> Rows:
         self._rows = self._rows or Rows(self.bucket)
         return self._rows
+
+
+class JoinedParquet(Joined):
+    """The rows of Parquet files that are joined: each column but the key's is an entry.
+
+    Args:
+        files: the files.
+        key: the column with the keys; by default `__key__` or `key`.
+        many: whether several rows may have one key.
+
+    Raises:
+        UsageError: when a file has no such column.
+    """
+
+    def __init__(self, files: ParquetFiles, key: str | None, many: bool = False) -> None:
+        super().__init__(files.bucket, files.list(), many)
+        self._files = files
+        columns = files.open(self.inputs[0]).schema_arrow.names if self.inputs else []
+        self._key = _key_column(columns, key, files.bucket)
+
+    @property
+    def key_name(self) -> str | None:
+        return self._key
+
+    def close(self) -> None:
+        super().close()
+        self._files.close()
+
+    def locate(self, item: ObjectInfo) -> str:
+        return self._files.locate(item)
+
+    def scan(self) -> Iterator[tuple[str, SampleRange]]:
+        numbers = {item.name: number for number, item in enumerate(self.inputs)}
+        for group in self._files.groups([self._key]):
+            for number, values in enumerate(self._files.rows(group, [self._key])):
+                if (key := values[self._key]) is None:
+                    where, row = self.locate(group.file), group.first + number + 1
+                    raise SourceError(f"has no key in {self._key!r}", shard=where, member=f"row {row}")
+                yield key_text(key), SampleRange(numbers[group.file.name], group.number, number)
+
+    def read(self, place: SampleRange) -> Sample:
+        values = self._files.row(self.inputs[place.file], place.start, place.size)
+        return {KEY: key_text(values.pop(self._key)), **entries(values)}
+
+
+def _key_column(columns: Sequence[str], key: str | None, bucket: str) -> str:
+    """Return the column with the keys.
+
+    Raises:
+        UsageError: when there is none.
+    """
+    if found := next((name for name in ([key] if key else KEY_COLUMNS) if name in columns), None):
+        return found
+    what = f"there is no column {key!r}{meant(key, columns)}" if key else "no column is called __key__ or key"
+    hint = f"name the column with the keys with --join-key; columns: {few(columns, 8)}"
+    raise UsageError(what, shard=bucket, hint=hint)
 
 
 def is_table(path: str) -> bool:

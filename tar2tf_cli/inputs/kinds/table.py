@@ -13,11 +13,12 @@ from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.source import ListingInfo, OnBytes, OnFault, Samples
+from tar2tf_cli.api.source import ListingInfo, OnBytes, OnFault, Samples, Source
 from tar2tf_cli.api.values import KEY, Sample, SourceReport
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, few, meant, read_failed, reason
 from tar2tf_cli.features.feature_map import TypeName, give_types, number_of
@@ -28,6 +29,7 @@ from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.fields import Column
 from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.stores import reach_of
 
 Span: TypeAlias = tuple[int, int, int]
 """A row: its number from 1 without the header and blank rows, and its offset and size in bytes."""
@@ -257,12 +259,18 @@ class _Lines:
             yield line.decode()
 
 
-def open_input(conversion: Conversion, endpoint: str | None) -> TableSource:
+def open_input(conversion: Conversion, endpoint: str | None) -> Source:
     """Return the source of the conversion's rows."""
+    from tar2tf_cli.inputs.kinds.parquet import ParquetFiles, ParquetSource, is_parquet
+
     spec = conversion.input
+    columns = {name: Column.parse(text) for name, text in spec.columns.items()}
+    if is_parquet(spec.bucket) or any(map(is_parquet, spec.template)):
+        files = ParquetFiles(spec.bucket, spec.template, **reach_of(spec.bucket, conversion, endpoint))
+        return ParquetSource(files, columns, partial(entries_of_row, columns, os.path.dirname(spec.bucket)))
     return TableSource(
         spec.bucket,
-        {name: Column.parse(text) for name, text in spec.columns.items()},
+        columns,
         seed=conversion.seed if conversion.shuffle else None,
         limit=conversion.limit,
     )
@@ -409,7 +417,7 @@ class TableSource(RowsSource):
         total, described = len(data), b"%d\0%d\0" % (number, len(data)) + data
         for name in self._files:
             with suppress(SampleError):
-                size, modified = _status(self._path(values.get(name)))
+                size, modified = _status(_path(self._folder, values.get(name)))
                 total, described = total + size, described + b"%d\0%d\0" % (size, modified)
         return total, described
 
@@ -422,43 +430,66 @@ class TableSource(RowsSource):
         if not self._columns:
             given = {name: value for name, value in values.items() if value is not None}
             return {KEY: _key(given.pop(KEY, key)), **{name: as_entry(name, value) for name, value in given.items()}}
-        sample: Sample = {KEY: key}
-        for name, column in self._columns.items():
-            value = values.get(column.name)
-            if value is None:
-                raise SampleError(f"has no value in the column {column.name!r}")
-            if name == KEY:
-                sample[KEY] = _key(value)
-            elif column.is_file:
-                sample[name] = self._content(column, value)
-            else:
-                sample[name] = _typed(column, value) if column.kind else as_entry(column.name, value)
-        return sample
+        return entries_of_row(self._columns, self._folder, key, values)
 
-    def _path(self, cell: object) -> str:
-        """The path of the file that a cell names; that of the table's folder is added.
 
-        Raises:
-            SampleError: when it is not a path.
-        """
-        if not isinstance(cell, str) or not cell:
-            raise SampleError(f"the path of a file is {cell!r}" if cell else "the path of a file is empty")
-        if is_remote(cell):
-            raise SampleError(f"{cell} is a URL; the files of a table are read from a local disk")
-        return os.path.join(self._folder, cell)
+def entries_of_row(columns: Mapping[str, Column], folder: str, key: str, values: Mapping[str, object]) -> Sample:
+    """Return the sample of a row whose columns are named.
 
-    def _content(self, column: Column, cell: object) -> bytes:
-        path = self._path(cell)
-        try:
-            with open(path, "rb", buffering=0) as file:
-                data = file.read()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
-            raise SampleError(f"there is no file {path}, which the column {column.name!r} names") from None
-        except OSError as error:
-            raise read_failed(path, error) from None
-        if column.kind in IMAGE_SUFFIXES and headers.image_format(data) is None:
-            raise SampleError(f"the content of {path} is not an image")
-        return data
+    Args:
+        columns: the column of each entry, and what its cells are.
+        folder: the folder of the paths that cells hold.
+        key: the key of the sample, if no column has it.
+        values: the cells by column; a column of files may also have their bytes.
+
+    Raises:
+        SampleError: when a cell is missing, or is not what its column holds.
+    """
+    sample: Sample = {KEY: key}
+    for name, column in columns.items():
+        value = values.get(column.name)
+        if value is None:
+            raise SampleError(f"has no value in the column {column.name!r}")
+        if name == KEY:
+            sample[KEY] = _key(value.decode() if isinstance(value, bytes) else value)
+        elif column.is_file:
+            sample[name] = _content(column, folder, value)
+        else:
+            sample[name] = _typed(column, value) if column.kind else as_entry(column.name, value)
+    return sample
+
+
+def _path(folder: str, cell: object) -> str:
+    """The path of the file that a cell names; that of the table's folder is added.
+
+    Raises:
+        SampleError: when it is not a path.
+    """
+    if not isinstance(cell, str) or not cell:
+        raise SampleError(f"the path of a file is {cell!r}" if cell else "the path of a file is empty")
+    if is_remote(cell):
+        raise SampleError(f"{cell} is a URL; the files of a table are read from a local disk")
+    return os.path.join(folder, cell)
+
+
+def _content(column: Column, folder: str, cell: object) -> bytes:
+    """The bytes of the file that a cell names, or holds."""
+    data, named = (cell, f"the column {column.name!r}") if isinstance(cell, bytes) else _read(column, folder, cell)
+    if column.kind in IMAGE_SUFFIXES and headers.image_format(data) is None:
+        raise SampleError(f"the content of {named} is not an image")
+    return data
+
+
+def _read(column: Column, folder: str, cell: object) -> tuple[bytes, str]:
+    """The bytes and the path of the file that a cell names."""
+    path = _path(folder, cell)
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read(), path
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
+        raise SampleError(f"there is no file {path}, which the column {column.name!r} names") from None
+    except OSError as error:
+        raise read_failed(path, error) from None
 
 
 def _typed(column: Column, value: object) -> object:

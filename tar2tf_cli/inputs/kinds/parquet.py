@@ -1,0 +1,364 @@
+"""Parquet files: which row groups they have, and what their rows hold; a source whose inputs are row groups.
+
+Files are read by ranges, in folders as in stores, and only the columns that are asked for.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
+
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Ranges, Samples, Source
+from tar2tf_cli.api.values import KEY, Sample, SourceReport
+from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, few, meant
+from tar2tf_cli.formats.image import headers
+from tar2tf_cli.spec.fields import Column
+from tar2tf_cli.spec.urls import ConnectionOptions, is_remote
+from tar2tf_cli.stores import open_source
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+SUFFIX: Final = ".parquet"
+KEY_COLUMNS: Final = (KEY, "key")
+_KEPT: Final = 4  # row groups in memory, for rows that are read one by one
+_BATCH: Final = 64  # rows that are Python values at once; an image takes some hundred kilobytes
+_BLOB: Final = {"bytes", "path"}  # fields of the structs in which Hugging Face stores images, sounds and videos
+_CAPABILITIES: Final = Capabilities(gives="values", threads=1)
+
+Row: TypeAlias = dict[str, object]
+
+
+class RowGroup(NamedTuple):
+    """A row group of a file.
+
+    Attributes:
+        file: the file.
+        number: its number in the file, from 0.
+        first: the number of its first row in the file, from 0.
+        rows: the number of its rows.
+        size: the size in bytes of the columns that are read, as stored.
+    """
+
+    file: ObjectInfo
+    number: int
+    first: int
+    rows: int
+    size: int
+
+
+def is_parquet(bucket: str) -> bool:
+    """Whether a path, URL or template names Parquet files, or a folder that holds nothing else to read."""
+    if bucket.lower().endswith(SUFFIX):
+        return True
+    if is_remote(bucket) or not os.path.isdir(bucket):
+        return False
+    names = [os.path.splitext(name)[1].lower() for name in os.listdir(bucket)]
+    return SUFFIX in names and not {".tar", ".csv", ".jsonl", ".record", ".tfrecord"} & {*names}
+
+
+def _pyarrow() -> ModuleType:
+    """Return `pyarrow.parquet`.
+
+    Raises:
+        UsageError: when the package is not installed.
+    """
+    try:
+        import pyarrow.parquet  # only here, as it takes a tenth of a second
+    except ImportError:
+        hint = "pip install 'tar2tf-cli[parquet]'"
+        raise UsageError("Parquet files need the package pyarrow", hint=hint) from None
+    return pyarrow.parquet  # type: ignore[no-any-return]
+
+
+class _RangeFile(io.RawIOBase):
+    """A file of a source that is read by ranges."""
+
+    def __init__(self, ranges: Ranges, item: ObjectInfo, count: Callable[[int], None]) -> None:
+        super().__init__()
+        self._ranges, self._item, self._count = ranges, item, count
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._item.size or 0}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        left = max((self._item.size or 0) - self._position, 0)
+        data = self._ranges.read(self._item, self._position, left if size < 0 else min(size, left)) if left else b""
+        self._position += len(data)
+        self._count(len(data))
+        return data
+
+
+class ParquetFiles:
+    """The Parquet files that a path, URL, folder or template names.
+
+    Args:
+        bucket: the path or URL.
+        templates: templates for the names of files in it.
+        reach: connection options.
+    """
+
+    def __init__(self, bucket: str, templates: Sequence[str] = (), **reach: Unpack[ConnectionOptions]) -> None:
+        self.bucket = bucket
+        self._templates = templates
+        self._reach = reach
+        self._read: dict[tuple[str, int], Any] = {}  # tables of pyarrow
+        self._open: tuple[int, Source, Ranges] | None = None  # of this process, which a forked one does not share
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_open": None, "_read": {}}
+
+    def close(self) -> None:
+        """Close the files, and forget what was read of them."""
+        self._open = None
+        self._read = {}
+
+    def _source(self) -> tuple[Source, Ranges]:
+        if self._open is None or self._open[0] != os.getpid():
+            source = open_source(self.bucket, **self._reach)
+            self._open = os.getpid(), source, source.ranges()
+        return self._open[1:]
+
+    def list(self) -> list[ObjectInfo]:
+        """List the files, by name.
+
+        Raises:
+            SourceError: when there are none.
+        """
+        source, _ = self._source()
+        named = self._templates or source.templates or self.bucket.lower().endswith(SUFFIX)
+        return source.list(self._templates if named else (f"**/*{SUFFIX}",))
+
+    def locate(self, item: ObjectInfo) -> str:
+        """Return the path or URL of a file."""
+        return self._source()[0].locate(item.name)
+
+    def open(self, item: ObjectInfo, count: Callable[[int], None] = lambda size: None) -> Any:
+        """Return a file as pyarrow's `ParquetFile`.
+
+        Args:
+            item: the file.
+            count: called with the number of bytes after each read.
+
+        Raises:
+            DamagedShardError: when it is not a Parquet file.
+        """
+        parquet = _pyarrow()
+        try:
+            return parquet.ParquetFile(_RangeFile(self._source()[1], item, count), pre_buffer=True)
+        except (ValueError, OSError) as error:  # pyarrow's errors are of these kinds
+            raise self._damaged(item, error) from None
+
+    def rows(
+        self, group: RowGroup, columns: Sequence[str] | None, count: Callable[[int], None] = lambda size: None
+    ) -> Iterator[Row]:
+        """Iterate over the rows of a row group, each with its values by column.
+
+        Raises:
+            DamagedShardError: when they cannot be read.
+        """
+        file = self.open(group.file, count)
+        try:
+            for batch in file.iter_batches(_BATCH, row_groups=[group.number], columns=columns, use_threads=False):
+                yield from batch.to_pylist()
+        except (ValueError, OSError) as error:
+            raise self._damaged(group.file, error) from None
+
+    def row(self, item: ObjectInfo, group: int, number: int) -> Row:
+        """Return one row of a row group; the row groups that were read last are kept.
+
+        Raises:
+            DamagedShardError: when it cannot be read.
+        """
+        place = item.name, group
+        if place not in self._read:
+            file = self.open(item)
+            try:
+                self._read[place] = file.read_row_group(group, use_threads=False)
+            except (ValueError, OSError) as error:
+                raise self._damaged(item, error) from None
+            while len(self._read) > _KEPT:
+                del self._read[next(iter(self._read))]
+        (row,) = self._read[place].slice(number, 1).to_pylist()
+        return dict(row)
+
+    def groups(self, columns: Sequence[str] | None) -> Iterator[RowGroup]:
+        """Iterate over the row groups of all files.
+
+        Raises:
+            UsageError: when a file lacks a column.
+        """
+        for item in self.list():
+            file = self.open(item)
+            self._check(item, file.schema_arrow.names, columns or ())
+            first = 0
+            for number in range(file.metadata.num_row_groups):
+                about = file.metadata.row_group(number)
+                chunks = [about.column(place) for place in range(about.num_columns)]
+                size = sum(
+                    chunk.total_compressed_size
+                    for chunk in chunks
+                    if columns is None or chunk.path_in_schema.partition(".")[0] in columns
+                )
+                if about.num_rows:
+                    yield RowGroup(item, number, first, about.num_rows, size)
+                first += about.num_rows
+
+    def _check(self, item: ObjectInfo, known: Sequence[str], columns: Sequence[str]) -> None:
+        """Refuse columns that a file lacks."""
+        if missing := next((name for name in columns if name not in known), None):
+            what = f"there is no column {missing!r}{meant(missing, known)}"
+            raise UsageError(what, shard=self.locate(item), hint=f"columns: {few(known, 8)}")
+
+    def _damaged(self, item: ObjectInfo, error: Exception) -> DamagedShardError:
+        text = " ".join(str(error).split())
+        return DamagedShardError(f"cannot be read as Parquet: {text}", shard=self.locate(item))
+
+
+def value_of(name: str, value: object) -> object:
+    """Return a value of a row as an entry: texts as bytes, dates as texts, and numbers as they are.
+
+    Raises:
+        SampleError: when a text is not UTF-8, or a struct of bytes and a path has no bytes.
+    """
+    if is_blob(value):
+        if value["bytes"] is None:
+            raise SampleError(f"the column {name!r} has the path {value['path']!r}, but no bytes")
+        return value["bytes"]
+    if isinstance(value, str):
+        return value.encode()
+    if value is None or isinstance(value, (bytes, bool, int, float, list, dict)):
+        return value
+    return (value.isoformat() if hasattr(value, "isoformat") else str(value)).encode()
+
+
+def is_blob(value: object) -> TypeGuard[dict[str, Any]]:
+    """Whether a value is a struct of bytes and a path."""
+    return isinstance(value, dict) and value.keys() == _BLOB
+
+
+def entry_name(name: str, value: object) -> str:
+    """Return the name of the entry that a column becomes: that of a file ends with its extension.
+
+    >>> entry_name("image", {"bytes": None, "path": "a/b.PNG"})
+    'image.png'
+    """
+    if not is_blob(value):
+        return name
+    kind = headers.image_format(value["bytes"]) if value["bytes"] else None
+    named = os.path.splitext(value["path"] or "")[1].lstrip(".").lower()
+    suffix = {"jpeg": "jpg"}.get(kind, kind) if kind else named
+    return f"{name}.{suffix}" if suffix and not name.lower().endswith(f".{suffix}") else name
+
+
+EntriesOf: TypeAlias = Callable[[str, Mapping[str, object]], Sample]
+"""Makes the sample of a row, given its key without a column for it, and its values."""
+
+
+class ParquetSource(Source):
+    """The rows of Parquet files; inputs are row groups.
+
+    Args:
+        files: the files.
+        columns: the column of each entry, and what its cells are; if there are none, every column is an entry.
+        entries_of: makes the sample of a row whose columns are named.
+    """
+
+    def __init__(self, files: ParquetFiles, columns: Mapping[str, Column], entries_of: EntriesOf) -> None:
+        self.bucket = files.bucket
+        self._files = files
+        self._columns = columns
+        self._entries_of = entries_of
+        self._wanted = [*dict.fromkeys(column.name for column in columns.values())] or None
+        self._groups: dict[str, RowGroup] = {}
+        self._stems: dict[str, str] = {}
+
+    def capabilities(self) -> Capabilities:
+        """Return the capabilities of a list of samples."""
+        return _CAPABILITIES
+
+    def listing_info(self) -> ListingInfo:
+        """Return the number of rows."""
+        return ListingInfo(sum(group.rows for group in self._groups.values()))
+
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
+        """List the row groups, with the sizes of the columns that are read.
+
+        Raises:
+            SourceError: when there are none, or a file cannot be read.
+            UsageError: when a file lacks a column.
+        """
+        groups = {f"{group.file.name} row group {group.number}": group for group in self._files.groups(self._wanted)}
+        if not groups:
+            raise SourceError("has no rows", shard=self.bucket)
+        self._groups = groups
+        names = {group.file.name: os.path.splitext(os.path.basename(group.file.name))[0] for group in groups.values()}
+        alike = len({*names.values()}) < len(names)
+        self._stems = {name: os.path.splitext(name)[0] if alike else stem for name, stem in names.items()}
+        return [ObjectInfo(name, group.size, group.file.version) for name, group in groups.items()]
+
+    def open(self, item: ObjectInfo) -> ByteStream:
+        """Not supported: a row group is not one stream."""
+        raise NotImplementedError
+
+    def locate(self, name: str) -> str:
+        """Return the path or URL of the file; the sample names the row."""
+        group = self._groups.get(name)
+        return self._files.locate(group.file) if group else self.bucket
+
+    def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
+        """Yield a sample for each row of a row group.
+
+        Raises:
+            SourceError: when the file changed since it was listed, or cannot be read.
+        """
+        group = self._groups[item.name]
+        stem = self._stems[group.file.name]
+        rows = self._files.rows(group, self._wanted, on_bytes or (lambda size: None))
+        for number, values in enumerate(rows, group.first):
+            key = f"{stem}-{number:06d}"
+            try:
+                sample = self._sample(key, values)
+            except SampleError as error:
+                fault(error.at(shard=self._files.locate(group.file), key=key, member=f"row {number + 1}"))
+                continue
+            yield {"member": f"row {number + 1}"}, sample
+
+    def _sample(self, key: str, values: Row) -> Sample:
+        """The entries of a row."""
+        if self._columns:
+            return self._entries_of(key, {name: value_of(name, value) for name, value in values.items()})
+        column = next((name for name in KEY_COLUMNS if values.get(name) is not None), None)
+        sample: Sample = {KEY: key if column is None else key_text(values.pop(column))}
+        return sample | entries(values)
+
+
+def key_text(value: object) -> str:
+    """Return a value as a key."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def entries(values: Row) -> Sample:
+    """Return the values of a row as entries, without those that are null.
+
+    Raises:
+        SampleError: when one cannot be an entry.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    return {entry_name(name, value): value_of(name, value) for name, value in given.items()}
