@@ -161,7 +161,7 @@ class Tar2tfError(Exception):
         return self
 
 
-_FLAG: Final = re.compile(r"(tar2tf [a-z]+ [^;,:]*)|(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?: (skip|keep|first|last|any)\b)?")
+_FLAG: Final = r"(tar2tf [a-z]+ [^;,:]*)|(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?: (skip|keep|first|last|any)\b)?"
 _SWITCHES: Final = {"overwrite", "update", "remove_many", "ignore_missing_end", "ignore_gaps", "allow_func", "regroup"}
 _OTHERWISE: Final = {"op": "the op", "type": "types", "from": "kind", "num_workers": "workers"}
 """Arguments in Python that are not named as their options."""
@@ -173,7 +173,7 @@ def in_python(text: str) -> str:
     >>> in_python("pass --overwrite, or --on-error skip")
     'pass overwrite=True, or on_error="skip"'
     """
-    return _FLAG.sub(_argument, text)
+    return re.sub(_FLAG, _argument, text)
 
 
 def _argument(match: re.Match[str]) -> str:

@@ -22,11 +22,12 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from tar2tf_cli.api.shard_format import ShardFormat
 
 Group: TypeAlias = Literal["ops", "presets", "inputs", "stores", "formats", "checks"]
 """The part of an entry point's group after `tar2tf.`."""
@@ -114,6 +115,8 @@ def find_format(name: str) -> ShardFormat:
     Raises:
         UsageError: when there is none.
     """
+    from tar2tf_cli.api.shard_format import ShardFormat
+
     found = (
         import_module(f"tar2tf_cli.shards.{name}").FORMAT if name in format_names() else load_plugin("formats", name)
     )

@@ -10,11 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.store import Store
 from tar2tf_cli.errors import Tar2tfError
+
+if TYPE_CHECKING:
+    from tar2tf_cli.api.objects import ObjectInfo
+    from tar2tf_cli.api.store import Store
 
 ReportT = TypeVar("ReportT")
 
@@ -94,7 +96,7 @@ class Engine(ABC):
         """Stop at once and abandon running tasks; nothing of them runs afterwards."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoredShard(Generic[ReportT]):
     """The records of one input, stored as a shard.
 

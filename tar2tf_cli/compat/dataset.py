@@ -44,7 +44,7 @@ from tar2tf_cli.flow.transform import Transform
 from tar2tf_cli.formats.files import MAX_ENTRY_SIZE, whole_sample
 from tar2tf_cli.inputs.report import Notes
 from tar2tf_cli.ops import Convert, Decode, Func, Rename, Resize, Select, SelectDict, Selection, SelectList
-from tar2tf_cli.ops.annotations import IMAGE_ENTRIES
+from tar2tf_cli.ops.base import IMAGE_ENTRIES
 from tar2tf_cli.ops.select import flatten, to_selection
 from tar2tf_cli.ops.user_code import called
 from tar2tf_cli.remote import cluster_samples

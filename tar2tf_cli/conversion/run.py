@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.api.backend import Backend, Engine, RecordMaker, StoredShard
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.api.store import Store
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, destination
 from tar2tf_cli.conversion.plan import Plan, joined_to, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Summary, Tally
@@ -36,6 +35,7 @@ from tar2tf_cli.spec.templates import STDOUT
 from tar2tf_cli.spec.urls import is_remote
 
 if TYPE_CHECKING:
+    from tar2tf_cli.api.store import Store
     from tar2tf_cli.conversion.targets import Target
 
 

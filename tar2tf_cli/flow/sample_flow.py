@@ -118,7 +118,8 @@ def _of_input(error: SampleError, key: str, location: Location) -> SampleError:
 
 def context_of(conversion: Conversion) -> OpContext:
     """Return what the ops of a conversion may depend on."""
-    boxes = BoxCounts() if conversion.geometry.boxes else None
+    geometry = conversion.geometry
+    boxes = BoxCounts() if geometry and geometry.boxes else None
     settings = conversion.seed, conversion.max_pixels, conversion.image_size, conversion.invalid_boxes
     return OpContext(*settings, boxes=boxes)
 

@@ -148,12 +148,12 @@ def conflicting_totals(names: Iterable[str]) -> tuple[str, ...]:
     return ()
 
 
-_SPLIT: Final = re.compile(r"(?<![a-z])(train|val|test|dev|eval)(?:ing|idation|id)?(?![a-z])", re.IGNORECASE)
+_SPLIT: Final = r"(?i)(?<![a-z])(train|val|test|dev|eval)(?:ing|idation|id)?(?![a-z])"
 
 
 def split_of(name: str) -> str | None:
     """Return the split that a shard's name states, such as `train`; `val` for `validation`."""
-    match = _SPLIT.search(name)
+    match = re.search(_SPLIT, name)
     return match[1].lower() if match else None
 
 
@@ -165,5 +165,5 @@ def splits_of(names: Sequence[str]) -> dict[str, str]:
     start = len(os.path.commonprefix(names))  # noqa: RUF071 - of names, not of paths
     while start and names[0][start - 1].isalpha():
         start -= 1
-    found = {name: match[0] for name in names if (match := _SPLIT.search(name[start:]))}
+    found = {name: match[0] for name in names if (match := re.search(_SPLIT, name[start:]))}
     return found if len(set(found.values())) > 1 else {}

@@ -9,9 +9,6 @@ from typing import ClassVar, Final, NamedTuple
 from tar2tf_cli.ops.base import Declared
 from tar2tf_cli.ops.rules import Rule, number_of, one_of, optional, probability, rule, text, yes_or_no
 
-IMAGE_ENTRIES: Final = ("image", "jpg", "jpeg", "png", "bmp", "webp", "img")
-"""Entries for the image of a sample; the first that is present is used."""
-
 ALONE: Final = "none"
 """Stands for no list in place of those that go with a dropped box."""
 

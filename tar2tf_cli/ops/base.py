@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+IMAGE_ENTRIES: Final = ("image", "jpg", "jpeg", "png", "bmp", "webp", "img")
+"""Entries for the image of a sample; the first that is present is used."""
+
+
 class Declared:
     """A frozen dataclass with a rule for each field, which determine its grammar.
 

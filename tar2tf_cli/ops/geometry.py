@@ -15,8 +15,8 @@ from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.formats.image.geometry import Move, Size, clip_edges, follow_boxes, follow_mask, follow_points
-from tar2tf_cli.ops.annotations import ENCODED, IMAGE_ENTRIES, Boxes, Geometry, Mask, Points
-from tar2tf_cli.ops.base import runs_own_code
+from tar2tf_cli.ops.annotations import ENCODED, Boxes, Geometry, Mask, Points
+from tar2tf_cli.ops.base import IMAGE_ENTRIES, runs_own_code
 from tar2tf_cli.ops.image import MOVES
 from tar2tf_cli.ops.positions import find_boxes, find_points
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from tar2tf_cli.api.op import JsonSchema, JsonValue
 from tar2tf_cli.errors import UsageError, meant
 from tar2tf_cli.plugins import Group, plugin_names
+
+if TYPE_CHECKING:
+    from tar2tf_cli.api.op import JsonSchema, JsonValue
 
 Kept = TypeVar("Kept", covariant=True)
 
@@ -19,12 +21,13 @@ class Rule(Generic[Kept]):
 
     Args:
         check: called with a value and its name in errors; returns the value to store, or raises ValueError.
-        schema: describes the values in the form in which they should be written; the check may accept others.
+        schema: describes the values in the form in which they should be written; the check may accept others. A
+            function that returns it is called when it is asked for.
     """
 
-    def __init__(self, check: Callable[[object, str], Kept], schema: JsonSchema) -> None:
+    def __init__(self, check: Callable[[object, str], Kept], schema: JsonSchema | Callable[[], JsonSchema]) -> None:
         self._check = check
-        self.schema = schema
+        self._schema = schema
         self.__doc__ = check.__doc__
 
     def __call__(self, value: object, label: str) -> Kept:
@@ -32,6 +35,11 @@ class Rule(Generic[Kept]):
             return self._check(value, label)
         except OverflowError:
             raise ValueError(f"{label} is too large") from None
+
+    @property
+    def schema(self) -> JsonSchema:
+        """JSON Schema of the values."""
+        return self._schema() if callable(self._schema) else self._schema
 
 
 def rule(**schema: JsonValue) -> Callable[[Callable[[object, str], Kept]], Rule[Kept]]:

@@ -13,7 +13,6 @@ from tar2tf_cli.errors import DamagedShardError, Lost, SampleError
 from tar2tf_cli.formats.files import StoredBytes, pieces_of
 from tar2tf_cli.formats.streams import foreign
 from tar2tf_cli.formats.tar import BLOCK, END, header, header_size, is_header, padded, padding
-from tar2tf_cli.inputs.tar_index import find_samples, index_lines, sample_in
 
 _READ: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 _WRITTEN: Final = {".tar": "none", ".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd"}
@@ -99,6 +98,8 @@ class TarFormat(ShardFormat):
 
     def index_lines(self, stream: Readable, name: str, key_split: KeySplit) -> Iterable[bytes]:
         """Yield the lines of the index that DALI's `wds2idx` writes."""
+        from tar2tf_cli.inputs.tar_index import find_samples, index_lines
+
         return index_lines(find_samples(stream, name, key_split))
 
     def units(self, stream: Readable, name: str) -> TarUnits:
@@ -107,6 +108,8 @@ class TarFormat(ShardFormat):
 
     def sample(self, unit: bytes, name: str, key_split: KeySplit) -> Sample:
         """Return the sample of adjacent members."""
+        from tar2tf_cli.inputs.tar_index import sample_in
+
         return sample_in(unit, name, key_split)
 
 
@@ -125,6 +128,8 @@ class TarUnits:
         self.offset = 0
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        from tar2tf_cli.inputs.tar_index import find_samples
+
         first = True
         for sample in find_samples(self, self._name, self._key_split):
             if not first:

@@ -12,7 +12,6 @@ from tar2tf_cli.api.shard_format import FormatTraits, KernelForm, ShardFormat
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.example import FRAMING, Encoder, begins_record, crc_field, frame, read_varint, unframed
-from tar2tf_cli.formats.tfrecord import RecordReader
 
 _NAMES: Final = re.compile(
     r"(?i)(?s:.+)(\.(records?|tfrecords?|tfrecs?|tfr)(-\d+-of-\d+)?|-\d{3,}-of-\d{3,})"
@@ -65,6 +64,8 @@ class TFRecordFormat(ShardFormat):
 
     def index_lines(self, stream: Readable, name: str, key_split: KeySplit) -> Iterable[bytes]:
         """Yield a line `OFFSET SIZE` for each record, as `tfrecord2idx` writes it."""
+        from tar2tf_cli.formats.tfrecord import RecordReader
+
         seeks, size = hasattr(stream, "seek"), None
         return RecordReader(stream, name, want="lengths", seeks=seeks, size=size).index_lines()
 
@@ -87,6 +88,8 @@ class FramedRecords:
     """Iterates over the records of a TFRecord with their framing."""
 
     def __init__(self, stream: Readable, name: str) -> None:
+        from tar2tf_cli.formats.tfrecord import RecordReader
+
         self._reader = RecordReader(stream, name)
 
     @property

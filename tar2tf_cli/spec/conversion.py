@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS, Op
 from tar2tf_cli.api.shard_format import FormatTraits, ShardFormat
@@ -16,7 +16,6 @@ from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.features.presets import Preset, find_preset
 from tar2tf_cli.formats.files import MAX_ENTRY_SIZE, is_stream
 from tar2tf_cli.ops import rules
-from tar2tf_cli.ops.annotations import Boxes, Geometry, Mask, Points
 from tar2tf_cli.ops.base import Declared, runs_own_code
 from tar2tf_cli.ops.select import Selection, flatten
 from tar2tf_cli.ops.user_code import label
@@ -33,6 +32,9 @@ from tar2tf_cli.spec.templates import (
     output_format,
 )
 from tar2tf_cli.spec.urls import as_recorded, check_url, is_remote, without_secrets
+
+if TYPE_CHECKING:
+    from tar2tf_cli.ops.annotations import Boxes, Geometry, Mask, Points
 
 PathText: TypeAlias = "str | os.PathLike[str]"
 Texts: TypeAlias = "str | Sequence[str]"
@@ -474,7 +476,7 @@ class Conversion:
                 "--image-size is only for the preset imagenet-tensor",
                 hint="add --preset imagenet-tensor, or scale with --op resize:jpg,224x224",
             )
-        if self.invalid_boxes != "error" and not self.geometry.boxes:
+        if self.invalid_boxes != "error" and not (self.geometry and self.geometry.boxes):
             raise UsageError("--invalid-boxes needs boxes", hint="add --boxes SEL or --preset detection")
         if (self.boxes or self.points or self.mask) and not self.ops:
             raise UsageError("--boxes, --points and --mask follow ops, but there is none", hint="leave them out")
@@ -503,12 +505,16 @@ class Conversion:
         return self._preset.first_label if self._preset else 0
 
     @property
-    def geometry(self) -> Geometry:
-        """Everything that is declared to lie on images, by options or the preset."""
-        declared = Geometry(self.boxes, self.points, self.mask, self.invalid_boxes)
+    def geometry(self) -> Geometry | None:
+        """Everything that is declared to lie on images, by options or the preset; None for nothing."""
         preset = self._preset
+        has_own = preset is not None and preset.geometry is not None
+        if not (has_own or self.boxes or self.points or self.mask):
+            return None
+        from tar2tf_cli.ops.annotations import Geometry
+
         if preset is None or preset.geometry is None:
-            return declared
+            return Geometry(self.boxes, self.points, self.mask, self.invalid_boxes)
         selected = flatten(self.select or {})
         own = preset.geometry({name: str(item.canonical()) for name, item in selected.items()})
         return Geometry(self.boxes or own.boxes, self.points, self.mask or own.masks, self.invalid_boxes)
@@ -520,8 +526,7 @@ class Conversion:
         Raises:
             UsageError: when an op moves the pixels of a declared mask.
         """
-        geometry = self.geometry
-        if not geometry or not self.ops:
+        if not self.ops or not (geometry := self.geometry):
             return self.ops
         from tar2tf_cli.ops.geometry import follow_image  # and with it the ops on images
 

@@ -15,7 +15,6 @@ from tar2tf_cli.features.feature_map import TYPES
 from tar2tf_cli.features.labels import AUTO, IMAGENET, LabelMap
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.formats.streams import IMAGE_SUFFIXES
-from tar2tf_cli.ops.annotations import Boxes, Mask, Points
 from tar2tf_cli.ops.base import Declared
 from tar2tf_cli.ops.rules import Rule, accepted, refusal, rule, text, whole_number
 from tar2tf_cli.ops.select import ANY, Selection, parse_select
@@ -24,7 +23,7 @@ from tar2tf_cli.spec.sample_keys import JoinOn, KeyTemplate, selection_of
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.op import Op
-
+    from tar2tf_cli.ops.annotations import Boxes, Mask, Points
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
@@ -124,30 +123,51 @@ def size(value: Any, label: str) -> int:
     return number
 
 
-def _declared(kind: type[D]) -> Rule[tuple[D, ...]]:
-    """Accept one declaration, as text or as a mapping, or a list of them."""
-    one = kind.schema()["anyOf"]
-    assert isinstance(one, list)
-
-    @rule(anyOf=[*one[:2], {"type": "array", "items": {"anyOf": one[:2]}}])
-    def check(value: object, label: str) -> tuple[D, ...]:
-        items = value if isinstance(value, (list, tuple)) else [value]
-        return tuple(_each(enumerate(items), partial(_declaration, kind)).values())
-
-    return check
-
-
 D = TypeVar("D", bound=Declared)
 
 
-def _declaration(kind: type[D], _: int, item: Any) -> D:
+def _declared(find: Callable[[], type[D]]) -> Rule[tuple[D, ...]]:
+    """Accept one declaration of a class, as text or as a mapping, or a list of them; few conversions need the class."""
+
+    def check(value: object, label: str) -> tuple[D, ...]:
+        items = value if isinstance(value, (list, tuple)) else [value]
+        return tuple(_each(enumerate(items), partial(_declaration, find)).values())
+
+    def schema() -> JsonSchema:
+        one = find().schema()["anyOf"]
+        assert isinstance(one, list)
+        return {"anyOf": [*one[:2], {"type": "array", "items": {"anyOf": one[:2]}}]}
+
+    return Rule(check, schema)
+
+
+def _declaration(find: Callable[[], type[D]], _: int, item: Any) -> D:
+    kind = find()
     try:
         return item if isinstance(item, kind) else kind.from_value(item)
     except TypeError as error:
         raise ValueError(str(error)) from None
 
 
-boxes, points, masks = _declared(Boxes), _declared(Points), _declared(Mask)
+def _boxes() -> type[Boxes]:
+    from tar2tf_cli.ops.annotations import Boxes
+
+    return Boxes
+
+
+def _points() -> type[Points]:
+    from tar2tf_cli.ops.annotations import Points
+
+    return Points
+
+
+def _mask() -> type[Mask]:
+    from tar2tf_cli.ops.annotations import Mask
+
+    return Mask
+
+
+boxes, points, masks = _declared(_boxes), _declared(_points), _declared(_mask)
 
 
 @rule(type="array", items={"$ref": "#/definitions/op"})

@@ -25,7 +25,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.api.store import Store
 from tar2tf_cli.errors import UsageError, alternatives
 from tar2tf_cli.plugins import load_plugin, plugin_names
 from tar2tf_cli.spec.templates import split_template
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from tar2tf_cli.api.store import Store
     from tar2tf_cli.spec.conversion import Conversion
     from tar2tf_cli.spec.urls import ConnectionOptions
 
@@ -160,6 +160,8 @@ def store_class(url: str) -> type[Store]:
         found: object = getattr(import_module(f"{__name__}.{file}"), kind)
     else:
         found = load_plugin("stores", scheme)
+    from tar2tf_cli.api.store import Store
+
     if not (isinstance(found, type) and issubclass(found, Store)):
         hint = f"BUCKET is a directory, a tar file, - or starts with {alternatives(schemes())}"
         raise UsageError(f"{scheme}:// buckets are not supported", hint=hint)

@@ -14,13 +14,14 @@ from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import LackingError, SampleError, UsageError, meant
 from tar2tf_cli.formats.example import parse_features
 from tar2tf_cli.formats.files import whole, whole_sample
-from tar2tf_cli.ops.annotations import IMAGE_ENTRIES, Geometry
+from tar2tf_cli.ops.base import IMAGE_ENTRIES
 from tar2tf_cli.ops.user_code import called
 from tar2tf_cli.ops.user_code import label as name_of
 from tar2tf_cli.plugins import load_plugin, plugin_names, preset_names
 
 if TYPE_CHECKING:
     from tar2tf_cli.formats.image.headers import ImageHeader
+    from tar2tf_cli.ops.annotations import Geometry
 
 LABEL_ENTRIES: Final = ("label", "cls", "class")
 """Entries for the label of a preset; the first that is present is used."""

@@ -10,7 +10,7 @@ from tar2tf_cli.errors import SampleError
 from tar2tf_cli.features.presets import LABEL_ENTRIES, Preset, first_of
 from tar2tf_cli.features.presets.imagenet import IMAGENET_FEATURES, imagenet_features
 from tar2tf_cli.formats.example import raw
-from tar2tf_cli.ops.annotations import IMAGE_ENTRIES
+from tar2tf_cli.ops.base import IMAGE_ENTRIES
 
 
 def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, object]:
