@@ -41,7 +41,7 @@ def picture(plan: Plan) -> bytes:
         hint = "--preview shows the entry image, jpg, jpeg, png, bmp, webp, img or image/encoded"
         raise UsageError("the first sample has no image to show", hint=hint)
     results = apply_ops(copy.deepcopy(before), conversion.sample_ops, context_of(conversion))
-    drawn = [_drawn(one, conversion.geometry) for one in (before, *results)]
+    drawn = [_drawn(one, conversion.geometry or Geometry()) for one in (before, *results)]
     return codecs.encode(_beside(drawn), "png")
 
 

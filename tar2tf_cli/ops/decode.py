@@ -97,9 +97,9 @@ class Decode(ImageOp):
             del sample[name]
         for part, value in parts.items():
             sample[f"{name}/{part}" if part else name] = value
-        if self.channels:
+        if self.channels and self.has_company(sample, name):
             update_sizes(sample, name, sample[name].shape)
-        if move:
+        if move and self.has_company(sample, name):
             self.note_move(sample, name, move)
 
     def _wanted(self, context: OpContext) -> Wanted:

@@ -10,14 +10,15 @@ from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import ImageError, UsageError
 from tar2tf_cli.formats import image
-from tar2tf_cli.formats.image.geometry import Move, Size
 from tar2tf_cli.ops.base import DeclaredOp, missing_entry, names_matching
 from tar2tf_cli.ops.rules import Rule, rule, text, whole_number
-from tar2tf_cli.ops.stored_sizes import update_sizes
+from tar2tf_cli.ops.stored_sizes import companions, update_sizes
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from tar2tf_cli.formats.image.geometry import Move, Size
 
     Pixels: TypeAlias = NDArray[np.generic]
     """An image of any dtype: (height, width, channels)."""
@@ -48,7 +49,7 @@ class ImageOp(DeclaredOp):
         for name in self.entries(sample):
             pixels = self._array(sample, name)
             sample[name] = changed = self.change(pixels, sample[KEY], context)
-            if self.moves:
+            if self.moves and self.has_company(sample, name):
                 self.note_move(sample, name, self.move(pixels.shape[:2], changed.shape[:2], sample[KEY], context))
         return sample
 
@@ -72,6 +73,10 @@ class ImageOp(DeclaredOp):
         if not names:
             raise missing_entry(sample, f"{self.name}: has no entry {self.ext!r}", self.ext, f"--op {self.name}")
         return names
+
+    def has_company(self, sample: Sample, name: str) -> bool:
+        """Whether anything in a sample describes an image or lies on it, so that it has to follow a move."""
+        return MOVES in sample or not companions(name).isdisjoint(sample)
 
     def note_move(self, sample: Sample, name: str, move: Move) -> None:
         """Record how an image moved for what is declared to follow it, and update sizes that are stored with it.

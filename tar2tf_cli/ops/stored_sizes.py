@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 from tar2tf_cli.api.values import Sample
@@ -43,6 +44,13 @@ def size_entries(name: str) -> SizeEntries:
     if name == "image_raw":
         return SizeEntries(("height",), ("width",), ("depth",), under["shape"], (), ())
     return SizeEntries(*under.values())
+
+
+@lru_cache(maxsize=256)
+def companions(name: str) -> frozenset[str]:
+    """Return the names of all entries that may describe an image, and of boxes of the Object Detection API on it."""
+    described_by = chain.from_iterable(size_entries(name))
+    return frozenset((*described_by, f"{name.removesuffix('/encoded')}/object/bbox/xmin"))
 
 
 def update_sizes(sample: Sample, name: str, size: Sequence[int]) -> None:

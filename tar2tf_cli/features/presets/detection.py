@@ -20,7 +20,8 @@ from tar2tf_cli.features.presets import (
     text_of,
 )
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list
-from tar2tf_cli.ops.annotations import ALONE, IMAGE_ENTRIES, Boxes, Geometry
+from tar2tf_cli.ops.annotations import ALONE, Boxes, Geometry
+from tar2tf_cli.ops.base import IMAGE_ENTRIES
 from tar2tf_cli.ops.select import json_of
 
 ANNOTATION_ENTRIES: Final = ("annotations", "json")

@@ -7,7 +7,7 @@ from typing import Final
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.features.presets import LABEL_ENTRIES, Preset, encoded_image, label_of
-from tar2tf_cli.ops.annotations import IMAGE_ENTRIES
+from tar2tf_cli.ops.base import IMAGE_ENTRIES
 
 
 def image_label(sample: Sample, context: OpContext) -> dict[str, object]:

@@ -9,7 +9,8 @@ from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.features.presets import IMAGE_FEATURES, Preset, first_of, image_entry, image_for_reader
-from tar2tf_cli.ops.annotations import IMAGE_ENTRIES, Geometry, Mask
+from tar2tf_cli.ops.annotations import Geometry, Mask
+from tar2tf_cli.ops.base import IMAGE_ENTRIES
 
 MASK_ENTRIES: Final = ("mask", "seg", "segmentation", "mask.png", "seg.png", "segmentation.png", "label.png", "png")
 """Entries for the mask; the first that is present is used."""
