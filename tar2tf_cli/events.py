@@ -5,7 +5,7 @@ Notes go to the logger `tar2tf_cli` as warnings, which Python prints on standard
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -65,6 +65,9 @@ class Events:
 
     def fault(self, fault: dict[str, Any]) -> None:
         """A faulty sample was skipped: its shard, key, member, offset and message; in input order."""
+
+    def duplicates(self, keys: Sequence[str]) -> None:
+        """Samples of an input equal earlier ones and were skipped: their keys, in input order."""
 
     def not_remote(self, error: Exception) -> None:
         """The cluster cannot make the records, although it should. They are made here, unless this raises the error."""

@@ -333,6 +333,13 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     help="Skip samples equal to an earlier one.",
     more="Compares ENTRY or, by default, all entries, never the keys. The first sample in input order is kept.",
 )
+@sample_option(
+    "--duplicates FILE",
+    "duplicates_path",
+    type=new_file_in_output,
+    help="List the keys of the skipped duplicates.",
+    more="With --drop-duplicates: one a line, in input order, as --keys reads them.",
+)
 @sample_option("--limit N", help="Convert at most N samples.")
 @sample_option("--shuffle", is_flag=True, help="Shuffle the records across all shards.")
 @sample_option("--seed N", help="Random seed.  [default: 0]")
@@ -570,8 +577,10 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
         from tar2tf_cli.datasets.tfds import check_output
 
         check_output(conversion.output, options["tfds"])
-    if options["errors_path"]:
-        _check_errors_path(options["errors_path"], conversion, options["spec_path"])
+    _check_duplicates(options, conversion)
+    for name in ("errors", "duplicates"):
+        if options[f"{name}_path"]:
+            _check_list(f"--{name}", options[f"{name}_path"], conversion, options["spec_path"])
     where: dict[str, Any] = {"endpoint": options["endpoint"], "paths": True}
     earlier = {name: options[name] for name in ("overwrite", "update", "remove_many")}
     if options["dry_run"]:
@@ -621,14 +630,31 @@ def _value(params: Mapping[str, Any], name: str, section: str) -> Any:
     return maps[0] if maps else None
 
 
-def _check_errors_path(path: str, conversion: Conversion, spec_path: str | None) -> None:
-    """Refuse a path for the list of errors that the conversion itself reads or writes."""
+def _check_duplicates(options: Mapping[str, Any], conversion: Conversion) -> None:
+    """Refuse --duplicates where no duplicates are looked for, or an update does not read all inputs."""
+    if not options["duplicates_path"]:
+        return
+    if conversion.drop_duplicates is None:
+        raise click.UsageError("--duplicates lists the samples that --drop-duplicates skips: add --drop-duplicates")
+    if options["update"]:
+        raise click.UsageError("--duplicates needs all inputs, and --update reads only changed ones: use --overwrite")
+
+
+def _check_list(option: str, path: str, conversion: Conversion, spec_path: str | None) -> None:
+    """Refuse a path for a list of errors or keys that the conversion itself reads or writes."""
     own, template = os.path.realpath(path), conversion.output.template
     maps = [getattr(labels, "path", None) for labels in conversion.labels.values()]
-    others = (template.manifest(), conversion.input.bucket, conversion.input.labels, spec_path, *maps)
+    others = (
+        template.manifest(),
+        conversion.input.bucket,
+        conversion.input.labels,
+        conversion.input.keys,
+        spec_path,
+        *maps,
+    )
     shards = template._replace(text=os.path.realpath(template.text)).regex()
     if shards.match(own) or own in (os.path.realpath(other) for other in others if other):
-        raise click.UsageError(f"--errors: the conversion itself reads or writes {path!r}; name another file")
+        raise click.UsageError(f"{option}: the conversion itself reads or writes {path!r}; name another file")
 
 
 def _note_lost_field(terminal: Terminal, path: str) -> None:

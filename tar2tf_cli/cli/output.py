@@ -136,6 +136,7 @@ class Terminal(Events):
         verbose: also print each shard, and that the kernel is missing, where it is.
         progress: whether to show a bar; None for a bar on a terminal and lines elsewhere.
         errors_path: the file to which the errors of faulty samples are written, one JSON document per line.
+        duplicates_path: the file to which the keys of samples are written that equal earlier ones.
         others: options of the command that do not concern it.
     """
 
@@ -146,6 +147,7 @@ class Terminal(Events):
         verbose: bool = False,
         progress: bool | None = None,
         errors_path: str | None = None,
+        duplicates_path: str | None = None,
         **others: object,
     ) -> None:
         capable = is_capable()
@@ -164,9 +166,11 @@ class Terminal(Events):
         self._began = self._printed = time.monotonic()
         self._errors_path = errors_path or ""
         self._errors: IO[str] | None = None
+        self._duplicates_path = duplicates_path or ""
+        self._duplicates: IO[bytes] | None = None
 
     def planned(self, inputs: int, size: int | None, done: int = 0) -> None:
-        """Start the bar and open the list of errors; a run with nothing to do leaves an older list unchanged.
+        """Start the bar and open the lists; a run with nothing to do leaves older lists unchanged.
 
         A run that reads its inputs twice calls this twice, and gets a bar for each pass.
         """
@@ -182,6 +186,9 @@ class Terminal(Events):
         if self._errors_path and first:
             with write_errors(self._errors_path):
                 self._errors = open(self._errors_path, "w", encoding="utf-8")  # noqa: SIM115 - closed in __exit__
+        if self._duplicates_path and first:
+            with write_errors(self._duplicates_path):
+                self._duplicates = open(self._duplicates_path, "wb")  # noqa: SIM115 - closed in __exit__
         if self._bar_wanted:
             from tqdm import tqdm
 
@@ -237,6 +244,13 @@ class Terminal(Events):
             with write_errors(self._errors_path):
                 self._errors.write(json.dumps(fault) + "\n")
 
+    def duplicates(self, keys: Sequence[str]) -> None:
+        if self._duplicates:
+            from tar2tf_cli.spec.key_lists import key_line
+
+            with write_errors(self._duplicates_path):
+                self._duplicates.writelines(map(key_line, keys))
+
     def __enter__(self) -> Terminal:
         return self
 
@@ -250,6 +264,9 @@ class Terminal(Events):
         if self._errors:
             with write_errors(self._errors_path):
                 self._errors.close()
+        if self._duplicates:
+            with write_errors(self._duplicates_path):
+                self._duplicates.close()
 
     def _say(self, text: str) -> None:
         if self._bar is not None:

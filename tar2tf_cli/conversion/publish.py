@@ -221,6 +221,12 @@ class Tally:
         if (most := self._plan.conversion.max_lost) is not None:
             check_lost(self.summary.lost, most)
 
+    def add_duplicates(self, report: InputReport, repeated: Sequence[int]) -> None:
+        """Count the samples of an input that equal earlier ones, given by their numbers, and report their keys."""
+        self.summary.asked["--drop-duplicates"] += len(repeated)
+        if report.sample_keys:  # an update knows none of inputs that it need not read
+            self._events.duplicates([report.sample_keys[number] for number in repeated])
+
     def _note_ops(self, palettes: Collection[str] = ()) -> None:
         for note in (note for op in self._plan.conversion.ops for note in op.notes(palettes)):
             self._notes.once(note, note)

@@ -180,6 +180,7 @@ def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
     except Tar2tfError:
         spool.go_back(mark)
         raise
+    reading.report.sample_keys = spool.sample_keys
     return reading.report
 
 

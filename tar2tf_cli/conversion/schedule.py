@@ -336,8 +336,6 @@ class ConversionSchedule(Schedule):
                 self._enqueue([*self._planner.finish()])
                 for tar in self._planner.tars:
                     self._check_keys(tar)
-                if self._planner.seen and self._planner.seen.duplicates:
-                    self._tally.summary.asked["--drop-duplicates"] = self._planner.seen.duplicates
                 self._finished = True
                 return
             if number in self._errors:
@@ -358,6 +356,9 @@ class ConversionSchedule(Schedule):
             self._target.add_input(report, part)
             self._frontier += 1
             self._enqueue([*self._planner.add(number, part)])
+            if (seen := self._planner.seen) and seen.repeated:
+                self._tally.add_duplicates(report, seen.repeated)
+            report.sample_keys.clear()
 
     def _take_known(self, number: int, part: InputUnits) -> None:
         """Take an input that was known and had to be read again; its records must be those that it had before."""

@@ -266,12 +266,12 @@ class DuplicateIndex:
     """Knows samples by their digests, to find the first of each; 16 bytes of memory for each of these.
 
     Attributes:
-        duplicates: how many samples were not the first.
+        repeated: numbers of the samples of the last input, from 0, that were not the first.
     """
 
     def __init__(self) -> None:
         self._seen: list[NDArray[Any]] = []  # sorted digests; each array is at least twice as long as the next
-        self.duplicates = 0
+        self.repeated: list[int] = []
 
     def among(self, high: Buffer, low: Buffer) -> NDArray[np.bool_]:
         """Whether each of the next units, given by the columns of their index, is of a sample with a new digest."""
@@ -284,10 +284,10 @@ class DuplicateIndex:
         for seen in self._seen:
             place = np.minimum(np.searchsorted(seen, digests), len(seen) - 1)
             new &= seen[place] != digests
-        self.duplicates += len(begins) - int(new.sum())
         self._add(digests[new])
         is_first = np.zeros(len(begins), np.bool_)
         is_first[first[new]] = True
+        self.repeated = np.flatnonzero(~is_first).tolist()
         return np.repeat(is_first, np.diff(begins, append=len(halves)))
 
     def _add(self, digests: NDArray[np.generic]) -> None:
@@ -304,6 +304,7 @@ class DuplicateIndex:
 
         index = part.spool.loaded()
         if part.first == part.stop:
+            self.repeated = []
             return []
         mask = self.among(index.high[part.first : part.stop], index.low[part.first : part.stop])
         edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)) + part.first

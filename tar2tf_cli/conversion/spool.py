@@ -191,6 +191,9 @@ class Spool:
         conversion: gives the split, shuffle and compression.
         file: the spool.
         index: filled in unit by unit.
+
+    Attributes:
+        sample_keys: the key of each sample of the input so far, if duplicates are skipped later.
     """
 
     def __init__(self, conversion: Conversion, file: RecordFile, index: SpoolIndex) -> None:
@@ -202,6 +205,7 @@ class Spool:
         self._keyed = conversion.output.traits.holds == "sample"
         self._has_digests = conversion.drop_duplicates is not None
         self._last_key: str | None = None
+        self.sample_keys: list[str] = []
         self._seed: bytes | None = None
         self._first = 0
         self._block_size = block_size(conversion)
@@ -213,6 +217,7 @@ class Spool:
         self._seed = f"{spec.seed}\0{name}\0".encode("utf-8", "surrogateescape") if spec.shuffle else None
         self._first = len(self._index.sizes)
         self._last_key = None
+        self.sample_keys = []
 
     def add(self, key: str, parts: Iterable[bytes], size: int, name: bytes | None = None) -> None:
         """Append one record of `size` bytes.
@@ -271,6 +276,8 @@ class Spool:
         index.keys.frombytes(batch.hashes)
         index.high.extend(high for high, _ in batch.digests)
         index.low.extend(low for _, low in batch.digests)
+        if batch.digests:
+            self.sample_keys += [key.decode("utf-8", "surrogateescape") for key in batch.keys]
         if self._has_lanes:
             index.lanes.extend(map(self._lane, batch.keys))
         if self._seed is not None:
@@ -319,6 +326,8 @@ class Spool:
         self._last_key = key
         self._index.high.append(high)
         self._index.low.append(low)
+        if high or low:
+            self.sample_keys.append(str(key))
 
 
 class _Block:

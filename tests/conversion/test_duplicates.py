@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,69 @@ def test_an_update_brings_back_a_sample_whose_first_is_gone(bucket: Path, tmp_pa
     assert keys_in(tmp_path / "out/_a-manifest.json") == firsts(samples_of(*sorted(folder.iterdir())), "txt")
 
 
+@pytest.mark.parametrize("options", [[], ["--shuffle"], ["--num-shards", "2"], ["--op", "filter:cls=0"]], ids=str)
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_keys_of_duplicates_are_listed(workers: str, options: list[str], bucket: Path, tmp_path: Path) -> None:
+    every = samples_of(*sorted(bucket.iterdir()))
+    if "--op" in options:
+        every = [sample for sample in every if sample[1]["cls"] == b"0"]
+    first = set(firsts(every, "txt"))
+    out = ("-o", tmp_path / "out/a-<>.record", "-j", workers, *options)
+    done = tar2tf("convert", bucket, "--drop-duplicates=txt", "--duplicates", tmp_path / "keys", *out)
+    assert done.returncode == 0, done.stderr
+    expected = [key for key, _ in every if key not in first]
+    assert (tmp_path / "keys").read_text().split() == expected
+    again = tar2tf("convert", bucket, "--keys", tmp_path / "keys", "-o", tmp_path / "dropped.record")
+    assert again.returncode == 0, again.stderr
+    assert keys_in(tmp_path / "dropped.record") == expected
+
+
+def test_a_list_of_duplicates_holds_every_key_that_a_tar_can_have(tmp_path: Path) -> None:
+    keys = ["007", "new\nline", "caf\udce9", "\\back", "last\r"]
+    write_tar(tmp_path / "in.tar", [("one", {"txt": b"x"}), *((key, {"txt": b"x"}) for key in keys)])
+    lists = ("--drop-duplicates", "--duplicates", tmp_path / "keys")
+    assert tar2tf("convert", tmp_path / "in.tar", *lists, "-o", tmp_path / "a.record").returncode == 0
+    done = tar2tf("convert", tmp_path / "in.tar", "--keys", tmp_path / "keys", "-o", tmp_path / "b.record")
+    assert done.returncode == 0, done.stderr
+    found = [record["__key__"] for record in open_records(tmp_path / "b.record")]
+    assert found == [key.encode("utf-8", "surrogateescape") for key in keys]
+
+
+def test_a_list_of_duplicates_survives_an_interrupted_run(bucket: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "in"
+    shutil.copytree(bucket, broken)
+    last = (broken / "4.tar").read_bytes()
+    command = ("convert", broken, "--drop-duplicates=txt", "--duplicates", tmp_path / "keys", "-j", "1")
+    command += ("--max-shard-size", "40kB", "-o", tmp_path / "out/a-<>.record")
+    (broken / "4.tar").write_bytes(last[:700])
+    assert tar2tf(*command).returncode == 3
+    (broken / "4.tar").write_bytes(last)
+    done = tar2tf(*command)
+    assert done.returncode == 0, done.stderr
+    every = samples_of(*sorted(bucket.iterdir()))
+    first = set(firsts(every, "txt"))
+    assert (tmp_path / "keys").read_text().split() == [key for key, _ in every if key not in first]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "add --drop-duplicates"),
+        (["--drop-duplicates", "--update"], "use --overwrite"),
+        (["--drop-duplicates", "--keys", "{}/keys"], "--duplicates: the conversion itself reads or writes"),
+    ],
+)
+def test_duplicates_are_listed_where_they_are_looked_for(
+    options: list[str], message: str, bucket: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "keys").write_text("0000\n")
+    command = ("--duplicates", tmp_path / "keys", *(option.format(tmp_path) for option in options))
+    done = tar2tf("convert", bucket, *command, "-o", tmp_path / "out.record")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert (tmp_path / "keys").read_text() == "0000\n"
+
+
 def test_verify_finds_a_duplicate_that_is_there_and_a_first_that_is_not(bucket: Path, tmp_path: Path) -> None:
     run(bucket, tmp_path / "out", path="a.record")
     made = run(bucket, tmp_path / "first", path="a.record", drop_duplicates="txt")
@@ -174,15 +238,15 @@ def test_what_is_compared_is_one_entry_or_all(value: Any) -> None:
 @given(st.lists(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 3)), max_size=12), max_size=8))
 @example_count(200)
 def test_first_seen_finds_the_first_of_each_as_a_set_does(parts: list[list[tuple[int, int]]]) -> None:
-    seen, known, duplicates = DuplicateIndex(), set[int](), 0
+    seen, known = DuplicateIndex(), set[int]()
     for part in parts:
-        high, low, expected = [], [], []
-        for value, units in part:
+        high, low, expected, repeated = [], [], [], []
+        for number, (value, units) in enumerate(part):
             high += [value << 60, *[0] * (units - 1)]
             low += [1, *[0] * (units - 1)]
             expected += [value not in known] * units
-            duplicates += value in known
+            repeated += [number] * (value in known)
             known.add(value)
         found = seen.among(np.array(high, np.uint64), np.array(low, np.uint64))
         assert found.tolist() == expected
-    assert seen.duplicates == duplicates
+        assert seen.repeated == repeated
