@@ -170,12 +170,13 @@ class Differences:
 
     def keys(self, kind: DifferenceKind) -> Iterator[str]:
         """Iterate over the keys of the samples of a kind of difference, as `convert --keys` takes them."""
+        side = self._b if kind == "only_in_b" else self._a
         for difference in self.of(kind):
             location = difference.b if kind == "only_in_b" else difference.a
             if difference.key is not None:
                 yield difference.key
             elif location:
-                yield numbered(stem_of(location.path), location.number)
+                yield numbered(side.stems.get(location.path) or stem_of(location.path), location.number)
 
     def values(self, side: Literal["a", "b"], locations: Sequence[Location]) -> dict[Location, dict[str, str]]:
         """Read the values of samples of one dataset again, as text; none of standard input.
@@ -302,6 +303,7 @@ class _Side:
     Attributes:
         named: the shards that were named.
         items: its files.
+        stems: the beginning of the keys of records without a key, by the paths of files whose stem others have, too.
         numbers: the features of its records that hold numbers, and their kinds.
         dataset: the dataset.
         starts: the positions at which the rows of each file start.
@@ -311,6 +313,7 @@ class _Side:
     def __init__(self, named: ShardSet) -> None:
         self.named = named
         self.items = named.items
+        self.stems = {named.source.locate(name): stem for name, stem in named.stems.items()}
         self.numbers: dict[str, Kind | None] = {}
         self.dataset = Dataset(without_secrets(named.bucket))
         self._spilled_rows, self._spilled_details = Spill(), Spill()

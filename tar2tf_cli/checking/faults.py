@@ -76,10 +76,12 @@ class KeyLists:
     Attributes:
         good: those of the samples without a fault, in order.
         bad: those of the samples with faults, as far as they are known.
+        stem: the beginning of the keys of records without a key.
     """
 
     good: list[str] = field(default_factory=list)
     bad: dict[str, None] = field(default_factory=dict)
+    stem: str = ""
 
 
 @dataclass(slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Final
@@ -73,11 +73,13 @@ class CheckContext(FileContext):
         checks: the checks.
         expectations: expectations of all files.
         decoders: number of threads per file that decode images and arrays; 0 if they are not to be decoded.
+        stems: the beginning of the keys of records without a key, by the names of files whose stem others have, too.
     """
 
     checks: Checks = Checks()
     expectations: Expectations = NO_EXPECTATIONS
     decoders: int = 0
+    stems: Mapping[str, str] = field(default_factory=dict)
 
 
 class CheckRun(Run):
@@ -107,6 +109,10 @@ class CheckRun(Run):
         context = CheckContext(source, rules or self.rules, checks=self.checks, expectations=expectations)
         next_part = self._salvage.next_part if self._salvage else lambda: None
         files, subset = list(files), self.checks.subset
+        if self.checks.keys:
+            from tar2tf_cli.inputs.shard_set import stems_of
+
+            context.stems = stems_of(item for item, _ in files)
         read = subset.choose([item for item, _ in files]) if subset else [True] * len(files)
         chosen = [file for file, is_read in zip(files, read, strict=True) if is_read]
         tasks = [FileTask(item, partial(_check_file, entry, next_part())) for item, entry in chosen]
@@ -175,7 +181,7 @@ class _FileCheck:
         observer = _StreamObserver(index is not None)
         observes = (self.entry or index is not None) and not context.checks.fast
         report = FileReport(context.source.locate(self.item.name), context.expectations.format)
-        report.keys = KeyLists() if context.checks.keys else None
+        report.keys = KeyLists(stem=context.stems.get(self.item.name, self.item.stem)) if context.checks.keys else None
         try:
             wrap: Callable[[ByteStream], ByteStream] = observer if observes else lambda raw: raw
             with OpenShard(context.source, self.item, context.on_bytes, wrap) as shard:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.checking.expectations import EXAMPLES, Expectations
-from tar2tf_cli.checking.faults import Amount, Fault, FileReport
+from tar2tf_cli.checking.faults import Amount, Fault, FileReport, KeyLists
 from tar2tf_cli.checking.values import Checked, Faults, Value, decoded, value_checker
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.features.described import Census, Expected
@@ -130,7 +130,7 @@ def check_tfrecord(
             if keep:
                 keep(checked.data)
             if report.keys:
-                report.keys.good.append(_key_of(checked.data) or _numbered(report, checked.number))
+                report.keys.good.append(_key_of(checked.data) or _numbered(report.keys, checked.number))
     finally:
         tally.finish()
 
@@ -151,11 +151,11 @@ def _key_of(record: bytes) -> str | None:
     return None
 
 
-def _numbered(report: FileReport, number: int) -> str:
+def _numbered(keys: KeyLists, number: int) -> str:
     """Return the key that a conversion gives to a record without one."""
-    from tar2tf_cli.inputs.record_samples import numbered, stem_of  # slow to import, and only for lists of keys
+    from tar2tf_cli.inputs.record_samples import numbered  # slow to import, and only for lists of keys
 
-    return numbered(stem_of(report.path), number)
+    return numbered(keys.stem, number)
 
 
 class _Tally:
@@ -171,7 +171,7 @@ class _Tally:
         """Add the faults of a record whose framing is right, and whose data has this length."""
         number, offset, key = checked.number, checked.offset, _key_of(checked.data)
         if self._report.keys and key is None:
-            self._report.keys.bad[_numbered(self._report, number)] = None
+            self._report.keys.bad[_numbered(self._report.keys, number)] = None
         before = Amount(number - self._bad.records, offset - self._bad.bytes)
         for kind, message in checked.faults:
             self._report.add(Fault(kind, message, number, offset, length + FRAMING, before, key=key))

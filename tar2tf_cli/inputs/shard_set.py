@@ -118,15 +118,7 @@ class ShardSet:
     @cached_property
     def stems(self) -> dict[str, str]:
         """Names that tell shards of the same stem apart, for the keys of records without one; by the shard's name."""
-        alike: dict[str, list[ObjectInfo]] = {}
-        for item in self.items:
-            alike.setdefault(item.stem, []).append(item)
-        return {
-            item.name: stem
-            for items in alike.values()
-            if len(items) > 1
-            for item, stem in zip(items, _told_apart([item.name for item in items]), strict=True)
-        }
+        return stems_of(self.items)
 
     def only(self, keep: Callable[[ObjectInfo], bool]) -> ShardSet:
         """Return the set with some of its shards, those for which `keep` is true."""
@@ -634,6 +626,19 @@ def _is_marker(name: str) -> bool:
 def _is_folder(bucket: str) -> bool:
     """Whether a bucket can hold more than one shard."""
     return os.path.isdir(bucket) or is_remote(bucket)
+
+
+def stems_of(items: Iterable[ObjectInfo]) -> dict[str, str]:
+    """Return names that tell shards of the same stem apart, by the shard's name."""
+    alike: dict[str, list[ObjectInfo]] = {}
+    for item in items:
+        alike.setdefault(item.stem, []).append(item)
+    return {
+        item.name: stem
+        for together in alike.values()
+        if len(together) > 1
+        for item, stem in zip(together, _told_apart([item.name for item in together]), strict=True)
+    }
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:

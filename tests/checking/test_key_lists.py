@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +75,23 @@ def test_records_without_a_key_are_listed_as_convert_numbers_them(tmp_path: Path
     path = write(tmp_path / "in.record", b"".join([*parts[:2], flipped(parts[2], 14), parts[3]]))
     assert run(path, "--good", tmp_path / "good").code == 1
     assert (tmp_path / "good").read_text() == "in-000000\nin-000001\nin-000003\n"
+
+
+def test_records_of_shards_with_equal_names_are_listed_with_their_folders(
+    tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    for folder, first in (("a", 0), ("b", 10)):
+        write(tmp_path / f"in/{folder}/x.record", framed(*(an_example(n=first + number) for number in range(2))))
+    names, expected = f"{tmp_path}/in/**/*.record", "a/x-000000\na/x-000001\nb/x-000000\nb/x-000001\n"
+    assert run(names, "--good", tmp_path / "good").code == 0
+    assert (tmp_path / "good").read_text() == expected
+    write(tmp_path / "other.record", framed(an_example(n=0), an_example(n=99)))
+    lists = ("--only-a", tmp_path / "only", "--changed", tmp_path / "changed")
+    assert in_a_process("diff", names, tmp_path / "other.record", *lists).code == 1
+    assert (tmp_path / "changed").read_text() == "a/x-000001\n"
+    assert (tmp_path / "only").read_text() == "b/x-000000\nb/x-000001\n"
+    made = convert(names, "-o", tmp_path / "all.record", "--keys", tmp_path / "only", "--json")
+    assert (made.code, json.loads(made.out)["records"]) == (0, 2)
 
 
 def test_samples_that_differ_from_their_source_are_listed(tmp_path: Path, run: Callable[..., Ran]) -> None:
