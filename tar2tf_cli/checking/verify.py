@@ -150,7 +150,8 @@ def _check_readers(run: CheckRun, shards: ShardSet, readers: Sequence[str], repo
     tasks = [FileTask(item, shard_traits) for item in shards.items]
     traits = run.read(tasks, FileContext(shards.source, run.rules))
     paths = [shards.source.locate(item.name) for item in shards.items]
-    beside = [*shards.left_out.others, *shards.left_out.manifests] if shards.listed else []
+    left_out = shards.left_out
+    beside = [*left_out.others, *left_out.manifests, *left_out.tfds] if shards.listed else []
     others = [name for name in beside if not os.path.basename(name).startswith(("_", "."))]
     described = len(shards.source.find(["dataset_info.json", "features.json"])) == 2
     files = {file.path: file for file in report.files}

@@ -22,13 +22,15 @@ from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.inputs.kinds import open_kind
 from tar2tf_cli.inputs.manifest import Manifest, read_document
 from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found, resolve
-from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input
+from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input, Output
 from tar2tf_cli.spec.sample_keys import selection_of
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import reach_of
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.joined import Joined
+    from tar2tf_cli.inputs.manifest import ShardEntry
+    from tar2tf_cli.inputs.tfds_folder import TfdsFolder
     from tar2tf_cli.spec.urls import ConnectionOptions
 
 
@@ -126,6 +128,20 @@ def _without_output(conversion: Conversion, shards: ShardSet, reach: ConnectionO
 
 def _real(folder: str) -> str:
     return folder.rstrip("/") if is_remote(folder) else os.path.realpath(folder)
+
+
+def why_no_tfds(output: Output) -> str | None:
+    """Return why TensorFlow Datasets could not read an output; None if it can."""
+    template = output.template
+    if output.is_stream:
+        return "it reads shards in a folder"
+    if not output.traits.carries_examples:
+        return f"it reads TFRecord shards, and the output is {output.format.name}"
+    if output.compression != "none":
+        return "it cannot read compressed shards"
+    if "input" in template.fields or (template.start is not None and (template.start, template.width) != (0, 5)):
+        return f"it does not find shards that are named {output.path}"
+    return None
 
 
 _QUICK_INPUTS: Final = 8
@@ -241,6 +257,9 @@ class Plan(NamedTuple):
         """Yield what a user should know about the inputs, a sentence each."""
         yield from self.shards.note_on_others()
         yield from self.shards.notes(of_faults=not self.conversion.input.ignore_gaps)
+        why = why_no_tfds(self.conversion.output)
+        if self.shards.tfds and self.conversion.keeps_entries and why:
+            yield f"note: features.json and dataset_info.json are not written for the output: {why}"
 
     def read_plan(self) -> ReadPlan:
         """Return how the inputs are read, and their samples become records."""
@@ -258,15 +277,26 @@ class Plan(NamedTuple):
             spec["input"]["described"] = described
         return Manifest(spec, self.inputs)
 
-    def documents(self, described: str = "") -> dict[str, bytes]:
+    @property
+    def tfds(self) -> TfdsFolder | None:
+        """The files that describe the inputs for TensorFlow Datasets and will describe the output; None without any."""
+        spec = self.conversion
+        return self.shards.tfds if self.shards.tfds and spec.keeps_entries and not why_no_tfds(spec.output) else None
+
+    def documents(self, described: str = "", shards: Sequence[ShardEntry] = ()) -> dict[str, bytes]:
         """Paths and content of the files to be written beside the manifest.
 
         Args:
             described: the descriptions in the reports of all inputs, joined.
+            shards: the shards that were written.
         """
         template, text = self.conversion.output.template, described.encode("utf-8", "surrogateescape")
         documents = self.source.listing_info().documents
-        return {template.beside(name): text if data is None else data for name, data in documents.items()}
+        files = {template.beside(name): text if data is None else data for name, data in documents.items()}
+        if tfds := self.tfds:
+            folder = template.manifest().rpartition("/")
+            files |= {"".join((*folder[:2], name)): data for name, data in tfds.for_shards(shards).items()}
+        return files
 
 
 def make_plan(

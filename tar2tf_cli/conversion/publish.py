@@ -48,6 +48,7 @@ from tar2tf_cli.spec.urls import without_secrets
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.store import Store
+    from tar2tf_cli.conversion.targets import MakeDocuments
     from tar2tf_cli.inputs.joined import Joined
 
 
@@ -600,16 +601,16 @@ class Publisher:
             self._sink.flush(())
         return waited
 
-    def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
+    def finish(self, manifest: Manifest, documents: MakeDocuments) -> list[ShardEntry]:
         """Publish the remaining shards, the documents and the completed manifest; remove the working folder.
 
         Returns:
             The shards in the manifest's order, with paths relative to its folder.
         """
         destination = self._destination
-        documents = {self._sink.inside(path): data for path, data in documents.items()}
         manifest.shards = self._shards()
-        manifest.documents.extend(path.removeprefix(destination.prefix) for path in documents)
+        files = {self._sink.inside(path): data for path, data in documents(manifest.shards).items()}
+        manifest.documents.extend(path.removeprefix(destination.prefix) for path in files)
         with write_errors(destination.where):
             if destination.by_total:
                 self._working_folder.note({"paths": [entry.path for entry in manifest.shards]})
@@ -618,13 +619,13 @@ class Publisher:
             for lane in self._entries:
                 self._publish(lane)
             shards = [destination.prefix + entry.path for entry in manifest.shards]
-            written = {os.path.normpath(path) for path in (*documents, *shards)}
+            written = {os.path.normpath(path) for path in (*files, *shards)}
             self._remove_stale(written)
             self._sink.flush({os.path.dirname(path) or "." for path in shards})
             self._check_published()
             self._check_left(written)
             self._note_strays(written)
-            for path, data in documents.items():
+            for path, data in files.items():
                 self._write(path, [data])
             self._sink.check_reserved()
             self._publish_sizes(manifest)

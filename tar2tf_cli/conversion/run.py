@@ -139,7 +139,7 @@ def _run(
         for joined, now in zip(plan.joins, joined_to(plan.conversion, endpoint), strict=True):
             joined.check(now)
         tally.fill_in(manifest)
-        tally.summary.shards = target.finish(manifest, plan.documents(tally.described))
+        tally.summary.shards = target.finish(manifest, partial(plan.documents, tally.described))
         tally.summary.manifest, tally.summary.labels = target.manifest, plan.labels
     return tally.summary
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
 from tar2tf_cli.errors import OutputExistsError, SinkError, UsageError, write_errors, write_failed
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from tar2tf_cli.conversion.output_state import Earlier
     from tar2tf_cli.conversion.spool import InputUnits
     from tar2tf_cli.inputs.report import InputReport
+
+
+MakeDocuments: TypeAlias = "Callable[[Sequence[ShardEntry]], Mapping[str, bytes]]"
+"""Returns paths and content of the files to be written next to the manifest, given the shards that were written."""
 
 
 class Target(Protocol):
@@ -80,7 +84,7 @@ class Target(Protocol):
         """Wait until shards that were taken no longer need the local disk; return whether there were any."""
         return False
 
-    def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
+    def finish(self, manifest: Manifest, documents: MakeDocuments) -> list[ShardEntry]:
         """Publish the remaining shards; returns all shards with their final paths, as for the manifest."""
 
 
@@ -164,7 +168,7 @@ class StreamTarget(_WithoutManifest):
             os.unlink(path)
             self._next += 1
 
-    def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
+    def finish(self, manifest: Manifest, documents: MakeDocuments) -> list[ShardEntry]:
         """Write what is behind the shards, which have all been written."""
         if self._end:
             self._write(iter([self._end]))
@@ -228,7 +232,7 @@ class FilesTarget(_WithoutManifest):
         self._names = chain([first], self._names)
         return os.path.dirname(prepared(first, overwrite=self._overwrite or (self._again and _has_records(first))))
 
-    def finish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> list[ShardEntry]:
+    def finish(self, manifest: Manifest, documents: MakeDocuments) -> list[ShardEntry]:
         """Give each shard its final path."""
         reports = [self._reports[number] for number in range(len(self._reports))]
         shards = dict(zip(islice(self._names, len(reports)), reports, strict=False))

@@ -27,6 +27,7 @@ from tar2tf_cli.stores.directory import DirectorySource
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from tar2tf_cli.inputs.tfds_folder import TfdsFolder
     from tar2tf_cli.spec.urls import ConnectionOptions
 
 
@@ -231,7 +232,10 @@ _DESCRIBING: Final = ("features", "undescribed", "totals", "skipped", "joined", 
 
 
 class ShardEntry(NamedTuple):
-    """A shard: path relative to the manifest's folder, records, bytes on disk, and digest `crc32c:XXXXXXXX`."""
+    """A shard: path relative to the manifest's folder, records, bytes on disk, and digest `crc32c:XXXXXXXX`.
+
+    The digest is empty where TensorFlow Datasets describes the shard, which keeps none.
+    """
 
     path: str
     records: int
@@ -432,19 +436,21 @@ def digest(crc: int) -> str:
 
 @dataclass(eq=False, repr=False)
 class Document:
-    """A manifest, its path or URL, and the folder that holds it and its shards.
+    """A manifest, or what describes shards for TensorFlow Datasets, its path or URL, and the folder of the shards.
 
     Attributes:
         path: the path or URL of the manifest.
         manifest: its content.
         folder: the folder.
         named: those of its shards that the user named; None for all of them.
+        tfds: the files of TensorFlow Datasets of which the manifest was made; None for one that a conversion wrote.
     """
 
     path: str
     manifest: Manifest
     folder: Source
     named: Sequence[ShardEntry] | None = None
+    tfds: TfdsFolder | None = None
 
     @property
     def shards(self) -> Sequence[ShardEntry]:
@@ -502,7 +508,7 @@ class Document:
 
 
 def read_document(path: str, **reach: Unpack[ConnectionOptions]) -> Document:
-    """Read a manifest.
+    """Read a manifest, or `dataset_info.json` of TensorFlow Datasets as one.
 
     Args:
         path: its path or URL.
@@ -513,12 +519,19 @@ def read_document(path: str, **reach: Unpack[ConnectionOptions]) -> Document:
         DamagedShardError: when it is not a manifest, or a damaged one.
     """
     name = without_secrets(path)
+    is_tfds = os.path.basename(name) == "dataset_info.json"
+    if is_tfds:
+        from tar2tf_cli.inputs.tfds_folder import tfds_document
     if not is_remote(path):
         if os.path.isdir(path):
             raise SourceError("is a folder, not a manifest", shard=path, hint="name the manifest in it")
+        if is_tfds:
+            return tfds_document(path, DirectorySource(os.path.dirname(path) or "."))
         if manifest := Manifest.load(path):
             return Document(path, manifest, DirectorySource(os.path.dirname(path) or "."))
     elif inside := read_with_folder(path, **reach):
+        if is_tfds:
+            return tfds_document(name, inside[1])
         return Document(name, Manifest.from_bytes(inside[0], name), inside[1])
     raise NothingFoundError("the manifest does not exist", shard=name)
 

@@ -44,8 +44,10 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.features.described import Described
     from tar2tf_cli.inputs.manifest import Document, ShardEntry
+    from tar2tf_cli.inputs.tfds_folder import TfdsFolder
 
 _MANIFESTS: Final = "*manifest.json"
+_TFDS_INFO: Final = "dataset_info.json"
 _MOST_FOLDERS: Final = 16  # in which manifests are looked for
 
 
@@ -56,11 +58,18 @@ class LeftOut(NamedTuple):
         others: names of files that are neither tars nor TFRecords.
         manifests: names of manifests.
         outputs: names of shards that earlier conversions made of the set.
+        tfds: names of files that describe the set for TensorFlow Datasets.
     """
 
     others: Sequence[str] = ()
     manifests: Sequence[str] = ()
     outputs: Sequence[str] = ()
+    tfds: Sequence[str] = ()
+
+    def describing(self) -> list[str]:
+        """Return the names of the files that say which shards there are: manifests, or else `dataset_info.json`."""
+        manifests = sorted(name for name in self.manifests if name.endswith("manifest.json"))
+        return manifests or [name for name in self.tfds if name == _TFDS_INFO]
 
 
 _NOTHING: Final = LeftOut()
@@ -94,7 +103,7 @@ class ShardSet:
         listed: whether the shards were found by listing a folder, and not named one by one or by a template.
         left_out: the other files that were found.
         gaps: the shards that are missing from the numbering of those that were asked for.
-        splits: the splits of the shards, by name, where there are several.
+        splits: the splits of the shards, by name, where a manifest gives them or names state several.
         unfinished: conversions that are not finished, to which some of the shards belong.
     """
 
@@ -120,13 +129,26 @@ class ShardSet:
         """Names that tell shards of the same stem apart, for the keys of records without one; by the shard's name."""
         return stems_of(self.items)
 
+    @cached_property
+    def tfds(self) -> TfdsFolder | None:
+        """The files that describe the shards for TensorFlow Datasets; None without any.
+
+        Raises:
+            SourceError: when the files are damaged.
+        """
+        described = [document.tfds for document in self.documents if document.tfds]
+        if described or not self.left_out.tfds:
+            return described[0] if len(described) == 1 else None
+        from tar2tf_cli.inputs.tfds_folder import TfdsFolder
+
+        return TfdsFolder.read(self.source)
+
     def only(self, keep: Callable[[ObjectInfo], bool]) -> ShardSet:
         """Return the set with some of its shards, those for which `keep` is true."""
         items = [item for item in self.items if keep(item)]
         names = {item.name for item in items}
         described = {name: looks for name, looks in self.described.items() if name in names}
         splits = {name: split for name, split in self.splits.items() if name in names}
-        splits = splits if len(set(splits.values())) > 1 else {}
         gaps = self.gaps if len(items) == len(self.items) else _gaps(self.source, [item.name for item in items], ())
         return replace(self, items=items, described=described, splits=splits, gaps=gaps)
 
@@ -197,8 +219,8 @@ class ShardSet:
         Raises:
             UsageError: when there are several; says how to choose.
         """
-        if self.splits and (self.listed or self.manifests):
-            names = [*dict.fromkeys(self.splits.values())]
+        names = [*dict.fromkeys(self.splits.values())]
+        if len(names) > 1 and (self.listed or self.manifests):
             first = next(name for name, split in self.splits.items() if split == names[0])
             hint = f"{keep}name one with a template, such as {_split_template(first, names[0])!r}"
             raise UsageError(f"holds the splits {few(names)}", shard=without_secrets(self.bucket), hint=hint)
@@ -211,7 +233,7 @@ class ShardSet:
         """
         if not self.listed:
             return None
-        names = sorted(name for name in self.left_out.manifests if name.endswith("manifest.json"))
+        names = self.left_out.describing()
         if len(names) > 1:
             hint = f"name one: {', '.join(map(os.path.basename, names[:3]))}"
             raise UsageError(f"has {len(names)} manifests", shard=without_secrets(self.bucket), hint=hint)
@@ -226,8 +248,14 @@ class ShardSet:
         if outputs := self.left_out.outputs:
             made = f"{count(len(outputs), 'shard')} left out, which earlier conversions made of the others"
             yield f"note: {made}: {few(outputs)}"
-        if not self.listed and not self.manifests and self.splits:
-            yield f"note: the shards belong to the splits {few([*dict.fromkeys(self.splits.values())])}"
+        splits = [*dict.fromkeys(self.splits.values())]
+        if not self.listed and not self.manifests and len(splits) > 1:
+            yield f"note: the shards belong to the splits {few(splits)}"
+        for document in self.documents:
+            if document.tfds:
+                names = [*dict.fromkeys(shard.split for shard in document.manifest.shards if shard.split)]
+                held = f"{document.tfds.name} with {count(len(names), 'split')} ({few(names)})"
+                yield f"note: the shards are a data set of TensorFlow Datasets: {held}"
         if of_faults:
             yield from (f"note: {fault}" for fault in self.faults())
 
@@ -376,8 +404,7 @@ def _with_splits(shards: ShardSet) -> ShardSet:
         for entry, item in _both(document, where)
         if entry.split is not None
     }
-    if len(set(splits.values())) < 2:
-        splits = {} if splits else splits_of([item.name for item in shards.items])
+    splits = splits or splits_of([item.name for item in shards.items])
     unfinished = shards.unfinished or [
         one
         for one in _unfinished(map(os.path.dirname, where))
@@ -445,15 +472,24 @@ def documents_beside(source: Source, items: Iterable[ObjectInfo], reach: Connect
             continue
         with suppress(Tar2tfError):
             place = open_source(folder or ".", **(reach if is_remote(folder) else {}))
-            documents += _readable([place.locate(item.name) for item in place.list((_MANIFESTS,))], reach)
+            names = _describing_in(place)
+            documents += _readable(map(place.locate, names), reach)
     return documents
 
 
-def _readable(paths: Sequence[str], reach: ConnectionOptions) -> Iterator[Document]:
+def _describing_in(folder: Source) -> Iterable[str]:
+    """The names of the manifests in a folder, or else of `dataset_info.json`."""
+    try:
+        return [item.name for item in folder.list((_MANIFESTS,))]
+    except NothingFoundError:
+        return folder.find([_TFDS_INFO])
+
+
+def _readable(paths: Iterable[str], reach: ConnectionOptions) -> Iterator[Document]:
     """The manifests that can be read."""
-    if paths:
-        from tar2tf_cli.inputs.manifest import read_document
     for path in paths:
+        from tar2tf_cli.inputs.manifest import read_document  # slow to import, and only for manifests
+
         with suppress(Tar2tfError):
             yield read_document(path, **reach)
 
@@ -523,7 +559,7 @@ def _with_documents(shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
     if shards.source.capabilities().gives != "bytes" or not shards.source.capabilities().repeatable:
         return shards
     if shards.listed:
-        names = sorted(name for name in shards.left_out.manifests if name.endswith("manifest.json"))
+        names = shards.left_out.describing()
         documents = [*_readable([_below(shards.bucket, name) for name in names], reach)]
         return described_by(_without_outputs(shards, documents), documents)
     described = (item for item in shards.items if _may_be_described(item.name))
@@ -592,7 +628,18 @@ def _shards_among(
             (others if known else kept).append(item)
         elif not name.endswith(".idx"):
             kept.append(item)
-    return kept, LeftOut([item.name for item in others if not item.name.endswith(".idx")], manifests)
+    names_of_others = [item.name for item in others if not item.name.endswith(".idx")]
+    tfds = _tfds_files(names_of_others)
+    return kept, LeftOut([name for name in names_of_others if name not in tfds], manifests, tfds=tfds)
+
+
+def _tfds_files(names: Sequence[str]) -> list[str]:
+    """The files that describe a folder for TensorFlow Datasets."""
+    if _TFDS_INFO not in names:
+        return []
+    from tar2tf_cli.inputs.tfds_folder import side_files  # with all that reads manifests, and only for such folders
+
+    return side_files(names)
 
 
 def _formats_of(source: Source, items: Sequence[ObjectInfo]) -> dict[str, str | None]:

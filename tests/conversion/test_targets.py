@@ -86,4 +86,4 @@ def put(folder: Path, *, overwrite: bool, again: bool) -> None:
             shard = PlannedShard("", number)
             Path(shard.part(target.folder)).write_bytes(data)
             target.seal(shard, ShardReport(len(data), 1, crc32c(data)))
-        target.finish(Manifest({}, []), {})
+        target.finish(Manifest({}, []), lambda shards: {})

@@ -1,0 +1,317 @@
+"""Folders of TensorFlow Datasets: TFRecord shards that `dataset_info.json` and `features.json` describe.
+
+The fields of both files are those of `dataset_info.proto` and `feature.proto` in tensorflow_datasets/core/proto. How
+features are stored in examples follows example_serializer.py and example_parser.py there: a nested name is joined by
+`/`, every integer is an int64, every real number a float, and a sequence of sequences `X` is stored as
+`X/ragged_flat_values` and one `X/ragged_row_lengths_N` for each of its inner levels.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from tar2tf_cli.api.source import Source
+from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
+from tar2tf_cli.features.described import DTYPES
+from tar2tf_cli.inputs.manifest import Document, Manifest, ShardEntry
+
+INFO: Final = "dataset_info.json"
+FEATURES: Final = "features.json"
+
+SHARD_NAMES: Final = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+"""The template by which TensorFlow Datasets names shards unless `dataset_info.json` has another one."""
+
+_LABELS: Final = ".labels.txt"
+_DEFAULT_FORMAT: Final = "tfrecord"
+
+Json: TypeAlias = "dict[str, Any]"
+
+
+def side_files(names: Sequence[str]) -> list[str]:
+    """Return the names of the files in a folder that describe it for TensorFlow Datasets; none if they do not."""
+    if not {INFO, FEATURES} <= {*names}:
+        return []
+    return [name for name in names if name in (INFO, FEATURES) or name.endswith(_LABELS)]
+
+
+@dataclass(frozen=True)
+class TfdsFolder:
+    """The files with which TensorFlow Datasets describes a folder of shards.
+
+    Attributes:
+        info: content of `dataset_info.json`.
+        files: `features.json` and files with the names of classes, by name.
+    """
+
+    info: Json
+    files: Mapping[str, bytes]
+
+    @classmethod
+    def read(cls, folder: Source) -> TfdsFolder:
+        """Read the files in a folder.
+
+        Raises:
+            DamagedShardError: when one of them is damaged.
+            SourceError: when one of them is missing, cannot be read, or describes shards of another format.
+        """
+        info = _as_object(_content(folder, INFO), folder.locate(INFO))
+        if (kind := info.get("fileFormat") or _DEFAULT_FORMAT) != _DEFAULT_FORMAT:
+            hint = "tfds convert_format converts it to tfrecord"
+            message = f"describes shards of the format {kind}, not TFRecord"
+            raise SourceError(message, shard=folder.locate(INFO), hint=hint)
+        labels = [item.name for item in _found(folder, f"*{_LABELS}")]
+        return cls(info, {name: _content(folder, name) for name in (FEATURES, *labels)})
+
+    @property
+    def name(self) -> str:
+        """The data set's name and version, such as `mnist 3.0.1`."""
+        return " ".join(str(self.info[key]) for key in ("name", "version") if self.info.get(key))
+
+    def splits(self) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+        """Yield each split with the path and number of records of each of its shards."""
+        for split in self.info.get("splits", ()):
+            lengths = [int(length) for length in split.get("shardLengths", ())]
+            yield split["name"], [*zip(self._paths(split, len(lengths)), lengths, strict=True)]
+
+    def _paths(self, split: Json, total: int) -> Iterator[str]:
+        template = split.get("filepathTemplate") or SHARD_NAMES
+        fixed = {"DATASET": self.info.get("name", ""), "SPLIT": split["name"], "FILEFORMAT": _DEFAULT_FORMAT}
+        fixed["NUM_SHARDS"] = f"{total:05d}"
+        for number in range(total):
+            place = f"{number:05d}"
+            yield template.format(**fixed, SHARD_INDEX=place, SHARD_X_OF_Y=f"{place}-of-{total:05d}")
+
+    def described(self, records: int) -> dict[str, Json]:
+        """Return encoding, dtype, shape and count of each feature, as a manifest of as many records has them."""
+        stored = _stored(_as_object(self.files[FEATURES], FEATURES), _Level("", ()))
+        return {name: {**about, "count": records} if always else about for name, about, always in stored}
+
+    def for_shards(self, shards: Sequence[ShardEntry]) -> dict[str, bytes]:
+        """Return the files that describe other shards with these records, by name.
+
+        Raises:
+            UsageError: when TensorFlow Datasets does not find shards that are named so.
+        """
+        before = {split["name"]: split for split in self.info.get("splits", ())}
+        now = splits_of_shards(shards, self.info.get("name", ""))
+        splits = [_renewed(before.get(split["name"], {}), split) for split in now]
+        return {INFO: to_json({**self.info, "splits": splits}), **self.files}
+
+
+def _renewed(before: Json, now: Json) -> Json:
+    """A split with other shards; its size and statistics remain if its records do, as far as their number tells."""
+    records = [sum(map(int, split.get("shardLengths", ()))) for split in (before, now)]
+    return {**before, **now, "numBytes": before.get("numBytes", now["numBytes"])} if records[0] == records[1] else now
+
+
+def splits_of_shards(shards: Sequence[ShardEntry], name: str) -> list[Json]:
+    """Describe shards for `dataset_info.json`, split by split; without splits, all are of train.
+
+    Args:
+        shards: the shards.
+        name: the data set's name.
+
+    Raises:
+        UsageError: when TensorFlow Datasets does not find shards that are named so.
+    """
+    splits: dict[str, list[ShardEntry]] = {}
+    for shard in shards:
+        splits.setdefault(shard.split or "train", []).append(shard)
+    return [
+        {
+            "name": split,
+            "filepathTemplate": shard_template([shard.path for shard in some], f"{name}-{split}.{_DEFAULT_FORMAT}-"),
+            "shardLengths": [str(shard.records) for shard in some],
+            "numBytes": str(sum(shard.bytes for shard in some)),
+        }
+        for split, some in splits.items()
+    ]
+
+
+RIGHT_NAMES: Final = "convert to -o 'FOLDER/NAME-<split>.tfrecord-<00000>-of-<total>', or to another path with <00000>"
+
+
+def shard_template(paths: Sequence[str], usual: str) -> str:
+    """Return the template of paths in which TFDS finds the shards of a split; its numbers have five digits, from 0.
+
+    Args:
+        paths: the paths.
+        usual: how the names of shards begin that TFDS names itself. For these it is its own template, which
+            `tfds convert_format` requires.
+
+    Raises:
+        UsageError: when there is none.
+    """
+    total = f"{len(paths):05d}"
+    fields = {"{SHARD_X_OF_Y}": [f"{place:05d}-of-{total}" for place in range(len(paths))]}
+    fields["{SHARD_INDEX}"] = [f"{place:05d}" for place in range(len(paths))]
+    for field, numbers in fields.items():
+        head, separator, tail = paths[0].rpartition(numbers[0])
+        if separator and [f"{head}{number}{tail}" for number in numbers] == list(paths):
+            if head == usual and not tail and "OF" in field:
+                return SHARD_NAMES
+            return f"{_literal(head)}{field}{_literal(tail)}"
+    if len(paths) == 1:
+        return _literal(paths[0])
+    raise UsageError(f"TensorFlow Datasets does not find shards that are named like {paths[0]}", hint=RIGHT_NAMES)
+
+
+def _literal(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def to_json(document: Mapping[str, Any]) -> bytes:
+    """Return a document as TensorFlow Datasets writes it: indented, with sorted keys."""
+    return json.dumps(document, indent=4, sort_keys=True).encode() + b"\n"
+
+
+# --- As a manifest ---
+
+
+def tfds_document(path: str, folder: Source) -> Document:
+    """Return what `dataset_info.json` and `features.json` say of the shards in their folder, as a manifest would.
+
+    Args:
+        path: path or URL of `dataset_info.json`.
+        folder: its folder.
+
+    Raises:
+        DamagedShardError: when one of the files is damaged.
+        SourceError: when one of them is missing or cannot be read.
+    """
+    described = TfdsFolder.read(folder)
+    try:
+        listed = [(split, *shard) for split, shards in described.splits() for shard in shards]
+        sizes = {name: item.size or 0 for name, item in folder.find([name for _, name, _ in listed]).items()}
+        shards = [ShardEntry(name, records, sizes.get(name, 0), "", split) for split, name, records in listed]
+        features = described.described(sum(records for *_, records in listed))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        message = f"does not describe shards as TensorFlow Datasets does: {error!r}"
+        raise DamagedShardError(message, kind="manifest", shard=path, hint="restore it from a copy") from None
+    spec: Json = {"output": {"path": os.path.basename(listed[0][1]) if listed else INFO}}
+    return Document(path, Manifest(spec, (), shards, features), folder, tfds=described)
+
+
+def _found(folder: Source, template: str) -> Sequence[Any]:
+    try:
+        return folder.list((template,))
+    except NothingFoundError:
+        return ()
+
+
+def _content(folder: Source, name: str) -> bytes:
+    items = folder.find([name])
+    if name not in items:
+        hint = "TensorFlow Datasets describes a folder by dataset_info.json and features.json; restore it from a copy"
+        raise NothingFoundError("does not exist", shard=folder.locate(name), hint=hint)
+    parts: list[bytes] = []
+    with closing(folder.open(items[name])) as stream:
+        while part := stream.read(1 << 20):
+            parts.append(bytes(part))
+    return b"".join(parts)
+
+
+def _as_object(data: bytes, path: str) -> Json:
+    try:
+        document = json.loads(data)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise DamagedShardError("is not a JSON object", kind="manifest", shard=path, hint="restore it from a copy")
+    return document
+
+
+# --- Features as they are stored ---
+
+_Stored: TypeAlias = "tuple[str, Json, bool]"
+"""The name of a feature in examples, its encoding, dtype and shape, and whether every example has it."""
+
+
+class _Level(NamedTuple):
+    """The position of a feature in nested ones: its name, and the lengths of the sequences around it."""
+
+    name: str
+    lengths: tuple[int | None, ...]
+
+    def inner(self, name: str) -> _Level:
+        return _Level(f"{self.name}/{name}" if self.name else name, self.lengths)
+
+
+def _stored(feature: Json, level: _Level) -> Iterator[_Stored]:
+    """Yield the features of examples that hold one feature of `features.json`."""
+    if inner := feature.get("featuresDict"):
+        for name, one in inner.get("features", {}).items():
+            yield from _stored(one, level.inner(name))
+    elif languages := feature.get("translation"):
+        yield from _translation(languages, level)
+    elif (sequence := feature.get("sequence")) is not None:
+        length = int(sequence.get("length") or -1)
+        lengths = (*level.lengths, None if length < 0 else length)
+        yield from _stored(sequence["feature"], level._replace(lengths=lengths))
+    elif (video := feature.get("video")) is not None:
+        first = _shape(video)[0] if _shape(video) else None
+        yield from _placed(level._replace(lengths=(*level.lengths, first)), "bytes", "bytes", ())
+    else:
+        yield from _single(feature, level)
+
+
+def _translation(about: Json, level: _Level) -> Iterator[_Stored]:
+    """A text for each language; with a variable number of them, lists of languages and texts."""
+    varies = about.get("variableLanguagesPerExample")
+    for name in ("language", "translation") if varies else about.get("languages", ()):
+        inner = level.inner(name)
+        yield from _placed(inner._replace(lengths=(*inner.lengths, None)) if varies else inner, "bytes", "bytes", ())
+
+
+def _single(feature: Json, level: _Level) -> Iterator[_Stored]:
+    """A feature that holds no others."""
+    if (tensor := feature.get("tensor") or feature.get("audio")) is not None:
+        yield from _tensor(tensor, level, may_be_missing=bool(tensor.get("optional")))
+    elif "classLabel" in feature:
+        yield from _placed(level, "int64", "int64", ())
+    elif (box := feature.get("boundingBox")) is not None:
+        yield from _placed(level, "float", box.get("dtype") or "float32", _shape(box) or (4,))
+    elif "image" in feature or "text" in feature:
+        yield from _placed(level, "bytes", "bytes", ())
+    else:
+        raise ValueError(f"the feature {level.name!r} is of the type {feature.get('pythonClassName')}")
+
+
+def _tensor(tensor: Json, level: _Level, *, may_be_missing: bool) -> Iterator[_Stored]:
+    dtype, shape = tensor.get("dtype") or "float32", _shape(tensor)
+    encoding = str(tensor.get("encoding") or "none").lower()
+    if encoding == "none" and not tensor.get("lazyDecode"):
+        kind = next((kind for kind in ("int64", "float") if dtype in DTYPES[kind]), "bytes")
+        yield from _placed(level, kind, dtype if kind != "bytes" else "bytes", shape, always=not may_be_missing)
+        return
+    if shape.count(None) > 1:  # the bytes do not say what the lengths are
+        yield from _placed(level.inner("shape"), "int64", "int32", (len(shape),), always=not may_be_missing)
+        level = level.inner("value")
+    elif encoding == "bytes" and not level.lengths and dtype in DTYPES["raw"]:
+        yield level.name, {"dtype": dtype, "shape": [*shape], "encoding": "raw"}, not may_be_missing
+        return
+    yield from _placed(level, "bytes", "bytes", (), always=not may_be_missing)
+
+
+def _placed(
+    level: _Level, encoding: str, dtype: str, shape: Sequence[int | None], *, always: bool = True
+) -> Iterator[_Stored]:
+    """A feature as the sequences around it store it."""
+    name, whole = level.name, [*level.lengths, *shape]
+    if len(level.lengths) > 1:
+        for depth in range(len(level.lengths) - 1):
+            about = {"dtype": "int64", "shape": [None], "encoding": "int64"}
+            yield f"{name}/ragged_row_lengths_{depth}", about, always
+        name, whole = f"{name}/ragged_flat_values", [None, *shape]
+    whole = whole if whole.count(None) < 2 else [None]
+    yield name, {"dtype": dtype, "shape": whole, "encoding": encoding}, always
+
+
+def _shape(about: Json) -> tuple[int | None, ...]:
+    lengths = (int(length) for length in about.get("shape", {}).get("dimensions", ()))
+    return tuple(None if length < 0 else length for length in lengths)

@@ -1,0 +1,227 @@
+"""A folder that TensorFlow Datasets describes is a shard set with splits and types; resharded, it remains one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commands import tar2tf
+from example_messages import encoded
+from shards import records
+from tar2tf_cli import load_dataset, open_records
+from tar2tf_cli.errors import DamagedShardError, SourceError
+from tar2tf_cli.formats.example import frame
+from tar2tf_cli.inputs.shard_set import resolve
+from tar2tf_cli.inputs.tfds_folder import TfdsFolder
+
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.xdist_group("readers")]
+
+
+def tensor(dtype: str, *lengths: int, **more: Any) -> dict[str, Any]:
+    shape = {"dimensions": [str(length) for length in lengths]} if lengths else {}
+    return {"pythonClassName": "Tensor", "tensor": {"dtype": dtype, "encoding": "none", "shape": shape, **more}}
+
+
+def sequence(feature: dict[str, Any], length: int = -1) -> dict[str, Any]:
+    return {"pythonClassName": "Sequence", "sequence": {"feature": feature, "length": str(length)}}
+
+
+def group(**features: Any) -> dict[str, Any]:
+    return {"pythonClassName": "FeaturesDict", "featuresDict": {"features": features}}
+
+
+FEATURES = group(
+    flag=tensor("bool"),
+    small=tensor("uint8"),
+    maybe=tensor("int32", optional=True),
+    pair=tensor("float64", 2),
+    text={"text": {}},
+    label={"classLabel": {"numClasses": "3"}},
+    steps=sequence(group(action=tensor("float32", 2), first=tensor("bool"))),
+    rows=sequence(sequence(tensor("int64"))),
+)
+
+
+def example(number: int) -> bytes:
+    """An example as TensorFlow Datasets stores it."""
+    return encoded(
+        {
+            "flag": ("int64", [number % 2]),
+            "small": ("int64", [number]),
+            **({"maybe": ("int64", [number])} if number % 2 else {}),
+            "pair": ("float", [number, 0.5]),
+            "text": ("bytes", [f"t{number}".encode()]),
+            "label": ("int64", [number % 3]),
+            "steps/action": ("float", [number] * 2 * number),
+            "steps/first": ("int64", [1, *[0] * number][:number]),
+            "rows/ragged_row_lengths_0": ("int64", [2, 0, 1]),
+            "rows/ragged_flat_values": ("int64", [number, 5, 6]),
+        }
+    )
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Path:
+    """A folder as TensorFlow Datasets writes it, with 12 records of train and 4 of test."""
+    folder = tmp_path / "toy" / "2.0.0"
+    folder.mkdir(parents=True)
+    splits = []
+    for split, first, shards in (("train", 0, 3), ("test", 12, 1)):
+        splits.append({"name": split, "numBytes": "77", "shardLengths": ["4"] * shards})
+        for number in range(shards):
+            messages = [example(first + 4 * number + n) for n in range(4)]
+            framed = b"".join(part for message in messages for part in frame([message], len(message)))
+            (folder / f"toy-{split}.tfrecord-{number:05d}-of-{shards:05d}").write_bytes(framed)
+    info = {"name": "toy", "version": "2.0.0", "fileFormat": "tfrecord", "citation": "Toy", "splits": splits}
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    (folder / "features.json").write_text(json.dumps(FEATURES))
+    (folder / "label.labels.txt").write_text("a\nb\nc\n")
+    return folder
+
+
+def test_a_described_folder_has_splits_types_and_files_that_are_no_shards(described: Path) -> None:
+    shards = resolve(str(described))
+    assert (len(shards.items), {*shards.splits.values()}) == (4, {"train", "test"})
+    assert not shards.left_out.others
+    assert {*shards.left_out.tfds} == {"dataset_info.json", "features.json", "label.labels.txt"}
+    (note,) = shards.notes()
+    assert note == "note: the shards are a data set of TensorFlow Datasets: toy 2.0.0 with 2 splits (train, test)"
+
+
+def test_values_have_the_types_that_features_json_gives(described: Path) -> None:
+    samples = open_records(described, split="train")
+    assert len(samples) == 12
+    forms = samples.schema()
+    assert forms["flag"] == ("bool", (), False)
+    assert forms["small"] == ("uint8", (), False)
+    assert forms["maybe"] == ("int32", (), True)
+    assert forms["pair"] == ("float64", (2,), False)
+    assert forms["steps/action"] == ("float32", (None, 2), False)
+    assert samples[1]["steps/action"].shape == (1, 2)
+    assert samples[0]["steps/action"].shape == (0, 2)
+    assert samples[3]["steps/first"].tolist() == [True, False, False]
+    assert (samples[2]["maybe"].tolist(), samples[3]["maybe"].tolist()) == ([], [3])
+    assert samples[5]["rows/ragged_row_lengths_0"].tolist() == [2, 0, 1]
+    for sample, tensors in zip(samples, load_dataset(described, split="train").as_numpy_iterator(), strict=True):
+        for name, one in sample.items():
+            np.testing.assert_array_equal(tensors[name], one)
+
+
+@pytest.mark.parametrize("named", ["", "dataset_info.json", "toy-*"])
+def test_resharding_keeps_splits_records_and_description(described: Path, tmp_path: Path, named: str) -> None:
+    out = tmp_path / "out"
+    path = out / "toy-<split>.tfrecord-<00000>-of-<total>"
+    arguments = ("convert", described / named, "-o", path, "--num-shards", "2", "-j", "1")
+    done = tar2tf(*arguments)
+    assert done.returncode == 0, done.stderr
+    for name in ("features.json", "label.labels.txt"):
+        assert (out / name).read_bytes() == (described / name).read_bytes()
+    info = json.loads((out / "dataset_info.json").read_bytes())
+    assert (info["name"], info["version"], info["citation"]) == ("toy", "2.0.0", "Toy")
+    lengths = {split["name"]: split["shardLengths"] for split in info["splits"]}
+    assert lengths == {"train": ["6", "6"], "test": ["2", "2"]}
+    assert {split["filepathTemplate"] for split in info["splits"]} == {"{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"}
+    for split in ("train", "test"):
+        before, after = (sorted(folder.glob(f"*{split}*")) for folder in (described, out))
+        assert records(*after) == records(*before)
+    assert tar2tf("verify", out).returncode == 0
+    again = tar2tf(*arguments)
+    assert "up to date" in again.stderr, again.stderr
+    (out / "features.json").unlink()
+    assert tar2tf(*arguments, "--overwrite").returncode == 0
+    assert (out / "features.json").exists()
+
+
+def test_a_folder_with_one_split_keeps_it(described: Path, tmp_path: Path) -> None:
+    info = json.loads((described / "dataset_info.json").read_bytes())
+    info["splits"] = info["splits"][:1]
+    (described / "dataset_info.json").write_text(json.dumps(info))
+    for shard in described.glob("*test*"):
+        shard.unlink()
+    done = tar2tf("convert", described, "-o", tmp_path / "o" / "toy-<split>.tfrecord-<00000>-of-<total>", "-j", "1")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (tmp_path / "o").glob("toy*")] == ["toy-train.tfrecord-00000-of-00001"]
+
+
+def test_splits_are_not_merged_without_a_word(described: Path, tmp_path: Path) -> None:
+    done = tar2tf("convert", described, "-o", tmp_path / "all.record")
+    assert done.returncode == 2
+    assert "holds the splits train, test\n  keep them with <split> in the output path" in done.stderr
+
+
+def test_ops_see_typed_entries_and_what_they_change_is_not_described(described: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ("--op", "filter:small,ge,14", "--select", "flag,small,pair", "-j", "1")
+    done = tar2tf("convert", described, "-o", out / "toy-<split>.tfrecord-<00000>-of-<total>", *options)
+    assert done.returncode == 0, done.stderr
+    assert not (out / "dataset_info.json").exists()
+    forms = open_records(out).schema()
+    assert (forms["flag"].dtype, forms["small"].dtype, forms["pair"].dtype) == ("bool", "uint8", "float64")
+
+
+def test_a_note_says_why_an_output_is_not_described(described: Path, tmp_path: Path) -> None:
+    done = tar2tf("convert", described, "-o", tmp_path / "<split>-<>.record.gz", "-j", "1")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "features.json and dataset_info.json are not written for the output: it cannot read compressed" in done.stderr
+    )
+
+
+def test_verify_compares_shards_with_the_lengths_in_dataset_info(described: Path) -> None:
+    assert tar2tf("verify", described / "dataset_info.json").returncode == 0
+    text = (described / "dataset_info.json").read_text()
+    (described / "dataset_info.json").write_text(text.replace('"4"', '"5"', 1))
+    done = tar2tf("verify", described / "dataset_info.json")
+    assert done.returncode == 1
+    assert "the file has 4 records, but 5 in the manifest" in done.stdout + done.stderr
+
+
+def test_damaged_descriptions_are_named(described: Path) -> None:
+    info = described / "dataset_info.json"
+    info.write_text(info.read_text().replace("tfrecord", "riegeli"))
+    with pytest.raises(SourceError, match="describes shards of the format riegeli, not TFRecord"):
+        open_records(info)
+    info.write_text("{")
+    with pytest.raises(DamagedShardError, match="is not a JSON object"):
+        open_records(info)
+    info.write_text('{"splits": [{"name": 3, "shardLengths": ["x"]}]}')
+    with pytest.raises(DamagedShardError, match="does not describe shards as TensorFlow Datasets does"):
+        open_records(info)
+
+
+EVERY_TYPE: dict[str, tuple[dict[str, Any], dict[str, tuple[str, str, list[int | None]]]]] = {
+    "image": ({"image": {}}, {"x": ("bytes", "bytes", [])}),
+    "box": (
+        {"boundingBox": {"dtype": "float32", "shape": {"dimensions": ["4"]}}},
+        {"x": ("float", "float32", [4])},
+    ),
+    "audio": (
+        {"audio": {"dtype": "int64", "encoding": "NONE", "shape": {"dimensions": ["-1"]}}},
+        {"x": ("int64", "int64", [None])},
+    ),
+    "video": ({"video": {"shape": {"dimensions": ["-1", "4", "4", "3"]}}}, {"x": ("bytes", "bytes", [None])}),
+    "languages": (
+        {"translation": {"languages": ["de", "en"]}},
+        {"x/de": ("bytes", "bytes", []), "x/en": ("bytes", "bytes", [])},
+    ),
+    "bytes": (tensor("int16", 2, 2, encoding="bytes"), {"x": ("raw", "int16", [2, 2])}),
+    "zlib": (tensor("int16", 2, 2, encoding="zlib"), {"x": ("bytes", "bytes", [])}),
+    "shapes": (
+        tensor("float32", -1, -1, encoding="bytes"),
+        {"x/shape": ("int64", "int32", [2]), "x/value": ("bytes", "bytes", [])},
+    ),
+    "texts": (tensor("string", -1), {"x": ("bytes", "bytes", [None])}),
+    "fixed": (sequence(tensor("int8"), 3), {"x": ("int64", "int8", [3])}),
+}
+
+
+@pytest.mark.parametrize("name", EVERY_TYPE)
+def test_features_are_stored_as_their_types_say(name: str) -> None:
+    feature, stored = EVERY_TYPE[name]
+    files = {"features.json": json.dumps(group(x=feature)).encode()}
+    made = TfdsFolder({}, files).described(5)
+    assert {key: (about["encoding"], about["dtype"], about["shape"]) for key, about in made.items()} == stored
