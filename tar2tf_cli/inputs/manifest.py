@@ -520,20 +520,40 @@ def read_document(path: str, **reach: Unpack[ConnectionOptions]) -> Document:
     """
     name = without_secrets(path)
     is_tfds = os.path.basename(name) == "dataset_info.json"
-    if is_tfds:
-        from tar2tf_cli.inputs.tfds_folder import tfds_document
     if not is_remote(path):
         if os.path.isdir(path):
             raise SourceError("is a folder, not a manifest", shard=path, hint="name the manifest in it")
         if is_tfds:
-            return tfds_document(path, DirectorySource(os.path.dirname(path) or "."))
+            return _tfds_document(path, DirectorySource(os.path.dirname(path) or "."))
         if manifest := Manifest.load(path):
             return Document(path, manifest, DirectorySource(os.path.dirname(path) or "."))
     elif inside := read_with_folder(path, **reach):
         if is_tfds:
-            return tfds_document(name, inside[1])
+            return _tfds_document(name, inside[1])
         return Document(name, Manifest.from_bytes(inside[0], name), inside[1])
     raise NothingFoundError("the manifest does not exist", shard=name)
+
+
+def _tfds_document(path: str, folder: Source) -> Document:
+    """What `dataset_info.json` and `features.json` say of the shards in their folder, as a manifest would.
+
+    Raises:
+        DamagedShardError: when one of the files is damaged.
+        SourceError: when one of them is missing or cannot be read.
+    """
+    from tar2tf_cli.inputs.tfds_folder import TfdsFolder
+
+    described = TfdsFolder.read(folder)
+    try:
+        listed = [(split, *shard) for split, shards in described.splits() for shard in shards]
+        sizes = {name: item.size or 0 for name, item in folder.find([name for _, name, _ in listed]).items()}
+        shards = [ShardEntry(name, records, sizes.get(name, 0), "", split) for split, name, records in listed]
+        features = described.described(sum(records for *_, records in listed))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        message = f"does not describe shards as TensorFlow Datasets does: {error!r}"
+        raise DamagedShardError(message, kind="manifest", shard=path, hint="restore it from a copy") from None
+    spec = {"output": {"path": os.path.basename(shards[0].path if shards else path)}}
+    return Document(path, Manifest(spec, (), shards, features), folder, tfds=described)
 
 
 def changes_between(before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> str:

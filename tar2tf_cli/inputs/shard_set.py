@@ -251,11 +251,10 @@ class ShardSet:
         splits = [*dict.fromkeys(self.splits.values())]
         if not self.listed and not self.manifests and len(splits) > 1:
             yield f"note: the shards belong to the splits {few(splits)}"
-        for document in self.documents:
-            if document.tfds:
-                names = [*dict.fromkeys(shard.split for shard in document.manifest.shards if shard.split)]
-                held = f"{document.tfds.name} with {count(len(names), 'split')} ({few(names)})"
-                yield f"note: the shards are a data set of TensorFlow Datasets: {held}"
+        held = [_held(document) for document in self.documents if document.tfds]
+        if held or self.left_out.tfds:
+            files = few([*map(os.path.basename, self.left_out.tfds)] or [_TFDS_INFO])
+            yield ": ".join([f"note: described for TensorFlow Datasets, by {files}", *held[:1]])
         if of_faults:
             yield from (f"note: {fault}" for fault in self.faults())
 
@@ -273,6 +272,12 @@ class ShardSet:
         """Yield how many files are left out that are no shards."""
         if others := self.left_out.others:
             yield f"{count(len(others), 'file')} skipped (neither tar nor TFRecord): {few(others)}"
+
+
+def _held(document: Document) -> str:
+    """The name and splits of a data set that TensorFlow Datasets describes."""
+    names = [*dict.fromkeys(shard.split for shard in document.manifest.shards if shard.split)]
+    return f"{document.tfds.name if document.tfds else ''} with {count(len(names), 'split')} ({few(names)})"
 
 
 def resolve(

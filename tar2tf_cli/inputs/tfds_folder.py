@@ -9,16 +9,14 @@ features are stored in examples follows example_serializer.py and example_parser
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.features.described import DTYPES
-from tar2tf_cli.inputs.manifest import Document, Manifest, ShardEntry
 
 INFO: Final = "dataset_info.json"
 FEATURES: Final = "features.json"
@@ -30,6 +28,22 @@ _LABELS: Final = ".labels.txt"
 _DEFAULT_FORMAT: Final = "tfrecord"
 
 Json: TypeAlias = "dict[str, Any]"
+
+
+class _Shard(Protocol):
+    """A shard that was written: an entry of a manifest."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def records(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def split(self) -> str | None: ...
 
 
 def side_files(names: Sequence[str]) -> list[str]:
@@ -91,7 +105,7 @@ class TfdsFolder:
         stored = _stored(_as_object(self.files[FEATURES], FEATURES), _Level("", ()))
         return {name: {**about, "count": records} if always else about for name, about, always in stored}
 
-    def for_shards(self, shards: Sequence[ShardEntry]) -> dict[str, bytes]:
+    def for_shards(self, shards: Sequence[_Shard]) -> dict[str, bytes]:
         """Return the files that describe other shards with these records, by name.
 
         Raises:
@@ -109,7 +123,7 @@ def _renewed(before: Json, now: Json) -> Json:
     return {**before, **now, "numBytes": before.get("numBytes", now["numBytes"])} if records[0] == records[1] else now
 
 
-def splits_of_shards(shards: Sequence[ShardEntry], name: str) -> list[Json]:
+def splits_of_shards(shards: Sequence[_Shard], name: str) -> list[Json]:
     """Describe shards for `dataset_info.json`, split by split; without splits, all are of train.
 
     Args:
@@ -119,7 +133,7 @@ def splits_of_shards(shards: Sequence[ShardEntry], name: str) -> list[Json]:
     Raises:
         UsageError: when TensorFlow Datasets does not find shards that are named so.
     """
-    splits: dict[str, list[ShardEntry]] = {}
+    splits: dict[str, list[_Shard]] = {}
     for shard in shards:
         splits.setdefault(shard.split or "train", []).append(shard)
     return [
@@ -170,33 +184,6 @@ def to_json(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, indent=4, sort_keys=True).encode() + b"\n"
 
 
-# --- As a manifest ---
-
-
-def tfds_document(path: str, folder: Source) -> Document:
-    """Return what `dataset_info.json` and `features.json` say of the shards in their folder, as a manifest would.
-
-    Args:
-        path: path or URL of `dataset_info.json`.
-        folder: its folder.
-
-    Raises:
-        DamagedShardError: when one of the files is damaged.
-        SourceError: when one of them is missing or cannot be read.
-    """
-    described = TfdsFolder.read(folder)
-    try:
-        listed = [(split, *shard) for split, shards in described.splits() for shard in shards]
-        sizes = {name: item.size or 0 for name, item in folder.find([name for _, name, _ in listed]).items()}
-        shards = [ShardEntry(name, records, sizes.get(name, 0), "", split) for split, name, records in listed]
-        features = described.described(sum(records for *_, records in listed))
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        message = f"does not describe shards as TensorFlow Datasets does: {error!r}"
-        raise DamagedShardError(message, kind="manifest", shard=path, hint="restore it from a copy") from None
-    spec: Json = {"output": {"path": os.path.basename(listed[0][1]) if listed else INFO}}
-    return Document(path, Manifest(spec, (), shards, features), folder, tfds=described)
-
-
 def _found(folder: Source, template: str) -> Sequence[Any]:
     try:
         return folder.list((template,))
@@ -244,10 +231,10 @@ class _Level(NamedTuple):
 
 def _stored(feature: Json, level: _Level) -> Iterator[_Stored]:
     """Yield the features of examples that hold one feature of `features.json`."""
-    if inner := feature.get("featuresDict"):
+    if (inner := feature.get("featuresDict")) is not None:
         for name, one in inner.get("features", {}).items():
             yield from _stored(one, level.inner(name))
-    elif languages := feature.get("translation"):
+    elif (languages := feature.get("translation")) is not None:
         yield from _translation(languages, level)
     elif (sequence := feature.get("sequence")) is not None:
         length = int(sequence.get("length") or -1)

@@ -322,9 +322,10 @@ def test_what_cannot_be_read_is_named_by_every_command(tmp_path: Path) -> None:
 def test_files_that_describe_shards_to_other_tools_are_named_and_left_alone(tmp_path: Path) -> None:
     for number in range(2):
         write(tmp_path / f"in/d-train.tfrecord-0000{number}-of-00002", some(2, 2 * number))
-    for name in ("dataset_info.json", "features.json"):
-        write(tmp_path / "in" / name, b"{}")
-    said = "2 files skipped (neither tar nor TFRecord): dataset_info.json, features.json"
+    info = b'{"name": "d", "version": "1.0.0", "splits": [{"name": "train", "shardLengths": ["2", "2"]}]}'
+    write(tmp_path / "in" / "dataset_info.json", info)
+    write(tmp_path / "in" / "features.json", b'{"featuresDict": {}}')
+    said = "described for TensorFlow Datasets, by dataset_info.json, features.json: d 1.0.0 with 1 split (train)"
     for command in (["inspect"], ["verify"], ["convert", "-o", tmp_path / "o.record"]):
         assert said in run(command[0], tmp_path / "in", *command[1:])
     with open_records(str(tmp_path / "in")) as found:

@@ -89,7 +89,9 @@ def test_a_described_folder_has_splits_types_and_files_that_are_no_shards(descri
     assert not shards.left_out.others
     assert {*shards.left_out.tfds} == {"dataset_info.json", "features.json", "label.labels.txt"}
     (note,) = shards.notes()
-    assert note == "note: the shards are a data set of TensorFlow Datasets: toy 2.0.0 with 2 splits (train, test)"
+    files = "dataset_info.json, features.json, label.labels.txt"
+    held = "toy 2.0.0 with 2 splits (train, test)"
+    assert note == f"note: described for TensorFlow Datasets, by {files}: {held}"
 
 
 def test_values_have_the_types_that_features_json_gives(described: Path) -> None:
