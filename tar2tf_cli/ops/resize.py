@@ -59,11 +59,14 @@ class Resize(ResamplingOp):
     def change(self, pixels: Pixels, key: str, context: OpContext) -> Pixels:
         rows, columns = pixels.shape[:2]
         height, width = self.size or image.scaled_size(rows, columns, short=self.short, long=self.long)
-        fits = {"larger": height >= rows and width >= columns, "smaller": height <= rows and width <= columns}
-        if fits.get(self.only_if or ""):
+        if self.only_if and self._fits(height - rows, width - columns):
             return pixels if self.method == "nearest" else image.cast(pixels, "float32")
         self.check_size(height, width, context)
         return image.resample(pixels, height, width, self.method or "bilinear", antialias=self.antialias)
+
+    def _fits(self, down: int, across: int) -> bool:
+        """Whether an image stays as it is that would gain this many rows and columns."""
+        return min(down, across) >= 0 if self.only_if == "larger" else max(down, across) <= 0
 
     def move(self, before: Size, after: Size, key: str, context: OpContext) -> Move:
         return scaled(before, after)
