@@ -8,7 +8,7 @@ Tar2tfError                 exit code 3: input or output failed; the same comman
 ├── SourceError             an input cannot be listed, opened or read
 │   ├── NothingFoundError       a bucket has none of the requested objects
 │   │   └── NoShardsError               it has objects, none of which is a shard
-│   └── DamagedShardError       a file exists, but is not a whole tar or TFRecord
+│   └── DamagedShardError       a file exists, but is not an intact tar or TFRecord
 ├── SampleError             one sample cannot become an example (`--on-error skip` skips it)
 │   ├── EntryError              an entry is a member that cannot be read, such as a dangling link
 │   ├── LackingError            a sample lacks an entry or a feature
@@ -129,6 +129,11 @@ class Tar2tfError(Exception):
         if self.offset is not None:
             parts.append(f"offset {self.offset}")
         return ", ".join(parts)
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The message as the command line prints it: one line, in which it escapes newlines of names."""
+        return (self.message,)
 
     @property
     def code(self) -> str | None:

@@ -98,7 +98,7 @@ def _print_found(whole: Any, parts: Iterable[Any], lines: Iterable[str], options
 
 _MOST_ALIKE: Final = 3
 _MOST_FAULTS: Final = 40
-_CONVERT: Final = "to recover whole samples from damaged tars, use tar2tf convert --on-error skip"
+_CONVERT: Final = "to recover intact samples from damaged tars, use tar2tf convert --on-error skip"
 _ABOUT_ONE: Final = ("undecodable", "schema", "reader")
 _SUBJECT: Final = re.compile(r"^\w+: |'[^']*'")
 _FOR_KEYS: Final = "One a line, as convert --keys reads them."
@@ -311,13 +311,13 @@ def _print_report(report: Report) -> None:
         if 0 < saved.tars < len(report.files):
             message(f"{count(saved.tars, 'tar')} not salvaged: {_CONVERT}")
     if report.ok:
-        message(total, click.style("OK:", fg="green", bold=True) + " ")
+        message(total, mark=click.style("OK:", fg="green", bold=True) + " ")
         return
     faulty = sum(1 for file in report.files if file.faults and not file.missing)
     missing = sum(1 for file in report.files if file.missing)
     said = [f"{faulty:,} of {count(len(report.files) - missing, 'file')} faulty"] if faulty else []
     said += [f"{missing:,} missing"] if missing else []
-    message(f"{', '.join(said)}; {total} in all", click.style("not OK:", fg="red", bold=True) + " ")
+    message(f"{', '.join(said)}; {total} in all", mark=click.style("not OK:", fg="red", bold=True) + " ")
 
 
 # --- inspect ---

@@ -76,11 +76,13 @@ def print_error(error: Tar2tfError) -> None:
     """Print an error: where, what and its code on the first line, then the hint, which says what to do."""
     where = f"{printable(error.where)}: " if error.where else ""
     code = f" ({error.code})" if error.code else ""
-    message(f"{where}{error.message}{code}", click.style("error:", fg="red", bold=True) + " ")
+    first, *more = error.lines
+    message(f"{where}{first}{'' if more else code}", mark=click.style("error:", fg="red", bold=True) + " ")
+    message(*more)
     if error.hint:
         message(f"  {error.hint}")
     if details := error.__dict__.get("details"):
-        message(details.rstrip())
+        message(*details.rstrip().split("\n"))
 
 
 def echo(text: str) -> None:
@@ -96,16 +98,16 @@ def printable(text: str) -> str:
     return "".join(part if part.isprintable() else part.encode("unicode_escape").decode() for part in text)
 
 
-def message(text: str, mark: str = "") -> None:
-    """Print lines on standard error, control characters escaped; where that cannot be written, they are lost.
-
-    The exit code stays true.
+def message(*lines: str, mark: str = "") -> None:
+    """Print lines on standard error; where that cannot be written, they are lost, and the exit code stays true.
 
     Args:
-        text: one line, or several.
-        mark: printed before it as it is, such as a word in colour, whose colour is left out where none are shown.
+        lines: the lines; control characters in them, and newlines in the names that they print, are escaped.
+        mark: printed before the first as it is, such as a word in colour; without colour where none is shown.
     """
-    shown = "\n".join(map(printable, text.split("\n")))
+    if not lines:
+        return
+    shown = "\n".join(map(printable, lines))
     try:
         click.echo(mark + shown, err=True, color=_colors())
     except BrokenPipeError:

@@ -208,8 +208,8 @@ class TFRecordWriter:
     """Writes a TFRecord file, which appears at its path complete and flushed to disk, or not at all.
 
     Use it in a `with` statement: if the block raises, no file is left at the path. If it is never closed, there is none
-    either, and a RuntimeWarning says so. An open file receives records as they are written; it is flushed at the end
-    and left open.
+    either, and a RuntimeWarning says so. An open file receives records in blocks, and the last ones at `flush` or at
+    the end; it is left open.
 
     Args:
         out: a path, or a file open for writing bytes.
@@ -271,6 +271,17 @@ class TFRecordWriter:
         self._out.write(frame(parts, size), size + FRAMING)
         self.records += 1
         self.size += size + FRAMING
+
+    def flush(self) -> None:
+        """Hand all records so far over to the file, for those who read an open file while it is written.
+
+        Raises:
+            SinkError: when the file cannot be written.
+            ValueError: when the writer is closed.
+        """
+        if self._out is None:
+            raise ValueError("the writer is closed")
+        self._out.flush()
 
     def close(self) -> None:
         """Flush the file to disk and give it its name."""

@@ -508,7 +508,7 @@ def no_samples(skipped: Counter[str]) -> DamagedShardError:
     return DamagedShardError(
         "the tar holds no samples" + (f"; members skipped: {reasons}" if reasons else ""),
         kind="empty",
-        hint="check that the shard is whole, and that its members are named KEY.EXTENSION",
+        hint="check that the shard is intact, and that its members are named KEY.EXTENSION",
     )
 
 

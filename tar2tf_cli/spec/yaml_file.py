@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tar2tf_cli.errors import Problem, SourceError, UsageError, meant
@@ -37,6 +37,11 @@ _TOO_DEEP: Final = f"nested more than {_MOST_DEPTH} deep"
 
 class SpecError(UsageError):
     """A spec file with problems, one line each."""
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The problems."""
+        return self.message.split("\n")
 
 
 class SpecFile:

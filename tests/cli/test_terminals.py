@@ -136,6 +136,23 @@ def test_names_in_messages_cannot_affect_a_terminal(tmp_path: Path) -> None:
     assert (done.stderr.count(r"x\x1b[2J.record"), "\x1b" in done.stderr) == (1, False)
 
 
+def test_a_newline_in_a_name_does_not_begin_a_line_of_a_note_or_summary(tmp_path: Path) -> None:
+    key = "a\nerror: fake"
+    write_members(tmp_path / "x.tar", [(f"{key}.mask.png", b"1"), (f"{key}.txt", b"none"), ("b.txt", b"1")])
+    (tmp_path / "keys").write_text("\\no\\nerror: fake\nb\n")
+    arguments = ("convert", tmp_path / "x.tar", "-o", tmp_path / "x.record", "--on-error", "skip")
+    noted = tar2tf(*arguments, "--type", "txt=int64", "--keys", tmp_path / "keys", "--keys-missing", "skip").stderr
+    noted += tar2tf(*arguments, "--overwrite", "--type", "txt=int64").stderr
+    assert r"a\nerror: fake.mask.png is treated as key" in noted
+    assert not any(line.startswith("error") for line in noted.splitlines())
+
+
+def test_a_spec_with_several_problems_has_a_line_for_each(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("sed: 1\nlimt: 2\n")
+    done = tar2tf("convert", "--spec", tmp_path / "x.yaml")
+    assert [":1:1: " in line or ":2:1: " in line for line in done.stderr.splitlines()[:2]] == [True, True]
+
+
 def test_without_a_terminal_a_plain_line_tells_how_far_it_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

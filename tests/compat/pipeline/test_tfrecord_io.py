@@ -53,6 +53,18 @@ def test_tensorflow_and_the_reader_read_what_the_writer_writes(tmp_path: Path, o
     assert [path.name for path in path.parent.iterdir() if path.name.startswith(".")] == []
 
 
+def test_flush_hands_all_records_over_to_an_open_file() -> None:
+    out = io.BytesIO()
+    with TFRecordWriter(out) as writer:
+        for number in range(3):
+            writer.write(example_of(number))
+            writer.flush()
+            read = TFRecordReader(io.BytesIO(out.getvalue()))
+            assert [example.get_int64("n") for example in read] == list(range(number + 1))
+    with pytest.raises(ValueError, match="closed"):
+        writer.flush()
+
+
 def test_the_reader_reads_what_tensorflow_writes(tmp_path: Path) -> None:
     import tensorflow as tf
 
