@@ -159,14 +159,21 @@ class ExampleEntries:
     Args:
         features: the manifest's features; empty for values as they are stored.
         lists: names of features that are lists, even where an example has a single value.
+        unshaped: names of features whose NAME/shape is a feature of its own, as some example contradicts it.
 
     Raises:
         SourceError: when the manifest contradicts itself about a feature.
     """
 
-    def __init__(self, features: Mapping[str, Mapping[str, Any]], lists: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        features: Mapping[str, Mapping[str, Any]],
+        lists: Collection[str] = (),
+        unshaped: Collection[str] = (),
+    ) -> None:
         self._known = {step.name: step for step in _steps(features)}
         self._lists = lists
+        self._unshaped = unshaped
 
     def __call__(self, message: bytes) -> dict[str, object]:
         """Return the entries of one example.
@@ -182,7 +189,7 @@ class ExampleEntries:
     def _is_shaped(self, feature: ParsedFeature, parsed: Parsed) -> bool:
         """Whether a feature NAME/shape belongs to it, so that the encoder makes that again."""
         shape = parsed.get(f"{feature.name}/shape")
-        if shape is None or shape.kind != "int64":
+        if shape is None or shape.kind != "int64" or feature.name in self._unshaped:
             return False
         if step := self._known.get(feature.name):
             return step.has_shape

@@ -24,7 +24,8 @@ def as_entries(features: Features, key: str, rule: KeySplit) -> dict[str, bytes 
     """Return what the members of a sample hold, with the key as bytes.
 
     Bytes stay what they are, a number becomes text, and an array becomes an npy file in an entry `NAME.npy`, which says
-    what its shape is.
+    what its shape is. A feature NAME/shape that is not the shape of the array NAME becomes the entry `NAME.shape`, as a
+    member cannot be named `NAME/shape`.
 
     Args:
         features: the features of the sample.
@@ -38,9 +39,11 @@ def as_entries(features: Features, key: str, rule: KeySplit) -> dict[str, bytes 
     for name, value in features.items():
         if name == KEY or _is_own_shape(name, features):
             continue
-        data = value
+        data, shaped = value, f"{name}/shape" in features
+        if name.endswith("/shape") and name.removesuffix("/shape") in features:
+            name = f"{name.removesuffix('/shape')}.shape"
         if isinstance(data, Feature):
-            name, data = _entry(name, data, shaped=f"{name}/shape" in features)
+            name, data = _entry(name, data, shaped=shaped)
         check_name(key, name, rule)
         if name in entries:
             raise SampleError(f"has two entries that a tar would name {name!r}", hint=_RENAME)

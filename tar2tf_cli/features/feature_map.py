@@ -366,9 +366,16 @@ def _as_features(values: dict[str, Any]) -> Features:
             features[name] = feature = _by_value(value)
         except (ValueError, OverflowError, TypeError) as error:
             raise SampleError(f"{name!r} cannot become a feature: {reason(error)}") from None
-        if isinstance(feature, Feature) and len(feature.shape) >= (1 if _has_own_shape(value) else 2):
+        if isinstance(feature, Feature) and _stores_shape(name, value, feature, values):
             features[f"{name}/shape"] = _shape(feature.shape)
     return features
+
+
+def _stores_shape(name: str, value: object, feature: Feature, values: Mapping[str, object]) -> bool:
+    """Whether an array gets a feature NAME/shape: not if the sample has one, or the array is NAME/shape itself."""
+    if len(feature.shape) < (1 if _has_own_shape(value) else 2) or f"{name}/shape" in values:
+        return False
+    return not name.endswith("/shape") or name.removesuffix("/shape") not in values
 
 
 def _has_own_shape(value: object) -> bool:

@@ -93,26 +93,29 @@ class RecordSamples:
     def _entries(self) -> ExampleEntries:
         from tar2tf_cli.features.decoder import ExampleEntries
 
-        return ExampleEntries(self._described, () if self._described else self._lists())
+        inference = None if self._described else self._inference()
+        if inference is None:
+            return ExampleEntries(self._described)
+        return ExampleEntries({}, inference.lists(), inference.unshaped())
 
-    def _lists(self) -> Collection[str]:
-        """Read the input to its end; return the features of which some example has no or several values."""
+    def _inference(self) -> FeatureInference | None:
+        """Read the input to its end to infer the form of each feature; None if it can be read only once."""
         if self.seekable and self._plain:
-            lists = self._lists_in(self._plain)
+            inference = self._inference_of(self._plain)
             self._plain.seek(0)
-            return lists
+            return inference
         source, item = self._shard.source, self._shard.item
         if not source.capabilities().repeatable:
-            return ()
+            return None
         with OpenShard(source, item) as again:
-            return self._lists_in(again.content)
+            return self._inference_of(again.content)
 
-    def _lists_in(self, stream: Readable) -> Collection[str]:
+    def _inference_of(self, stream: Readable) -> FeatureInference:
         inference, reader = FeatureInference(), RecordReader(stream, self._name)
         for block in iter_resuming(lambda: reader.blocks(inference), reader.resume, lambda error, more: None):
             if not isinstance(block, bytes):
                 inference.look_at(features_of(block[1]))
-        return inference.lists()
+        return inference
 
     def where(self) -> dict[str, str | int]:
         """Return the number and the offset of the current record."""
@@ -349,6 +352,10 @@ class FeatureInference:
         """Return the features of which some record has no or several values."""
         known = (*self._expected.items(), *self._shapes.items())
         return frozenset(name for name, seen in known if seen.count != 1)
+
+    def unshaped(self) -> Collection[str]:
+        """Return the features of which some record's NAME/shape has another product or rank than a shape would."""
+        return frozenset(name for name, rank in self._ranks.items() if rank is None)
 
     def describe(self, schema: Schema) -> None:
         """Add the features to a schema."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from shards import samples_of
-from tar2tf_cli import Conversion, Input, convert
-from tar2tf_cli.formats.example import Encoder, bytes_list, frame, int64_list
-from tar2tf_cli.ops import Func
+from tar2tf_cli import Conversion, Input, convert, open_records, verify
+from tar2tf_cli.api.values import Features
+from tar2tf_cli.formats.example import Encoder, bytes_list, float_list, frame, int64_list
+from tar2tf_cli.ops import Decode, Func
 
 
 def record(number: int, values: list[int], texts: list[bytes]) -> bytes:
@@ -72,6 +73,40 @@ def test_a_list_of_one_number_has_the_same_entry_in_a_tar_as_a_longer_one(
     assert [set(entries) for entries in samples] == [{"reward.npy", "label"}] * 3
     assert [np.load(io.BytesIO(entries["reward.npy"])).tolist() for entries in samples] == [v for v, _ in EPISODES]
     assert [entries["label"] for entries in samples] == [b"0", b"1", b"2"]
+
+
+PIXELS = [
+    {"a": bytes(range(60)), "a/shape": int64_list([4, 5, 3])},
+    {"a": bytes(range(48)), "a/shape": int64_list([4, 4, 3])},
+]
+RANKS = [
+    {"a": float_list([1, 2, 3, 4, 5, 6]), "a/shape": int64_list([4], ())},
+    {"a": float_list([1, 2, 3, 4, 5, 6]), "a/shape": int64_list([2, 3])},
+]
+PRODUCT = [{"a": float_list([1, 2, 3, 4]), "a/shape": int64_list([3, 3])}] * 2
+
+
+@pytest.mark.parametrize(
+    ("examples", "entry"), [(PIXELS, "a"), (RANKS, "a.npy"), (PRODUCT, "a.npy")], ids=["pixels", "ranks", "product"]
+)
+def test_a_feature_that_is_only_named_like_a_shape_survives_a_tar(
+    examples: list[Features], entry: str, tmp_path: Path
+) -> None:
+    path, tar, back = tmp_path / "a.tfrecord", tmp_path / "tar" / "b.tar", tmp_path / "back" / "c.record"
+    path.write_bytes(b"".join(part for example in examples for part in frame(*Encoder().encode(example))))
+    convert(Conversion(Input(str(path)), str(tar)), workers=1)
+    assert [set(entries) for _, entries in samples_of(tar)] == [{entry, "a.shape.npy"}] * 2
+
+    select = {"a": entry, "a/shape": "a.shape.npy"}
+    convert(Conversion(Input(str(tar)), str(back), ops=[Decode("*.npy")], select=select), workers=1)
+    assert back.read_bytes() == path.read_bytes()
+    assert verify(tar.parent).ok
+    assert verify(back.parent).ok
+    assert [*map(comparable, open_records(back.parent))] == [*map(comparable, open_records(path))]
+
+
+def comparable(example: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {name: np.atleast_1d(value).tolist() for name, value in example.items()}
 
 
 def test_damage_leaves_the_form_of_the_records_that_can_be_read(tmp_path: Path) -> None:

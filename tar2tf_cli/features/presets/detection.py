@@ -31,6 +31,7 @@ _NAMES: Final = ("category_name", "category", "name")
 """Keys of an annotation for the name of its class."""
 
 _SIDES: Final = ("xmin", "ymin", "xmax", "ymax")
+_INT64: Final = re.compile(rb"-?[0-9]{1,18}")
 _HINT: Final = "name the parts: --select image=ENTRY,boxes=ENTRY:PATH.*.bbox,label=ENTRY:PATH.*.category_id"
 
 
@@ -69,8 +70,19 @@ def detection(sample: Sample, context: OpContext) -> dict[str, Any]:
 
 
 def _source_id(sample: Sample, about: Mapping[str, Any]) -> bytes:
-    """Return the id of an image, as selected, in its annotations, or its key; readers of tf-models want a number."""
-    return text_of(sample, "source_id") or encoded(str(about.get("image_id", sample[KEY])))
+    """Return the id of an image: as selected, or a number in digits from `image_id` or else the key.
+
+    The parsers of tf-models convert it with `tf.strings.to_number(source_id, tf.int64)`. A text that is not such a
+    number becomes one of 53 bits, which JSON and float64 hold exactly, from its SHA-256.
+
+    Source: tensorflow/models, official/vision/dataloaders/utils.py.
+    """
+    if selected := text_of(sample, "source_id"):
+        return selected
+    text = encoded(str(about.get("image_id", sample[KEY])))
+    if _INT64.fullmatch(text):
+        return text
+    return b"%d" % (int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 11)
 
 
 def _selected(sample: Sample) -> Mapping[str, Sequence[Any]]:
