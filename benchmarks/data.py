@@ -140,6 +140,10 @@ class Store:
 
         return self._made(f"keys-{self.scale:g}", make).files[0]
 
+    def large_photos(self) -> Dataset:
+        """200 samples of a JPEG of 4000x3000 and a class in 4 tars."""
+        return self._of_values("large-photos", "jpg", camera_jpegs, 50)
+
     def masks(self) -> Dataset:
         """8,000 samples of a gray PNG of 500x375 with 21 classes, and a class, in 4 tars."""
         return self._of_values("masks", "png", mask_pngs, 2000)
@@ -334,6 +338,23 @@ def pngs() -> list[bytes]:
     random = np.random.default_rng(3)
     noise = random.integers(0, 256, (997, 18, 18), np.uint8)
     return [cv2.imencode(".png", image)[1].tobytes() for image in noise]
+
+
+def camera_jpegs() -> list[bytes]:
+    """7 distinct JPEGs, 4000x3000, quality 90, 4:2:0, as a camera of 12 megapixels writes them."""
+    import cv2
+    import numpy as np
+    import simplejpeg
+
+    random = np.random.default_rng(6)
+
+    def one() -> bytes:
+        scene: np.ndarray = cv2.resize(random.uniform(0, 255, (30, 40, 3)), (4000, 3000), interpolation=cv2.INTER_CUBIC)
+        grain = random.normal(0, 4, (3000, 4000, 1)).astype(np.float32)
+        pixels = np.clip(scene + grain, 0, 255).astype(np.uint8)
+        return bytes(simplejpeg.encode_jpeg(pixels, quality=90, colorsubsampling="420"))
+
+    return [one() for _ in range(7)]
 
 
 def mask_pngs() -> list[bytes]:

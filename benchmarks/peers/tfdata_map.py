@@ -23,6 +23,11 @@ def resize(data: tf.Tensor) -> tf.Tensor:
     return tf.saturate_cast(tf.image.resize(image, (SIDE, SIDE)), tf.uint8)
 
 
+def reduced(data: tf.Tensor) -> tf.Tensor:
+    image = tf.io.decode_jpeg(data, channels=3, ratio=8)
+    return tf.saturate_cast(tf.image.resize(image, (SIDE, SIDE)), tf.uint8)
+
+
 def nearest(data: tf.Tensor) -> tf.Tensor:
     return tf.image.resize(tf.io.decode_png(data), (SIDE, SIDE), "nearest")
 
@@ -57,6 +62,7 @@ def wav(data: tf.Tensor) -> tf.Tensor:
 
 WORK: dict[str, tuple[str, Callable[[tf.Tensor], tf.Tensor]]] = {
     "resize": ("jpg", resize),
+    "reduced": ("jpg", reduced),
     "short": ("jpg", short),
     "pad": ("jpg", pad),
     "area": ("jpg", area),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
@@ -29,6 +30,35 @@ def sizes(bench: Bench) -> None:
         "bicubic": f"resize:jpg,{SIDE}x{SIDE},bicubic",
     }.items():
         _against_map(bench, work, data, "jpg", op)
+
+
+@scenario
+def reduced(bench: Bench) -> None:
+    """Prepare photographs of 12 megapixels for 224x224, decoded at a part of their size and in full."""
+    data = bench.store.large_photos()
+    after = (
+        f"--op=resize:jpg,{SIDE}x{SIDE}",
+        "--op=cast:jpg,uint8",
+        "--select=image=jpg,label=cls",
+        "--type=label=int64",
+    )
+    ways = {"at_least=256x256": ",at_least=256x256", "in full": ""}
+    ours = {
+        way: convert(bench, data.directory, data.files, f"--op=decode:jpg{how}", *after) for way, how in ways.items()
+    }
+    first, full = (
+        Peer(f"tar2tf convert -j 2, {way}", [command], records=data.samples) for way, command in ours.items()
+    )
+    theirs = [
+        Peer(
+            f"tf.data map, AUTOTUNE, {way}",
+            [python(PEERS / "tfdata_map.py", bench.out, work, *data.files)],
+            Target(target, True, imports=False),
+            records=data.samples,
+        )
+        for way, work, target in (("ratio=8", "reduced", 1.25), ("in full", "resize", 8))
+    ]
+    bench.race(f"reduced: {data.samples:,} JPEGs of 4000x3000", [first, replace(full, target=Target(4, True)), *theirs])
 
 
 @scenario

@@ -33,11 +33,13 @@ class Look(NamedTuple):
         kind: such as `image/jpeg`, `text`, `json`, `npy` or `int64`; `bytes` for anything else.
         shape: width, height and channels of an image; width and height of a video; the shape of an array.
         seconds: duration of audio or video.
+        frames: number of frames of a video, where its container has it.
     """
 
     kind: str
     shape: tuple[int, ...] = ()
     seconds: float | None = None
+    frames: int | None = None
 
 
 def look_at(data: bytes, size: int | None = None) -> Look:
@@ -173,9 +175,13 @@ def _numpy_name(code: object) -> str:
 
 
 def _mp4(data: bytes, whole: int) -> Look:
-    """Boxes of ISO/IEC 14496-12: moov/mvhd has the duration, moov/trak/tkhd the size of a track, and mp4a its sound."""
+    """Boxes of ISO/IEC 14496-12.
+
+    moov/mvhd has the duration, moov/trak/tkhd the size of a track, its mp4a the sound, and its stsz one size per frame.
+    """
     seconds: float | None = None
     shape: tuple[int, ...] = ()
+    frames: int | None = None
     sound = ""
     for name, start, end in _boxes(data, 0, len(data)):
         if name != b"moov":
@@ -189,8 +195,17 @@ def _mp4(data: bytes, whole: int) -> Look:
                 sound = sound or _sound(data[first:last])
                 ends = [stop for box, _, stop in _boxes(data, first, last) if box == b"tkhd"]
                 sizes = (struct.unpack_from(">II", data, stop - 8) for stop in ends)
-                shape = next(((wide >> 16, high >> 16) for wide, high in sizes if wide and high), shape)
-    return Look(sound, shape, seconds)
+                size = next(((wide >> 16, high >> 16) for wide, high in sizes if wide and high), None)
+                if size:
+                    shape, frames = size, _frames(data, first, last)
+    return Look(sound, shape, seconds, frames)
+
+
+def _frames(data: bytes, start: int, end: int) -> int | None:
+    """Return the number of samples of a track by mdia/minf/stbl/stsz; None if it has none, as in fragments."""
+    for name in (b"mdia", b"minf", b"stbl", b"stsz"):
+        start, end = next(((first, last) for box, first, last in _boxes(data, start, end) if box == name), (0, 0))
+    return struct.unpack_from(">I", data, start + 8)[0] or None if end else None
 
 
 def _sound(track: bytes) -> str:
@@ -380,6 +395,7 @@ class Stats:
         kinds: how many of the examined values have each kind.
         shapes: the smallest and largest dimensions of each kind of image, video or array; empty if their number varies.
         seconds: the shortest and longest duration of each kind of audio or video.
+        frames: the smallest and largest number of frames of each kind of video.
         values: the smallest and largest number of values of a feature in a record.
         numbers: the values of a feature of numbers, as far as they were read.
         lists: number of records whose values are in a list of each kind; None for a feature without a list.
@@ -401,6 +417,7 @@ class Stats:
     kinds: Counter[str] = field(default_factory=Counter)
     shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
     seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
+    frames: dict[str, tuple[int, int]] = field(default_factory=dict)
     values: tuple[int, int] | None = None
     numbers: Numbers = field(default_factory=Numbers)
     lists: Counter[str | None] = field(default_factory=Counter)
@@ -486,6 +503,8 @@ class Stats:
             self._widen(look.kind, look.shape, look.shape)
         if look.seconds is not None:
             self.seconds[look.kind] = _wider(self.seconds.get(look.kind), (look.seconds, look.seconds))
+        if look.frames is not None:
+            self.frames[look.kind] = _wider(self.frames.get(look.kind), (look.frames, look.frames))
 
     def add_distinct(self, values: set[object]) -> None:
         """Add the distinct values of a mask."""
@@ -519,6 +538,8 @@ class Stats:
             self._widen(kind, low, high)
         for kind, seconds in other.seconds.items():
             self.seconds[kind] = _wider(self.seconds.get(kind), seconds)
+        for kind, frames in other.frames.items():
+            self.frames[kind] = _wider(self.frames.get(kind), frames)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -549,6 +570,8 @@ class Stats:
             parts.append("x".join(sizes))
         if kind in self.seconds:
             parts.append(_range(*(f"{seconds:.3g}" for seconds in self.seconds[kind])) + " s")
+        if kind in self.frames:
+            parts.append(_range(*self.frames[kind]) + " frames")
         return " ".join(parts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
@@ -76,6 +77,14 @@ class Decode(ImageOp):
     channels: int | str = 0
     dtype: str = "uint8"
     at_least: tuple[int, int] | None = None
+
+    def notes(self, palettes: Collection[str] = ()) -> list[str]:
+        names = fnmatch.filter(palettes, self.ext) if self.channels == 1 else []
+        return [
+            f"note: {name!r} has a palette, of which decode:{name},1 gives the luminance of the colors; "
+            f"for the indices, as masks have them, write decode:{name},indices"
+            for name in sorted(names)
+        ]
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
         for name in self.entries(sample):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from commands import tar2tf
+from shards import write_tar
 from tar2tf_cli.checking.contents import look_at
 
 av = pytest.importorskip("av")
@@ -31,6 +34,17 @@ def test_the_header_of_a_video_has_its_size_and_duration(form: str, codec: str) 
     look = look_at(video(form, codec))
     assert look.shape == (64, 48)
     assert look.seconds == pytest.approx(2, abs=0.2)
+
+
+@pytest.mark.parametrize(("form", "codec", "frames"), [("mp4", "mpeg4", 20), ("webm", "libvpx", None)])
+def test_the_number_of_frames_is_shown_where_the_container_has_it(
+    form: str, codec: str, frames: int | None, tmp_path: Path
+) -> None:
+    assert look_at(video(form, codec)).frames == frames
+    write_tar(tmp_path / "a.tar", [("0", {form: video(form, codec)}), ("1", {form: video(form, codec, 10)})])
+    shown = tar2tf("inspect", tmp_path / "a.tar").stdout
+    assert " 64x48 1-2 s" in shown
+    assert ("10-20 frames" in shown) is (frames is not None)
 
 
 @pytest.mark.parametrize(("form", "codec"), [("webm", "libvpx"), ("mp4", "mpeg4")])

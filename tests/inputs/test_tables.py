@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import os
+import wave
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -225,6 +227,32 @@ def test_a_faulty_row_is_named_and_can_be_skipped(tmp_path, photos, row, fault):
     assert not (tmp_path / "t.record").exists()
     assert tar2tf(*command, "--on-error", "skip").returncode == 1
     assert len(examples(tmp_path / "t.record")) == 2
+
+
+@pytest.mark.parametrize(
+    ("suffix", "fault"),
+    [("wav", "a sound"), ("mp3", "a sound"), ("mp4", "a video"), ("npy", "an npy file"), ("txt", ""), ("file", "")],
+)
+def test_the_content_of_a_file_is_of_the_family_that_its_suffix_names(suffix, fault, tmp_path):
+    (tmp_path / "a.wav").write_text("<html>not found</html>")
+    path = write(tmp_path / "t.csv", [("path",), ("a.wav",)])
+    columns = f"a=path:{suffix}"
+    done = tar2tf("convert", "--from", "table", path, "-o", tmp_path / "t.record", "--columns", columns)
+    assert done.returncode == (3 if fault else 0)
+    assert not fault or f"a.wav is not {fault}" in done.stderr
+
+
+def test_sounds_and_arrays_are_known_by_their_content(tmp_path):
+    file = io.BytesIO()
+    np.save(file, np.arange(3))
+    (tmp_path / "a").write_bytes(file.getvalue())
+    with wave.open(str(tmp_path / "b"), "wb") as sound:
+        sound.setparams((1, 2, 8000, 0, "NONE", ""))
+        sound.writeframes(bytes(20))
+    path = write(tmp_path / "t.csv", [("array", "sound"), ("a", "b")])
+    columns = "a=array:npy,b=sound:wav"
+    done = tar2tf("convert", "--from", "table", path, "-o", tmp_path / "t.record", "--columns", columns)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("line", "fault"), [("{", "is not JSON"), ("[1]", "is not a JSON object"), ("{}", "no value")])

@@ -81,6 +81,21 @@ def test_a_palette_in_the_last_shard_alone_is_noticed(tmp_path: Path) -> None:
     assert tar2tf("convert", tmp_path / "in", *ops).stderr.count(WARNING.format(op="resize", name="png")) == 1
 
 
+@pytest.mark.parametrize(("op", "noted"), [("decode:png,1", 1), ("decode:*png,1", 1), ("decode:png,indices", 0)])
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_luminance_of_a_palette_gets_one_note_that_names_the_indices(
+    op: str, noted: int, more: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = io.BytesIO()
+    PIL.Image.fromarray(photo(30, 40)).quantize(9).save(file, "PNG")
+    for number in range(2):
+        write_tar(tmp_path / "in" / f"{number}.tar", [(f"{number}{n}", {"png": file.getvalue()}) for n in range(3)])
+    done = tar2tf("convert", tmp_path / "in", "-o", tmp_path / "x.record", "--op", op, *more)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("'png' has a palette, of which decode:png,1 gives the luminance") == noted
+    assert done.stderr.count("write decode:png,indices") == noted
+
+
 @pytest.mark.parametrize("name", ["mask", "seg.png", "x.label.png", "Depth.npy", "left_masks.png", "panoptic.png"])
 def test_names_of_masks(name: str) -> None:
     assert is_named_like_mask(name)

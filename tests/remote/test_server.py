@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 import requests
 
+from images import by_pillow, jpeg, photo
 from servers import QuietHandler
-from shards import PHOTOS
+from shards import PHOTOS, write_tar
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
 from tar2tf_cli.remote.server import MOUNT_PATHS
 from tar2tf_cli.remote.stream import NODES, Asked, Settings, StreamReader, error_of
@@ -209,6 +211,11 @@ OPTIONS: list[dict[str, Any]] = [
     {"preset": "image-label"},
     {"select": "image=jpg", "limit": 3},
 ]
+GEOMETRY: list[dict[str, Any]] = [
+    {"boxes": "json:objects.*.bbox,format=xyxy,min_visible=0.3"},
+    {"boxes": "json:objects.*.bbox,format=xyxy", "points": "json:points.*", "mask": "seg.png,fill=255"},
+    {"boxes": "json:objects.*.bbox,format=xyxy", "invalid_boxes": "drop"},
+]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -220,6 +227,26 @@ def test_ops_and_presets_give_the_records_of_a_conversion(options: dict[str, Any
         records, reader = received(put(url, tar), settings)
     assert records == local(tar, **options)
     assert reader.report.schema.describe() != {}
+
+
+@pytest.mark.parametrize("declared", GEOMETRY, ids=str)
+def test_what_is_declared_on_an_image_follows_it_in_a_cluster_as_in_a_conversion(
+    declared: dict[str, Any], local: Callable[..., bytes], tmp_path: Path
+) -> None:
+    about = {"objects": [{"bbox": [4, 6, 20, 30]}, {"bbox": [40, 1, 59, 39]}], "points": [[5, 7], [50, 30]]}
+    mask = np.random.default_rng(1).integers(0, 9, (40, 60), np.uint8)
+    entries = {"jpg": jpeg(photo(40, 60)), "seg.png": by_pillow(mask, "PNG", "L"), "json": json.dumps(about).encode()}
+    path = write_tar(tmp_path / "a.tar", [(f"k{number}", entries) for number in range(4)])
+    ops = ["decode:jpg", "crop:jpg,30x30,random", "flip:jpg,p=0.5", "resize:jpg,20x40", "cast:jpg,uint8", "encode:jpg"]
+
+    settings = Settings.load(of(ops=ops, **declared).text)
+    assert settings.name != of(ops=ops).name
+    answer = tmp_path / "answer"
+    server_module.Transform(settings)(str(path), "ais://b/a.tar", Asked(), str(answer), lambda: None)
+    reader = StreamReader(BytesIO(answer.read_bytes()), "ais://b/a.tar", settings.digest)
+    records = b"".join(part for _, parts, *_ in reader.records() for part in parts)
+    assert records == local(path.read_bytes(), ops=ops, **declared)
+    assert records != local(path.read_bytes(), ops=ops)
 
 
 @pytest.mark.usefixtures("environment")

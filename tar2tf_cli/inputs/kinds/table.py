@@ -24,7 +24,7 @@ from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, few
 from tar2tf_cli.features.feature_map import TypeName, give_types, number_of
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.image import headers
-from tar2tf_cli.formats.streams import GZIP_MAGIC, IMAGE_SUFFIXES
+from tar2tf_cli.formats.streams import GZIP_MAGIC, IMAGE_SUFFIXES, sniff
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.fields import Column
@@ -475,8 +475,8 @@ def _path(folder: str, cell: object) -> str:
 def _content(column: Column, folder: str, cell: object) -> bytes:
     """The bytes of the file that a cell names, or holds."""
     data, named = (cell, f"the column {column.name!r}") if isinstance(cell, bytes) else _read(column, folder, cell)
-    if column.kind in IMAGE_SUFFIXES and headers.image_format(data) is None:
-        raise SampleError(f"the content of {named} is not an image")
+    if fault := _content_fault(column.kind, data):
+        raise SampleError(f"the content of {named} is not {fault}", hint=f"{column.name}:file takes any file")
     return data
 
 
@@ -490,6 +490,27 @@ def _read(column: Column, folder: str, cell: object) -> tuple[bytes, str]:
         raise SampleError(f"there is no file {path}, which the column {column.name!r} names") from None
     except OSError as error:
         raise read_failed(path, error) from None
+
+
+def _content_fault(suffix: str, data: bytes) -> str | None:
+    """Return what the suffix asks for, if the content of a file is not of that family; text and others may be any."""
+    if suffix in IMAGE_SUFFIXES:
+        return "an image" if headers.image_format(data) is None else None
+    if suffix not in _FAMILIES:
+        return None
+    formats, named = _FAMILIES[suffix]
+    return None if (sniff(data) or "").startswith(formats) else named
+
+
+_FAMILIES: Final = {
+    **dict.fromkeys(("flac", "m4a", "mp3", "ogg", "opus", "wav"), (("audio/", "video/mp4"), "a sound")),
+    **dict.fromkeys(("avi", "mkv", "mp4", "webm"), (("video/",), "a video")),
+    **{suffix: ((suffix,), f"an {suffix} file") for suffix in ("npy", "npz")},
+}
+"""Beginnings of the formats that `sniff` gives for files with a suffix, and what errors call them.
+
+An MP4 may hold sound alone. `mov` is not among them, as older files begin with any box.
+"""
 
 
 def _typed(column: Column, value: object) -> object:
