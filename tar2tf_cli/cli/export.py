@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -32,8 +33,17 @@ from tar2tf_cli.errors import UsageError, count
     help="Label map with the class names.",
     more="FILE has one class per line, or is JSON. The default is the label map that convert wrote. May be repeated.",
 )
+@output_option(
+    "--supervised INPUT,TARGET",
+    help="Features that as_supervised=True returns.",
+    more="The default is the image and its class, if there is one of each.",
+)
+@output_option("--description TEXT", help="Description of the dataset.")
+@output_option("--citation TEXT", help="BibTeX entry of the dataset.")
 @output_option("--overwrite", is_flag=True, help="Overwrite existing files.")
-def export(format: str, manifest: str, name: str | None, class_names: Sequence[str], overwrite: bool) -> int:
+def export(
+    format: str, manifest: str, name: str | None, class_names: Sequence[str], supervised: str | None, **options: Any
+) -> int:
     """Describe shards for TensorFlow Datasets.
 
     This lets TensorFlow Datasets read the shards as they are. DIR is a manifest, or a folder with one manifest. The
@@ -56,7 +66,8 @@ def export(format: str, manifest: str, name: str | None, class_names: Sequence[s
             given = feature + equals + path
             raise UsageError(f"--class-names takes FEATURE=FILE, not {given!r}", hint="for example: cls=names.txt")
     maps = {feature: path for feature, _, path in pairs}
-    for path in export_tfds(manifest, name, labels=maps, overwrite=overwrite):
+    pair = supervised.split(",") if supervised else ()
+    for path in export_tfds(manifest, name, labels=maps, supervised=pair, **options):
         echo(path)
     return 0
 

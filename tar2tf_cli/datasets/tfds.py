@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.datasets.indexes import write_beside
 from tar2tf_cli.datasets.records import open_records
@@ -19,18 +19,17 @@ from tar2tf_cli.errors import ImageError, UsageError
 from tar2tf_cli.features.described import is_optional
 from tar2tf_cli.features.labels import LabelMap
 from tar2tf_cli.formats.image.headers import header
-from tar2tf_cli.inputs.manifest import Manifest, ShardEntry
+from tar2tf_cli.inputs.manifest import Manifest
+from tar2tf_cli.inputs.tfds_folder import INFO, RIGHT_NAMES, splits_of_shards, to_json
 from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.spec.urls import is_remote
 
 _FEATURES: Final = "tensorflow_datasets.core.features."
-_EXAMINED: Final = 64
 _LABELS: Final = ("image/class/label", "label", "cls")
 """Features that hold the number of a class, in order of precedence."""
 
 _GZIP: Final = "TensorFlow Datasets cannot read gzip shards"
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
-_NAMED: Final = "convert to -o 'FOLDER/NAME-<split>.tfrecord-<00000>-of-<total>', or to another path with <00000>"
 
 
 def export_tfds(
@@ -38,13 +37,18 @@ def export_tfds(
     name: str | None = None,
     *,
     labels: Mapping[str, str] | None = None,
+    supervised: Sequence[str] = (),
+    description: str = "",
+    citation: str = "",
     overwrite: bool = False,
 ) -> list[str]:
     """Write the files beside a manifest with which `tfds.builder_from_directory` reads its shards.
 
     Encoded images become `Image`, numbers of classes with a label map `ClassLabel`, text and other bytes `Text`,
-    numbers and arrays `Scalar` and `Tensor`. A feature that some examples lack is a list, which is then empty. Without
-    splits, all shards are the split train.
+    numbers and arrays `Scalar` and `Tensor`. All records are read, as one text among images makes a feature `Text`; so
+    does an image that `Image` could not decode, or only without its transparency. A feature that some examples lack is
+    a list, which is then empty. Without splits, all shards are the split train. Where the conversion kept the
+    description of its inputs, only name and version are written anew.
 
     Args:
         manifest: the manifest's path, or a folder with one manifest.
@@ -52,6 +56,9 @@ def export_tfds(
             may be `NAME/1.0.0`.
         labels: files with label maps, by feature. By default the label map that the conversion wrote, for the first of
             image/class/label, label and cls that the manifest has.
+        supervised: input and target of `as_supervised=True`; by default the image, if there is one, and its class.
+        description: text about the dataset.
+        citation: BibTeX entry of the dataset.
         overwrite: whether other files of these names may be replaced.
 
     Returns:
@@ -72,11 +79,17 @@ def export_tfds(
     first.check_records()
     if document.compressed:
         raise UsageError(_GZIP, shard=path, hint="convert without --compression")
+    named, version = _name_and_version(name, folder)
+    if INFO in document.documents:
+        return [_renamed(os.path.join(folder, INFO), document, named, version)]
     classes = _classes(document, folder, labels or {})
     features = _features(document, path, classes)
+    texts = {key: text for key, text in (("description", description), ("citation", citation)) if text}
+    about = {"name": named, "version": version, **texts, **_supervised(features, supervised)}
+    whole = {"pythonClassName": f"{_FEATURES}features_dict.FeaturesDict", "featuresDict": {"features": features}}
     files = {
-        "dataset_info.json": _json(_dataset_info(document, *_name_and_version(name, folder))),
-        "features.json": _json({"pythonClassName": f"{_FEATURES}features_dict.FeaturesDict", "featuresDict": features}),
+        INFO: to_json(_dataset_info(document, about)),
+        "features.json": to_json(whole),
         **{
             f"{feature.replace('/', '.')}.labels.txt": "".join(f"{name}\n" for name in names).encode()
             for feature, names in classes.items()
@@ -87,6 +100,17 @@ def export_tfds(
     return list(paths)
 
 
+def _renamed(path: str, document: Manifest, name: str, version: str) -> str:
+    """Give a description that a conversion kept another name and version."""
+    with open(path, "rb") as file:
+        info = json.load(file)
+    before = {split["name"]: split for split in info["splits"]}
+    splits = [{**before.get(split["name"], {}), **split} for split in splits_of_shards(document.shards, name)]
+    data = to_json({**info, "name": name, "version": version, "splits": splits})
+    write_beside({path: data}, "exists", overwrite=True)
+    return path
+
+
 def check_output(output: Output, name: str) -> None:
     """Check, before a conversion, that TensorFlow Datasets will be able to read its output.
 
@@ -95,14 +119,14 @@ def check_output(output: Output, name: str) -> None:
     """
     _name_and_version(name, "")
     if output.is_stream or is_remote(output.path):
-        raise UsageError("--tfds describes shards in a folder", hint=_NAMED)
+        raise UsageError("--tfds describes shards in a folder", hint=RIGHT_NAMES)
     if not output.traits.carries_examples:
-        raise UsageError(f"--tfds describes TFRecord shards, and the output is {output.format.name}", hint=_NAMED)
+        raise UsageError(f"--tfds describes TFRecord shards, and the output is {output.format.name}", hint=RIGHT_NAMES)
     if output.compression != "none":
         raise UsageError(_GZIP, hint="leave out --compression")
     template = output.template
     if "input" in template.fields or (template.start is not None and (template.start, template.width) != (0, 5)):
-        raise UsageError(f"TensorFlow Datasets does not find shards that are named {output.path}", hint=_NAMED)
+        raise UsageError(f"TensorFlow Datasets does not find shards that are named {output.path}", hint=RIGHT_NAMES)
 
 
 def _name_and_version(text: str | None, folder: str) -> tuple[str, str]:
@@ -124,46 +148,26 @@ def _name_and_version(text: str | None, folder: str) -> tuple[str, str]:
 # --- Splits ---
 
 
-def _dataset_info(document: Manifest, name: str, version: str) -> dict[str, object]:
-    splits: dict[str, list[ShardEntry]] = {}
-    for shard in document.shards:
-        splits.setdefault(shard.split or "train", []).append(shard)
-    return {
-        "name": name,
-        "version": version,
-        "fileFormat": "tfrecord",
-        "splits": [
-            {
-                "name": split,
-                "filepathTemplate": _template([shard.path for shard in shards]),
-                "shardLengths": [str(shard.records) for shard in shards],
-                "numBytes": str(sum(shard.bytes for shard in shards)),
-            }
-            for split, shards in splits.items()
-        ],
-    }
+def _dataset_info(document: Manifest, about: Mapping[str, Any]) -> dict[str, Any]:
+    splits = splits_of_shards(document.shards, about["name"])
+    return {**about, "fileFormat": "tfrecord", "splits": splits}
 
 
-def _template(paths: Sequence[str]) -> str:
-    """Return the template of paths in which TFDS finds the shards of a split; its numbers have five digits, from 0.
+def _supervised(features: Mapping[str, Mapping[str, Any]], given: Sequence[str]) -> dict[str, Any]:
+    """The features that `as_supervised=True` returns: those given, or else the one image and its class.
 
     Raises:
-        UsageError: when there is none.
+        UsageError: when there is no such feature, or not two are given.
     """
-    total = f"{len(paths):05d}"
-    fields = {"{SHARD_X_OF_Y}": [f"{place:05d}-of-{total}" for place in range(len(paths))]}
-    fields["{SHARD_INDEX}"] = [f"{place:05d}" for place in range(len(paths))]
-    for field, numbers in fields.items():
-        head, separator, tail = paths[0].rpartition(numbers[0])
-        if separator and [f"{head}{number}{tail}" for number in numbers] == list(paths):
-            return f"{_literal(head)}{field}{_literal(tail)}"
-    if len(paths) == 1:
-        return _literal(paths[0])
-    raise UsageError(f"TensorFlow Datasets does not find shards that are named like {paths[0]}", hint=_NAMED)
-
-
-def _literal(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
+    if given and (len(given) != 2 or not features.keys() >= {*given}):
+        hint = f"name an input and a target, such as image,label; features: {', '.join(features)}"
+        raise UsageError(f"{','.join(given)!r} are not two features", hint=hint)
+    images = [name for name, feature in features.items() if "image" in feature]
+    classes = [name for name in _LABELS if "classLabel" in features.get(name, ())]
+    pair = given or (*images, *classes[:1])
+    if len(pair) != 2 or not (given or len(images) == 1):
+        return {}
+    return {"supervisedKeys": {"tuple": {"items": [{"featureKey": name} for name in pair]}}}
 
 
 # --- Features ---
@@ -193,24 +197,44 @@ def _names(labels: Mapping[str, int], path: str) -> list[str]:
 
 
 def _features(document: Manifest, path: str, classes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    sampled = list(open_records(path, index_folder="")[:_EXAMINED])
-    described = {
+    texts = [name for name, about in document.features.items() if about["encoding"] == "bytes" and not about["shape"]]
+    images = _images(path, [name for name in texts if not is_optional(document.features[name], document.records)])
+    return {
         name: _feature(
-            name,
             feature,
-            [example[name] for example in sampled if name in example],
             optional=is_optional(feature, document.records),
+            image=images.get(name),
             classes=classes.get(name),
         )
         for name, feature in document.features.items()
     }
-    return {"features": described}
+
+
+_Images: TypeAlias = "set[tuple[str, int]]"
+"""The formats of encoded images, and the numbers of their channels."""
+
+
+def _images(path: str, names: Sequence[str]) -> dict[str, _Images]:
+    """Read all records; return what kinds of images each of some features holds, if it holds nothing else."""
+    found: dict[str, _Images] = {name: set() for name in names}
+    if not found:
+        return {}
+    for example in open_records(path, index_folder=""):
+        for name in [*found]:
+            try:
+                image = header(example[name])
+                found[name].add((image.format, image.channels))
+            except ImageError:
+                del found[name]
+        if not found:
+            break
+    return found
 
 
 def _feature(
-    name: str, feature: Mapping[str, Any], values: Sequence[Any], *, optional: bool, classes: Sequence[str] | None
+    feature: Mapping[str, Any], *, optional: bool, image: _Images | None, classes: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Describe one feature; `values` are some of its values."""
+    """Describe one feature; `image` are the kinds of its values if all of them are encoded images."""
     encoding, shape, dtype = feature["encoding"], feature["shape"], feature["dtype"]
     stored = "string" if encoding in ("bytes", "raw") else dtype
     if optional:
@@ -222,7 +246,7 @@ def _feature(
     if shape:
         return _tensor(shape, stored)
     if encoding == "bytes":
-        return _image(values) or {"pythonClassName": f"{_FEATURES}text_feature.Text", "text": {}}
+        return _image(image or set()) or {"pythonClassName": f"{_FEATURES}text_feature.Text", "text": {}}
     if classes:
         kind = "class_label_feature.ClassLabel"
         return {"pythonClassName": _FEATURES + kind, "classLabel": {"numClasses": str(len(classes))}}
@@ -239,22 +263,19 @@ def _shape(shape: Sequence[int | None]) -> dict[str, object]:
     return {"dimensions": ["-1" if length is None else str(length) for length in shape]} if shape else {}
 
 
-def _image(values: Sequence[bytes]) -> dict[str, object] | None:
-    """Describe encoded images; None for other bytes. Images that differ in their channels become RGB."""
-    try:
-        headers = [header(value) for value in values]
-    except ImageError:
+def _image(kinds: _Images) -> dict[str, Any] | None:
+    """Describe encoded images; None if `Image` could not decode all of them as they are.
+
+    Images that differ in their channels become RGB, or RGBA if all are PNG and some have an alpha channel.
+    """
+    formats, channels = {name for name, _ in kinds}, {number for _, number in kinds}
+    if not kinds or not formats <= {"jpeg", "png", "bmp", "gif"}:
         return None
-    formats = {image.format for image in headers}
-    if not headers or not formats <= {"jpeg", "png", "bmp", "gif"}:
+    has_alpha = not channels <= {1, 3}
+    if has_alpha and formats != {"png"}:
         return None
-    channels = {image.channels for image in headers}
-    alike = len(channels) == 1 and channels <= ({1, 3, 4} if formats == {"png"} else {1, 3})
-    about = {"shape": _shape([None, None, channels.pop() if alike else 3]), "dtype": "uint8"}
+    common = channels.pop() if len(channels) == 1 and channels <= {1, 3, 4} else 4 if has_alpha else 3
+    about = {"shape": _shape([None, None, common]), "dtype": "uint8"}
     if formats in ({"jpeg"}, {"png"}):
         about["encodingFormat"] = formats.pop()
     return {"pythonClassName": f"{_FEATURES}image_feature.Image", "image": about}
-
-
-def _json(document: Mapping[str, object]) -> bytes:
-    return json.dumps(document, indent=4, sort_keys=True).encode() + b"\n"

@@ -76,6 +76,65 @@ def test_images_and_labels_with_names_are_read_by_tensorflow_datasets(photos: Pa
         np.testing.assert_array_equal(one["image"], tf.io.decode_image(other["image"], 3))
 
 
+def test_as_supervised_gives_the_image_and_its_class(photos: Path) -> None:
+    export_tfds(photos, description="Pets", citation="@misc{pets}")
+    tfds = pytest.importorskip("tensorflow_datasets")
+    builder = tfds.builder_from_directory(str(photos))
+    assert builder.info.supervised_keys == ("image", "label")
+    assert (builder.info.description, builder.info.citation) == ("Pets", "@misc{pets}")
+    for image, label in tfds.as_numpy(builder.as_dataset(split="train", as_supervised=True)):
+        assert image.ndim == 3
+        assert label in (0, 1)
+
+
+def test_supervised_keys_can_be_named(photos: Path) -> None:
+    assert ran("export", "tfds", photos, "--supervised", "filename,synset").code == 0
+    items = json.loads((photos / "dataset_info.json").read_bytes())["supervisedKeys"]["tuple"]["items"]
+    assert items == [{"featureKey": "filename"}, {"featureKey": "synset"}]
+    done = ran("export", "tfds", photos, "--supervised", "image,nothing")
+    assert done.code == 2
+    assert "'image,nothing' are not two features" in done.err
+
+
+def test_shards_named_as_by_tensorflow_datasets_are_converted_by_its_tools(tmp_path: Path) -> None:
+    out = tmp_path / "pets" / "1.0.0"
+    path = out / "pets-<split>.tfrecord-<00000>-of-<total>"
+    options = ("--split", "train=0.5,test=0.5", "--tfds", "pets", "-j", "1")
+    assert ran("convert", PHOTOS, "-o", path, *options).code == 0
+    assert template_of(out) == ["{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"] * 2
+
+
+def encoded_image(kind: str, channels: int, number: int) -> bytes:
+    shape = (4, 5) if channels == 1 else (4, 5, channels)
+    pixels = np.random.default_rng(number).integers(0, 256, shape, dtype=np.uint8)
+    return bytes(cv2.imencode(kind, pixels)[1])
+
+
+@pytest.mark.parametrize(
+    ("late", "channels"),
+    [((".png", 3), 3), ((".png", 4), 4), ((".jpg", 3), 3), ((".webp", 3), None), (("text", 0), None)],
+)
+def test_the_form_of_a_feature_follows_from_all_of_its_values(
+    tmp_path: Path, late: tuple[str, int], channels: int | None
+) -> None:
+    images = [encoded_image(".png", 1, number) for number in range(80)]
+    images.append(b"no image" if late[0] == "text" else encoded_image(*late, 80))
+    write_tar(tmp_path / "in.tar", [(f"{number:03d}", {"png": data}) for number, data in enumerate(images)])
+    options = ("--select", "png", "--tfds", "late", "-j", "1")
+    assert ran("convert", tmp_path / "in.tar", "-o", tmp_path / "out" / "a.record", *options).code == 0
+    feature = json.loads((tmp_path / "out" / "features.json").read_bytes())["featuresDict"]["features"]["png"]
+    if channels is None:
+        assert feature["pythonClassName"].endswith("Text")
+    else:
+        assert feature["image"]["shape"]["dimensions"] == ["-1", "-1", str(channels)]
+    _, found = as_read(tmp_path / "out", "train")
+    import tensorflow as tf
+
+    for one, data in zip(found, images, strict=True):
+        wanted = tf.io.decode_image(data, channels).numpy() if channels else data
+        np.testing.assert_array_equal(one["png"], wanted)
+
+
 MADE: list[dict[str, Any]] = [
     {
         "number": n,

@@ -138,6 +138,15 @@ def test_resharding_keeps_splits_records_and_description(described: Path, tmp_pa
     assert (out / "features.json").exists()
 
 
+def test_a_resharded_data_set_can_get_another_name(described: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out" / "new-<split>.tfrecord-<00000>-of-<total>"
+    done = tar2tf("convert", described, "-o", path, "--tfds", "new:3.0.0", "-j", "1")
+    assert done.returncode == 0, done.stderr
+    info = json.loads((tmp_path / "out" / "dataset_info.json").read_bytes())
+    assert (info["name"], info["version"], info["citation"]) == ("new", "3.0.0", "Toy")
+    assert (tmp_path / "out" / "features.json").read_bytes() == (described / "features.json").read_bytes()
+
+
 def test_a_folder_with_one_split_keeps_it(described: Path, tmp_path: Path) -> None:
     info = json.loads((described / "dataset_info.json").read_bytes())
     info["splits"] = info["splits"][:1]
