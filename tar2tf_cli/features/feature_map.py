@@ -146,7 +146,7 @@ def _named(look: Look) -> str:
 
 
 TypeName = Literal["int64", "int64_list", "float", "float_list", "bytes", "bytes_list"]
-TYPES: Final[tuple[str, ...]] = get_args(TypeName)
+TYPES: Final[tuple[TypeName, ...]] = get_args(TypeName)
 
 
 def _called(value: object) -> str:

@@ -11,7 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    NoReturn,
+    TypeAlias,
+    TypedDict,
+    TypeGuard,
+    TypeVar,
+    overload,
+)  # fmt: skip
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
@@ -25,16 +37,35 @@ from tar2tf_cli.stores import read_with_folder
 from tar2tf_cli.stores.directory import DirectorySource
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import NotRequired, Unpack
 
     from tar2tf_cli.inputs.tfds_folder import TfdsFolder
     from tar2tf_cli.spec.urls import ConnectionOptions
 
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 
-class Rows(Sequence[T], Generic[T]):
+class _InputRow(TypedDict):
+    """An input in the JSON of a manifest."""
+
+    name: str
+    size: int | None
+    version: str | None
+
+
+class _ShardRow(TypedDict):
+    """A shard in the JSON of a manifest; `split` is only in those of conversions with splits."""
+
+    path: str
+    records: int
+    bytes: int
+    digest: str
+    split: NotRequired[str]
+
+
+class Rows(Sequence[T], Generic[D, T]):
     """A list of objects in JSON as rows, each made when it is used, as there may be a million.
 
     Args:
@@ -42,16 +73,23 @@ class Rows(Sequence[T], Generic[T]):
         objects: the objects.
     """
 
-    def __init__(self, make: Callable[[dict[str, Any]], T], objects: list[dict[str, Any]]) -> None:
+    def __init__(self, make: Callable[[D], T], objects: list[D]) -> None:
         self._make = make
         self._objects = objects
 
     def __len__(self) -> int:
         return len(self._objects)
 
-    def __getitem__(self, number: Any) -> Any:
-        row = self._objects[number]
-        return [*map(self._make, row)] if isinstance(row, list) else self._make(row)
+    @overload
+    def __getitem__(self, number: int) -> T: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[T]: ...
+
+    def __getitem__(self, number: int | slice) -> T | list[T]:
+        if isinstance(number, slice):
+            return [*map(self._make, self._objects[number])]
+        return self._make(self._objects[number])
 
     def __iter__(self) -> Iterator[T]:
         return map(self._make, self._objects)
@@ -78,7 +116,7 @@ keys: a name with a question mark may be missing, and other keys are ignored.
 """
 
 
-def check(value: Any, rule: Rule, path: str = "") -> None:
+def check(value: object, rule: Rule, path: str = "") -> None:
     """Check that JSON is as a rule says.
 
     Raises:
@@ -100,23 +138,25 @@ def check(value: Any, rule: Rule, path: str = "") -> None:
         _check_object(value, rule, path)
 
 
-def _all_fit(values: list[Any], rule: Rule) -> bool:
+def _all_fit(values: list[object], rule: Rule) -> bool:
     """Whether all items of a long list are certainly accepted; objects are looked at key by key."""
     if isinstance(rule, Value):
         return rule.fit(values)
     if isinstance(rule, tuple):
         return _all_fit([value for value in values if value is not None], rule[1])
-    if isinstance(rule, list) or str in rule or not _are(dict, values):
+    if isinstance(rule, list) or str in rule:
         return False
-    for key, inner in rule.items():
-        name = str(key).removesuffix("?")
-        those = [value[name] for value in values if name in value]
-        if not (name != key or len(those) == len(values)) or not _all_fit(those, inner):
-            return False
-    return True
+    return _are(values, dict) and all(_key_fits(values, str(key), inner) for key, inner in rule.items())
 
 
-def _check_object(value: Any, rule: dict[str | type[str], Rule], path: str) -> None:
+def _key_fits(objects: list[dict[str, object]], key: str, rule: Rule) -> bool:
+    """Whether all values of a key are certainly accepted, and none is missing that may not be."""
+    name = key.removesuffix("?")
+    found = [value[name] for value in objects if name in value]
+    return (name != key or len(found) == len(objects)) and _all_fit(found, rule)
+
+
+def _check_object(value: object, rule: dict[str | type[str], Rule], path: str) -> None:
     if not isinstance(value, dict):
         _refuse(path, "an object", value)
     dot = f"{path}." if path else ""
@@ -130,46 +170,52 @@ def _check_object(value: Any, rule: dict[str | type[str], Rule], path: str) -> N
             raise ValueError(f"{dot}{name} is missing")
 
 
-def _refuse(path: str, what: str, value: object) -> None:
+def _refuse(path: str, what: str, value: object) -> NoReturn:
     shown = repr(value)
     shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
     raise ValueError(f"{path or 'the document'} must be {what}, not {shown}")
 
 
-def _are(kind: type, values: list[object]) -> bool:
+def _are(values: list[object], kind: type[D]) -> TypeGuard[list[D]]:
     return {*map(type, values)} <= {kind}
 
 
-def _are_names(values: list[Any]) -> bool:
+def _are_names(values: list[object]) -> TypeGuard[list[str]]:
     """Whether they are texts that can be files' names."""
-    if not _are(str, values) or "\0" in (joined := "".join(values)):
-        return False
     try:
-        return joined.encode("utf-8", "surrogateescape") is not None
+        return (
+            _are(values, str)
+            and "\0" not in (joined := "".join(values))
+            and joined.encode("utf-8", "surrogateescape") is not None
+        )
     except UnicodeEncodeError:
         return False
 
 
-def _are_below(values: list[Any]) -> bool:
+def _are_below(values: list[object]) -> bool:
     """Whether they are the paths of files in the manifest's folder or below."""
-    if not (_are_names(values) and all(values)):
-        return False
-    joined = "\0".join(["", *values])
-    return "\0/" not in joined and not (".." in joined and any(".." in value.split("/") for value in values))
+    return _are_names(values) and all(values) and _stay_below(values)
 
 
-def _are_counts(values: list[Any]) -> bool:
-    return _are(int, values) and (not values or (min(values) >= 0 and max(values) < 2**63))
+def _stay_below(paths: list[str]) -> bool:
+    joined = "\0".join(["", *paths])
+    return "\0/" not in joined and not (".." in joined and any(".." in path.split("/") for path in paths))
+
+
+def _are_counts(values: list[object]) -> bool:
+    return _are(values, int) and (not values or (min(values) >= 0 and max(values) < 2**63))
+
+
+def _all_match(pattern: str, texts: list[str]) -> bool:
+    lines = "\n".join([*texts, ""])
+    return lines.count("\n") == len(texts) and bool(re.fullmatch(f"(?:(?:{pattern})\n)*", lines))
 
 
 def _matching(pattern: str, what: str) -> Value:
     """Text that matches a regular expression as a whole."""
 
-    def fit(values: list[Any]) -> bool:
-        if not _are(str, values):
-            return False
-        lines = "\n".join([*values, ""])
-        return lines.count("\n") == len(values) and bool(re.fullmatch(f"(?:(?:{pattern})\n)*", lines))
+    def fit(values: list[object]) -> bool:
+        return _are(values, str) and _all_match(pattern, values)
 
     return Value(what, fit)
 
@@ -181,7 +227,7 @@ def _one_of(*words: str) -> Value:
 _NAME: Final = Value("text", _are_names)
 _BELOW: Final = Value("a path below the manifest's folder", _are_below)
 _COUNT: Final = Value("a whole number, 0 or more", _are_counts)
-_LABEL: Final = Value("a whole number", partial(_are, int))
+_LABEL: Final = Value("a whole number", partial(_are, kind=int))
 _DTYPE: Final = _one_of(*dict.fromkeys(dtype for dtypes in DTYPES.values() for dtype in dtypes))
 _DIGEST: Final = _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal digits")
 _LOOK: Final[dict[str | type[str], Rule]] = {"dtype": _DTYPE, "shape": [(None, _COUNT)], "encoding": _one_of(*DTYPES)}
@@ -243,9 +289,14 @@ class ShardEntry(NamedTuple):
     digest: str
     split: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, str | int]:
         """As plain JSON; without `split` if there is none."""
-        whole = {"path": self.path, "records": self.records, "bytes": self.bytes, "digest": self.digest}
+        whole: dict[str, str | int] = {
+            "path": self.path,
+            "records": self.records,
+            "bytes": self.bytes,
+            "digest": self.digest,
+        }
         return whole if self.split is None else {**whole, "split": self.split}
 
 
@@ -336,7 +387,7 @@ class Manifest:
         mark, crc = "{", 0
         for key, value in self._items():
             yield f"{mark}\n{json.dumps(key)}: ".encode()
-            for part in map(str.encode, _listed(value) if key in ("inputs", "shards") else [json.dumps(value)]):
+            for part in map(str.encode, _listed(value) if isinstance(value, Iterator) else [json.dumps(value)]):
                 crc = crc32c(part, crc)
                 yield part
             mark = ","
@@ -348,7 +399,7 @@ class Manifest:
         *_, last = self.lines()
         return self.checksum is not None and self.checksum in last.decode()
 
-    def _items(self) -> Iterator[tuple[str, Any]]:
+    def _items(self) -> Iterator[tuple[str, object]]:
         yield "version", VERSION
         yield "spec", self.spec
         yield "inputs", ({"name": item.name, "size": item.size, "version": item.version} for item in self.inputs)
@@ -410,7 +461,7 @@ def _parsed(data: bytes, path: str) -> dict[str, Any]:
     return whole
 
 
-def _listed(items: Iterable[dict[str, Any]]) -> Iterator[str]:
+def _listed(items: Iterable[object]) -> Iterator[str]:
     """A list with a line for each item."""
     mark = "["
     for item in items:
@@ -419,12 +470,12 @@ def _listed(items: Iterable[dict[str, Any]]) -> Iterator[str]:
     yield "[]" if mark == "[" else "\n]"
 
 
-def _input(item: dict[str, Any]) -> ObjectInfo:
+def _input(item: _InputRow) -> ObjectInfo:
     """An input that a manifest describes."""
     return ObjectInfo(item["name"], item["size"], item["version"])
 
 
-def _shard(item: dict[str, Any]) -> ShardEntry:
+def _shard(item: _ShardRow) -> ShardEntry:
     """A shard that a manifest describes."""
     return ShardEntry(item["path"], item["records"], item["bytes"], item["digest"], item.get("split"))
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from math import isnan
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.api.op import JsonSchema
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
-from tar2tf_cli.features.feature_map import TYPES
+from tar2tf_cli.features.feature_map import TYPES, TypeName
 from tar2tf_cli.features.labels import AUTO, IMAGENET, LabelMap
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.formats.streams import IMAGE_SUFFIXES
 from tar2tf_cli.ops.base import Declared
-from tar2tf_cli.ops.rules import Rule, accepted, refusal, rule, text, whole_number
+from tar2tf_cli.ops.rules import Rule, accepted, real, refusal, rule, text, whole_number
 from tar2tf_cli.ops.select import ANY, Selection, parse_select
 from tar2tf_cli.plugins import preset_names
 from tar2tf_cli.spec.sample_keys import JoinOn, KeyTemplate, selection_of
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
+K = TypeVar("K", bound="str | int")
+V = TypeVar("V")
 _REQUIRED: Final[Any] = object()
 
 
@@ -39,7 +42,9 @@ class Checked(Generic[Given, Kept]):
         recorded: whether it can change the output, and so belongs in the manifest.
     """
 
-    def __init__(self, check: Callable[[Any, str], Kept], default: Any = _REQUIRED, *, recorded: bool = True) -> None:
+    def __init__(
+        self, check: Callable[[object, str], Kept], default: object = _REQUIRED, *, recorded: bool = True
+    ) -> None:
         self._check = check
         self.default: Any = default
         self.recorded: bool = recorded
@@ -65,7 +70,7 @@ class Checked(Generic[Given, Kept]):
     def __set__(self, instance: object, value: Given) -> None:
         instance.__dict__[self.name] = self.check(value)
 
-    def check(self, value: Any, label: str = "") -> Kept:
+    def check(self, value: object, label: str = "") -> Kept:
         """Validate a value and return it as stored.
 
         Raises:
@@ -90,7 +95,7 @@ _TEXTS: Final[JsonSchema] = {"anyOf": [text.schema, {"type": "array", "items": t
 
 
 @rule(**_TEXTS)
-def texts(value: Any, label: str) -> tuple[str, ...]:
+def texts(value: object, label: str) -> tuple[str, ...]:
     """Accept one text, or several."""
     items = value if isinstance(value, (list, tuple)) else [value]
     if not all(isinstance(item, str) for item in items):
@@ -99,13 +104,13 @@ def texts(value: Any, label: str) -> tuple[str, ...]:
 
 
 @rule(**_TEXTS)
-def places(value: Any, label: str) -> tuple[str, ...]:
+def places(value: object, label: str) -> tuple[str, ...]:
     """Accept one path or URL, or several."""
     return tuple(text(item, label) for item in (value if isinstance(value, (list, tuple)) else [value]))
 
 
 @rule(anyOf=[whole_number(1).schema, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? *([kKMGTPE]i?)?[bB]?$"}])
-def size(value: Any, label: str) -> int:
+def size(value: object, label: str) -> int:
     """Accept a size in bytes: `100MB` (10^8), `100MiB` (binary) or a number."""
     if type(value) is int and value > 0:
         return value
@@ -171,7 +176,7 @@ boxes, points, masks = _declared(_boxes), _declared(_points), _declared(_mask)
 
 
 @rule(type="array", items={"$ref": "#/definitions/op"})
-def ops(value: Any, label: str) -> tuple[Op, ...]:
+def ops(value: object, label: str) -> tuple[Op, ...]:
     """Parse a list of ops, each as for `parse_op`."""
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"{label} must be a list of ops, such as ['decode:jpg'], not {value!r}")
@@ -191,7 +196,7 @@ def _op(_: int, item: object) -> Op:
         {"type": "object", "additionalProperties": {"$ref": "#/definitions/selection"}, "minProperties": 1},
     ]
 )
-def select(value: Any, label: str) -> dict[str, Selection]:
+def select(value: object, label: str) -> dict[str, Selection]:
     """Parse features and the selection for each."""
     return parse_select(value)
 
@@ -206,13 +211,14 @@ _PAIR: Final = f"[^=,]+=({'|'.join(TYPES)})"
 
 
 @rule(anyOf=_named({"additionalProperties": {"enum": list(TYPES)}}, f"^{_PAIR}(,{_PAIR})*$"))
-def types(value: Any, label: str) -> dict[str, Any]:
+def types(value: object, label: str) -> dict[str, TypeName]:
     """Parse the types of features by name, or texts such as `NAME=TYPE,NAME=TYPE`."""
 
-    def known(name: Any, kind: Any) -> Any:
-        if kind not in TYPES:
-            raise ValueError(refusal(f"the type of {name!r}", kind, TYPES))
-        return kind
+    def known(name: object, kind: object) -> TypeName:
+        for accepted_kind in TYPES:
+            if kind == accepted_kind:
+                return accepted_kind
+        raise ValueError(refusal(f"the type of {name!r}", kind, TYPES))
 
     pairs = _pairs(value, f"{label} %r is not NAME=TYPE, where TYPE is one of {', '.join(TYPES)}")
     return {str(name): kind for name, kind in _each(pairs.items(), known).items()}
@@ -222,17 +228,19 @@ _MAP: Final[JsonSchema] = {"type": "object", "additionalProperties": {"type": "i
 
 
 @rule(anyOf=_named({"additionalProperties": {"anyOf": [text.schema, _MAP]}}, "^[^=]+=.+"))
-def labels(value: Any, label: str) -> dict[str, LabelMap | str]:
+def labels(value: object, label: str) -> dict[str, LabelMap | str]:
     """Parse the label maps of features by name, or texts such as `NAME=FILE`; files are read."""
 
-    def load(name: Any, item: Any) -> LabelMap | str:
+    def load(name: object, item: object) -> LabelMap | str:
         if isinstance(item, LabelMap) or (isinstance(item, Mapping) and item):
             return item if isinstance(item, LabelMap) else LabelMap(item)
         given = text(item, f"{label} of {name!r}")
         return AUTO if given == AUTO else LabelMap.load(os.path.expanduser(given))
 
-    pairs = value
-    if not isinstance(value, Mapping):
+    pairs: Mapping[str | int, object]
+    if isinstance(value, Mapping):
+        pairs = value
+    else:
         parted = [(item, *item.partition("=")) for item in texts(value, label)]
         if odd := [item for item, name, _, given in parted if not (name and given)]:
             raise ValueError(f"{label} {odd[0]!r} is not NAME=FILE, NAME={AUTO} or NAME={IMAGENET}")
@@ -246,17 +254,14 @@ def labels(value: Any, label: str) -> dict[str, LabelMap | str]:
         {"type": "string", "pattern": "^[^=,/]+=[0-9.]+(,[^=,/]+=[0-9.]+)*$"},
     ]
 )
-def split(value: Any, label: str) -> dict[str, float]:
+def split(value: object, label: str) -> dict[str, float]:
     """Parse the fraction of samples in each split, by name, or a text such as `train=0.9,val=0.1`."""
     form = f"{label} %r is not NAME=FRACTION, such as train=0.9,val=0.1"
     pairs = _pairs(value, form)
     written = ",".join(f"{name}={fraction}" for name, fraction in pairs.items())
-    try:
-        if not pairs and isinstance(value, str):
-            raise ValueError
-        fractions = {str(name): float(fraction) for name, fraction in pairs.items()}
-    except (TypeError, ValueError):
-        raise ValueError(form % written) from None
+    fractions = {str(name): real(fraction) for name, fraction in pairs.items()}
+    if any(map(isnan, fractions.values())) or (not pairs and isinstance(value, str)):
+        raise ValueError(form % written)
     if any("/" in name or not name for name in fractions) or not all(0 < item <= 1 for item in fractions.values()):
         raise ValueError(f"{label} {written!r} needs plain names, and fractions above 0 and up to 1")
     if fractions and abs(sum(fractions.values()) - 1) > 1e-6:
@@ -271,7 +276,7 @@ def split(value: Any, label: str) -> dict[str, float]:
         {"type": "string", "pattern": "^([1-9][0-9]*|[^=,/]+=[1-9][0-9]*(,[^=,/]+=[1-9][0-9]*)*)$"},
     ]
 )
-def num_shards(value: Any, label: str) -> int | dict[str, int]:
+def num_shards(value: object, label: str) -> int | dict[str, int]:
     """Parse a number of shards, or one for each split, such as `train=100,val=4`."""
     number = whole_number(1, MOST_SHARDS)
     if not isinstance(value, Mapping) and not (isinstance(value, str) and "=" in value):
@@ -281,7 +286,7 @@ def num_shards(value: Any, label: str) -> int | dict[str, int]:
 
 
 @rule(**text.schema)
-def one_selection(value: Any, label: str) -> str:
+def one_selection(value: object, label: str) -> str:
     """Accept the selection of one value."""
     selection_of(text(value, label), label)
     return str(value)
@@ -327,10 +332,10 @@ class Column(NamedTuple):
 
 
 @rule(anyOf=_named({"additionalProperties": text.schema, "minProperties": 1}, "^[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*$"))
-def columns(value: Any, label: str) -> dict[str, str]:
+def columns(value: object, label: str) -> dict[str, str]:
     """Parse the columns of a table by entry, or texts such as `image=path:jpg,label=label:int64`."""
 
-    def known(name: Any, column: Any) -> str:
+    def known(name: object, column: object) -> str:
         if not Column.parse(text(column, f"the column of {name!r}")).name:
             raise ValueError(f"{label} {name}={column} names no column")
         return str(column)
@@ -340,11 +345,11 @@ def columns(value: Any, label: str) -> dict[str, str]:
 
 
 @rule(anyOf=_named({}, "^[^=]+="))
-def arguments(value: Any, label: str) -> dict[str, Any]:
+def arguments(value: object, label: str) -> dict[str, object]:
     """Parse keyword arguments, or texts such as `NAME=VALUE`, where VALUE may be JSON."""
     if isinstance(value, Mapping):
         return {str(name): item for name, item in value.items()}
-    parsed: dict[str, Any] = {}
+    parsed: dict[str, object] = {}
     for item in texts(value, label):
         name, equals, written = item.partition("=")
         if not equals or not name.isidentifier():
@@ -357,7 +362,7 @@ def arguments(value: Any, label: str) -> dict[str, Any]:
 
 
 @rule(type="integer", minimum=-1, maximum=2**63 - 1)
-def limit(value: Any, label: str) -> int | None:
+def limit(value: object, label: str) -> int | None:
     """Accept a number of samples; -1, as in older scripts, means all of them."""
     number = whole_number(-1, 2**63 - 1)(value, label)
     return None if number == -1 else number
@@ -370,19 +375,16 @@ def entry_or_all(value: object, label: str) -> str | None:
 
 
 @rule(type="number", exclusiveMinimum=0, maximum=1)
-def part(value: Any, label: str) -> float:
+def part(value: object, label: str) -> float:
     """Accept a part of the whole, above 0 and up to 1."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = 0
+    number = real(value)
     if isinstance(value, bool) or not 0 < number <= 1:
         raise ValueError(f"{label} must be a part above 0 and up to 1, such as 0.1, not {value!r}")
     return number
 
 
 @rule(type="array", items=whole_number(0).schema, minItems=2, maxItems=2)
-def rows(value: Any, label: str) -> tuple[int, int]:
+def rows(value: object, label: str) -> tuple[int, int]:
     """Accept a first row and an exclusive end."""
     numbers = [whole_number(0)(item, label) for item in value] if isinstance(value, (list, tuple)) else []
     if len(numbers) != 2 or numbers[0] > numbers[1]:
@@ -391,27 +393,27 @@ def rows(value: Any, label: str) -> tuple[int, int]:
 
 
 @rule(**text.schema)
-def key_template(value: Any, label: str) -> str:
+def key_template(value: object, label: str) -> str:
     """Accept a template for the keys of samples."""
     KeyTemplate(text(value, label))
     return str(value)
 
 
 @rule(**text.schema)
-def join_on(value: Any, label: str) -> str:
+def join_on(value: object, label: str) -> str:
     """Accept `COLUMN=SELECTION`, or a selection."""
     JoinOn.parse(text(value, label))
     return str(value)
 
 
 @rule(enum=preset_names())
-def preset(value: Any, label: str) -> str:
+def preset(value: object, label: str) -> str:
     """Accept the name of a preset."""
-    find_preset(value)
+    find_preset(str(value))
     return str(value)
 
 
-def function(value: Any, label: str) -> Callable[..., Any]:
+def function(value: object, label: str) -> Callable[..., Any]:
     """Accept a function."""
     if not callable(value):
         raise ValueError(f"{label} must be a function, not {value!r}")
@@ -419,12 +421,12 @@ def function(value: Any, label: str) -> Callable[..., Any]:
 
 
 @rule(type="string", pattern=":")
-def loadable(value: Any, label: str) -> str | type:
+def loadable(value: object, label: str) -> str | type:
     """Accept a class, or text that names one."""
     return value if isinstance(value, type) else text(value, label)
 
 
-def _pairs(value: Any, complaint: str) -> Mapping[Any, Any]:
+def _pairs(value: object, complaint: str) -> Mapping[str | int, object]:
     """Return a mapping as it is, or parse texts such as `NAME=VALUE,NAME=VALUE` into one."""
     if isinstance(value, Mapping):
         return value
@@ -432,7 +434,7 @@ def _pairs(value: Any, complaint: str) -> Mapping[Any, Any]:
         given = ",".join(texts(value, complaint.partition(" ")[0]))
     except ValueError:
         raise ValueError(complaint % (value,)) from None
-    pairs: dict[str, str] = {}
+    pairs: dict[str | int, object] = {}
     for item in filter(None, given.split(",")):
         name, equals, written = item.partition("=")
         if not equals or not name:
@@ -441,9 +443,9 @@ def _pairs(value: Any, complaint: str) -> Mapping[Any, Any]:
     return pairs
 
 
-def _each(items: Any, parse: Callable[[Any, Any], Any]) -> dict[Any, Any]:
+def _each(items: Iterable[tuple[K, V]], parse: Callable[[K, V], Kept]) -> dict[K, Kept]:
     """Parse the items of a mapping or an enumerated list; report the problems of all of them at once."""
-    kept, problems, hint = {}, list[Problem](), None
+    kept, problems, hint = dict[K, Kept](), list[Problem](), None
     for place, item in items:
         try:
             kept[place] = parse(place, item)

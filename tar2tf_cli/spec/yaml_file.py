@@ -17,7 +17,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.errors import Problem, SourceError, UsageError, meant
 from tar2tf_cli.ops.rules import text
@@ -25,7 +25,10 @@ from tar2tf_cli.plugins import Group, plugin_names
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import Checked, fields_of, problems_of
 
-SECTIONS: Final[dict[Any, type]] = {"input": Input, "output": Output}
+if TYPE_CHECKING:
+    from ruamel.yaml.error import MarkedYAMLError
+
+SECTIONS: Final[dict[str, type]] = {"input": Input, "output": Output}
 IDENTITY: Final = ("digest", "fields", "keys_digest", "described", "joined", "revision")
 """Additional keys in a manifest's input, which show whether labels, listed keys, joined inputs and the like changed."""
 _PATHS: Final = ("bucket", "path", "labels", "keys")
@@ -62,11 +65,12 @@ class SpecFile:
         self._name = "<stdin>" if path == "-" else path
         try:
             self._document = _parsed(sys.stdin.read() if path == "-" else _read_text(path))
-            self.data: dict[str, Any] = _plain(self._document)
+            plain = _plain(self._document)
         except ValueError as error:
             raise SpecError(f"{self._name}:{error}") from None
-        if not isinstance(self._document, dict):
+        if not isinstance(plain, dict):
             raise SpecError(f"{self._name}:1:1: a spec must be a mapping with input, output and the like")
+        self.data: dict[str, Any] = plain
 
     def check(self) -> None:
         """Raise an error if the file has problems.
@@ -120,7 +124,7 @@ def _parsed(text: str) -> Any:
         raise ValueError(f" not valid YAML: {error}") from None
 
 
-def _complaint(error: Any) -> str:
+def _complaint(error: MarkedYAMLError) -> str:
     """Return line and column of a syntax error, and what is wrong."""
     mark = error.problem_mark
     place = f"{mark.line + 1}:{mark.column + 1}:" if mark else ""
@@ -130,7 +134,7 @@ def _complaint(error: Any) -> str:
     return f"{place} {problem}"
 
 
-def _plain(document: Any) -> Any:
+def _plain(document: object) -> object:
     """Convert a document to plain dicts, lists and scalars; what an alias stands for is repeated.
 
     Raises:
@@ -140,7 +144,7 @@ def _plain(document: Any) -> Any:
 
     left = _MOST_VALUES
 
-    def convert(node: Any, depth: int = 0) -> Any:
+    def convert(node: object, depth: int = 0) -> object:
         nonlocal left
         left -= 1
         if left < 0:
@@ -175,7 +179,7 @@ def _position(document: object, path: tuple[str | int, ...]) -> tuple[int, int]:
     return line + 1, column + 1
 
 
-def read(path: str, flags: Mapping[str, Any] | None = None) -> Conversion:
+def read(path: str, flags: Mapping[str, object] | None = None) -> Conversion:
     """Build the conversion of a spec file, with flags that override it.
 
     Args:
@@ -191,11 +195,14 @@ def read(path: str, flags: Mapping[str, Any] | None = None) -> Conversion:
     return build(overlaid(spec.data, flags or {}))
 
 
-def overlaid(document: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+def overlaid(document: Mapping[str, object], flags: Mapping[str, object]) -> dict[str, object]:
     """Merge a second spec over a first: input and output key by key, everything else as a whole."""
     merged = dict(document)
     for name, value in flags.items():
-        merged[name] = {**(merged.get(name) or {}), **value} if name in ("input", "output") else value
+        before = merged.get(name)
+        if name in SECTIONS and isinstance(before, Mapping) and isinstance(value, Mapping):
+            value = {**before, **value}
+        merged[name] = value
     return merged
 
 
@@ -231,7 +238,7 @@ def _known(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: document[name] for name, field in spec_fields(kind).items() if name in document}
 
 
-def problems(document: Mapping[Any, Any], kind: type = Conversion, section: str = "") -> Iterator[Problem]:
+def problems(document: Mapping[str, object], kind: type = Conversion, section: str = "") -> Iterator[Problem]:
     """Yield every problem of a spec, or of a section of it."""
     fields = spec_fields(kind)
     for name, value in document.items():
