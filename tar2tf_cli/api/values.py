@@ -8,7 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from types import ModuleType
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    from typing_extensions import NotRequired
 
 KEY: Final = "__key__"
 """The name under which a sample has its key."""
@@ -47,6 +50,18 @@ class Feature(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     message: bytes
+
+
+class FeatureDescription(TypedDict):
+    """A feature as a manifest describes it (`Schema.describe`): the encoding and dtype of its values, and its shape.
+
+    The shape of one value is []; None is a length that differs. `count` is the number of examples with the feature.
+    """
+
+    encoding: Encoding
+    dtype: str
+    shape: list[int | None]
+    count: NotRequired[int]
 
 
 class StoredValue(Protocol):

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from tar2tf_cli.api.values import FeatureDescription
 from tar2tf_cli.checking.contents import STEPS, TENSOR_DTYPES, Contents, Stats
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.features.described import DTYPES
+from tar2tf_cli.features.described import DTYPES, Described
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.manifest import Manifest
@@ -146,10 +147,10 @@ class _Feature:
         return f"  # {self.stats.kind}{lacking}".replace("\n", " ")
 
 
-def _described(contents: Contents) -> dict[str, Mapping[str, Any]]:
+def _described(contents: Contents) -> dict[str, FeatureDescription]:
     """Return the description of each feature on which the manifests agree."""
     manifests = contents.manifests or _beside([os.path.abspath(shard.path) for shard in contents.shards])
-    said: dict[str, list[Mapping[str, Any]]] = {}
+    said: dict[str, list[FeatureDescription]] = {}
     for manifest in manifests:
         for name, feature in manifest.features.items():
             said.setdefault(name, []).append(feature)
@@ -174,7 +175,7 @@ def _beside(paths: Sequence[str]) -> list[Manifest]:
     return manifests
 
 
-def _features(contents: Contents, described: Mapping[str, Mapping[str, Any]], where: _Where) -> list[_Feature]:
+def _features(contents: Contents, described: Described, where: _Where) -> list[_Feature]:
     steps = where == "steps"
     entries = {name: stats for name, stats in contents.entries.items() if stats.is_steps == steps}
     shapes = {f"{name}/shape" for name, stats in entries.items() if stats.shaped}
@@ -204,7 +205,7 @@ def _description(title: str, features: Sequence[_Feature]) -> Iterator[str]:
 # --- The parse function ---
 
 
-def _function(contents: Contents, described: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
+def _function(contents: Contents, described: Described) -> Iterator[str]:
     sequences = sum(shard.sequences for shard in contents.shards)
     steps = _features(contents, described, "steps") if sequences else []
     features = _features(contents, described, "context" if steps else "example")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
 from tar2tf_cli.api.source import OnFault, SampleFault, Samples, Source
-from tar2tf_cli.api.values import KEY, KeySplit, Sample, SourceReport
+from tar2tf_cli.api.values import KEY, FeatureDescription, KeySplit, Sample, SourceReport
 from tar2tf_cli.compat.file_objects import Readable, check_inputs, check_output, name_of, sources_of
 from tar2tf_cli.compat.transformations import as_transformation, typed
 from tar2tf_cli.conversion.run import convert
@@ -368,7 +368,7 @@ class PipelineSummary:
     shards: list[str] = field(default_factory=list)
     manifest: str | None = None
     up_to_date: bool = False
-    features: dict[str, dict[str, Any]] = field(default_factory=dict)
+    features: dict[str, FeatureDescription] = field(default_factory=dict)
     skipped: Counter[str] = field(default_factory=Counter)
     errors: list[dict[str, Any]] = field(default_factory=list)
 

@@ -269,7 +269,7 @@ def _class_parser(
     example_class: type[examples.Example], known: Mapping[str, Mapping[str, object]]
 ) -> Callable[[object], tuple[tf.Tensor, ...]]:
     """A function from a record to its tensors, as declared by the class; a manifest's features give the ranks."""
-    features: dict[str, dict[str, Any]] = {}
+    features: dict[str, Any] = {}
     for name, dtype in example_class.fields().items():
         kind = dtype.removeprefix("array_")
         encoding = {"string": "bytes", "float64": "raw", "float32": "float"}.get(kind, "int64")

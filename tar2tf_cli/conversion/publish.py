@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from tar2tf_cli.api.values import FeatureDescription
 from tar2tf_cli.conversion.output_state import (
     CHANGED,
     Decision,
@@ -101,7 +102,7 @@ class Summary:
     gaps: Sequence[str] = ()
     joined: Sequence[dict[str, Any]] = ()
     lost: list[dict[str, Any]] = field(default_factory=list)
-    features: dict[str, dict[str, object]] = field(default_factory=dict)
+    features: dict[str, FeatureDescription] = field(default_factory=dict)
     up_to_date: bool = False
     kept: int = 0
     oversized: int = 0

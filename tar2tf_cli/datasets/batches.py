@@ -17,7 +17,7 @@ import numpy as np
 
 from tar2tf_cli.datasets.order import epoch_seed, permuted
 from tar2tf_cli.errors import UsageError, read_failed
-from tar2tf_cli.features.described import MOST_KNOWN, expected, for_kernel, is_optional, row_width
+from tar2tf_cli.features.described import MOST_KNOWN, Described, expected, for_kernel, is_optional, row_width
 from tar2tf_cli.formats import kernel
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Columns:
         records: number of records; a feature with a smaller count is optional.
     """
 
-    def __init__(self, features: Mapping[str, Mapping[str, Any]], records: int) -> None:
+    def __init__(self, features: Described, records: int) -> None:
         wanted = expected(features)
         widths = [row_width(name, features) for name in wanted]
         optional = any(is_optional(feature, records) for feature in features.values())

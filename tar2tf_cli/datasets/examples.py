@@ -18,6 +18,7 @@ import numpy as np
 
 from tar2tf_cli.datasets.order import epoch_seed, permuted
 from tar2tf_cli.datasets.record_op import RecordOp
+from tar2tf_cli.features.described import Described
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 AnyDataset: TypeAlias = "tf.data.Dataset[Any]"
 
-Features: TypeAlias = "Mapping[str, Mapping[str, Any]]"
+Features: TypeAlias = "Described"
 
 Parse: TypeAlias = "Callable[[Any], dict[str, tf.Tensor]]"
 """Makes tensors of a batch of serialised examples."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tar2tf_cli.features.described import is_optional, is_shape_of_array
+from tar2tf_cli.features.described import Described, is_optional, is_shape_of_array
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 
-def feature_description(features: Mapping[str, Mapping[str, Any]], records: int) -> dict[str, Any]:
+def feature_description(features: Described, records: int) -> dict[str, Any]:
     """The feature descriptions for `tf.io.parse_single_example`.
 
     Args:
@@ -35,9 +35,7 @@ def feature_description(features: Mapping[str, Mapping[str, Any]], records: int)
     return description
 
 
-def batch_parser(
-    features: Mapping[str, Mapping[str, Any]], records: int
-) -> Callable[[Any], dict[str, tf.Tensor]] | None:
+def batch_parser(features: Described, records: int) -> Callable[[Any], dict[str, tf.Tensor]] | None:
     """A function from a batch of serialised examples to tensors, as `record_parser` makes them of each example.
 
     It takes a twentieth of the time. None if there are no features, examples may lack one, or the shape of one is not
@@ -73,9 +71,7 @@ def _all_restored(feature: Mapping[str, Any], values: tf.Tensor) -> tf.Tensor:
     return restored
 
 
-def record_parser(
-    features: Mapping[str, Mapping[str, object]], records: int = 0
-) -> Callable[[object], dict[str, tf.Tensor]]:
+def record_parser(features: Described, records: int = 0) -> Callable[[object], dict[str, tf.Tensor]]:
     """A function from a serialised example to its tensors: arrays with their shape and dtype, the rest as stored.
 
     A feature NAME/shape is used to restore the array NAME, and is not among the tensors.

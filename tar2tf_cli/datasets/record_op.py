@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tar2tf_cli.features.described import MOST_KNOWN, expected, for_kernel, row_width
+from tar2tf_cli.features.described import MOST_KNOWN, Described, expected, for_kernel, row_width
 from tar2tf_cli.formats import kernel
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ class RecordOp(NamedTuple):
         messages.set_shape([None])
         return messages
 
-    def columns(
-        self, features: Mapping[str, Mapping[str, Any]], parse: Callable[[Any], Columns]
-    ) -> Callable[[Any, Any, Any], Columns]:
+    def columns(self, features: Described, parse: Callable[[Any], Columns]) -> Callable[[Any, Any, Any], Columns]:
         """Return a function like `messages` that gives tensors by feature name.
 
         Args:

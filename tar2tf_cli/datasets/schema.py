@@ -10,7 +10,7 @@ import numpy as np
 
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.errors import UsageError, alternatives, meant
-from tar2tf_cli.features.described import is_optional, is_shape_of_array
+from tar2tf_cli.features.described import Described, is_optional, is_shape_of_array
 
 
 class _Unset:
@@ -47,7 +47,7 @@ class FeatureForm(NamedTuple):
     optional: bool = False
 
 
-def manifest_schema(features: Mapping[str, Mapping[str, Any]], records: int) -> dict[str, FeatureForm]:
+def manifest_schema(features: Described, records: int) -> dict[str, FeatureForm]:
     """Return the forms of the features that a manifest describes."""
     return {
         name: FeatureForm(about["dtype"], tuple(about["shape"]), is_optional(about, records))

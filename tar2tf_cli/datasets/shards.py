@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
+from tar2tf_cli.api.values import FeatureDescription
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.decoder import Decoder
@@ -178,7 +179,7 @@ def listed(read: Sequence[Document], split: str | None) -> list[tuple[Document, 
     return shards
 
 
-def together(read: Sequence[Document]) -> tuple[dict[str, dict[str, object]], int]:
+def together(read: Sequence[Document]) -> tuple[dict[str, FeatureDescription], int]:
     """Return the features that the examples of several manifests have in common, and the number of their records.
 
     A length that differs is unknown, and a feature that some of them lack is optional.

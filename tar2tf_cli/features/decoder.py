@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from tar2tf_cli.features import described
-from tar2tf_cli.features.described import DTYPES, Expected
+from tar2tf_cli.features.described import DTYPES, Described, Expected
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import ParsedFeature, parse
 from tar2tf_cli.formats.listed import Listed
@@ -50,7 +50,7 @@ class Decoder:
         SourceError: when the manifest contradicts itself about a feature.
     """
 
-    def __init__(self, features: Mapping[str, Mapping[str, Any]] | None = None, records: int = 0) -> None:
+    def __init__(self, features: Described | None = None, records: int = 0) -> None:
         self.features = features or None
         self.records = records
         self._steps: list[_Step] | None = None
@@ -165,12 +165,7 @@ class ExampleEntries:
         SourceError: when the manifest contradicts itself about a feature.
     """
 
-    def __init__(
-        self,
-        features: Mapping[str, Mapping[str, Any]],
-        lists: Collection[str] = (),
-        unshaped: Collection[str] = (),
-    ) -> None:
+    def __init__(self, features: Described, lists: Collection[str] = (), unshaped: Collection[str] = ()) -> None:
         self._known = {step.name: step for step in _steps(features)}
         self._lists = lists
         self._unshaped = unshaped
@@ -207,7 +202,7 @@ class ExampleEntries:
         return value.view(Listed) if is_list else value
 
 
-def _steps(features: Mapping[str, Mapping[str, Any]], records: int = 0) -> list[_Step]:
+def _steps(features: Described, records: int = 0) -> list[_Step]:
     """Make what decodes each feature of a manifest.
 
     Raises:
@@ -249,7 +244,7 @@ class _StoredStep:
 class _Step(_StoredStep):
     """Decodes one feature of each example as a manifest describes it."""
 
-    def __init__(self, name: str, features: Mapping[str, Mapping[str, Any]], records: int, wanted: Expected) -> None:
+    def __init__(self, name: str, features: Described, records: int, wanted: Expected) -> None:
         feature = features[name]
         self.wanted = wanted
         self._optional = optional = described.is_optional(feature, records)

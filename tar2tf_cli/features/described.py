@@ -14,9 +14,12 @@ from math import prod
 from struct import Struct
 from typing import Any, Final, TypeAlias
 
-from tar2tf_cli.api.values import Kind
+from tar2tf_cli.api.values import FeatureDescription, Kind
 from tar2tf_cli.errors import SourceError, few
 from tar2tf_cli.formats.example import TAGS, ParsedFeature
+
+Described: TypeAlias = Mapping[str, FeatureDescription]
+"""Descriptions of features in a manifest, by name."""
 
 SIZES: Final = {
     **dict.fromkeys(("bool", "int8", "uint8"), 1),
@@ -74,7 +77,7 @@ def _shown(numbers: Sequence[object]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def contradictions(features: Described) -> Iterator[str]:
     """Iterate over the contradictions in a manifest's features, each a sentence that begins with the feature."""
     for name, feature in features.items():
         encoding, dtype, shape = feature["encoding"], feature["dtype"], feature["shape"]
@@ -93,7 +96,7 @@ def contradictions(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
                 yield f"the feature {name!r} has {len(shape)} dimensions in the manifest, but {part!r} is {kind} {own}"
 
 
-def shape_features(name: str, features: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def shape_features(name: str, features: Described) -> list[str]:
     """Names of the features that hold the shape of an array: NAME/shape, or an image's height, width and channels."""
     if not features[name]["shape"]:
         return []
@@ -105,17 +108,17 @@ def shape_features(name: str, features: Mapping[str, Mapping[str, Any]]) -> list
     return axes if features[name]["encoding"] == "raw" and all(axis in features for axis in axes) else []
 
 
-def _is_array(feature: Mapping[str, Any]) -> bool:
+def _is_array(feature: FeatureDescription) -> bool:
     """Whether a feature needs a shape: it is not a plain list."""
     return bool(feature["encoding"] == "raw" or len(feature["shape"]) > 1)
 
 
-def is_optional(feature: Mapping[str, Any], records: int) -> bool:
+def is_optional(feature: FeatureDescription, records: int) -> bool:
     """Whether a record may lack a feature; with --limit, the manifest may not say how many have it."""
     return bool(feature.get("count", 0) < records)
 
 
-def check_features(features: Mapping[str, Mapping[str, object]]) -> None:
+def check_features(features: Described) -> None:
     """Check that every array can be given its shape.
 
     Raises:
@@ -125,7 +128,7 @@ def check_features(features: Mapping[str, Mapping[str, object]]) -> None:
         raise SourceError(contradiction, hint="verify the manifest, restore it from a copy, or convert again")
 
 
-def _without_shape(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _without_shape(features: Described) -> Iterator[str]:
     """Arrays whose lengths are neither in the manifest nor in the examples."""
     for name, feature in features.items():
         array = feature["encoding"] == "raw" or len(feature["shape"]) > 1
@@ -133,17 +136,13 @@ def _without_shape(features: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             yield f"the feature {name!r} has the shape {feature['shape']}, but there is no feature {name + '/shape'!r}"
 
 
-def is_shape_of_array(name: str, features: Mapping[str, Mapping[str, object]]) -> bool:
+def is_shape_of_array(name: str, features: Described) -> bool:
     """Whether a feature is only the shape of another one."""
     base, slash, last = name.rpartition("/")
     return bool(slash) and last == "shape" and base in features and name in shape_features(base, features)
 
 
-Described: TypeAlias = "Mapping[str, Mapping[str, Any]]"
-"""Encoding, dtype and shape of each feature, as a manifest describes it (`Schema.describe`)."""
-
-
-def row_width(name: str, features: Mapping[str, Mapping[str, Any]]) -> int | None:
+def row_width(name: str, features: Described) -> int | None:
     """Return how many bytes of a column each example has: 0 for one bytes value, whose size differs.
 
     It is -1 for the shape of another feature, which is no column, and None if the size of numbers differs.
@@ -153,13 +152,14 @@ def row_width(name: str, features: Mapping[str, Mapping[str, Any]]) -> int | Non
     feature = features[name]
     if feature["encoding"] == "bytes":
         return 0 if feature["shape"] == [] else None
-    if None in feature["shape"]:
+    lengths = [length for length in feature["shape"] if length is not None]
+    if len(lengths) < len(feature["shape"]):
         return None
     each = SIZES[feature["dtype"]] if feature["encoding"] == "raw" else 4 if feature["encoding"] == "float" else 8
-    return prod(feature["shape"]) * each or None
+    return prod(lengths) * each or None
 
 
-def expected(features: Mapping[str, Mapping[str, Any]]) -> dict[str, Expected]:
+def expected(features: Described) -> dict[str, Expected]:
     """Return the requirements of each feature in a manifest."""
     wanted = {name: _expected(described) for name, described in features.items()}
     for name, described in features.items():
@@ -172,9 +172,10 @@ def expected(features: Mapping[str, Mapping[str, Any]]) -> dict[str, Expected]:
     return wanted
 
 
-def _expected(described: Mapping[str, Any]) -> Expected:
+def _expected(described: FeatureDescription) -> Expected:
     encoding, shape = described["encoding"], described["shape"]
-    count = None if None in shape else prod(shape)
+    lengths = [length for length in shape if length is not None]
+    count = prod(lengths) if len(lengths) == len(shape) else None
     if encoding == "raw":
         width = SIZES.get(described["dtype"])
         return Expected("bytes", 1, count * width if count is not None and width else None)
@@ -274,7 +275,7 @@ def for_kernel(name: str, wanted: Expected | None) -> bytes:
 _BATCHED: Final = "batch them with load_dataset(..., batch=N, ragged=True) or pad=True"
 
 
-def notes_on_shapes(features: Mapping[str, Mapping[str, Any]], spec: Mapping[str, Any]) -> list[str]:
+def notes_on_shapes(features: Described, spec: Mapping[str, Any]) -> list[str]:
     """Return notes on features whose values differ in shape, with what makes them equal.
 
     Args:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from tar2tf_cli.api.op import OpContext
-from tar2tf_cli.api.values import KEY, Feature, Features, Sample
+from tar2tf_cli.api.values import KEY, Feature, FeatureDescription, Features, Sample
 from tar2tf_cli.errors import MissingNameError, SampleError, UsageError, meant, reason
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.features.labels import AUTO, LabelMap, Unnumbered
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-Look: TypeAlias = tuple[str, str, tuple[int | None, ...]]
+Look: TypeAlias = tuple[Literal[Encoding, "mixed"], str, tuple[int | None, ...]]
 _PLAIN: Final[Look] = ("bytes", "bytes", ())
 MIXED: Final[Look] = ("mixed", "", ())
 """Of a feature that is of several kinds, which only records that pass as they are may have."""
@@ -84,7 +84,7 @@ class Schema:
         """The features that are of several kinds, sorted."""
         return sorted(name for name, look in self.looks.items() if look == MIXED)
 
-    def describe(self) -> dict[str, dict[str, Any]]:
+    def describe(self) -> dict[str, FeatureDescription]:
         """Return the manifest's `features`: dtype, shape, encoding and number of examples that have it, sorted by name.
 
         The encoding says where the values are: a list of bytes, int64 or float, or `raw`, one bytes value with the
@@ -93,10 +93,11 @@ class Schema:
         counts: Counter[str] = Counter()
         for names, count in self.signatures.items():
             counts.update(dict.fromkeys(names, count))
-        described = {}
-        for name in sorted(counts.keys() - self.mixed):
+        described: dict[str, FeatureDescription] = {}
+        for name in sorted(counts):
             encoding, dtype, shape = self.looks.get(name, _PLAIN)
-            described[name] = {"dtype": dtype, "shape": list(shape), "encoding": encoding, "count": counts[name]}
+            if encoding != "mixed":
+                described[name] = {"dtype": dtype, "shape": list(shape), "encoding": encoding, "count": counts[name]}
         return described
 
     def to_json(self) -> list[Any]:

@@ -27,6 +27,7 @@ from typing import (
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
+from tar2tf_cli.api.values import FeatureDescription
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError, few, read_failed
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.formats.checksums import blake2b, crc32c
@@ -325,7 +326,7 @@ class Manifest:
     spec: dict[str, Any]
     inputs: Sequence[ObjectInfo]
     shards: Sequence[ShardEntry] = ()
-    features: dict[str, dict[str, Any]] = field(default_factory=dict)
+    features: dict[str, FeatureDescription] = field(default_factory=dict)
     undescribed: dict[str, Any] = field(default_factory=dict)
     skipped: dict[str, Any] = field(default_factory=dict)
     joined: list[dict[str, Any]] = field(default_factory=list)
