@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from tar2tf_cli.api.op import OpContext
-from tar2tf_cli.api.values import KEY, Feature, FeatureDescription, Features, Sample
+from tar2tf_cli.api.values import KEY, Encoding, Feature, FeatureDescription, Features, Sample
 from tar2tf_cli.errors import MissingNameError, SampleError, UsageError, meant, reason
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.features.labels import AUTO, LabelMap, Unnumbered
