@@ -18,7 +18,7 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate, chain
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeAlias
 
@@ -149,7 +149,7 @@ class InputUnits(NamedTuple):
     stop: int
 
 
-def packed(head: dict[str, Any], columns: Iterable[array[int]]) -> list[bytes]:
+def packed(head: Mapping[str, object], columns: Iterable[array[int]]) -> list[bytes]:
     """A line of JSON and the columns behind it, little-endian; all of it is protected by CRCs."""
     columns = list(columns)
     kinds = [[column.typecode, len(column)] for column in columns]

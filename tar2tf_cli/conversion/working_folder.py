@@ -206,7 +206,7 @@ def _parsed(lines: bytes) -> tuple[bytes, list[Any]]:
     return lines[:end], json.loads(b"[" + b",".join(entries) + b"]")  # all at once, as there may be millions
 
 
-def line_of(entry: Any) -> bytes:
+def line_of(entry: object) -> bytes:
     """A line that says this as JSON, followed by its CRC-32C."""
     data = json.dumps(entry).encode()
     return b"%s %08x\n" % (data, extend(0, data))

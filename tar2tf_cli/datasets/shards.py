@@ -14,7 +14,7 @@ from tar2tf_cli.api.values import FeatureDescription
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.decoder import Decoder
-from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.features.feature_map import Look, Schema
 from tar2tf_cli.inputs.manifest import Document, ShardEntry
 from tar2tf_cli.inputs.shard_set import ShardSet, documents_beside, resolve_each
 from tar2tf_cli.plugins import find_format
@@ -194,7 +194,9 @@ def together(read: Sequence[Document]) -> tuple[dict[str, FeatureDescription], i
         if bool(one.manifest.features) != bool(whole[0].manifest.features):
             raise UsageError("describes no features, but others do", shard=one.path)
         described = one.manifest.features
-        looks = {name: (item["encoding"], item["dtype"], tuple(item["shape"])) for name, item in described.items()}
+        looks: dict[str, Look] = {
+            name: (item["encoding"], item["dtype"], tuple(item["shape"])) for name, item in described.items()
+        }
         try:
             schema.update(Schema(Counter({(name,): item.get("count", 0) for name, item in described.items()}), looks))
         except SampleError as error:

@@ -6,9 +6,10 @@ Where values have a say, or might be an error, the samples come one by one, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from struct import Struct
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.api.op import Op, OpContext
@@ -50,7 +51,7 @@ class FeatureColumns:
         self._known: dict[bytes, _FeatureNames | None] = {}
         self._looks = {name: _LOOKS[kind] for name, kind in conversion.types.items() if kind in _LOOKS}
 
-    def encode(self, native: Any, batch: Batch) -> tuple[bytes, bytes] | None:
+    def encode(self, native: ModuleType, batch: Batch) -> tuple[bytes, bytes] | None:
         """Return the records of a batch, and the size of each; None if its samples must come one by one."""
         maps = [names and names.encoded for names in map(self._features_of, batch.signatures)]
         return batch.encode(native, "record", maps=maps)
@@ -96,8 +97,8 @@ class FeatureColumns:
         return _HEAD.pack(entry, TAGS[_KINDS[self._types.get(name, "bytes")]][0], len(data)) + data
 
 
-def _sorted(names: Any) -> list[str]:
-    return sorted(names, key=lambda name: name.encode("utf-8", "surrogateescape"))  # type: ignore[no-any-return]
+def _sorted(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: name.encode("utf-8", "surrogateescape"))
 
 
 def leading_filters(ops: Sequence[Op]) -> list[Op]:

@@ -17,7 +17,7 @@ from io import RawIOBase
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tar2tf_cli.api.values import StoredValue
+from tar2tf_cli.api.values import Sample, StoredValue
 from tar2tf_cli.errors import ReaderGoneError, SampleError, SinkError, SourceError, changed, write_errors, write_failed
 from tar2tf_cli.events import note_once
 from tar2tf_cli.formats.checksums import extend
@@ -226,7 +226,7 @@ def pieces_of(value: bytes | StoredValue) -> Iterable[bytes]:
     return (value,) if isinstance(value, bytes) else value.pieces()
 
 
-def whole_sample(sample: dict[str, Any]) -> dict[str, Any]:
+def whole_sample(sample: Sample) -> Sample:
     """Return the sample with all values in memory.
 
     Raises:

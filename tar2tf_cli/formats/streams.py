@@ -18,6 +18,7 @@ from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError, Tar2tfError
 from tar2tf_cli.formats.example import begins_record
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 # --- Open inputs ---
@@ -306,7 +307,7 @@ class PlainStream(_Ahead):
     def _read(self, size: int) -> bytes:
         return self._counted(self._raw.read, size, len)
 
-    def _counted(self, read: Callable[[Any], T], what: int | bytearray | memoryview, size_of: Callable[[T], int]) -> T:
+    def _counted(self, read: Callable[[S], T], what: S, size_of: Callable[[T], int]) -> T:
         try:
             data = read(what)
         except OSError as error:

@@ -370,7 +370,7 @@ def find_length(data: bytes, start: int = 0) -> int | None:
 
 
 @cache
-def _tables() -> tuple[Any, list[Any]]:
+def _tables() -> tuple[np.uint32, list[NDArray[np.uint32]]]:
     """The CRC of eight zeros, and by how much each value of each of the four lower bytes changes it."""
     import numpy as np
 

@@ -16,7 +16,7 @@ from tar2tf_cli.formats.example import ParsedFeature
 from tar2tf_cli.formats.tar import Member, TarReader
 
 
-def key_of(item: Mapping[str, Any]) -> str | None:
+def key_of(item: Mapping[str, object]) -> str | None:
     """Return the key of a sample, or of the sample that an example was made from, if it still has it.
 
     A whole number is a key, too; a list and a fraction are none.

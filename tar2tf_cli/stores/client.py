@@ -6,13 +6,14 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tar2tf_cli.api.store import Store
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+T = TypeVar("T")
 _connecting: Final = threading.RLock()
 
 
@@ -28,13 +29,14 @@ class ClientStore(Store):
         """The client of this process, shared by its threads."""
         return self.of_process(self.connect)
 
-    def of_process(self, make: Callable[..., Any], *arguments: object) -> Any:
+    def of_process(self, make: Callable[..., T], *arguments: object) -> T:
         """Return a function's result, computed once for this process and all its threads, also after a fork."""
         key = (os.getpid(), make.__name__, *arguments)
         with _connecting:
             if key not in self._clients:
                 self._clients[key] = make(*arguments)
-            return self._clients[key]
+            made: T = self._clients[key]
+        return made
 
     @abstractmethod
     def connect(self) -> Any:

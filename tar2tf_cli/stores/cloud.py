@@ -417,7 +417,7 @@ class CloudStore(ClientStore):
         """Make a client for requests whose response begins at once; a stalled one fails after `READ_SECONDS`."""
         return self._connect(timeout=timedelta(days=7), read_timeout=timedelta(seconds=network.READ_SECONDS))
 
-    def connect_patiently(self, minutes: int) -> object:
+    def connect_patiently(self, minutes: int) -> Any:
         """Make a client for uploads and copies, whose response comes when they are complete."""
         return self._connect(timeout=timedelta(minutes=minutes))
 

@@ -164,26 +164,26 @@ def _normalised(indices: NDArray[np.intp], weights: NDArray[np.float64], size: i
     return indices.clip(0, size - 1), (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
-def _triangle(x: Any) -> Any:
+def _triangle(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.maximum(1 - x, 0)
 
 
-def _keys_cubic(x: Any) -> Any:
+def _keys_cubic(x: NDArray[np.float64]) -> NDArray[np.float64]:
     near, far = ((1.5 * x - 2.5) * x) * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
-def _mitchell_cubic(x: Any) -> Any:
+def _mitchell_cubic(x: NDArray[np.float64]) -> NDArray[np.float64]:
     near, far = ((7 / 6 * x - 2) * x) * x + 8 / 9, ((-7 / 18 * x + 2) * x - 10 / 3) * x + 16 / 9
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
-def _gaussian(x: Any) -> Any:
+def _gaussian(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(x < 1.5, np.exp(-2 * x * x), 0)
 
 
 def _lanczos(radius: int) -> _Kernel:
-    def kernel(x: Any) -> Any:
+    def kernel(x: NDArray[np.float64]) -> NDArray[np.float64]:
         turned = np.pi * np.maximum(x, 1e-3)
         value = radius * np.sin(turned) * np.sin(turned / radius) / (turned * turned)
         return np.where(x > radius, 0, np.where(x <= 1e-3, 1, value))
