@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from tar2tf_cli.api.source import Source
+from tar2tf_cli.api.values import Encoding, FeatureDescription
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.features.described import DTYPES
 
@@ -100,7 +101,7 @@ class TfdsFolder:
             place = f"{number:05d}"
             yield template.format(**fixed, SHARD_INDEX=place, SHARD_X_OF_Y=f"{place}-of-{total:05d}")
 
-    def described(self, records: int) -> dict[str, Json]:
+    def described(self, records: int) -> dict[str, FeatureDescription]:
         """Return encoding, dtype, shape and count of each feature, as a manifest of as many records has them."""
         stored = _stored(_as_object(self.files[FEATURES], FEATURES), _Level("", ()))
         return {name: {**about, "count": records} if always else about for name, about, always in stored}
@@ -215,7 +216,7 @@ def _as_object(data: bytes, path: str) -> Json:
 
 # --- Features as they are stored ---
 
-_Stored: TypeAlias = "tuple[str, Json, bool]"
+_Stored: TypeAlias = "tuple[str, FeatureDescription, bool]"
 """The name of a feature in examples, its encoding, dtype and shape, and whether every example has it."""
 
 
@@ -273,7 +274,7 @@ def _tensor(tensor: Json, level: _Level, *, may_be_missing: bool) -> Iterator[_S
     dtype, shape = tensor.get("dtype") or "float32", _shape(tensor)
     encoding = str(tensor.get("encoding") or "none").lower()
     if encoding == "none" and not tensor.get("lazyDecode"):
-        kind = next((kind for kind in ("int64", "float") if dtype in DTYPES[kind]), "bytes")
+        kind: Encoding = "int64" if dtype in DTYPES["int64"] else "float" if dtype in DTYPES["float"] else "bytes"
         yield from _placed(level, kind, dtype if kind != "bytes" else "bytes", shape, always=not may_be_missing)
         return
     if shape.count(None) > 1:  # the bytes do not say what the lengths are
@@ -286,13 +287,13 @@ def _tensor(tensor: Json, level: _Level, *, may_be_missing: bool) -> Iterator[_S
 
 
 def _placed(
-    level: _Level, encoding: str, dtype: str, shape: Sequence[int | None], *, always: bool = True
+    level: _Level, encoding: Encoding, dtype: str, shape: Sequence[int | None], *, always: bool = True
 ) -> Iterator[_Stored]:
     """A feature as the sequences around it store it."""
     name, whole = level.name, [*level.lengths, *shape]
     if len(level.lengths) > 1:
         for depth in range(len(level.lengths) - 1):
-            about = {"dtype": "int64", "shape": [None], "encoding": "int64"}
+            about: FeatureDescription = {"dtype": "int64", "shape": [None], "encoding": "int64"}
             yield f"{name}/ragged_row_lengths_{depth}", about, always
         name, whole = f"{name}/ragged_flat_values", [None, *shape]
     whole = whole if whole.count(None) < 2 else [None]
