@@ -44,7 +44,7 @@ from tar2tf_cli.cli.output import (
     prints_on_stderr,
     size,
 )
-from tar2tf_cli.errors import alternatives, count, few
+from tar2tf_cli.errors import SampleError, alternatives, count, few
 from tar2tf_cli.plugins import input_kinds, preset_names
 
 if TYPE_CHECKING:
@@ -140,16 +140,16 @@ def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return {str(group[0]["message"]): group for group in groups.values()}
 
 
-def print_plan(plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
+def print_plan(plan: Plan, outcome: Outcome, *, workers: int, as_json: bool) -> None:
     """Print what a conversion would do, how much it would write, and its first sample after each op."""
-    from tar2tf_cli.conversion.preview import estimate, trace
+    from tar2tf_cli.conversion.preview import trace
     from tar2tf_cli.conversion.publish import growth
 
     with prints_on_stderr():
-        steps, expected = trace(plan), estimate(plan)
+        steps, (expected, fault) = trace(plan), _estimated(plan)
     warning = growth(plan, expected.bytes, plan.size) if expected else None
     if as_json:
-        print_json(_plan_document(plan, outcome, steps, expected, warning))
+        print_json(_plan_document(plan, outcome, steps, expected, [warning, fault]))
         return
     if outcome.message:
         echo(outcome.message)
@@ -159,15 +159,29 @@ def print_plan(plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
     if expected:
         shards = f" in {count(expected.shards, 'shard')}" if not plan.conversion.output.is_stream else ""
         echo(f"about {count(expected.records, plan.conversion.output.traits.holds)}, {size(expected.bytes)}{shards}")
+        echo(f"local disk: at most about {size(expected.local)}")
+        if (seconds := expected.seconds / workers) >= 1:
+            echo(f"time: about {seconds:,.0f} s with {count(workers, 'worker')}, by a sample of reading and converting")
         for note in expected.shapes:
             echo(f"among the first samples: {note}")
     palettes = expected.palettes if expected else ()
-    for note in (*(note for op in plan.conversion.ops for note in op.notes(palettes)), *filter(None, [warning])):
+    for note in (*(note for op in plan.conversion.ops for note in op.notes(palettes)), *filter(None, [warning, fault])):
         message(note)
     for step in steps:
         echo(step.step)
         for name, look in step.entries.items():
             echo(f"  {name:{max(map(len, step.entries))}}  {look}")
+
+
+def _estimated(plan: Plan) -> tuple[Estimate | None, str | None]:
+    """Return the estimate, or a warning in its place if a sample cannot be converted."""
+    from tar2tf_cli.conversion.preview import estimate
+
+    try:
+        return estimate(plan), None
+    except SampleError as error:
+        what = f"{error.where}: {error.message}"
+        return None, f"warning: no estimate, because a sample cannot be converted: {what}"
 
 
 def _print_inputs(plan: Plan) -> None:
@@ -184,7 +198,7 @@ def _print_inputs(plan: Plan) -> None:
 
 
 def _plan_document(
-    plan: Plan, outcome: Outcome, steps: Sequence[Step], expected: Estimate | None, warning: str | None
+    plan: Plan, outcome: Outcome, steps: Sequence[Step], expected: Estimate | None, warnings: Sequence[str | None]
 ) -> dict[str, object]:
 
     output = plan.conversion.output
@@ -195,7 +209,7 @@ def _plan_document(
         "output": {"path": output.template.text, "manifest": manifest, "max_shard_size": output.limit},
         "outcome": outcome._asdict(),
         "estimate": expected._asdict() if expected else None,
-        "warnings": [warning] if warning else [],
+        "warnings": [*filter(None, warnings)],
         **({"classes": [*classes]} if (classes := plan.source.listing_info().classes) else {}),
         "steps": [step._asdict() for step in steps],
     }
@@ -591,7 +605,9 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
         for note in plan.notes():
             message(note)
         with plan.joined():
-            print_plan(plan, outcome(plan, endpoint=options["endpoint"], **earlier), as_json=as_json)
+            workers = options["num_workers"] or os.cpu_count() or 1
+            result = outcome(plan, endpoint=options["endpoint"], **earlier)
+            print_plan(plan, result, workers=workers, as_json=as_json)
             if options["preview"]:
                 _write_picture(plan, options["preview"])
         return 0

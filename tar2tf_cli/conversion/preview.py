@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -15,7 +14,7 @@ from tar2tf_cli.api.values import KEY, Feature
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, Action, decide, destination
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.spool import compressed
-from tar2tf_cli.errors import MissingNameError, Tar2tfError, UsageError
+from tar2tf_cli.errors import MissingNameError, SampleError, Tar2tfError, UsageError
 from tar2tf_cli.features.described import notes_on_shapes
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.features.labels import AUTO, Unnumbered
@@ -40,6 +39,8 @@ class Estimate(NamedTuple):
         shards: number of shards.
         shapes: notes on features of several shapes among the samples that were converted.
         palettes: the entries among them that are PNGs with a palette.
+        local: bytes on the local disk, at most: all shards, and records that wait for theirs.
+        seconds: time that one worker takes, by that of the samples.
     """
 
     records: int
@@ -47,6 +48,8 @@ class Estimate(NamedTuple):
     shards: int
     shapes: Sequence[str] = ()
     palettes: Sequence[str] = ()
+    local: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -57,7 +60,9 @@ class _Seen:
     palettes: set[str]
     consumed: int = 0
     records: int = 0
+    plain: int = 0
     written: float = 0
+    seconds: float = 0
 
 
 def estimate(plan: Plan) -> Estimate | None:
@@ -65,29 +70,39 @@ def estimate(plan: Plan) -> Estimate | None:
 
     Returns:
         The estimate; None if an input can be read only once, the sizes are unknown, or no sample could be converted.
+
+    Raises:
+        SampleError: when a sample cannot be converted, and such samples are not skipped.
     """
     plan = _unnumbered(plan)
     size, spec = plan.size, plan.conversion
     if not (plan.source.capabilities().repeatable and plan.inputs and size is not None):
         return None
     count = plan.source.listing_info().samples
-    records, total, schema, palettes = 0.0, 0.0, Schema(), set[str]()
+    records, total, local, seconds, schema, palettes = 0.0, 0.0, 0.0, 0.0, Schema(), set[str]()
     for group in _alike(plan.inputs, whole=count is not None):
         seen = _Seen(schema, palettes)
         for place in sorted({round(each * (len(group) - 1) / (_INPUTS - 1)) for each in range(_INPUTS)}):
-            with contextlib.suppress(Tar2tfError):  # the conversion will report it
+            try:
                 _look_into(plan, group[place], seen)
+            except SampleError:
+                raise
+            except Tar2tfError:  # the conversion will report it
+                continue
         if seen.records:
             stored = sum(item.size or 0 for item in group)
             expected = count if count is not None else seen.records * stored / max(seen.consumed, 1)
             records += expected
             total += expected * seen.written / seen.records
+            local += expected * (seen.written + seen.plain) / seen.records
+            seconds += expected * seen.seconds / seen.records
     if not records:
         return None
     part = 1.0 if spec.limit is None else min(1.0, spec.limit / records)
     shapes = notes_on_shapes(schema.describe(), spec.canonical())
     shards = _shards(plan, round(records * part), total * part)
-    return Estimate(round(records * part), round(total * part), shards, shapes, sorted(palettes))
+    palettes_found, local, seconds = sorted(palettes), local * part, round(seconds * part, 1)
+    return Estimate(round(records * part), round(total * part), shards, shapes, palettes_found, round(local), seconds)
 
 
 def _alike(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo]]:
@@ -102,7 +117,8 @@ def _alike(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo
 def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
     """Add the first samples of an input."""
     fetched: list[int] = []
-    deadline, whole = time.monotonic() + _SECONDS, item.size or 0
+    began, whole = time.monotonic(), item.size or 0
+    deadline, plain = began + _SECONDS, 0
     ahead = plan.source.capabilities().seekable
     how, options = plan.read_plan(), ReadOptions(ahead=ahead)
     with InputFlow(how, item, options, on_bytes=fetched.append) as reading:
@@ -117,10 +133,13 @@ def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
                 break
             blocks = len(fetched)
             records += 1
+            plain += size
             written += size * _shrinks(parts, plan.conversion.output)
     seen.records += records
     seen.consumed += consumed
     seen.written += written
+    seen.plain += plain
+    seen.seconds += time.monotonic() - began
     seen.schema.update(reading.report.schema)
     seen.palettes.update(reading.report.palettes)
 

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from commands import tar2tf
-from shards import PHOTOS, examples, members_of, samples, tree, write_members, write_tar
+from shards import PHOTOS, examples, members_of, samples, shards_in, tree, write_members, write_tar
+from tar2tf_cli.conversion.run import convert
+from tar2tf_cli.events import Events
+from tar2tf_cli.spec.conversion import Conversion
 
 OPS = ["--op", "decode:jpg", "--op", "resize:jpg,20x30", "--op", "convert:jpg,float16", "--op", "rename:image=jpg"]
 MORE = ["--op", "keep:image,cls", "--select", "image,label=cls", "--type", "label=int64"]
@@ -211,6 +214,39 @@ def test_the_estimate_of_large_inputs_comes_from_some_of_their_samples(tmp_path:
     assert found["shards"] == pytest.approx(len(done["shards"]), rel=0.3)
     (line,) = (line for line in lines if line.startswith("about "))
     assert line.endswith(f" in {found['shards']} shards")
+
+
+def test_a_dry_run_names_a_sample_that_cannot_be_converted_in_place_of_an_estimate(tmp_path: Path) -> None:
+    write_tar(tmp_path / "in/a.tar", [("a", {"cls": b"1"})])
+    write_tar(tmp_path / "in/b.tar", [("b", {"cls": b"cat"})])
+    lines, document = dry(tmp_path / "in", "-o", tmp_path / "x.record", "--type", "cls=int64")
+    assert document["estimate"] is None
+    assert "sample b" in document["warnings"][0]
+    assert not [line for line in lines if line.startswith(("about ", "local disk"))]
+    lines, document = dry(tmp_path / "in", "-o", tmp_path / "x.record", "--type", "cls=int64", "--on-error", "skip")
+    assert document["estimate"]["records"] == 1
+
+
+def test_local_space_suffices_for_the_shards_and_the_records_that_wait(tmp_path: Path) -> None:
+    command = (PHOTOS, "-o", tmp_path / "x-<>.record", "--max-shard-size", "100kB", "--shuffle")
+    lines, document = dry(*command)
+    assert sum(line.startswith("local disk: at most about ") for line in lines) == 1
+    done = json.loads(tar2tf("convert", *command, "--json").stdout)
+    assert 1.9 * done["bytes"] < document["estimate"]["local"] < 2.1 * done["bytes"]
+    assert document["estimate"]["seconds"] >= 0
+
+
+def test_progress_ends_at_all_of_the_input_also_with_a_limit(tmp_path: Path) -> None:
+    class Progress(Events):
+        last = 0
+
+        def progress(self, size: int) -> None:
+            self.last = size
+
+    progress = Progress()
+    conversion = Conversion(str(PHOTOS), str(tmp_path / "x.record"), limit=1)
+    convert(conversion, workers=1, events=progress)
+    assert progress.last == sum(path.stat().st_size for path in shards_in(PHOTOS, "*.tar*"))
 
 
 @pytest.mark.parametrize("kind", ["ops", "a function", "stdin"])
