@@ -6,9 +6,11 @@ import gzip
 import io
 import json
 import os
+import random
 import shutil
 import subprocess
 import tarfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -385,6 +387,15 @@ def test_gzip_shards_are_one_member_each(inputs: Callable[[str], Path], tmp_path
             found += tar.getnames()
         assert gzip.decompress(shard.read_bytes())[-1024:] == bytes(1024)
     assert len(found) == 2 * len(sources(inputs("small")))
+
+
+def test_a_large_gzip_tar_without_a_limit_is_one_member(tmp_path: Path) -> None:
+    noise = random.Random(0)
+    source = write_tar(tmp_path / "in.tar", [(f"{n}", {"bin": noise.randbytes(400_000)}) for n in range(8)])
+    convert(source, "-o", tmp_path / "new.tar.gz")
+    stream = zlib.decompressobj(wbits=31)
+    assert stream.decompress((tmp_path / "new.tar.gz").read_bytes()).endswith(bytes(1024))
+    assert (stream.eof, stream.unused_data) == (True, b"")
 
 
 def test_the_index_of_a_tar_says_where_the_data_of_each_entry_is(tmp_path: Path) -> None:
