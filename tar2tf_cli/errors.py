@@ -115,8 +115,16 @@ class Tar2tfError(Exception):
 
     def __str__(self) -> str:
         """Return where, what and the hint, which names options as in Python: `overwrite=True`, not `--overwrite`."""
+        return self._sentence(in_python(self.hint or ""))
+
+    @property
+    def sentence(self) -> str:
+        """Where, what and the hint, which names options as the command line does."""
+        return self._sentence(self.hint or "")
+
+    def _sentence(self, hint: str) -> str:
         where = f"{self.where}: " if self.where else ""
-        return f"{where}{self.message}; {in_python(self.hint)}" if self.hint else f"{where}{self.message}"
+        return f"{where}{self.message}; {hint}" if hint else f"{where}{self.message}"
 
     @property
     def where(self) -> str:

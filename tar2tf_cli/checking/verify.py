@@ -306,7 +306,7 @@ def _nearby(run: CheckRun, source: Source, manifest: Manifest, template: PathTem
     except (NothingFoundError, UsageError):  # only hidden files, or a store that cannot list
         return {}
     except SourceError as error:
-        run.events.note(f"note: cannot check for shards that the manifest does not list: {error}")
+        run.events.note(f"note: cannot check for shards that the manifest does not list: {error.sentence}")
         return {}
 
 

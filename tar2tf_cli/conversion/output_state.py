@@ -295,7 +295,7 @@ class Decision:
     def outcome(self) -> tuple[Action, str]:
         """The decision in a word, and in a sentence about a run that does not happen; empty for a new output."""
         if self.error:
-            return "refuse", f"would refuse: {self.error}"
+            return "refuse", f"would refuse: {self.error.sentence}"
         if self.finished:
             return "up to date", "up to date: nothing to do"
         if self.sealed:

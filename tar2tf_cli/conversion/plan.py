@@ -84,7 +84,7 @@ def joined_to(conversion: Conversion, endpoint: str | None) -> list[Joined]:
 
 def _joined(place: str, conversion: Conversion, endpoint: str | None) -> Joined:
     from tar2tf_cli.inputs.joined import JoinedParquet, JoinedShards, JoinedTable, is_table
-    from tar2tf_cli.inputs.kinds.parquet import ParquetFiles, is_parquet
+    from tar2tf_cli.inputs.parquet import ParquetFiles, is_parquet
 
     spec, many = conversion.input, conversion.input.join_many != "error"
     column = spec.joined_by.column if spec.joined_by else None

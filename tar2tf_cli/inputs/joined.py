@@ -22,9 +22,9 @@ from tar2tf_cli.formats.example import FRAMING, unframed
 from tar2tf_cli.formats.streams import foreign, sniff
 from tar2tf_cli.formats.tar import padded
 from tar2tf_cli.formats.tfrecord import RecordReader
-from tar2tf_cli.inputs.kinds.parquet import KEY_COLUMNS, ParquetFiles, entries, key_text
 from tar2tf_cli.inputs.kinds.table import Rows, as_entry, no_rows
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.parquet import KEY_COLUMNS, ParquetFiles, entries, key_text
 from tar2tf_cli.inputs.tar_index import find_samples, sample_in
 from tar2tf_cli.inputs.tar_samples import SeekableShard
 from tar2tf_cli.spec.sample_keys import text_in

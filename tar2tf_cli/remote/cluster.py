@@ -529,7 +529,7 @@ class _Transformer:
                 if wanted:
                     events.not_remote(error)
                 else:
-                    events.note(f"note: {self._kind.here}: {error}")
+                    events.note(f"note: {self._kind.here}: {error.sentence}")
             yield maker
 
     def _make_unless_there(self, lease: Callable[[], object]) -> None:
@@ -568,7 +568,7 @@ class _Transformer:
                 try:
                     self._cluster.delete_if_there(self._leased)
                 except SourceError as error:
-                    events.note(f"note: {error}; {command}")
+                    events.note(f"note: {error.sentence}; {command}")
                 except KeyboardInterrupt:
                     events.note(f"note: interrupted; {command}")
                     raise

@@ -15,7 +15,7 @@ from images import jpeg, photo
 from shards import examples, tree, write_tar
 from tar2tf_cli import open_records
 from tar2tf_cli.errors import UsageError
-from tar2tf_cli.inputs.kinds import parquet as module
+from tar2tf_cli.inputs import parquet as module
 
 pytest.importorskip("pyarrow")
 ROWS = 100

@@ -27,7 +27,7 @@ def made(section: str, name: str, value: Any) -> Conversion:
     return Conversion(Input(**given["input"]), Output(**given["output"]), **given[""])
 
 
-KINDS = "'tar', 'tfrecord', 'table', 'parquet', 'imagefolder' or 'examples'"
+KINDS = "'tar', 'tfrecord', 'table', 'imagefolder' or 'examples'"
 
 REFUSED = [
     ("input", "key_split", "frist", "must be 'first' or 'last', not 'frist'; did you mean 'first'?"),

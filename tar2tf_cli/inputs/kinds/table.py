@@ -261,7 +261,7 @@ class _Lines:
 
 def open_input(conversion: Conversion, endpoint: str | None) -> Source:
     """Return the source of the conversion's rows."""
-    from tar2tf_cli.inputs.kinds.parquet import ParquetFiles, ParquetSource, is_parquet
+    from tar2tf_cli.inputs.parquet import ParquetFiles, ParquetSource, is_parquet
 
     spec = conversion.input
     columns = {name: Column.parse(text) for name, text in spec.columns.items()}
