@@ -153,7 +153,7 @@ def conduct(plan: Plan, *, finishes: bool) -> tuple[float, float]:
         if finishes:
             manifest = plan.manifest()
             tally.fill_in(manifest)
-            target.finish(manifest, {})
+            target.finish(manifest, lambda shards: {})
     return opened - begun, time.process_time() - begun
 
 

@@ -136,8 +136,8 @@ def _run(
                 worker = _worker(plan, target, place, maker, cpus)
                 with closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
                     run_tasks(schedule, engine(readers + writers), worker)
-        if plan.size is not None:  # a limit may leave inputs unread
-            events.progress(plan.size)
+        if plan.conversion.limit is not None and (size := plan.size) is not None:  # inputs may be left unread
+            events.progress(size)
         for joined, now in zip(plan.joins, joined_to(plan.conversion, endpoint), strict=True):
             joined.check(now)
         tally.fill_in(manifest)

@@ -101,7 +101,7 @@ def test_tars_have_no_records_and_this_is_said(tmp_path: Path, run: Callable[...
     write(tmp_path / "in" / "y.record", framed(*some_examples(3)))
     ran = run(tmp_path / "in", "--salvage", tmp_path / "x")
     assert (ran.code, (tmp_path / "x").read_bytes()) == (1, framed(*some_examples(3)))
-    assert "1 tar not salvaged: to recover whole samples" in ran.err
+    assert "1 tar not salvaged: to recover intact samples" in ran.err
 
 
 def test_what_is_remote_is_salvaged_too(tmp_path: Path, run: Callable[..., Ran], web: FaultyServer) -> None:
