@@ -178,6 +178,8 @@ _FLAG: Final = r"(tar2tf [a-z]+ [^;,:]*)|(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?: (sk
 _SWITCHES: Final = {"overwrite", "update", "remove_many", "ignore_missing_end", "ignore_gaps", "allow_func", "regroup"}
 _OTHERWISE: Final = {"op": "the op", "type": "types", "from": "kind", "num_workers": "workers"}
 """Arguments in Python that are not named as their options."""
+_OF_TAR: Final = {"sparse", "no-read-sparse", "multi-volume", "dereference", "hard-dereference", "sort", "format"}
+"""Options of tar, which hints name too."""
 
 
 def in_python(text: str) -> str:
@@ -191,8 +193,8 @@ def in_python(text: str) -> str:
 
 def _argument(match: re.Match[str]) -> str:
     command, flag, value = match.groups()
-    if command:
-        return command
+    if command or flag in _OF_TAR:
+        return match[0]
     name = flag.replace("-", "_")
     name = _OTHERWISE.get(name, name)
     if value:

@@ -191,7 +191,7 @@ def test_a_pipeline_has_the_limit_too(out: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
 def test_functions_and_datasets_get_bytes(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tar2tf_cli.formats.files.LARGE", 1000)
+    monkeypatch.setattr("tar2tf_cli.formats.files.LARGE_VALUE", 1000)
     write_tar(tmp_path / f"in{suffix}", samples(6, 5000))
 
     def check(sample: dict[str, object]) -> dict[str, object]:
