@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from commands import SECONDS, convert, end, start, tar2tf
+from images import jpeg, photo
 from interruptions import END, kill_once_published
 from ray_nodes import RAY, Cluster, ray_cluster, start_node
 from servers import moto_server, read_aws_models_once
@@ -129,6 +130,7 @@ def without_log(text: str) -> str:
 
 def test_errors_and_exit_codes_are_those_of_a_local_run(on_ray: list[str], tmp_path: Path) -> None:
     large_shards(tmp_path / "in", shards=3)
+    write_tar(tmp_path / "in" / "z.tar", [("intact", {"jpg": jpeg(photo(8, 8))})])
     command = ["convert", tmp_path / "in", "--op", "decode:jpg", "-o"]
     local = tar2tf(*command, tmp_path / "local.record", "-j", "1")
     there = tar2tf(*command, tmp_path / "ray.record", *on_ray)
