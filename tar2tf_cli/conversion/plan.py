@@ -132,14 +132,13 @@ def _real(folder: str) -> str:
 
 def why_no_tfds(output: Output) -> str | None:
     """Return why TensorFlow Datasets could not read an output; None if it can."""
-    template = output.template
     if output.is_stream:
         return "it reads shards in a folder"
     if not output.traits.carries_examples:
         return f"it reads TFRecord shards, and the output is {output.format.name}"
     if output.compression != "none":
         return "it cannot read compressed shards"
-    if "input" in template.fields or (template.start is not None and (template.start, template.width) != (0, 5)):
+    if not output.template.is_found_by_tfds():
         return f"it does not find shards that are named {output.path}"
     return None
 

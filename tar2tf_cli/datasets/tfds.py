@@ -124,8 +124,7 @@ def check_output(output: Output, name: str) -> None:
         raise UsageError(f"--tfds describes TFRecord shards, and the output is {output.format.name}", hint=RIGHT_NAMES)
     if output.compression != "none":
         raise UsageError(_GZIP, hint="leave out --compression")
-    template = output.template
-    if "input" in template.fields or (template.start is not None and (template.start, template.width) != (0, 5)):
+    if not output.template.is_found_by_tfds():
         raise UsageError(f"TensorFlow Datasets does not find shards that are named {output.path}", hint=RIGHT_NAMES)
 
 

@@ -392,6 +392,10 @@ class PathTemplate(NamedTuple):
         base = _FIELD.sub(lambda field: field[1] if field[1] in _NAMED else "N", base).replace("/", "-")
         return f"{folder}{slash}_{base}-manifest.json"
 
+    def is_found_by_tfds(self) -> bool:
+        """Whether TensorFlow Datasets finds shards by the names that the template gives them."""
+        return "input" not in self.fields and (self.start is None or (self.start, self.width) == (0, 5))
+
     def beside(self, name: str) -> str:
         """Return the path of another document beside the manifest: `labels.json` becomes `_train-labels.json`.
 
