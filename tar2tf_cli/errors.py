@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import errno
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypedDict
@@ -524,7 +525,8 @@ def check_tensorflow(what: str) -> None:
     """
     from importlib.util import find_spec
 
-    if find_spec("tensorflow") is None:
+    # AutoGraph follows what a mapped function calls, and warns that find_spec has no source
+    if sys.modules.get("tensorflow") is None and find_spec("tensorflow") is None:
         hint = "pip install 'tar2tf-cli[tensorflow]'; open_records reads shards without it"
         raise UsageError(f"{what} needs TensorFlow, which is not installed", hint=hint)
 

@@ -204,6 +204,8 @@ def _description(title: str, features: Sequence[_Feature]) -> Iterator[str]:
 
 # --- The parse function ---
 
+_NO_AUTOGRAPH: Final = "@tf.autograph.experimental.do_not_convert"  # which warns where pasted code has no source
+
 
 def _function(contents: Contents, described: Described) -> Iterator[str]:
     sequences = sum(shard.sequences for shard in contents.shards)
@@ -221,7 +223,7 @@ def _function(contents: Contents, described: Described) -> Iterator[str]:
     else:
         yield from _description("feature_description", features)
         call = ("    features = tf.io.parse_single_example(record, feature_description)",)
-    yield from ("", "", "def parse(record):")
+    yield from ("", "", _NO_AUTOGRAPH, "def parse(record):")
     if all(feature.trouble for feature in (*features, *steps)):
         yield "    return record"
         return
@@ -330,7 +332,7 @@ def _payload_function(payload: Stats) -> Iterator[str]:
     """The function for records that are not examples."""
     decoding = _decoding(payload, "record")
     yield f"# The records are not examples: {payload.kind}."
-    yield "def parse(record):"
+    yield from (_NO_AUTOGRAPH, "def parse(record):")
     yield f"    return {decoding[0] if decoding else 'record'}"
 
 
