@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 __all__ = ["Events", "note_once", "set_waiting", "waiting"]
 
@@ -63,7 +62,7 @@ class Events:
     def shard(self, path: str, records: int, size: int) -> None:
         """A shard was published under its final name."""
 
-    def fault(self, fault: dict[str, Any]) -> None:
+    def fault(self, fault: dict[str, object]) -> None:
         """A faulty sample was skipped: its shard, key, member, offset and message; in input order."""
 
     def duplicates(self, keys: Sequence[str]) -> None:

@@ -660,7 +660,7 @@ class ShardContents:
         """Count a faulty sample."""
         self.faulty += 1
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As plain JSON."""
         return {
             "path": self.path,
@@ -764,7 +764,7 @@ class Contents:
             merged.update(shard.payload)
         return merged
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The document that `inspect --json` prints."""
         return {
             "format": self.format,

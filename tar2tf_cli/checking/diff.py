@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +71,7 @@ class Difference(NamedTuple):
     b: Location | None = None
     entries: Mapping[str, DifferenceKind] = {}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As plain JSON."""
         found = {"a": self.a and self.a._asdict(), "b": self.b and self.b._asdict()}
         entries = {"entries": dict(self.entries)} if self.entries else {}
@@ -96,7 +96,7 @@ class Dataset:
     bytes: int = 0
     skipped: list[str] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As plain JSON."""
         return {"path": self.path, "shards": len(self.shards), "samples": self.samples, "bytes": self.bytes}
 
@@ -190,7 +190,7 @@ class Differences:
     def __iter__(self) -> Iterator[Difference]:
         return chain.from_iterable(map(self.of, KINDS))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The document that `diff --json` prints: all numbers, and the first thousand differences of each kind."""
         listed = [difference.to_json() for kind in KINDS for difference in islice(self.of(kind), _MOST)]
         return {

@@ -57,7 +57,7 @@ class Fault(NamedTuple):
         """`record 3, offset 180: the CRC of the record's data does not match`."""
         return f"{self.place}: {self.message}" if self.place else self.message
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As plain JSON."""
         cost = {
             "lost": self.lost,
@@ -160,7 +160,7 @@ class FileReport:
             if count > _MOST_FAULTS:
                 self.faults.append(Fault(kind, f"and {count - _MOST_FAULTS:,} more of this kind"))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As plain JSON."""
         return {
             "path": self.path,
@@ -198,7 +198,7 @@ class Salvaged(NamedTuple):
     tars: int
     intact: int = 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As plain JSON."""
         lost = {"records": self.lost_records, "bytes": self.lost_bytes, "cut": self.cut, "tars": self.tars}
         return {"path": self.path, "records": self.records, "bytes": self.bytes, "lost": lost}
@@ -245,7 +245,7 @@ class Report:
         """The total size of the files in bytes as stored."""
         return sum(report.bytes for report in self.files)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The document that `verify --json` prints."""
         whole = {"ok": self.ok, "files": [report.to_json() for report in self.files], "records": self.records}
         return whole if self.salvaged is None else {**whole, "salvaged": self.salvaged.to_json()}

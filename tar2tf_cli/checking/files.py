@@ -147,7 +147,7 @@ class FileTask(NamedTuple):
     item: ObjectInfo
     read: Callable[[ObjectInfo, Any], Any]
 
-    def run(self, context: FileContext) -> Any:
+    def run(self, context: FileContext) -> object:
         """The result of reading the file."""
         return self.read(self.item, context)
 
@@ -155,7 +155,7 @@ class FileTask(NamedTuple):
 class _LargestFirst(Schedule):
     """Runs the tasks of the largest files first, so that all workers end together; after a failure, no later task."""
 
-    def __init__(self, tasks: Sequence[FileTask], events: Events, use: Callable[[int, Any], None] | None) -> None:
+    def __init__(self, tasks: Sequence[FileTask], events: Events, use: Callable[[int, object], None] | None) -> None:
         self._tasks = tasks
         self._events = events
         self._use = use

@@ -101,7 +101,7 @@ class FileStarts(NamedTuple):
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def split(self, every: NDArray[Any]) -> list[NDArray[Any]]:
+    def split(self, every: NDArray[np.generic]) -> list[NDArray[np.generic]]:
         """Divide an array with a value for each digest by file."""
         return [every[start:end] for start, end in pairwise(self.starts.tolist())]
 

@@ -143,7 +143,7 @@ class _Sheet:
         self._most = most
         self._chance = chance
 
-    def add(self, name: str, values: dict[str, Any], key: str, label: str | None) -> None:
+    def add(self, name: str, values: dict[str, object], key: str, label: str | None) -> None:
         """Draw an image, or do not."""
         drawn, seen = self.drawn.setdefault(name, []), self._seen[name]
         self._seen[name] += 1
@@ -178,7 +178,7 @@ def _shape_of(name: str, values: dict[str, object]) -> list[int] | None:
     return shape if 0 < prod(shape) == (len(value) if isinstance(value, bytes) else numbers) else None
 
 
-def _integers(value: Any) -> list[int]:
+def _integers(value: object) -> list[int]:
     return value.values() if isinstance(value, ParsedFeature) and value.kind == "int64" else []
 
 

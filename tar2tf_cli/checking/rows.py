@@ -227,7 +227,7 @@ def _numbers(name: str, value: bytes | StoredBytes, kind: TypeName) -> object:
     return _parsed(values[name])
 
 
-def _array(name: str, value: bytes | StoredBytes) -> dict[str, Any]:
+def _array(name: str, value: bytes | StoredBytes) -> dict[str, object]:
     try:
         features = FeatureMap({}).features({KEY: "", name: read_array(whole(value))})
     except (SampleError, ValueError):

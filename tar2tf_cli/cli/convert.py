@@ -646,7 +646,7 @@ def _value(params: Mapping[str, Any], name: str, section: str) -> Any:
     return maps[0] if maps else None
 
 
-def _check_duplicates(options: Mapping[str, Any], conversion: Conversion) -> None:
+def _check_duplicates(options: Mapping[str, object], conversion: Conversion) -> None:
     """Refuse --duplicates where no duplicates are looked for, or an update does not read all inputs."""
     if not options["duplicates_path"]:
         return

@@ -214,7 +214,7 @@ class Words(click.Choice):  # type: ignore[type-arg]
             return "|".join(self.choices)
         return super().get_metavar(param, *([ctx] if ctx else []))  # which later versions of click pass
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in self.choices:
             return str(value)
         return str(_checked(lambda rules: rules.one_of(*self.choices, plugins=self.plugins), value, param, ctx))
@@ -232,7 +232,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg]
         self.name = name
         self._rule = rule
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         return _checked(self._rule, value, param, ctx)
 
 

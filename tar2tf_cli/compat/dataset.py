@@ -110,7 +110,7 @@ class Dataset:
         bucket_name: str | os.PathLike[str],
         proxy_url: str | None = None,
         conversions: Sequence[Op] | Op | None = None,
-        selections: Sequence[Any] | Mapping[str, Any] | Selection | str | None = None,
+        selections: Sequence[object] | Mapping[str, object] | Selection | str | None = None,
         remote_exec: bool | None = None,
         *,
         key_split: KeySplit = "first",
@@ -590,7 +590,7 @@ def _tensor_spec(value: Any, size_is_fixed: bool, key: str) -> tf.TensorSpec:
     return tf.TensorSpec(shape, natural[type(value)])
 
 
-def _as_leaf(value: Any, leaf: tf.TensorSpec, key: str) -> Any:
+def _as_leaf(value: object, leaf: tf.TensorSpec, key: str) -> object:
     """Convert a value to a spec.
 
     Raises:
@@ -666,7 +666,7 @@ class _Stream:
     def __init__(
         self,
         plan: Plan,
-        make: Selection | Callable[[Sample], Any],
+        make: Selection | Callable[[Sample], object],
         workers: int,
         *,
         source: Source,

@@ -227,7 +227,7 @@ class TFRecordWriter:
     ...     writer.write(TFExample({"text": b"hello"}))
     """
 
-    def __init__(self, out: Any, *, overwrite: bool = False) -> None:
+    def __init__(self, out: object, *, overwrite: bool = False) -> None:
         check_output(out)
         if isinstance(out, (str, os.PathLike)) and PathTemplate.parse(os.fspath(out)).fields:
             raise UsageError(

@@ -112,7 +112,7 @@ class FromTars:
         """
         return [LocatedShard(source, item) for source in sources_of(self.inputs) for item in source.list(())]
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """Nothing: the manifest lists the tars."""
         return {}
 
@@ -149,11 +149,11 @@ class Stage:
     options: Mapping[str, Any]
 
     @property
-    def bound(self) -> Sequence[Any]:
+    def bound(self) -> Sequence[object]:
         """The user's functions and objects that the stage depends on."""
         return [value for kind in _OPS for op in self.options.get(kind, ()) for value in op.bound]
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """The stage as the manifest describes it."""
         spec = Conversion("-", STDOUT, **self.options).canonical()
         return {name: value for name, value in spec.items() if name not in ("input", "output")}
@@ -185,7 +185,7 @@ class Own:
     input = Input("-")
 
     @property
-    def bound(self) -> Sequence[Any]:
+    def bound(self) -> Sequence[object]:
         """The function."""
         return [self.function]
 
@@ -193,11 +193,11 @@ class Own:
         """None that anybody knows of, if this is the first stage."""
         return []
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """The stage as the manifest describes it."""
         return {self.kind: [label(self.function), source_digest(self.function)]}
 
-    def run(self, items: Iterable[Any], run: Run) -> Iterator[Any]:
+    def run(self, items: Iterable[object], run: Run) -> Iterator[object]:
         """The items that the stage yields; a TFRecordStage need not return an iterator."""
         where = f"the {self.kind} {label(self.function)}"
         made: Any = None

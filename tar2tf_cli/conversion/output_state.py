@@ -460,7 +460,7 @@ def _joined_in(spec: dict[str, Any]) -> list[ObjectInfo]:
     ]
 
 
-def _value(spec: dict[str, Any], name: str) -> str:
+def _value(spec: dict[str, object], name: str) -> str:
     """The value of a key of a spec, such as `output.index`, in a few letters."""
     value: Any = spec
     for key in name.split("."):
@@ -504,7 +504,7 @@ def _published(entry: JournalEntry | dict[str, Any]) -> Iterable[str]:
     return [path for path in entry[5:] if path is not None]
 
 
-def _sealed(entries: list[Any]) -> dict[tuple[str, int], JournalEntry]:
+def _sealed(entries: list[object]) -> dict[tuple[str, int], JournalEntry]:
     """The entries of whole shards that nobody changed since, by lane and number."""
     last = {(entry[0], entry[1]): entry for entry in entries if type(entry) is list and len(entry) == 6}
     return {place: entry for place, entry in last.items() if entry[2] != CHANGED}

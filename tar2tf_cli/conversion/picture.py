@@ -76,7 +76,7 @@ def _drawn(sample: Sample, geometry: Geometry) -> NDArray[np.uint8]:
     return pixels
 
 
-def _in_colours(value: Any) -> NDArray[np.uint8]:
+def _in_colours(value: object) -> NDArray[np.uint8]:
     """An image as uint8 of three channels; floats up to 1 are scaled, others are clipped."""
     import numpy as np
 

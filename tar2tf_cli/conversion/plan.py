@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
@@ -376,7 +376,7 @@ def _check_labels(conversion: Conversion, source: Source) -> None:
         raise UsageError(f"can be read only once, but --labels {AUTO} reads twice", shard=source.bucket, hint=hint)
 
 
-def _digest(described: Iterable[Mapping[str, Mapping[str, Any]]]) -> str | None:
+def _digest(described: Iterable[Mapping[str, Mapping[str, object]]]) -> str | None:
     """A digest of what manifests say of the features of inputs; None if they say nothing."""
     different = {id(features): features for features in described}.values()
     looks = [

@@ -194,7 +194,7 @@ def _remove(path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _parsed(lines: bytes) -> tuple[bytes, list[Any]]:
+def _parsed(lines: bytes) -> tuple[bytes, list[object]]:
     """The lines up to one that is damaged, and what they say."""
     entries, end = list[bytes](), 0
     for line in lines.splitlines(keepends=True):

@@ -72,7 +72,7 @@ class Samples(Protocol):
 
     def __len__(self) -> int: ...
 
-    def columns(self, indices: NDArray[np.int64]) -> dict[str, Any]:
+    def columns(self, indices: NDArray[np.int64]) -> dict[str, object]:
         """Return the samples with these indices as a dict of arrays."""
 
 
@@ -158,7 +158,7 @@ class Columns:
         self._known = b"".join(for_kernel(name, own) for name, own in wanted.items())
         self._widths = np.array([-1 if width is None else width for width in widths], np.int64)
 
-    def read(self, spans: NDArray[np.int64]) -> dict[str, Any] | None:
+    def read(self, spans: NDArray[np.int64]) -> dict[str, object] | None:
         """Return the columns of records; None if they must be read one by one.
 
         Args:
@@ -173,7 +173,7 @@ class Columns:
         columns = zip(self._names, made, self._widths.tolist(), strict=True)
         return {name: self._values(name, column) for name, column, width in columns if width >= 0}
 
-    def _values(self, name: str, column: bytearray | list[bytes]) -> NDArray[Any]:
+    def _values(self, name: str, column: bytearray | list[bytes]) -> NDArray[np.generic]:
         feature = self._features[name]
         if isinstance(column, list):
             return as_objects(column)
@@ -181,7 +181,7 @@ class Columns:
         return np.frombuffer(column, dtype).reshape(-1, *feature["shape"]).astype(feature["dtype"], copy=False)
 
 
-def as_objects(values: Sequence[Any]) -> NDArray[np.object_]:
+def as_objects(values: Sequence[object]) -> NDArray[np.object_]:
     """Return values as an array of objects of one dimension."""
     objects = np.empty(len(values), object)
     objects[:] = values

@@ -35,7 +35,7 @@ def feature_description(features: Described, records: int) -> dict[str, Any]:
     return description
 
 
-def batch_parser(features: Described, records: int) -> Callable[[Any], dict[str, tf.Tensor]] | None:
+def batch_parser(features: Described, records: int) -> Callable[[object], dict[str, tf.Tensor]] | None:
     """A function from a batch of serialised examples to tensors, as `record_parser` makes them of each example.
 
     It takes a twentieth of the time. None if there are no features, examples may lack one, or the shape of one is not

@@ -32,7 +32,7 @@ class RecordOp(NamedTuple):
     counts: Sequence[int]
     part: tuple[int, int] = (1, 0)
 
-    def messages(self, first: Any, last: Any, seed: Any) -> tf.Tensor:
+    def messages(self, first: object, last: object, seed: object) -> tf.Tensor:
         """Return the serialised examples at the positions from `first` to before `last`.
 
         Args:
@@ -44,7 +44,9 @@ class RecordOp(NamedTuple):
         messages.set_shape([None])
         return messages
 
-    def columns(self, features: Described, parse: Callable[[Any], Columns]) -> Callable[[Any, Any, Any], Columns]:
+    def columns(
+        self, features: Described, parse: Callable[[object], Columns]
+    ) -> Callable[[object, object, object], Columns]:
         """Return a function like `messages` that gives tensors by feature name.
 
         Args:
@@ -61,7 +63,7 @@ class RecordOp(NamedTuple):
         names = [name for name, width in zip(wanted, widths, strict=True) if width is not None and width >= 0]
         types = [_stored(features[name]) for name in names]
 
-        def read(first: Any, last: Any, seed: Any) -> Columns:
+        def read(first: object, last: object, seed: object) -> Columns:
             found = self._read(first, last, seed, known, widths, types)
             found.messages.set_shape([None])
             values = dict(zip(names, found.columns, strict=True))

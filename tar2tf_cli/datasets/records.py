@@ -308,7 +308,7 @@ class Records(Sequence[T]):
         reading = Reading(size, seed if shuffle else None, start, shard, drop_remainder, epochs)
         return Batches(self, reading, threads)
 
-    def columns(self, indices: NDArray[np.int64]) -> dict[str, Any]:
+    def columns(self, indices: NDArray[np.int64]) -> dict[str, object]:
         """Return the samples with these indices as a dict of arrays, whose first dimension is the sample."""
         columns = self._columns()
         found = columns.read(self._file_spans(indices)) if columns else None
@@ -624,7 +624,7 @@ class Records(Sequence[T]):
             where: dict[str, Any] = {"shard": self._shards[shard].name, "member": f"record {record}", "offset": offset}
             raise DamagedShardError(str(error), kind="not_an_example", hint=hint, **where) from None
 
-    def _entries(self, shard: int, record: int, sample: Sample) -> dict[str, Any]:
+    def _entries(self, shard: int, record: int, sample: Sample) -> dict[str, object]:
         """The values of a sample of a tar: as they are, or decoded by the preset."""
         key = (key_of(sample) or f"{record:06d}").encode("utf-8", "surrogateescape")
         if self._preset:
@@ -685,7 +685,7 @@ class _Process:
         files.close()
         pool.shutdown()
 
-    def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
+    def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
         """Call a function in another thread."""
         with self._lock:
             return self._pool.submit(function, *arguments)

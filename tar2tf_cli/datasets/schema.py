@@ -124,7 +124,7 @@ class UniformValues:
         """Return the sample with all features, in the order of the schema."""
         return {name: self._value(name, form, sample.get(name)) for name, form in self._schema.items()}
 
-    def _value(self, name: str, form: FeatureForm, value: Any) -> Any:
+    def _value(self, name: str, form: FeatureForm, value: object) -> object:
         default = self._default.get(name, UNSET) if isinstance(self._default, Mapping) else self._default
         missing = value is None or (form.optional and isinstance(value, np.ndarray) and not value.size)
         if missing and default is not UNSET:

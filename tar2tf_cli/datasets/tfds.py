@@ -152,7 +152,7 @@ def _dataset_info(document: Manifest, about: Mapping[str, Any]) -> dict[str, Any
     return {**about, "fileFormat": "tfrecord", "splits": splits}
 
 
-def _supervised(features: Mapping[str, Mapping[str, Any]], given: Sequence[str]) -> dict[str, Any]:
+def _supervised(features: Mapping[str, Mapping[str, object]], given: Sequence[str]) -> dict[str, object]:
     """The features that `as_supervised=True` returns: those given, or else the one image and its class.
 
     Raises:
@@ -262,7 +262,7 @@ def _shape(shape: Sequence[int | None]) -> dict[str, object]:
     return {"dimensions": ["-1" if length is None else str(length) for length in shape]} if shape else {}
 
 
-def _image(kinds: _Images) -> dict[str, Any] | None:
+def _image(kinds: _Images) -> dict[str, object] | None:
     """Describe encoded images; None if `Image` could not decode all of them as they are.
 
     Images that differ in their channels become RGB, or RGBA if all are PNG and some have an alpha channel.

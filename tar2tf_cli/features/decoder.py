@@ -121,7 +121,7 @@ class _Columns:
                 known[name] = "L" if kind == "bytes" else "A", Expected(kind)
         return _Columns(known, [_StoredStep(name, form, _LISTS[wanted.kind]) for name, (form, wanted) in known.items()])
 
-    def values(self, messages: list[bytes], first: int) -> list[dict[str, Any]]:
+    def values(self, messages: list[bytes], first: int) -> list[dict[str, object]]:
         """Return the values of the examples from the one with this number on, up to one that is not of this form."""
         native = kernel.native()
         if not native or not self._known:
@@ -190,7 +190,7 @@ class ExampleEntries:
             return step.has_shape
         return feature.kind != "bytes" and shape.count > 0 and prod(shape.values()) == feature.count
 
-    def _value(self, feature: ParsedFeature, parsed: Parsed, shaped: Collection[str]) -> Any:
+    def _value(self, feature: ParsedFeature, parsed: Parsed, shaped: Collection[str]) -> object:
         own = f"{feature.name}/shape"
         if step := self._known.get(feature.name):
             value = step.value(parsed)
@@ -215,7 +215,7 @@ def _steps(features: Described, records: int = 0) -> list[_Step]:
 class _StoredStep:
     """Makes values of one feature as they are stored, of what the kernel returns; None for one that is missing."""
 
-    def __init__(self, name: str, form: str, stored: np.dtype[Any]) -> None:
+    def __init__(self, name: str, form: str, stored: np.dtype[np.generic]) -> None:
         self.name = name
         self.form = form
         self._stored = self._dtype = stored
@@ -301,7 +301,7 @@ def _lengths_in(columns: Mapping[str, Any], number: int, name: str) -> Sequence[
     return None if column[number] is None else memoryview(column[number]).cast("q").tolist()
 
 
-def _stored(feature: ParsedFeature) -> Any:
+def _stored(feature: ParsedFeature) -> object:
     """Return one value, or an array of several; texts in lists are objects."""
     if feature.count != 1:
         return _array(feature)

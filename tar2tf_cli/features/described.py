@@ -275,7 +275,7 @@ def for_kernel(name: str, wanted: Expected | None) -> bytes:
 _BATCHED: Final = "batch them with load_dataset(..., batch=N, ragged=True) or pad=True"
 
 
-def notes_on_shapes(features: Described, spec: Mapping[str, Any]) -> list[str]:
+def notes_on_shapes(features: Described, spec: Mapping[str, object]) -> list[str]:
     """Return notes on features whose values differ in shape, with what makes them equal.
 
     Args:

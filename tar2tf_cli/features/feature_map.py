@@ -481,7 +481,7 @@ def describe(value: bytes | Feature) -> str:
     return f"bytes, {len(value):,} long: {value[:24]!r}{'...' if len(value) > 24 else ''}"
 
 
-def _typed(value: Any, kind: TypeName) -> bytes | StoredBytes | Feature:
+def _typed(value: object, kind: TypeName) -> bytes | StoredBytes | Feature:
     """Convert an entry's value to a feature of a type; for numbers, bytes are parsed as text."""
     if value is None:
         raise TypeError("it is null")
@@ -508,7 +508,7 @@ _SHORT: Final = 24
 _typed_text = lru_cache(maxsize=4096)(_typed)  # classes come again and again
 
 
-def number_of(value: Any, kind: Literal["int64", "float"]) -> int | float:
+def number_of(value: object, kind: Literal["int64", "float"]) -> int | float:
     """Return the number that a value is, or that text shows.
 
     Raises:

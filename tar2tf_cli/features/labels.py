@@ -103,7 +103,7 @@ class LabelMap(dict[str, int]):
         order = sorted(texts, key=int if all(re.fullmatch(NUMBER, text) for text in texts) else None)
         return cls({text: number for number, text in enumerate(order, first)})
 
-    def numbers(self, value: Any) -> Any:
+    def numbers(self, value: object) -> object:
         """Return the number of a text, or of each in a list.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tar2tf_cli.errors import LackingError, MissingNameError, Tar2tfError, count
 from tar2tf_cli.inputs.report import fault_note
@@ -39,7 +39,7 @@ class FaultPolicy:
         *,
         skip: bool = False,
         most: int | None = None,
-        noted: list[dict[str, Any]] | None = None,
+        noted: list[dict[str, object]] | None = None,
         option: str | None = None,
         shard: str | None = None,
         first: bool = False,

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import accumulate, chain, compress, pairwise, repeat
 from itertools import count as count_up
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.source import OnFault
@@ -388,7 +388,7 @@ def _digest(sample: Sample, names: Sequence[str]) -> tuple[int, int]:
     return divmod(state.intdigest() or 1, 1 << 64)
 
 
-def _pieces(value: Any) -> Iterable[bytes]:
+def _pieces(value: object) -> Iterable[bytes]:
     if isinstance(value, StoredBytes):
         return value.pieces()
     if isinstance(value, bytes):

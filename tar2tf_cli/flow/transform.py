@@ -123,7 +123,7 @@ def work_in_threads(
                 future.cancel()
 
 
-def _chunks(items: Iterator[Located], most: int) -> Iterator[list[Any]]:
+def _chunks(items: Iterator[Located], most: int) -> Iterator[list[object]]:
     """Divide items into lists; if reading them raises, the exception comes last, so that those before it are kept."""
     chunk: list[Any] = []
     weight = 0

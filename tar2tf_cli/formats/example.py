@@ -393,7 +393,7 @@ def parse_any(message: bytes, *, sequence: bool = False) -> dict[str, ParsedFeat
     return features
 
 
-def decode(message: bytes) -> dict[str, tuple[Kind | None, list[Any]]]:
+def decode(message: bytes) -> dict[str, tuple[Kind | None, list[object]]]:
     """Return the features of a serialised tf.train.Example as `{name: (kind, values)}`; kind is None if unset.
 
     Raises:

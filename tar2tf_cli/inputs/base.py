@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Samples, Source
@@ -185,7 +185,7 @@ class StagesSource(ListSource):
         self,
         tars: Sequence[LocatedShard],
         open_stages: OpenStages,
-        stages: Sequence[Mapping[str, Any]],
+        stages: Sequence[Mapping[str, object]],
         *,
         repeatable: bool,
     ) -> None:

@@ -200,7 +200,7 @@ class Joined:
             if known.get(item.name) != item[:3]:
                 raise changed(self.locate(item))
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, object]]:
         """Return its inputs as a manifest lists them."""
         return [{"name": item.name, "size": item.size, "version": item.version} for item in self.inputs]
 

@@ -336,7 +336,7 @@ class Manifest:
     checksum: str | None = None
     claimed: dict[str, int] = field(default_factory=dict)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Version, spec and a digest of the inputs; two conversions are the same if these are equal."""
         hashed = blake2b(digest_size=16)
         for name, size, version, _ in self.inputs:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from itertools import chain
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, overload
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnBytes, OnFault, Samples, Source
@@ -256,7 +256,7 @@ class InputReader:
     @overload
     def samples(self, native: ModuleType | None) -> Iterator[Sample | Batch]: ...
 
-    def samples(self, native: ModuleType | None = None) -> Iterator[Any]:
+    def samples(self, native: ModuleType | None = None) -> Iterator[object]:
         """Iterate over the samples; with the kernel, plain samples come in batches.
 
         If a key appears again that ends the reading, `must_regroup` is true afterwards.

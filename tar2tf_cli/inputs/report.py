@@ -122,7 +122,7 @@ class InputReport:
         ranges = [*self.lost_before, *(error["lost"] for error in self.errors if "lost" in error)]
         return [Lost.from_json(lost) for lost in ranges]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the report as plain JSON."""
         return {**self.without_schema(), "schema": self.schema.to_json()}
 

@@ -180,7 +180,7 @@ def _literal(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def to_json(document: Mapping[str, Any]) -> bytes:
+def to_json(document: Mapping[str, object]) -> bytes:
     """Return a document as TensorFlow Datasets writes it: indented, with sorted keys."""
     return json.dumps(document, indent=4, sort_keys=True).encode() + b"\n"
 

@@ -112,7 +112,7 @@ class Rename(_NamesOp):
     gives_names = True
     moves_names = True
 
-    def __init__(self, renames: Mapping[str, Any] | None = None, **more: Any) -> None:
+    def __init__(self, renames: Mapping[str, object] | None = None, **more: object) -> None:
         pairs = {**(renames or {}), **more}
         if not pairs:
             raise ValueError("needs a name and its sources")

@@ -63,7 +63,7 @@ class Func(DeclaredOp):
         self._digest = source_digest(self.func, with_globals=self._where is None)
 
     @property
-    def bound(self) -> list[Any]:
+    def bound(self) -> list[object]:
         """The function."""
         return [self.func]
 

@@ -305,7 +305,7 @@ class ArrayEntry:
             raise SampleError(f"entry {self.entry!r} is {shape}, not {what} of {length} numbers")
         return self.value.reshape(-1, length).astype("f8")
 
-    def write(self, values: NDArray[Any]) -> None:
+    def write(self, values: NDArray[np.generic]) -> None:
         """Write values with the dtype and form of the array; whole numbers are rounded."""
         import numpy as np
 
@@ -351,7 +351,7 @@ class _BoxColumns(BoxList):
                     scaled = values * scales if name.endswith("/area") and values.dtype.kind == "f" else values
                     self._write(name, scaled[kept].astype(values.dtype))
 
-    def _write(self, name: str, values: NDArray[Any]) -> None:
+    def _write(self, name: str, values: NDArray[np.generic]) -> None:
         from tar2tf_cli.formats.listed import Listed
 
         self._sample[name] = values.view(Listed)

@@ -38,7 +38,7 @@ class Select:
             raise ValueError("a selection needs the name of an entry")
         self.ext_name = ext_name
 
-    def select(self, sample: Sample) -> Any:
+    def select(self, sample: Sample) -> object:
         """Return the entry.
 
         Raises:
@@ -48,7 +48,7 @@ class Select:
             raise missing_entry(sample, f"has no entry {self.ext_name!r} to select", self.ext_name, "--select")
         return sample[self.ext_name]
 
-    def canonical(self) -> Any:
+    def canonical(self) -> object:
         """Return the selection as in a spec file."""
         return self.ext_name
 
@@ -56,7 +56,7 @@ class Select:
 class SelectAll(Select):
     """Select all entries whose names match a pattern, such as `*.jpg`, as a list in natural order: 2 before 10."""
 
-    def select(self, sample: Sample) -> list[Any]:
+    def select(self, sample: Sample) -> list[object]:
         """Return the entries.
 
         Raises:
@@ -83,7 +83,7 @@ class SelectJSON(Select):
 
     gives_objects: ClassVar[bool] = True
 
-    def __init__(self, ext_name: str, nested_path: str | int | Sequence[str | int], default: Any = None) -> None:
+    def __init__(self, ext_name: str, nested_path: str | int | Sequence[str | int], default: object = None) -> None:
         super().__init__(ext_name)
         if ANY in ext_name:
             raise ValueError(f"a path needs one entry, but {ext_name!r} is a pattern for several")
@@ -92,7 +92,7 @@ class SelectJSON(Select):
             raise ValueError("a selection needs a path into the entry")
         self.default = default
 
-    def select(self, sample: Sample) -> Any:
+    def select(self, sample: Sample) -> object:
         """Return the value.
 
         Raises:
@@ -126,7 +126,7 @@ class SelectJSON(Select):
         where = ".".join(str(next(numbers, ANY) if part == ANY else part) for part in self.path)
         raise NothingThereError(f"entry {self.ext_name!r} has nothing at {where!r}")
 
-    def canonical(self) -> Any:
+    def canonical(self) -> object:
         parts = [str(part) for part in self.path]
         plain = all(part and not {".", "="} & set(part) for part in parts) and not parts[0].startswith("[")
         default = "" if self.default is None else f"={json.dumps(self.default)}"
@@ -160,7 +160,7 @@ class SelectList:
     tf.int32
     """
 
-    def __init__(self, *selections: Any) -> None:
+    def __init__(self, *selections: object) -> None:
         if len(selections) == 1 and isinstance(selections[0], (list, tuple)):
             selections = tuple(selections[0])
         self.selections: list[Selection] = [to_selection(selection) for selection in selections]
@@ -169,7 +169,7 @@ class SelectList:
         """The selections, by position."""
         return enumerate(self.selections)
 
-    def canonical(self) -> Any:
+    def canonical(self) -> object:
         return [selection.canonical() for selection in self.selections]
 
 
@@ -181,7 +181,7 @@ class SelectDict:
     ['x', 'y']
     """
 
-    def __init__(self, selections: Mapping[str, Any] | None = None, **more: Any) -> None:
+    def __init__(self, selections: Mapping[str, object] | None = None, **more: object) -> None:
         self.selections: dict[str, Selection] = {
             name: to_selection(item) for name, item in {**(selections or {}), **more}.items()
         }
@@ -190,7 +190,7 @@ class SelectDict:
         """The selections, by key."""
         return self.selections.items()
 
-    def canonical(self) -> Any:
+    def canonical(self) -> object:
         return {name: selection.canonical() for name, selection in self.selections.items()}
 
 

@@ -108,7 +108,7 @@ def _change_directory(path: str) -> None:
         os.chdir(path)
 
 
-def _taken(folder: str) -> dict[str, Any]:
+def _taken(folder: str) -> dict[str, object]:
     """The bytes of the files in a folder, mapped rather than read, since Ray copies them from there."""
     taken: dict[str, Any] = {}
     for name in os.listdir(folder):

@@ -81,7 +81,7 @@ class Transformers:
         """Return the stage of each transformer by its name: Initializing, Running, Aborted or Unknown."""
         return {each["id"]: str(each["stage"]) for each in self._get("") or ()}
 
-    def message(self, name: str) -> Mapping[str, Any]:
+    def message(self, name: str) -> Mapping[str, object]:
         """Return what a transformer was made of.
 
         Raises:
@@ -248,7 +248,7 @@ class Transformers:
         pods = self._get(f"/{name}/logs")
         return {pod["target_id"]: base64.b64decode(pod["logs"]).decode("utf-8", "replace") for pod in pods}
 
-    def fetch(self, made_of: Mapping[str, Any], item: ObjectInfo, **query: str) -> Body:
+    def fetch(self, made_of: Mapping[str, object], item: ObjectInfo, **query: str) -> Body:
         """Request what a transformer makes of an object; as it is always the same, a broken transfer may resume.
 
         Args:
@@ -265,7 +265,9 @@ class Transformers:
         size = int(length) if length is not None else None
         return Body(held_back(response, size, DONE), response.close, 0, size, f"{made_of['name']} {item.version}")
 
-    def store_as(self, made_of: Mapping[str, Any], item: ObjectInfo, target: AisStore, path: str, **query: str) -> None:
+    def store_as(
+        self, made_of: Mapping[str, object], item: ObjectInfo, target: AisStore, path: str, **query: str
+    ) -> None:
         """Have the cluster store what a transformer makes of an object.
 
         Args:
@@ -318,7 +320,7 @@ class Transformers:
         except ValueError as error:
             raise SourceError(f"the endpoint is not an AIStore cluster: {error}", shard=self.where) from None
 
-    def _ask(self, method: str, path: str, message: Mapping[str, Any] | None = None, wait: float = _SLOW) -> None:
+    def _ask(self, method: str, path: str, message: Mapping[str, object] | None = None, wait: float = _SLOW) -> None:
         """Begin or end a transformer."""
         answer = self.store.control(method, f"etl{path}", message, wait=wait)
         self._check(answer, answer.text, path)
@@ -446,7 +448,7 @@ def message(
     seconds: float,
     nodes: Iterable[str] = (),
     for_a_run: bool = False,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the message from which a cluster makes a transformer.
 
     Args:

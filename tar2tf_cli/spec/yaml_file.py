@@ -91,7 +91,7 @@ def _read_text(path: str) -> str:
         raise SourceError(f"cannot be read: {getattr(error, 'strerror', None) or error}", shard=path) from None
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> object:
     """Parse YAML; mappings and lists have the position of each item in `lc`.
 
     Raises:
@@ -233,7 +233,7 @@ def spec_fields(kind: type) -> dict[str, Checked[object, object]]:
     return {name: field for name, field in fields.items() if name not in ("record_to_example", "example_ops")}
 
 
-def _known(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
+def _known(kind: type, document: Mapping[str, object]) -> dict[str, object]:
     """Rename the keys of a mapping to the names of the fields."""
     return {field.name: document[name] for name, field in spec_fields(kind).items() if name in document}
 
@@ -269,7 +269,7 @@ _ADDED: Final[tuple[tuple[str, str, Group], ...]] = (
 _ATTRIBUTE: Final = r"(?m)^    (\w+): (.*(?:\n {6,}.*)*)"
 
 
-def spec_schema() -> dict[str, Any]:
+def spec_schema() -> dict[str, object]:
     """Return the JSON Schema of spec files as plain JSON."""
     whole = _of(Conversion)
     for name, kind in SECTIONS.items():

@@ -201,7 +201,7 @@ class AisStore(WebStore):
         how: dict[str, Any] = {"headers": token, "verify": verify, "cert": cert, "tls_hint": TLS_HINT}
         return ask(method, f"{self.endpoint}/v1/{path}", message, timeout=(connect, max(read, wait)), **how)
 
-    def _about(self, what: str) -> Mapping[str, Any]:
+    def _about(self, what: str) -> Mapping[str, object]:
         """Ask about the cluster, over the connection for bytes: each worker does so before its first object."""
         response = self.client.send("GET", f"{self.endpoint}/v1/daemon?what={what}")
         return parsed(response.read().decode("utf-8", "replace"))

@@ -39,7 +39,7 @@ class ClientStore(Store):
         return made
 
     @abstractmethod
-    def connect(self) -> Any:
+    def connect(self) -> object:
         """Make a client for the store's methods; it must not retry by itself."""
 
     def at(self, root: str) -> Self:

@@ -410,7 +410,7 @@ class CloudStore(ClientStore):
         return (self._endpoint or "").startswith("http://")
 
     @abstractmethod
-    def make(self, stores: Any, **options: Any) -> Any:
+    def make(self, stores: object, **options: object) -> object:
         """Make obstore's store; `stores` is obstore's module, `options` apply to every cloud."""
 
     def connect(self) -> object:

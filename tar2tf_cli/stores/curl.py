@@ -161,7 +161,7 @@ class CurlPool:
             raise UsageError(message, hint="check the token or password") from None
         return easy
 
-    def begin(self, easy: Any, response: Response) -> None:
+    def begin(self, easy: object, response: Response) -> None:
         """Begin the request that a handle describes."""
         self._open[easy] = response
         self._multi.add_handle(easy)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body, NoSuchObject
@@ -46,7 +46,7 @@ class HubBucketStore(S3Store):
         self.bucket = bucket
         self._top = f"hf://buckets/{match[1]}/{self._name}"
 
-    def make(self, stores: Any, **options: Any) -> Any:
+    def make(self, stores: object, **options: object) -> object:
         """Refuse a session token, which would go along to the server that an object is read from."""
         if os.environ.get("AWS_SESSION_TOKEN"):
             hint = "unset AWS_SESSION_TOKEN; the Hub's credentials are a key and its secret"

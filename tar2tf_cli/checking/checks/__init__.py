@@ -29,7 +29,7 @@ def own_checks(function: str) -> list[OwnCheck]:
 def _named(check: OwnCheck, name: str) -> OwnCheck:
     """The check; an exception of it is a fault that names it."""
 
-    def run(value: Any) -> Iterable[tuple[str, str]]:
+    def run(value: object) -> Iterable[tuple[str, str]]:
         try:
             return [*check(value)]
         except Exception as error:

@@ -35,7 +35,7 @@ _INT64: Final = re.compile(rb"-?[0-9]{1,18}")
 _HINT: Final = "name the parts: --select image=ENTRY,boxes=ENTRY:PATH.*.bbox,label=ENTRY:PATH.*.category_id"
 
 
-def detection(sample: Sample, context: OpContext) -> dict[str, Any]:
+def detection(sample: Sample, context: OpContext) -> dict[str, object]:
     """The image as it is stored, and a value for each of its objects in several lists.
 
     Boxes are [x, y, width, height] in pixels, from the left and the top; the features have their sides as parts of the
@@ -69,7 +69,7 @@ def detection(sample: Sample, context: OpContext) -> dict[str, Any]:
     }
 
 
-def _source_id(sample: Sample, about: Mapping[str, Any]) -> bytes:
+def _source_id(sample: Sample, about: Mapping[str, object]) -> bytes:
     """Return the id of an image: as selected, or a number in digits from `image_id` or else the key.
 
     The parsers of tf-models convert it with `tf.strings.to_number(source_id, tf.int64)`. A text that is not such a
@@ -85,7 +85,7 @@ def _source_id(sample: Sample, about: Mapping[str, Any]) -> bytes:
     return b"%d" % (int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 11)
 
 
-def _selected(sample: Sample) -> Mapping[str, Sequence[Any]]:
+def _selected(sample: Sample) -> Mapping[str, Sequence[object]]:
     """The lists that `select` took from a sample."""
     boxes, label = _listed(sample["boxes"]), _listed(first_of(sample, LABEL_ENTRIES, "label"))
     sizes = [_box(number, box)[2:] for number, box in enumerate(boxes)]
@@ -98,14 +98,14 @@ def _selected(sample: Sample) -> Mapping[str, Sequence[Any]]:
     }
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _listed(value: object) -> Sequence[object]:
     listed = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(listed, (list, tuple)):
         raise SampleError("boxes and what belongs to them must be lists", hint=_HINT)
     return listed
 
 
-def _about(sample: Sample) -> Mapping[str, Any]:
+def _about(sample: Sample) -> Mapping[str, object]:
     """Return the annotations of an image in a JSON entry: an object with `annotations`, also for a list of these."""
     name = next((name for name in ANNOTATION_ENTRIES if name in sample), "")
     if not name:
@@ -212,7 +212,7 @@ def _number(value: Any) -> float:
         raise SampleError("a whole number of more than 308 digits is too large for a float") from None
 
 
-def _whole(value: Any) -> int:
+def _whole(value: object) -> int:
     if not isinstance(value, int) and not (isinstance(value, float) and value.is_integer()):
         raise SampleError(
             f"{value!r} is not a whole number",

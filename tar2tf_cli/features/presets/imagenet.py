@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
@@ -18,7 +18,7 @@ IMAGENET_FEATURES: Final = tuple(
 )
 
 
-def imagenet(sample: Sample, context: OpContext) -> dict[str, Any]:
+def imagenet(sample: Sample, context: OpContext) -> dict[str, object]:
     """The names of TF-slim's ImageNet records; the image is an RGB JPEG, converted if necessary.
 
     Source of the names: tensorflow/models, research/slim/datasets/build_imagenet_data.py.

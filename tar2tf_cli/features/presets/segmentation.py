@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import Sample
@@ -18,7 +18,7 @@ MASK_ENTRIES: Final = ("mask", "seg", "segmentation", "mask.png", "seg.png", "se
 _MASK: Final = "image/segmentation/class"
 
 
-def segmentation(sample: Sample, context: OpContext) -> dict[str, Any]:
+def segmentation(sample: Sample, context: OpContext) -> dict[str, object]:
     """The image as it is stored, and a PNG of the same size whose pixels are the numbers of classes, also of a palette.
 
     Source of the names: tensorflow/models, research/deeplab/datasets/build_data.py.

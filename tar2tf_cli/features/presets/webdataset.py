@@ -17,7 +17,7 @@ INTEGER_ENTRIES: Final = ("cls", "cls2", "class", "count", "index", "inx", "id")
 """Entries that hold an integer as text, as in webdataset's basic decoder."""
 
 
-def webdataset(sample: Sample, context: OpContext) -> dict[str, Any]:
+def webdataset(sample: Sample, context: OpContext) -> dict[str, object]:
     """Every entry, as webdataset's basic decoder reads it: numbers as int64, npy as arrays, text and JSON as text.
 
     What an entry is follows from the last part of its name, as there. Others, such as images, remain as they are.

@@ -419,7 +419,7 @@ def _rgb_of_cmyk(image: NDArray[np.uint8], *, inverted: bool) -> NDArray[np.uint
     return (light[..., :3] * light[..., 3:] // 255).astype(np.uint8)
 
 
-def _decode_png(data: bytes, channels: int, dtype: str = "uint8") -> NDArray[Any]:
+def _decode_png(data: bytes, channels: int, dtype: str = "uint8") -> NDArray[np.generic]:
     image = _by_opencv(plain_png(data), "PNG")
     if image is None:
         raise ImageError("damaged PNG: its image data do not inflate to the size in its header")

@@ -60,7 +60,7 @@ def _attribute(dtype: str, *functions: object) -> _Attribute:
     return made
 
 
-def tfrecordable(dtype: str) -> Callable[[Callable[[Any], object]], _Attribute]:
+def tfrecordable(dtype: str) -> Callable[[Callable[[object], object]], _Attribute]:
     """Make a property, as `@property` does, whose value is stored.
 
     Args:
@@ -111,7 +111,7 @@ class Example:
             IgnoreExample: to skip it.
         """
 
-    def split(self, **kwargs: Any) -> Iterable[Any] | None:
+    def split(self, **kwargs: object) -> Iterable[object] | None:
         """Return the examples to store instead of this one, in order; None for this one itself.
 
         Raises:
@@ -125,7 +125,7 @@ class Example:
             if getattr(type(self), name).fset is not None:
                 setattr(self, name, None)
 
-    def to_csv_row(self) -> Sequence[Any] | None:
+    def to_csv_row(self) -> Sequence[object] | None:
         """Return a row that describes the example; called once it is loaded. None for the row it was made from."""
         return None
 
@@ -134,7 +134,7 @@ class Example:
         """Return the type of each stored attribute, in order of declaration."""
         return dict(cls._stored)
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return the value of each stored attribute, converted to its type, in order of declaration.
 
         Raises:
@@ -285,7 +285,7 @@ class ExamplesSource(RowsSource):
         self,
         bucket: str,
         example_class: type[Example] | str,
-        example_args: Mapping[str, Any],
+        example_args: Mapping[str, object],
         *,
         seed: int | None = None,
         rows: tuple[int, int] | None = None,
@@ -385,7 +385,7 @@ def _call(owner: Any, method: str, *values: Any, **arguments: Any) -> Any:
         raise failure(f"{name}.{method} raised", error) from error
 
 
-def _arguments(cls: type[Example], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _arguments(cls: type[Example], given: Mapping[str, object]) -> dict[str, dict[str, object]]:
     """Return the arguments for each method: those that it accepts.
 
     Raises:

@@ -111,7 +111,7 @@ class Rows:
         """
         return (span for span, _ in self._each())
 
-    def items(self) -> Iterator[tuple[Span, dict[str, Any]]]:
+    def items(self) -> Iterator[tuple[Span, dict[str, object]]]:
         """Yield the position of each row, and its values as `parsed` returns them.
 
         Raises:
@@ -168,11 +168,11 @@ class Rows:
         except OSError as error:
             raise read_failed(self.path, error) from None
 
-    def values(self, span: Span) -> dict[str, Any]:
+    def values(self, span: Span) -> dict[str, object]:
         """Return the values of a row by column, as `parsed` does."""
         return self.parsed(self.data(span))
 
-    def parsed(self, data: bytes) -> dict[str, Any]:
+    def parsed(self, data: bytes) -> dict[str, object]:
         """Return the values in a row's bytes by column: texts of CSV, or what JSON has: numbers, lists, objects.
 
         Raises:
