@@ -141,8 +141,8 @@ class Store:
         return self._made(f"keys-{self.scale:g}", make).files[0]
 
     def large_photos(self) -> Dataset:
-        """200 samples of a JPEG of 4000x3000 and a class in 4 tars."""
-        return self._of_values("large-photos", "jpg", camera_jpegs, 50)
+        """100 samples of a JPEG of 4000x3000, 2.5 MB, and a class in 4 tars."""
+        return self._of_values("large-photos", "jpg", camera_jpegs, 25)
 
     def masks(self) -> Dataset:
         """8,000 samples of a gray PNG of 500x375 with 21 classes, and a class, in 4 tars."""
@@ -341,20 +341,24 @@ def pngs() -> list[bytes]:
 
 
 def camera_jpegs() -> list[bytes]:
-    """7 distinct JPEGs, 4000x3000, quality 90, 4:2:0, as a camera of 12 megapixels writes them."""
+    """7 distinct JPEGs, 4000x3000, quality 90, 4:2:0: detail of every size, as in photographs, and a sensor's grain."""
     import cv2
     import numpy as np
     import simplejpeg
 
     random = np.random.default_rng(6)
 
-    def one() -> bytes:
-        scene: np.ndarray = cv2.resize(random.uniform(0, 255, (30, 40, 3)), (4000, 3000), interpolation=cv2.INTER_CUBIC)
-        grain = random.normal(0, 4, (3000, 4000, 1)).astype(np.float32)
-        pixels = np.clip(scene + grain, 0, 255).astype(np.uint8)
-        return bytes(simplejpeg.encode_jpeg(pixels, quality=90, colorsubsampling="420"))
+    def one(grain: float) -> bytes:
+        scene = np.full((3000, 4000, 3), 128, np.float32)
+        for level in range(2, 10):
+            detail = random.normal(0, 80 / 1.6**level, (3 << level, 4 << level, 3)).astype(np.float32)
+            scene += cv2.resize(detail, (4000, 3000), interpolation=cv2.INTER_CUBIC)
+        scene += random.normal(0, grain, (3000, 4000, 1)).astype(np.float32)
+        return bytes(
+            simplejpeg.encode_jpeg(np.clip(scene, 0, 255).astype(np.uint8), quality=90, colorsubsampling="420")
+        )
 
-    return [one() for _ in range(7)]
+    return [one(grain) for grain in (1, 2, 3, 4, 5, 6, 7)]
 
 
 def mask_pngs() -> list[bytes]:

@@ -10,6 +10,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -23,9 +24,9 @@ def resize(data: tf.Tensor) -> tf.Tensor:
     return tf.saturate_cast(tf.image.resize(image, (SIDE, SIDE)), tf.uint8)
 
 
-def reduced(data: tf.Tensor) -> tf.Tensor:
-    image = tf.io.decode_jpeg(data, channels=3, ratio=8)
-    return tf.saturate_cast(tf.image.resize(image, (SIDE, SIDE)), tf.uint8)
+def photograph(data: tf.Tensor, ratio: int = 1, antialias: bool = False) -> tf.Tensor:
+    image = tf.io.decode_jpeg(data, channels=3, ratio=ratio)
+    return tf.saturate_cast(tf.image.resize(image, (SIDE, SIDE), antialias=antialias), tf.uint8)
 
 
 def nearest(data: tf.Tensor) -> tf.Tensor:
@@ -62,7 +63,10 @@ def wav(data: tf.Tensor) -> tf.Tensor:
 
 WORK: dict[str, tuple[str, Callable[[tf.Tensor], tf.Tensor]]] = {
     "resize": ("jpg", resize),
-    "reduced": ("jpg", reduced),
+    "reduced-plain": ("jpg", partial(photograph, ratio=8)),
+    "reduced-antialias": ("jpg", partial(photograph, ratio=8, antialias=True)),
+    "full-plain": ("jpg", photograph),
+    "full-antialias": ("jpg", partial(photograph, antialias=True)),
     "short": ("jpg", short),
     "pad": ("jpg", pad),
     "area": ("jpg", area),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
@@ -36,29 +35,24 @@ def sizes(bench: Bench) -> None:
 def reduced(bench: Bench) -> None:
     """Prepare photographs of 12 megapixels for 224x224, decoded at a part of their size and in full."""
     data = bench.store.large_photos()
-    after = (
-        f"--op=resize:jpg,{SIDE}x{SIDE}",
-        "--op=cast:jpg,uint8",
-        "--select=image=jpg,label=cls",
-        "--type=label=int64",
-    )
-    ways = {"at_least=256x256": ",at_least=256x256", "in full": ""}
-    ours = {
-        way: convert(bench, data.directory, data.files, f"--op=decode:jpg{how}", *after) for way, how in ways.items()
-    }
-    first, full = (
-        Peer(f"tar2tf convert -j 2, {way}", [command], records=data.samples) for way, command in ours.items()
-    )
-    theirs = [
-        Peer(
-            f"tf.data map, AUTOTUNE, {way}",
-            [python(PEERS / "tfdata_map.py", bench.out, work, *data.files)],
-            Target(target, True, imports=False),
-            records=data.samples,
-        )
-        for way, work, target in (("ratio=8", "reduced", 1.25), ("in full", "resize", 8))
-    ]
-    bench.race(f"reduced: {data.samples:,} JPEGs of 4000x3000", [first, replace(full, target=Target(4, True)), *theirs])
+    for kind, resizing, faster in (("plain", "", None), ("antialias", ",antialias=true", 4)):
+        select = ("--op=cast:jpg,uint8", "--select=image=jpg,label=cls", "--type=label=int64")
+        ours = [
+            Peer(f"tar2tf convert -j 2, {way}", [convert(bench, data.directory, data.files, *ops, *select)], target)
+            for way, decoding, target in (
+                ("at_least=256x256", ",at_least=256x256", None),
+                ("in full", "", Target(faster, True) if faster else None),
+            )
+            for ops in [(f"--op=decode:jpg{decoding}", f"--op=resize:jpg,{SIDE}x{SIDE}{resizing}")]
+        ]
+        tf_map = PEERS / "tfdata_map.py"
+        scripts = {
+            "tf.data map, AUTOTUNE, ratio=8": python(tf_map, bench.out, f"reduced-{kind}", *data.files),
+            "tf.data map, AUTOTUNE, in full": python(tf_map, bench.out, f"full-{kind}", *data.files),
+            "simplejpeg, cv2.resize, nothing written": python(PEERS / "reduced_loop.py", *data.files),
+        }
+        peers = [Peer(name, [command], records=data.samples) for name, command in scripts.items()]
+        bench.race(f"reduced, {kind}: {data.samples:,} JPEGs of 4000x3000", [*ours, *peers])
 
 
 @scenario

@@ -76,7 +76,7 @@ def _image(data: bytes, wanted: Wanted) -> object:
     if wanted.indices:
         return codecs.decode_indices(data, max_pixels=wanted.max_pixels)
     if wanted.at_least and headers.image_format(data) == "jpeg" and wanted.dtype == "uint8":
-        return codecs.decode_reduced(data, wanted.at_least, wanted.channels, max_pixels=wanted.max_pixels)
+        return codecs.decode_jpeg(data, wanted.channels, at_least=wanted.at_least, max_pixels=wanted.max_pixels)
     if not headers.has_frames(data):
         return codecs.decode(data, wanted.channels, dtype=wanted.dtype, max_pixels=wanted.max_pixels)
     if wanted.channels == 1 or wanted.dtype != "uint8":

@@ -7,6 +7,7 @@ declared, neither is there.
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -39,14 +40,14 @@ def follow_image(ops: Sequence[Op], geometry: Geometry) -> tuple[Op, ...]:
     """
     if not geometry or not any(getattr(op, "moves", False) or op.on_pixels or runs_own_code(op) for op in ops):
         return tuple(ops)
-    masks = {entry for mask in geometry.masks for entry in mask.at}
+    masks = [entry for mask in geometry.masks for entry in mask.at]
     track, follow = Track(), Follow(geometry)
     made: list[Op] = [track]
     for op in ops:
-        if getattr(op, "moves", False) and getattr(op, "ext", None) in masks:
-            entry = getattr(op, "ext", None)
-            message = f"the mask {entry!r} follows its image by itself, so {op.name} on it would move it twice"
-            raise UsageError(message, hint=f"leave out --op {op.name}:{entry},..., or --mask {entry}")
+        entry = getattr(op, "ext", "") if getattr(op, "moves", False) else ""
+        if moved := fnmatch.filter(masks, entry):
+            message = f"the mask {moved[0]!r} follows its image by itself, so {op.name} on it would move it twice"
+            raise UsageError(message, hint=_without_mask(op.name, entry, moved[0]))
         if op.on_pixels:
             made.append(op)
         elif runs_own_code(op):
@@ -54,6 +55,11 @@ def follow_image(ops: Sequence[Op], geometry: Geometry) -> tuple[Op, ...]:
         else:
             made += (follow, op, track)
     return (*made, follow)
+
+
+def _without_mask(op: str, entry: str, mask: str) -> str:
+    other = f"leave out --op {op}:{entry},..." if entry == mask else f"write the image's own name in place of {entry}"
+    return f"{other}, or leave out --mask {mask}"
 
 
 class _Internal(Op):

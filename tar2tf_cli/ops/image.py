@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
@@ -146,7 +147,7 @@ class ResamplingOp(ImageOp):
     method: str | None
 
     def notes(self, palettes: Collection[str] = ()) -> list[str]:
-        if self.method or not (self.ext in palettes or image.is_named_like_mask(self.ext)):
+        if self.method or not (fnmatch.filter(palettes, self.ext) or image.is_named_like_mask(self.ext)):
             return []
         advice = f"if {self.ext!r} holds classes, write method=nearest, else method=bilinear"
         return [f"warning: {self.name} mixes neighbouring pixels; {advice}"]

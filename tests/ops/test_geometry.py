@@ -151,6 +151,12 @@ def test_an_op_that_moves_a_declared_mask_is_an_error() -> None:
         follow_image(ops, Geometry(masks=(Mask("seg.png"),)))
 
 
+def test_a_glob_that_matches_a_declared_mask_is_an_error() -> None:
+    with pytest.raises(UsageError, match=r"'seg[.]png' follows its image by itself") as error:
+        follow_image([parse_op("resize:*png,2x2")], Geometry(masks=(Mask("seg.png"),)))
+    assert error.value.hint == "write the image's own name in place of *png, or leave out --mask seg.png"
+
+
 def test_boxes_that_a_crop_cuts_are_clipped_and_those_outside_are_dropped_with_their_objects() -> None:
     counts = Counter[str]()
     sample = {"__key__": "a", "jpg": pixels(20, 20), "json": document([[0, 0, 4, 4], [3, 3, 10, 10], [8, 8, 4, 4]])}

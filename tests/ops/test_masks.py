@@ -74,6 +74,15 @@ def test_other_images_and_other_ops_get_no_warning(tmp_path: Path) -> None:
     assert not warnings(tmp_path, "png", png(3), "crop:png,8x8")
 
 
+def test_a_glob_that_matches_a_palette_gets_the_warning(tmp_path: Path) -> None:
+    for number in range(2):
+        write_tar(tmp_path / "in" / f"{number}.tar", [(str(number), {"x.png": png(3)})])
+    ops = ("--op", "decode:*png", "--op", "resize:*png,8x8", "-o", tmp_path / "x.record")
+    done = tar2tf("convert", tmp_path / "in", *ops)
+    assert done.returncode == 0, done.stderr
+    assert WARNING.format(op="resize", name="*png") in done.stderr
+
+
 def test_a_palette_in_the_last_shard_alone_is_noticed(tmp_path: Path) -> None:
     for number in range(4):
         write_tar(tmp_path / "in" / f"{number}.tar", [(str(number), {"png": png(3 if number == 3 else 2)})])

@@ -240,7 +240,7 @@ def decode(
             ones may be off by one level, as libjpeg-turbo smooths them in a new way that TensorFlow's lacks.
     """
     name = headers.image_format(data)
-    if name is None or name not in _DECODERS:
+    if name is None or name not in (*_DECODERS, "jpeg"):
         raise ImageError(f"cannot be decoded: {headers.describe(data, name)}")
     if channels not in CHANNELS:
         raise ValueError(f"cannot decode to {channels} channels: 0 (as in the file), 1 or 3")
@@ -248,6 +248,8 @@ def decode(
         raise ValueError(f"cannot decode to {dtype}: only to {' or '.join(DEPTHS)}")
     if dtype == "uint16" and name != "png":
         raise ImageError(f"it is {name.upper()}, and only a PNG can be decoded to uint16")
+    if name == "jpeg":
+        return decode_jpeg(data, channels, max_pixels=max_pixels)
     expected = headers.header(data)
     _check_pixels(expected, max_pixels)
     image = _decode_png(data, channels, dtype) if name == "png" else _DECODERS[name](data, channels)
@@ -257,24 +259,29 @@ def decode(
     return image
 
 
-def decode_reduced(
-    data: bytes, at_least: tuple[int, int], channels: int = 0, *, max_pixels: int = DEFAULT_MAX_PIXELS
+def decode_jpeg(
+    data: bytes,
+    channels: int = 0,
+    *,
+    at_least: tuple[int, int] | None = None,
+    max_pixels: int = DEFAULT_MAX_PIXELS,
 ) -> NDArray[np.uint8]:
-    """Decode a JPEG at the smallest of 1/1, 1/2, 1/4 and 1/8 of its size: `tf.io.decode_jpeg(ratio=)`.
+    """Decode a JPEG, in full or at the smallest of 1/1, 1/2, 1/4 and 1/8 of its size: `tf.io.decode_jpeg(ratio=)`.
 
     Args:
         data: the encoded image.
-        at_least: height and width in pixels that the result keeps.
         channels: as in `decode`.
+        at_least: height and width in pixels that the result keeps; None for those of the file.
         max_pixels: the limit of height x width of the image in the file.
 
     Raises:
         ImageError: as `decode`.
     """
-    expected = headers.header(data)
-    _check_pixels(expected, max_pixels)
-    ratio = next((ratio for ratio in _RATIOS if _keeps(expected, ratio, at_least)), 1)
-    return _with_channels(_decode_jpeg(data, channels, ratio), channels)
+    header, components = headers.jpeg_header(data)
+    _check_pixels(header, max_pixels)
+    ratio = next((ratio for ratio in _RATIOS if _keeps(header, ratio, at_least)), 1) if at_least else 1
+    size = _at_ratio(header.height, header.width, ratio)
+    return _with_channels(_decode_jpeg(data, channels, size, components), channels)
 
 
 def _keeps(header: headers.ImageHeader, ratio: int, at_least: tuple[int, int]) -> bool:
@@ -338,14 +345,12 @@ def _swapped(image: Any) -> Any:
 _JPEG_COLORSPACES: Final = {1: "GRAY", 3: "RGB", 4: "CMYK"}
 
 
-def _decode_jpeg(data: bytes, channels: int, ratio: int = 1) -> NDArray[np.uint8]:
-    height, width, components = headers.jpeg_frame(data)
-    height, width = _at_ratio(height, width, ratio)
+def _decode_jpeg(data: bytes, channels: int, size: tuple[int, int], components: int) -> NDArray[np.uint8]:
     if components == 4 and channels == 1:
         raise ImageError("unsupported JPEG: CMYK cannot be decoded to 1 channel, only to 3")
     decoded = components if components == 4 else channels or components
     try:
-        image = _libjpeg(data, _JPEG_COLORSPACES[decoded], np.empty((height, width, decoded), np.uint8))
+        image = _libjpeg(data, _JPEG_COLORSPACES[decoded], np.empty((*size, decoded), np.uint8))
     except ValueError as error:
         raise _jpeg_error(error, components) from None
     return _rgb_of_cmyk(image, inverted=_has_adobe_marker(data)) if components == 4 else image
@@ -539,7 +544,6 @@ def _decode_webp(data: bytes, channels: int) -> NDArray[np.uint8]:
 
 _Decoder: TypeAlias = "Callable[[bytes, int], NDArray[Any]]"
 _DECODERS: Final[dict[str, _Decoder]] = {
-    "jpeg": _decode_jpeg,
     "png": _decode_png,
     "bmp": _decode_bmp,
     "webp": _decode_webp,
@@ -597,10 +601,8 @@ def to_rgb_jpeg(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> bytes:
     Raises:
         ImageError: as `decode` and `encode`.
     """
-    if headers.header(data).format == "jpeg":
-        *_, components = headers.jpeg_frame(data)
-        if components == 3:
-            return data
+    if headers.image_format(data) == "jpeg" and headers.jpeg_header(data)[1] == 3:
+        return data
     return encode(decode(data, 3, max_pixels=max_pixels), "jpeg", 100)
 
 

@@ -119,13 +119,27 @@ def header(data: bytes) -> ImageHeader:
     name = image_format(data)
     if name is None or name not in _HEADERS:
         raise ImageError(f"cannot be decoded: {describe(data, name)}")
+    return jpeg_header(data)[0] if name == "jpeg" else ImageHeader(name, *_checked_shape(name, data))
+
+
+def jpeg_header(data: bytes) -> tuple[ImageHeader, int]:
+    """Read the header of a JPEG, and the number of components that its file has: 4 if it is CMYK.
+
+    Raises:
+        ImageError: a header that is cut short or impossible.
+    """
+    height, width, components = _checked_shape("jpeg", data)
+    return ImageHeader("jpeg", height, width, min(components, 3)), components
+
+
+def _checked_shape(name: str, data: bytes) -> tuple[int, int, int]:
     try:
         height, width, channels = _HEADERS[name](data)
     except (IndexError, struct.error):
         raise ImageError(f"truncated {name.upper()}: its header does not fit in {len(data)} bytes") from None
     if height < 1 or width < 1:
         raise ImageError(f"damaged {name.upper()}: {height} rows of {width} pixels")
-    return ImageHeader(name, height, width, channels)
+    return height, width, channels
 
 
 def describe(data: bytes, name: str | None) -> str:
@@ -259,7 +273,7 @@ def is_adobe_segment(marker: int, body: bytes) -> bool:
     return marker == _JPEG_APP14 and len(body) >= 12 and body.startswith(b"Adobe")
 
 
-def jpeg_frame(data: bytes) -> tuple[int, int, int]:
+def _jpeg_frame(data: bytes) -> tuple[int, int, int]:
     """Return height, width and the number of components by the frame header of a JPEG."""
     for marker, start, _ in jpeg_segments(data):
         if marker in _JPEG_FRAMES:
@@ -270,11 +284,6 @@ def jpeg_frame(data: bytes) -> tuple[int, int, int]:
         if marker in _JPEG_OTHER_FRAMES:
             raise ImageError(f"unsupported JPEG: lossless or hierarchical (frame marker 0x{marker:02x})")
     raise ImageError("damaged JPEG: the image data begin before any frame header")
-
-
-def _jpeg_header(data: bytes) -> tuple[int, int, int]:
-    height, width, components = jpeg_frame(data)
-    return height, width, min(components, 3)
 
 
 _PNG_CHANNELS: Final = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
@@ -359,7 +368,7 @@ def _tiff_header(data: bytes) -> tuple[int, int, int]:
 
 
 _HEADERS: Final = {
-    "jpeg": _jpeg_header,
+    "jpeg": _jpeg_frame,
     "png": _png_header,
     "bmp": _bmp_header,
     "gif": _gif_header,
