@@ -83,8 +83,9 @@ def joined_to(conversion: Conversion, endpoint: str | None) -> list[Joined]:
 
 
 def _joined(place: str, conversion: Conversion, endpoint: str | None) -> Joined:
-    from tar2tf_cli.inputs.joined import JoinedParquet, JoinedShards, JoinedTable, is_table
+    from tar2tf_cli.inputs.joined import JoinedParquet, JoinedShards, JoinedTables, is_table
     from tar2tf_cli.inputs.parquet import ParquetFiles, is_parquet
+    from tar2tf_cli.inputs.rows import TableFiles
 
     spec, many = conversion.input, conversion.input.join_many != "error"
     column = spec.joined_by.column if spec.joined_by else None
@@ -92,7 +93,8 @@ def _joined(place: str, conversion: Conversion, endpoint: str | None) -> Joined:
         files = ParquetFiles(place, **reach_of(place, conversion, endpoint))
         return JoinedParquet(files, column or spec.join_key, many)
     if is_table(place):
-        return JoinedTable(place, column or spec.join_key, many)
+        tables = TableFiles(place, **reach_of(place, conversion, endpoint))
+        return JoinedTables(tables, column or spec.join_key, many)
     key = selection_of(column, "--join-on") if column and column != KEY else None
     own = Input(place, key_split=spec.key_split, no_sign_request=spec.no_sign_request, ignore_gaps=spec.ignore_gaps)
     return JoinedShards(find_inputs(replace(conversion, input=own), endpoint=endpoint), spec.key_split, key, many)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Samples, Source
@@ -13,10 +14,6 @@ from tar2tf_cli.api.values import SourceReport
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.spec.urls import without_secrets
-
-if TYPE_CHECKING:
-    pass
-
 
 CHUNK: Final = 128
 """Files or rows per input. More would leave workers idle at the end, fewer would make the manifest long."""
@@ -92,6 +89,13 @@ def divided(
             version.update(described)
         yield ObjectInfo(f"{noun} {first + 1}-{first + len(chunk)}", size, version.hexdigest()), chunk
         first += count
+
+
+def stems_of(names: Sequence[str]) -> dict[str, str]:
+    """Return the beginning of the keys of each file's rows: its stem, with its folders if stems are equal."""
+    stems = {name: os.path.splitext(os.path.basename(name))[0] for name in names}
+    alike = len({*stems.values()}) < len(stems)
+    return {name: os.path.splitext(name)[0] for name in names} if alike else stems
 
 
 class LocatedShard(NamedTuple):

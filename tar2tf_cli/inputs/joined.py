@@ -22,12 +22,14 @@ from tar2tf_cli.formats.example import FRAMING, unframed
 from tar2tf_cli.formats.streams import foreign, sniff
 from tar2tf_cli.formats.tar import padded
 from tar2tf_cli.formats.tfrecord import RecordReader
-from tar2tf_cli.inputs.kinds.table import Rows, as_entry, no_rows
+from tar2tf_cli.inputs.kinds.table import as_entry
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.parquet import KEY_COLUMNS, ParquetFiles, entries, key_text
+from tar2tf_cli.inputs.rows import Rows, TableFiles, has_table_suffix, is_named_as_table, no_rows
 from tar2tf_cli.inputs.tar_index import find_samples, sample_in
 from tar2tf_cli.inputs.tar_samples import SeekableShard
 from tar2tf_cli.spec.sample_keys import text_in
+from tar2tf_cli.spec.templates import format_named
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.directory import DirectorySource
 
@@ -343,61 +345,64 @@ def _copy_of(shard: OpenShard) -> SeekableShard:
     return SeekableShard(lambda: shard.content, shard.name, seekable=False)
 
 
-class JoinedTable(Joined):
-    """The rows of a CSV or JSON Lines file that are joined: each column but the key's is an entry.
+class JoinedTables(Joined):
+    """The rows of CSV or JSON Lines files that are joined: each column but the key's is an entry.
 
     Args:
-        path: the file.
+        tables: the files.
         key: the column with the keys; by default `__key__` or `key`.
         many: whether several rows may have one key.
 
     Raises:
-        UsageError: when it has no such column.
+        UsageError: when a file has no such column.
     """
 
-    def __init__(self, path: str, key: str | None, many: bool = False) -> None:
-        super().__init__(path, DirectorySource(path).list(()), many)
-        self._rows: Rows | None = None
-        with Rows(path) as rows:
+    def __init__(self, tables: TableFiles, key: str | None, many: bool = False) -> None:
+        super().__init__(tables.bucket, tables.list(), many)
+        self._tables = tables
+        self._rows: dict[int, Rows] = {}
+        with self._tables.open(self.inputs[0]) as rows:
             columns = next(([*values] for _, values in rows.items()), [])
         if not columns:
-            raise no_rows(path)
-        self._key = _key_column(columns, key, path)
+            raise no_rows(self.locate(self.inputs[0]))
+        self._key = _key_column(columns, key, self.locate(self.inputs[0]))
 
     def __getstate__(self) -> dict[str, object]:
-        return {**super().__getstate__(), "_rows": None}
+        return {**super().__getstate__(), "_rows": {}}
 
     def close(self) -> None:
         super().close()
-        if self._rows:
-            self._rows.close()
-        self._rows = None
+        for rows in self._rows.values():
+            rows.close()
+        self._rows = {}
 
     @property
     def key_name(self) -> str | None:
         return self._key
 
     def locate(self, item: ObjectInfo) -> str:
-        return self.bucket
+        return self._tables.locate(item)
 
     def scan(self) -> Iterator[tuple[str, SampleRange]]:
-        for (number, start, size), values in self._opened().items():
-            key = values.get(self._key)
-            if key is None:
-                raise SourceError(f"has no key in {self._key!r}", shard=self.bucket, member=f"row {number}")
-            yield str(key), SampleRange(0, start, size)
+        for file, item in enumerate(self.inputs):
+            for (number, start, size), values in self._opened(file).items():
+                key = values.get(self._key)
+                if key is None:
+                    raise SourceError(f"has no key in {self._key!r}", shard=self.locate(item), member=f"row {number}")
+                yield str(key), SampleRange(file, start, size)
 
     def read(self, place: SampleRange) -> Sample:
         try:
-            values = self._opened().values((0, place.start, place.size))
+            values = self._opened(place.file).values((0, place.start, place.size))
             key = str(values.pop(self._key))
         except (SampleError, KeyError):  # which it had when it was indexed
-            raise changed(self.bucket, place.start) from None
+            raise changed(self.locate(self.inputs[place.file]), place.start) from None
         return {KEY: key, **{name: as_entry(name, value) for name, value in values.items() if value is not None}}
 
-    def _opened(self) -> Rows:
-        self._rows = self._rows or Rows(self.bucket)
-        return self._rows
+    def _opened(self, file: int) -> Rows:
+        if file not in self._rows:
+            self._rows[file] = self._tables.open(self.inputs[file])
+        return self._rows[file]
 
 
 class JoinedParquet(Joined):
@@ -457,9 +462,15 @@ def _key_column(columns: Sequence[str], key: str | None, bucket: str) -> str:
 
 
 def is_table(path: str) -> bool:
-    """Whether a path is a local file that is neither a tar nor a TFRecord, whatever its name."""
+    """Whether a path or URL names tables: by its suffix or, if it is a local file, as it is no shard by its content.
+
+    So does a local folder that holds nothing else to read.
+    """
+    if os.path.isdir(path):
+        names = [name for name in os.listdir(path) if not name.startswith((".", "_"))]
+        return any(map(has_table_suffix, names)) and not any(map(format_named, names))
     if not os.path.isfile(path):
-        return False
+        return is_named_as_table(path)
     source = DirectorySource(path)
     with OpenShard(source, source.list(())[0]) as shard:
         return shard.format is None and shard.damage is None and shard.plain is not None and not sniff(shard.head)

@@ -16,6 +16,7 @@ from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, R
 from tar2tf_cli.api.values import KEY, Sample, SourceReport
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, few, meant
 from tar2tf_cli.formats.image import headers
+from tar2tf_cli.inputs.base import stems_of
 from tar2tf_cli.spec.fields import Column
 from tar2tf_cli.spec.urls import ConnectionOptions, is_remote
 from tar2tf_cli.stores import open_source
@@ -308,9 +309,7 @@ class ParquetSource(Source):
         if not groups:
             raise SourceError("has no rows", shard=self.bucket)
         self._groups = groups
-        names = {group.file.name: os.path.splitext(os.path.basename(group.file.name))[0] for group in groups.values()}
-        alike = len({*names.values()}) < len(names)
-        self._stems = {name: os.path.splitext(name)[0] if alike else stem for name, stem in names.items()}
+        self._stems = stems_of([*dict.fromkeys(group.file.name for group in groups.values())])
         return [ObjectInfo(name, group.size, group.file.version) for name, group in groups.items()]
 
     def open(self, item: ObjectInfo) -> ByteStream:

@@ -119,9 +119,8 @@ class Input:
         """Refuse fields that belong to another kind of input."""
         check_url(self.bucket)
         is_list = self.kind not in SHARDS
-        files = self.bucket, *self.template
-        is_parquet = self.kind == "table" and any(name.lower().endswith(".parquet") for name in files)
-        if is_list and not is_parquet and (is_remote(self.bucket) or self.bucket == "-"):
+        may_be_remote = self.kind in (*SHARDS, "table")
+        if is_list and (self.bucket == "-" or (is_remote(self.bucket) and not may_be_remote)):
             what = "standard input" if self.bucket == "-" else f"the URL {without_secrets(self.bucket)}"
             raise UsageError(f"--from {self.kind} reads local files, not {what}")
         if is_list and (self.regroup is not None or self.ignore_missing_end or self.key_split != "first"):

@@ -15,15 +15,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 
 from commands import convert, tar2tf
 from images import jpeg, photo
-from shards import examples, tree
+from shards import examples, tree, write_tar
 from tar2tf_cli import open_records
 from tar2tf_cli.conversion.run import convert as run
 from tar2tf_cli.errors import SourceError, UsageError
-from tar2tf_cli.inputs.kinds.table import Rows, TableSource
+from tar2tf_cli.inputs.kinds.table import TableSource
 from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.inputs.rows import Rows, TableFiles
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.spec.fields import Column
 
@@ -179,7 +181,8 @@ def test_a_second_run_is_up_to_date_until_a_row_or_a_file_changes(tmp_path, phot
 
 
 def test_a_file_that_changes_between_listing_and_reading_is_an_error(tmp_path, photos):
-    source = TableSource(str(table(tmp_path, photos)), {"image": Column("path", "jpg")})
+    tables = TableFiles(str(table(tmp_path, photos)))
+    source = TableSource(tables, *tables.list(), {"image": Column("path", "jpg")})
     (item,) = source.list(())
     assert len([*source.samples(item, InputReport(), pytest.fail)]) == 6
     os.utime(tmp_path / photos[1][0], ns=(1, 1))
@@ -191,7 +194,8 @@ def test_a_file_that_changes_between_listing_and_reading_is_an_error(tmp_path, p
 def test_a_table_that_changes_between_listing_and_reading_is_an_error(tmp_path, new):
     path = tmp_path / "t.csv"
     path.write_bytes(b"text\none\ntwo\n")
-    source = TableSource(str(path), {})
+    tables = TableFiles(str(path))
+    source = TableSource(tables, *tables.list(), {})
     (item,) = source.list(())
     path.write_bytes(b"text\none\n" + new + b"wo\n")
     faults = []
@@ -304,11 +308,7 @@ def test_convert_of_a_table_says_how(tmp_path, photos, name, shown):
     assert shown in done.stderr
 
 
-def test_a_compressed_table_and_standard_input_are_named(tmp_path):
-    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a\n1\n"))
-    done = tar2tf("convert", "--from", "table", tmp_path / "t.csv.gz", "-o", tmp_path / "t.record")
-    assert done.returncode == 3
-    assert "is compressed with gzip" in done.stderr
+def test_standard_input_is_no_table(tmp_path):
     done = tar2tf("convert", "--from", "table", "-", "-o", tmp_path / "t.record")
     assert done.returncode == 2
     assert "--from table reads local files, not standard input" in done.stderr
@@ -323,3 +323,112 @@ def test_rows_can_be_read_again_by_their_positions_while_others_are_listed(tmp_p
     with Rows(str(table(tmp_path, photos))) as rows:
         assert [rows.values(span)["name"] for span in rows.spans()] == NAMES
         assert [rows.values(span)["name"] for span in reversed([*rows.spans()])] == NAMES[::-1]
+
+
+# --- Several tables, compressed ones, and stores ---
+
+TEXTS = [f"row {number}" for number in range(300)]
+
+
+def texts(path: Path, first: int, end: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write(path, [("id", "text"), *((str(number), TEXTS[number]) for number in range(first, end))])
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    """A folder of three tables, one in a folder below it and two compressed, and a file that is no table."""
+    folder = tmp_path / "tables"
+    texts(folder / "a.csv", 0, 140)
+    for name, data in (("b.jsonl", gzip), ("more/c.csv", zstandard)):
+        first = 140 if name == "b.jsonl" else 200
+        path = texts(folder / name, first, 200 if first == 140 else 300)
+        (folder / f"{name}.{'gz' if data is gzip else 'zst'}").write_bytes(data.compress(path.read_bytes()))
+        path.unlink()
+    (folder / "notes.md").write_text("no table")
+    return folder
+
+
+def keys_and_texts(manifest: Path) -> list[tuple[str, bytes]]:
+    return [(record["__key__"].decode(), record["text"]) for record in open_records(manifest)]
+
+
+def test_the_tables_of_a_folder_are_read_one_after_the_other_whatever_their_compression(tmp_path, tables):
+    for workers in (1, 3):
+        convert("--from", "table", tables, "-o", tmp_path / f"{workers}" / "x.record", "-j", workers)
+    assert (tmp_path / "1/x.record").read_bytes() == (tmp_path / "3/x.record").read_bytes()
+    read = keys_and_texts(tmp_path / "1")
+    assert [text.decode() for _, text in read] == TEXTS
+    assert [read[number][0] for number in (0, 100, 299)] == ["a-000001", "a-000101", "c.csv-000100"]
+    assert len({key for key, _ in read}) == 300
+
+
+def test_tables_are_named_one_by_one_or_by_a_template(tmp_path, tables):
+    for number, names in enumerate(
+        [(tables / "a.csv", tables / "b.jsonl.gz"), (tables, "[ab].*"), (f"{tables}/[ab].*",)]
+    ):
+        convert("--from", "table", *names, "-o", tmp_path / f"{number}.record")
+        assert [text.decode() for _, text in keys_and_texts(tmp_path / f"_{number}-manifest.json")] == TEXTS[:200]
+
+
+def test_rows_of_several_tables_are_shuffled_limited_and_split_as_samples_are(tmp_path, tables):
+    out = ("--shuffle", "--limit", 100, "--split", "train=0.8,val=0.2", "-o", tmp_path / "<split>.record")
+    convert("--from", "table", tables, "--columns", "__key__=id,text=text", *out)
+    read = {key for split in ("train", "val") for key, _ in keys_and_texts(tmp_path / f"{split}.record")}
+    assert len(read) == 100
+    assert {int(key) // 100 for key in read} == {0, 1, 2}
+
+
+def test_a_folder_without_tables_says_what_a_table_is(tmp_path, tables):
+    (tmp_path / "empty").mkdir()
+    done = tar2tf("convert", "--from", "table", tmp_path / "empty", "-o", tmp_path / "t.record")
+    assert done.returncode == 3
+    assert "holds no files that end with .csv, .tsv, .jsonl, .ndjson" in done.stderr
+
+
+def test_a_faulty_row_of_several_tables_is_named_with_its_file(tmp_path, tables):
+    texts(tables / "a.csv", 0, 3)
+    with open(tables / "a.csv", "a", encoding="utf-8") as file:
+        file.write("a,b,c\n")
+    done = tar2tf("convert", "--from", "table", tables, "-o", tmp_path / "x.record")
+    assert done.returncode == 3
+    assert f"{tables}/a.csv, row 4: the row has 3 cells" in done.stderr
+
+
+@pytest.mark.xdist_group("s3")
+def test_tables_in_a_store_are_read_and_joined_as_local_ones(tmp_path, tables, s3, s3_client, web):
+    s3_client.create_bucket(Bucket="tables")
+    for path in filter(Path.is_file, tables.rglob("*")):
+        s3_client.upload_file(str(path), "tables", f"in/{path.relative_to(tables)}")
+        web.objects[f"in/{path.name}"] = path.read_bytes()
+    columns = ("--columns", "__key__=id,text=text")
+    convert("--from", "table", tables, "-o", tmp_path / "0.record", *columns)
+    whole = (tmp_path / "0.record").read_bytes()
+    ways = [
+        ("s3://tables/in",),
+        ("s3://tables/in/{a,b,more/c}.*",),
+        ("s3://tables", "in/a.csv", "in/b.jsonl.gz", "in/more/c.csv.zst"),
+        (f"{web.url}/in", "{a.csv,b.jsonl.gz,c.csv.zst}"),
+    ]
+    for number, names in enumerate(ways, 1):
+        convert("--from", "table", *names, "-o", tmp_path / f"{number}.record", *columns, "-j", 2)
+        assert (tmp_path / f"{number}.record").read_bytes() == whole
+    convert("--from", "table", "s3://tables/in/a.csv", "-o", tmp_path / "one.record")
+    assert keys_and_texts(tmp_path / "_one-manifest.json")[0] == ("1", b"row 0")
+    shard = write_tar(tmp_path / "in/a.tar", [(key, {"x": b""}) for key in ("7", "120", "299")])
+    places = ("s3://tables/in/**/*.csv*", tables, f"{web.url}/in/{{a.csv,b.jsonl.gz,c.csv.zst}}")
+    for number, place in enumerate(places):
+        joined = tmp_path / f"joined{number}" / "x.record"
+        convert(shard, "-o", joined, "--join", place, "--join-key", "id", "-j", 2)
+        assert [text for _, text in keys_and_texts(joined.parent)] == [b"row 7", b"row 120", b"row 299"]
+
+
+@pytest.mark.xdist_group("s3")
+def test_files_named_in_a_table_are_local_ones(tmp_path, s3, s3_client):
+    s3_client.create_bucket(Bucket="paths")
+    s3_client.put_object(Bucket="paths", Key="t.csv", Body=b"path\na.jpg\n")
+    done = tar2tf(
+        "convert", "--from", "table", "s3://paths/t.csv", "--columns", "x=path:jpg", "-o", tmp_path / "x.record"
+    )
+    assert done.returncode == 3
+    assert "a.jpg is the path of a file, and the table is in a store" in done.stderr

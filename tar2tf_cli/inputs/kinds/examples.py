@@ -17,7 +17,8 @@ from tar2tf_cli.api.source import ListingInfo, OnBytes, OnFault, Samples
 from tar2tf_cli.api.values import KEY, Sample, SourceReport
 from tar2tf_cli.errors import SampleError, UsageError, changed, failure
 from tar2tf_cli.formats.example import raw
-from tar2tf_cli.inputs.kinds.table import Rows, RowsSource, no_rows
+from tar2tf_cli.inputs.kinds.table import RowsSource
+from tar2tf_cli.inputs.rows import Rows, no_rows
 from tar2tf_cli.ops.func import load_object
 from tar2tf_cli.ops.user_code import RAISED, source_digest
 from tar2tf_cli.spec.conversion import Conversion
@@ -291,7 +292,7 @@ class ExamplesSource(RowsSource):
         rows: tuple[int, int] | None = None,
         limit: int | None = None,
     ) -> None:
-        super().__init__(bucket, "file of examples", seed=seed, rows=rows, limit=limit)
+        super().__init__(bucket, seed=seed, rows=rows, limit=limit)
         self._where = example_class
         self._arguments = _arguments(find_class(example_class), example_args)
 
@@ -300,6 +301,17 @@ class ExamplesSource(RowsSource):
         cls = find_class(self._where)
         identity = {"fields": cls.fields(), "digest": source_digest(cls)}
         return ListingInfo(skipped=self.skipped, documents={"examples.csv": None}, identity=identity)
+
+    def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
+        """List chunks of the rows, as of any table.
+
+        Raises:
+            SourceError: when the file cannot be read.
+            UsageError: for a template.
+        """
+        if templates:
+            raise UsageError("is a single file of examples, so it takes no template", shard=self.bucket)
+        return super().list(())
 
     def _opened(self) -> Rows:
         return _rows(self.bucket)

@@ -1,0 +1,386 @@
+"""The rows of tables in CSV or JSON Lines: which files a user names, where their rows are, and what these hold."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
+from tar2tf_cli.errors import NothingFoundError, SampleError, SourceError, UsageError, few, read_failed
+from tar2tf_cli.formats.streams import compression_of, open_stream
+from tar2tf_cli.inputs.base import LocatedShard, MergedSource
+from tar2tf_cli.inputs.tar_samples import SeekableShard
+from tar2tf_cli.spec.templates import expand
+from tar2tf_cli.spec.urls import ConnectionOptions, is_remote, without_secrets
+from tar2tf_cli.stores import open_source
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Span: TypeAlias = tuple[int, int, int]
+"""A row: its number from 1 without the header and blank rows, and its offset and size in bytes."""
+
+Form: TypeAlias = Literal["csv", "jsonl"]
+
+_LONGEST_CELL: Final = 2**31 - 1
+_MARKS: Final = ",\t;"
+_BOM: Final = b"\xef\xbb\xbf"
+_HEAD: Final = 1 << 16
+
+
+class Rows:
+    """The rows of a file in UTF-8, which is open until it is closed; blank rows are skipped.
+
+    Args:
+        path: the file.
+        header: whether the first row of a CSV file names its columns; otherwise their names are their numbers, from 1.
+        form: `csv` with commas; by default, what the first line shows: JSON Lines if it begins with a brace, else CSV
+            with commas, tabs or semicolons.
+        file: the open file, if it is not the one at the path; `path` is then its name in errors.
+
+    Attributes:
+        form: `csv` or `jsonl`.
+        columns: the names in the header of a CSV file; empty without one.
+        version: changes when the file does: its size, and its time of modification in nanoseconds.
+
+    Raises:
+        SourceError: when the file cannot be read.
+        UsageError: when it has no header that could name columns.
+    """
+
+    def __init__(
+        self, path: str, *, header: bool = True, form: Form | None = None, file: io.BufferedReader | None = None
+    ) -> None:
+        self.path = path
+        self.columns: Sequence[str] = ()
+        self._start = self._skipped = 0  # bytes and lines before the first row
+        try:
+            self._file = file or open(path, "rb")  # noqa: SIM115 - closed by `close`
+        except OSError as error:
+            raise read_failed(path, error) from None
+        try:
+            self._begin(header, form)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, header: bool, form: Form | None) -> None:
+        status = os.fstat(self._file.fileno())
+        self.version = status.st_size, status.st_mtime_ns
+        try:
+            head = self._file.read(_HEAD)
+        except OSError as error:
+            raise read_failed(self.path, error) from None
+        self._start = len(_BOM) if head.startswith(_BOM) else 0  # which does not belong to the first cell
+        if method := compression_of(head):
+            raise SourceError(f"is compressed with {method}", shard=self.path, hint="decompress it first")
+        text = head[self._start :].lstrip()
+        self.form: Form = form or ("jsonl" if text.startswith((b"{", b"[")) else "csv")
+        first, *_ = text.splitlines() or [b""]
+        self._mark = "," if form else max(_MARKS, key=lambda mark: first.count(mark.encode()))
+        if self.form == "csv" and header:
+            self._read_header()
+
+    def _read_header(self) -> None:
+        number, offset, size = next(self.spans(), (0, 0, 0))
+        if not number:
+            raise no_rows(self.path)
+        names = [name.strip() for name in self.cells(self.data((number, offset, size)))]
+        self._start, self._skipped = offset + size, self.data((0, 0, offset + size)).count(b"\n")
+        if not all(names) or len(set(names)) < len(names):
+            what = "has a column without a name" if not all(names) else "names a column twice"
+            raise UsageError(f"the first row {what}: {few(names, 8)}", shard=self.path, hint=_HEADER)
+        self.columns = names
+
+    def spans(self) -> Iterator[Span]:
+        """Yield the position of each row.
+
+        Raises:
+            SourceError: when the file cannot be read as CSV.
+        """
+        return (span for span, _ in self._each())
+
+    def items(self) -> Iterator[tuple[Span, dict[str, object]]]:
+        """Yield the position of each row, and its values as `parsed` returns them.
+
+        Raises:
+            SourceError: when the file cannot be read as CSV, or a row has no such values.
+        """
+        for span, row in self._each():
+            try:
+                yield span, _object(row) if isinstance(row, bytes) else self._by_column(row)
+            except SampleError as error:
+                raise SourceError(error.message, shard=self.path, member=f"row {span[0]}", hint=error.hint) from None
+
+    def _each(self) -> Iterator[tuple[Span, bytes | list[str]]]:
+        """The position of each row with its line of JSON, or its cells."""
+        lines = _Lines(self._file, self._start, self._skipped)
+        try:
+            yield from self._json_rows(lines) if self.form == "jsonl" else self._csv_rows(lines)
+        except OSError as error:
+            raise read_failed(self.path, error) from None
+
+    def _json_rows(self, lines: _Lines) -> Iterator[tuple[Span, bytes]]:
+        number = 0
+        for line in lines.raw():
+            if line.strip():
+                number += 1
+                yield (number, lines.offset - len(line), len(line)), line
+
+    def _csv_rows(self, lines: _Lines) -> Iterator[tuple[Span, list[str]]]:
+        """Iterate over the rows of a CSV file, where a quoted cell may span several lines."""
+        reader, number = self._reader(lines), 0
+        try:
+            while True:
+                start = lines.offset
+                row = next(reader, None)
+                if row is None:
+                    return
+                if row:
+                    number += 1
+                    yield (number, start, lines.offset - start), row
+        except (csv.Error, UnicodeDecodeError) as error:
+            reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+            hint = "it has to be UTF-8, with closed quotes, and lines that end with LF or CRLF"
+            raise SourceError(
+                f"cannot be read as CSV: line {lines.number}: {reason}", shard=self.path, hint=hint
+            ) from None
+
+    def data(self, span: Span) -> bytes:
+        """Return the bytes of a row.
+
+        Raises:
+            SourceError: when the file cannot be read.
+        """
+        try:
+            return os.pread(self._file.fileno(), span[2], span[1])  # spans may be read at the same time
+        except OSError as error:
+            raise read_failed(self.path, error) from None
+
+    def values(self, span: Span) -> dict[str, object]:
+        """Return the values of a row by column, as `parsed` does."""
+        return self.parsed(self.data(span))
+
+    def parsed(self, data: bytes) -> dict[str, object]:
+        """Return the values in a row's bytes by column: texts of CSV, or what JSON has: numbers, lists, objects.
+
+        Raises:
+            SampleError: when the row has more or fewer cells than the header, or is not a JSON object.
+        """
+        if self.form == "jsonl":
+            return _object(data)
+        return self._by_column(self.cells(data))
+
+    def _by_column(self, cells: list[str]) -> dict[str, object]:
+        columns = self.columns or [str(number) for number in range(1, len(cells) + 1)]
+        if len(cells) != len(columns):
+            raise SampleError(f"the row has {len(cells)} cells, but the header names {len(columns)} columns")
+        return dict(zip(columns, cells, strict=True))
+
+    def cells(self, data: bytes) -> list[str]:
+        """Return the cells in the bytes of a row of CSV.
+
+        Raises:
+            SampleError: when they are not a row, although they were when its position was found.
+        """
+        try:
+            line = data.decode()
+            if '"' not in line:  # a third of the time
+                return line.rstrip("\r\n").split(self._mark)
+            return next(self._reader([line]))
+        except (UnicodeDecodeError, csv.Error):
+            raise SampleError("the row can no longer be read as CSV: the file changed meanwhile") from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        csv.field_size_limit(_LONGEST_CELL)
+        return csv.reader(lines, delimiter=self._mark, strict=True)
+
+
+_HEADER: Final = "name the columns in the first row; without such a row, name them by number: image=1:jpg,label=2:int64"
+
+
+_OBJECTS: Final = "write one object per line; for a JSON list, use jq -c '.[]'"
+
+
+def no_rows(path: str) -> SourceError:
+    """Make the error for a file without rows."""
+    return SourceError("has no rows", shard=path, hint="list one example per line")
+
+
+def _object(line: bytes) -> dict[str, object]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SampleError(f"the row is not JSON: {error}", hint=_OBJECTS) from None
+    if not isinstance(value, dict):
+        raise SampleError("the row is not a JSON object", hint=_OBJECTS)
+    return value
+
+
+class _Lines:
+    """The lines of a file as text, with the number of the last one, and the offset behind it."""
+
+    def __init__(self, file: io.BufferedReader, start: int, skipped: int) -> None:
+        self._file = file
+        self.number = skipped
+        self.offset = start
+        file.seek(start)
+
+    def raw(self) -> Iterator[bytes]:
+        """Iterate over the lines of a file as bytes."""
+        for line in self._file:
+            self.number += 1
+            self.offset += len(line)
+            yield line
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self.raw():
+            yield line.decode()
+
+
+# --- Files ---
+
+
+SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".ndjson")
+"""The suffixes of tables, before that of a compression."""
+
+_COMPRESSED: Final = (".gz", ".zst", ".bz2", ".xz")
+_KEPT: Final = 64  # copies of tables that one process has
+
+
+def is_named_as_table(name: str) -> bool:
+    """Whether a path, URL or template has the suffix of a table in CSV or JSON Lines.
+
+    >>> is_named_as_table("s3://bucket/{captions.jsonl.gz,labels.csv*}")
+    True
+    """
+    return all(map(has_table_suffix, expand(without_secrets(name))))
+
+
+def has_table_suffix(name: str) -> bool:
+    """Whether the name of a file is that of a table in CSV or JSON Lines, compressed or not."""
+    plain = name.lower().rstrip("*")
+    for suffix in _COMPRESSED:
+        plain = plain.removesuffix(suffix)
+    return plain.endswith(SUFFIXES)
+
+
+class TableFiles:
+    """The tables in CSV or JSON Lines that a user names: a file, a folder, a template or a URL, or several paths.
+
+    A table that is compressed, or in a store, is copied to a temporary file, in which rows are found by their offsets.
+
+    Args:
+        bucket: the path or URL.
+        templates: templates for the names of files in it or, if it is a file, further paths.
+        reach: connection options.
+
+    Raises:
+        SourceError: when a path does not exist.
+    """
+
+    def __init__(self, bucket: str, templates: Sequence[str] = (), **reach: Unpack[ConnectionOptions]) -> None:
+        self.bucket = bucket
+        self._templates = templates
+        self._source: Source
+        if templates and os.path.isfile(bucket):
+            self._templates = ()
+            several = [TableFiles(path) for path in (bucket, *templates)]
+            self._source = MergedSource([LocatedShard(one._source, item) for one in several for item in one.list()])
+        else:
+            self._source = open_source(bucket, **reach)
+
+    def list(self) -> list[ObjectInfo]:
+        """List the tables; without a template, those of a folder have the suffix of one.
+
+        Raises:
+            SourceError: when there are none.
+        """
+        source, bucket = self._source, self.bucket
+        if self._templates or source.templates or os.path.isfile(bucket) or is_named_as_table(bucket):
+            return source.list(self._templates)
+        with suppress(NothingFoundError):
+            if found := [item for item in source.list(("**/*",)) if has_table_suffix(item.name)]:
+                return found
+        hint = "name them with a template, such as '*.txt'"
+        raise NothingFoundError(f"holds no files that end with {', '.join(SUFFIXES)}", shard=bucket, hint=hint)
+
+    def locate(self, item: ObjectInfo) -> str:
+        """Return the path or URL of a table."""
+        return self._source.locate(item.name)
+
+    def open(self, item: ObjectInfo, *, header: bool = True) -> Rows:
+        """Open a table.
+
+        Raises:
+            SourceError: when it cannot be read, or is not the version that was listed.
+            SinkError: when there is no room for a copy.
+            UsageError: when it has no header that could name columns.
+        """
+        name = self.locate(item)
+        if not is_remote(name) and not _is_compressed(name):
+            return Rows(name, header=header)
+        place = name, item.version
+        if place not in _copies:
+            while len(_copies) >= _KEPT:
+                del _copies[next(iter(_copies))]
+            _copies[place] = SeekableShard(lambda: open_stream(self._source.open(item), name), name, seekable=False)
+        return Rows(name, header=header, file=io.BufferedReader(_CopiedFile(_copies[place])))
+
+
+_copies: Final[dict[tuple[str, str | int | None], SeekableShard]] = {}
+"""Copies of tables in this process, by their names and versions, so that each task need not fetch them again."""
+
+
+def _is_compressed(path: str) -> bool:
+    """Whether a local file is compressed."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return compression_of(file.read(_HEAD)) is not None
+    except OSError as error:
+        raise read_failed(path, error) from None
+
+
+class _CopiedFile(io.RawIOBase):
+    """A copy of a table as a file with a position of its own, since forked processes share that of the copy."""
+
+    def __init__(self, copy: SeekableShard) -> None:
+        super().__init__()
+        self._copy = copy  # which is closed when nothing refers to it
+        self._view = copy.view()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence != io.SEEK_SET:
+            raise io.UnsupportedOperation("a copy is read from an offset on")
+        self._view.seek(offset)
+        return offset
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self._view.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def fileno(self) -> int:
+        return self._copy.descriptor()
