@@ -291,3 +291,40 @@ class EagerShardWriter:
     def _queued(self) -> Iterator[Piece]:
         while self._wanted and (piece := self._pieces.get()):
             yield piece
+
+
+class FillingShard:
+    """The shard that is written while it fills up, one at a time, if that is worth it.
+
+    Args:
+        worker: knows where the spools are, and where the shard belongs.
+        flusher: takes the shard once it is complete.
+        wanted: whether any shard is written early.
+    """
+
+    def __init__(
+        self, worker: Worker, flusher: Flusher[tuple[PlannedShard, ShardReport] | None], *, wanted: bool
+    ) -> None:
+        self._worker = worker
+        self._flusher = flusher
+        self._wanted = wanted
+        self._writer: EagerShardWriter | None = None
+
+    def grow(self, open_shards: Iterable[PlannedShard]) -> None:
+        """Write what has been added to the shard, or begin with the first of these shards that is large enough."""
+        if self._writer and self._writer.busy:
+            self._writer.grow()
+        elif self._wanted:
+            folder = self._worker.folder
+            shard = next((shard for shard in open_shards if EagerShardWriter.is_suitable(shard, folder)), None)
+            if shard:
+                self._writer = EagerShardWriter(shard, self._worker, self._flusher)
+
+    def complete(self, shard: PlannedShard) -> bool:
+        """Write the rest of a shard that is complete; False if it is another one, or not all of it is spooled."""
+        return self._writer is not None and self._writer.complete(shard)
+
+    def stop(self) -> None:
+        """Stop at once."""
+        if self._writer:
+            self._writer.stop()

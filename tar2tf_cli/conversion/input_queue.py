@@ -1,0 +1,199 @@
+"""The inputs of a conversion: in which order they are read, how many by one task, how far ahead, and what was read."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from typing import Final
+
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.conversion.spool import InputUnits
+from tar2tf_cli.conversion.spool_files import SpoolFiles
+from tar2tf_cli.conversion.worker import Group
+from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.inputs.report import InputReport
+
+_GROUP_INPUTS: Final = 64  # most inputs that one task reads
+_GROUP_BYTES: Final = 16 << 20  # most bytes of several inputs that one task reads
+_AHEAD: Final = 4  # groups per worker read ahead of the first unfinished one; bounds the disk space of spools
+
+
+class InputQueue:
+    """Hands out the inputs that have to be read, and others when they are asked for; each step takes the same time.
+
+    Args:
+        inputs: all inputs of the conversion.
+        spools: knows the groups of inputs that an interrupted run read.
+        readers: how many tasks may read inputs at once.
+        due: numbers of the inputs that have to be read, in ascending order.
+        remote: whether a request has to be made for each input, so that it is better to read several at once.
+        all_at_once: whether all are needed before the first shard, so that none is too far ahead.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[ObjectInfo],
+        spools: SpoolFiles,
+        readers: int,
+        due: Sequence[int],
+        *,
+        remote: bool = False,
+        all_at_once: bool = False,
+    ) -> None:
+        self._inputs = inputs
+        self._spools = spools
+        self._remote = remote
+        self._readers = readers
+        self._all_at_once = all_at_once
+        self._due = due
+        self._position = 0  # of the next one
+        self._asked: list[int] = []  # others, in ascending order
+        self._ahead = 0  # inputs that are being read, or wait for those before them
+        self._urgent = -1  # the input that all else waits for; read even if it is far ahead
+
+    def next(self) -> tuple[int, ...]:
+        """Take the inputs of the next task: one, or several small ones; none as long as too many are ahead."""
+        first = next(self._waiting(), None)
+        if first is None:
+            return ()
+        numbers = self._saved_group(first) or self._group(first)
+        self._ahead += len(numbers)
+        return numbers
+
+    def next_size(self) -> int:
+        """Return about how many bytes the inputs of the next task have."""
+        first = next(self._waiting(), None)
+        return 0 if first is None else max(self._inputs[first].size or 0, self._most(first) > 1 and _GROUP_BYTES)
+
+    def prioritize(self, number: int) -> None:
+        """Have an input and those before it read next, as all else waits for it."""
+        self._urgent = number
+
+    def ask_for(self, number: int) -> None:
+        """Have an input read that is not due."""
+        insort(self._asked, number)
+
+    def used(self) -> None:
+        """Note that the records of an input that was read have been divided among shards."""
+        self._ahead -= 1
+
+    def _waiting(self) -> Iterator[int]:
+        """Iterate over the inputs to be read, in ascending order."""
+        return merge(self._asked, (self._due[position] for position in range(self._position, len(self._due))))
+
+    def _taken(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        """Take the first inputs."""
+        for number in numbers:
+            if self._asked and self._asked[0] == number:
+                del self._asked[0]
+            else:
+                self._position += 1
+        return numbers
+
+    def _saved_group(self, first: int) -> tuple[int, ...]:
+        """Return the next inputs if an interrupted run read them as a group; otherwise none."""
+        group = self._spools.saved_group(first)
+        numbers = group.numbers if group else ()
+        return self._taken(numbers) if tuple(islice(self._waiting(), len(numbers))) == numbers else ()
+
+    def _group(self, first: int) -> tuple[int, ...]:
+        most = self._most(first)
+        room = len(self._inputs) if self._all_at_once else _AHEAD * most * self._readers - self._ahead
+        if room < 1:
+            return self._taken((first,)) if first <= self._urgent else ()
+        waiting = len(self._asked) + len(self._due) - self._position
+        fair = -(-waiting // (2 * self._readers))  # so that no worker runs out of inputs early
+        numbers: list[int] = []
+        size = 0
+        for number in islice(self._waiting(), min(room, max(1, min(most, fair)))):
+            stored = self._inputs[number].size
+            size += _GROUP_BYTES if stored is None else stored
+            if numbers and (size > _GROUP_BYTES or number in self._spools.saved):
+                break
+            numbers.append(number)
+        return self._taken(tuple(numbers))
+
+    def _most(self, first: int) -> int:
+        """How many inputs one task may read: several if a task for each would take longer than reading them."""
+        size = self._inputs[first].size
+        small = size is not None and size <= _GROUP_BYTES // _GROUP_INPUTS
+        return _GROUP_INPUTS if self._remote or small else 1
+
+
+class InputsInOrder:
+    """Hands out inputs to be read, and what was read of them in their order, whichever is read first.
+
+    Args:
+        queue: the inputs that have to be read.
+        readers: how many tasks may read inputs at once.
+
+    Attributes:
+        frontier: number of the first input whose records have not been divided among shards.
+        finished: whether the records of all inputs have been divided, or as many as are wanted.
+    """
+
+    def __init__(self, queue: InputQueue, readers: int) -> None:
+        self._queue = queue
+        self._readers = readers
+        self._reading = 0
+        self._read: dict[int, tuple[InputReport, InputUnits]] = {}  # inputs from the frontier on
+        self._errors: dict[int, Tar2tfError] = {}  # of inputs from the frontier on
+        self.frontier = 0
+        self.finished = False
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether another task may read inputs."""
+        return not self._errors and self._reading < self._readers
+
+    def next_size(self) -> int:
+        """Return about how many bytes the inputs of the next task have."""
+        return self._queue.next_size()
+
+    def begin(self) -> tuple[int, ...]:
+        """Take the inputs of the next task; none as long as too many are ahead."""
+        numbers = self._queue.next()
+        self._reading += bool(numbers)
+        return numbers
+
+    def end(self, group: Group) -> None:
+        """Note that a task has ended, perhaps with an error, whose turn comes after the inputs before it."""
+        self._reading -= 1
+        if group.error:
+            self._errors[group.numbers[len(group.reports)]] = group.error
+
+    def add(self, number: int, report: InputReport, units: InputUnits) -> None:
+        """Add an input from the frontier on that was read."""
+        self._read[number] = report, units
+
+    def next(self) -> tuple[InputReport, InputUnits] | None:
+        """Return what was read of the input at the frontier; None if it was not read.
+
+        Raises:
+            Tar2tfError: when it could not be read.
+        """
+        if self.frontier in self._errors:
+            raise self._errors[self.frontier]
+        read = self._read.pop(self.frontier, None)
+        if read:
+            self._queue.used()
+        return read
+
+    def used(self) -> None:
+        """Note that the records of an input before the frontier, which was read again, have their shards."""
+        self._queue.used()
+
+    def hurry(self) -> None:
+        """Have the input at the frontier read next, as all else waits for it."""
+        self._queue.prioritize(self.frontier)
+
+    def check(self, *, waits: bool) -> None:
+        """Raise the first error, unless a task still reads that may bring its turn.
+
+        Args:
+            waits: whether shards wait for inputs, although all records are divided.
+        """
+        if self._errors and not (self._reading or (self.finished and not waits)):
+            raise next(iter(self._errors.values()))
