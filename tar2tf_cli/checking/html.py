@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+from zlib import crc32
 
 _MOST_TEXT: Final = 160
+_COLOURS: Final = 6  # of boxes, as in the style
+_LINES_OF_TEXT: Final = 18
+"""The number of lines of text that would fit on the longer side of an image."""
+
+
+class Box(NamedTuple):
+    """A box on an image, in pixels from its left and upper edge, with the name or number of its class."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    label: str = ""
 
 
 def page(title: str, body: Iterable[str], footer: str) -> Iterator[str]:
@@ -46,6 +60,48 @@ def chart(what: str, columns: Sequence[tuple[float, str]], first: str, last: str
         f'<svg viewBox="0 0 {len(columns) * 10 - 1} 100" preserveAspectRatio="none" role="img" aria-label="{what}">'
         f'{"".join(rects)}</svg><p class="axis">{axis}</p></div>'
     )
+
+
+def switch(layer: str) -> str:
+    """Return a check box that shows and hides the elements of a class in the sheets after it, by the style alone."""
+    return f'<input type="checkbox" class="switch" id="show-{layer}" checked><label for="show-{layer}">{layer}</label>'
+
+
+def drawing(width: int, height: int, boxes: Iterable[Box], points: Iterable[tuple[float, float]]) -> str:
+    """Draw boxes and points as inline SVG over an image; its coordinates are the image's pixels.
+
+    Args:
+        width: of the image.
+        height: of the image.
+        boxes: their edges, and the text of each.
+        points: x and y of each.
+    """
+    text = max(width, height) / _LINES_OF_TEXT
+    drawn = "".join(_box(box, text) for box in boxes)
+    dots = "".join(f'<circle cx="{_plain(x)}" cy="{_plain(y)}" r="{text / 5:.3g}"/>' for x, y in points)
+    layers = [f'<g class="{name}">{part}</g>' for name, part in (("boxes", drawn), ("points", dots)) if part]
+    if not layers:
+        return ""
+    size = f'viewBox="0 0 {width} {height}" preserveAspectRatio="none"'
+    return f'<svg class="over" {size} aria-hidden="true">{"".join(layers)}</svg>'
+
+
+def _box(box: Box, text: float) -> str:
+    """A rectangle, with its text inside of its upper left corner."""
+    left, top, right, bottom, label = box
+    place = f'x="{_plain(left)}" y="{_plain(top)}" width="{_plain(right - left)}" height="{_plain(bottom - top)}"'
+    if right < left or bottom < top:  # which SVG does not draw
+        return ""
+    colour = crc32(label.encode("utf-8", "replace")) % _COLOURS
+    said = ""
+    if label:
+        at = f'x="{_plain(max(left, 0) + text / 4)}" y="{_plain(max(top, 0) + text)}"'
+        said = f'<text {at} font-size="{text:.3g}">{escape(label)}</text>'
+    return f'<g class="c{colour}"><rect {place}><title>{escape(label)}</title></rect>{said}</g>'
+
+
+def _plain(number: float) -> str:
+    return f"{number:.6g}"
 
 
 def table(what: str, heading: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:

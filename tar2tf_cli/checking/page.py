@@ -3,273 +3,48 @@
 from __future__ import annotations
 
 import base64
-import os
-import random
-from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from math import log2, prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from itertools import chain, zip_longest
+from typing import Final, NamedTuple, TypeVar
 
-import cv2
-import numpy as np
 from humanfriendly import format_size
 
-from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.values import KEY
-from tar2tf_cli.checking.contents import Contents, shortened
+from tar2tf_cli.checking.contents import Contents
+from tar2tf_cli.checking.duplicates import DuplicateGroup, Duplicates, find_duplicates
 from tar2tf_cli.checking.faults import Report
-from tar2tf_cli.checking.files import AHEAD, FileContext, FileTask, ReadOptions, Run, contents_of, values_of
-from tar2tf_cli.checking.html import chart, cut, facts, section, table
+from tar2tf_cli.checking.html import chart, cut, drawing, facts, section, switch, table
 from tar2tf_cli.checking.html import page as whole_page
-from tar2tf_cli.checking.rows import Digester, content_of
-from tar2tf_cli.errors import ImageError, SourceError, count, few
-from tar2tf_cli.formats import image
-from tar2tf_cli.formats.example import ParsedFeature
+from tar2tf_cli.checking.overlay import Overlay, colours
+from tar2tf_cli.checking.page_samples import (
+    MOST_CLIPS,
+    MOST_PICTURES,
+    STEPS_PER_DOUBLING,
+    Caption,
+    Clip,
+    Picture,
+    ShardPage,
+)
+from tar2tf_cli.errors import count, few
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.formats.image import codecs
-from tar2tf_cli.formats.streams import sniff
 from tar2tf_cli.inputs.numbering import split_of
-from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.samples.grouping import key_of
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-
-MOST_PICTURES: Final = 48
-"""Images on the page; as many shards as that give some."""
-
-STEPS_PER_DOUBLING: Final = 2
-"""Bars of the histogram of sizes in each doubling of the size."""
-
-_LABELS: Final = ("image/class/text", "label", "labels", "cls", "class", "image/class/label", "target", "y")
-_MOST_LABELS: Final = 10_000
-_MOST_LABEL: Final = 48
-_MOST_GROUPS: Final = 8
-_MOST_MEMBERS: Final = 6
-
-
-class Picture(NamedTuple):
-    """An image of the contact sheet.
-
-    Attributes:
-        key: its sample's key.
-        label: its sample's label, if there is one.
-        data: a small JPEG, None if it cannot be decoded; before it is made small, the image, encoded or as pixels.
-        variety: how many of the pixels that were looked at differ.
-    """
-
-    key: str
-    label: str | None
-    data: Any
-    variety: int = 0
-
-
-@dataclass(slots=True)
-class ShardPage:
-    """The part of the page that is about one shard.
-
-    Attributes:
-        name: the shard's name.
-        sizes: number of samples in each bar of the histogram of their sizes.
-        labels: number of samples with each label; the rest is under an empty label if there are too many.
-        keys: the key of each sample, or its number in the shard.
-        digests: 64 bits of a digest of each sample, of all but its key.
-        pictures: some images of each entry or feature, drawn at random.
-    """
-
-    name: str
-    sizes: Counter[int] = field(default_factory=Counter)
-    labels: Counter[str] = field(default_factory=Counter)
-    digests: array[int] = field(default_factory=lambda: array("Q"))
-    pictures: dict[str, list[Picture]] = field(default_factory=dict)
-    keys: list[str] = field(default_factory=list)
-
-
-def read_pages(
-    bucket: str,
-    templates: Sequence[str] = (),
-    *,
-    shards: Collection[str],
-    paths: bool = False,
-    **options: Unpack[ReadOptions],
-) -> list[ShardPage]:
-    """Read every sample of a bucket's shards, which have these names, for the page.
-
-    Raises:
-        SourceError: when there is nothing to read.
-    """
-    run = Run(**options)
-    named = run.shards(bucket, templates, paths=paths)
-    items = [item for item in named.items if item.name in shards]
-    every = max(len(items) // MOST_PICTURES, 1)
-    each = -(-MOST_PICTURES // max(len(items), 1))
-    tasks = [FileTask(item, partial(_read_page, 0 if place % every else each)) for place, item in enumerate(items)]
-    pages: list[ShardPage] = run.read(tasks, FileContext(named.source, run.rules))
-    return pages
-
-
-def _read_page(pictures: int, item: ObjectInfo, context: FileContext) -> ShardPage:
-    """Read all samples of a shard that can be read, and draw so many images; damage is listed among the faults."""
-    page, sheet = ShardPage(item.name), _Sheet(pictures, random.Random(os.fsencode(item.name)))
-    digester = Digester({})
-    with suppress(SourceError), OpenShard(context.source, item, context.on_bytes) as shard:
-        for number, content in contents_of(shard, context.rules._replace(ahead=AHEAD), lambda error, more: None):
-            values = values_of(content)
-            page.digests.append(content_of(digester.digests("", values)[1]))
-            key = key_of(values)
-            page.keys.append(f"#{number}" if key is None else key)
-            _add(page, number, values, sheet)
-    page.pictures = {name: [_picture(image) for image in images] for name, images in sheet.drawn.items()}
-    return page
-
-
-class _Sheet:
-    """Draws images of each entry or feature, every one as likely as any other.
-
-    Args:
-        most: how many of each.
-        chance: draws them.
-    """
-
-    def __init__(self, most: int, chance: random.Random) -> None:
-        self.drawn: dict[str, list[Picture]] = {}
-        self._seen: Counter[str] = Counter()
-        self._most = most
-        self._chance = chance
-
-    def add(self, name: str, values: dict[str, object], key: str, label: str | None) -> None:
-        """Draw an image, or do not."""
-        drawn, seen = self.drawn.setdefault(name, []), self._seen[name]
-        self._seen[name] += 1
-        place = seen if seen < self._most else self._chance.randrange(seen + 1)
-        if place < self._most:
-            value = values[name]
-            data = value if type(value) is bytes and _is_image(value) else _small(_pixels(name, values))
-            drawn[place : place + 1] = [Picture(key, label, data)]
-
-
-def _add(page: ShardPage, number: int, values: dict[str, object], sheet: _Sheet) -> None:
-    size = sum(_value_size(value) for name, value in values.items() if name != KEY)
-    page.sizes[int(log2(max(size, 1)) * STEPS_PER_DOUBLING)] += 1
-    key, label = key_of(values), _label(values)
-    if label is not None:
-        page.labels[label if label in page.labels or len(page.labels) < _MOST_LABELS else ""] += 1
-    for name, value in values.items():
-        if (type(value) is bytes and _is_image(value)) or _shape_of(name, values):
-            sheet.add(name, values, str(number) if key is None else key, label)
-
-
-def _shape_of(name: str, values: dict[str, object]) -> list[int] | None:
-    """Height, width and channels of an image that was decoded to an array; None for another value."""
-    value, folder = values[name], name.rpartition("/")[0]
-    parts = [f"{name}/shape"]
-    if values.get(f"{folder}/format") == b"tensor":  # as the preset imagenet-tensor stores them
-        parts = [f"{folder}/{axis}" for axis in ("height", "width", "channels")]
-    shape = [length for part in parts for length in _integers(values.get(part))]
-    if len(shape) != 3 or shape[2] not in (1, 3, 4):
-        return None
-    numbers = value.count if isinstance(value, ParsedFeature) and value.kind == "float" else 0
-    return shape if 0 < prod(shape) == (len(value) if isinstance(value, bytes) else numbers) else None
-
-
-def _integers(value: object) -> list[int]:
-    return value.values() if isinstance(value, ParsedFeature) and value.kind == "int64" else []
-
-
-def _pixels(name: str, values: dict[str, Any]) -> Any:
-    """The pixels of an image that was decoded to an array, as uint8 RGB; floats up to 1 are scaled."""
-    value, shape = values[name], _shape_of(name, values)
-    if isinstance(value, ParsedFeature):
-        floats = np.frombuffer(b"".join(value.parts()), "<f4")
-        pixels = np.clip(floats * (255 if floats.max() <= 1 else 1), 0, 255).astype(np.uint8)
-    else:
-        pixels = np.frombuffer(value, np.uint8)
-    pixels = pixels.reshape(shape)
-    return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[:, :, :3]
-
-
-def _value_size(value: Any) -> int:
-    return value.size if isinstance(value, ParsedFeature) else len(value)
-
-
-def _is_image(data: bytes) -> bool:
-    kind = sniff(data[:16]) or ""
-    return kind.startswith("image/") and len(data) > 26
-
-
-def _label(values: dict[str, object]) -> str | None:
-    """The value of the entry or feature that is named like a label, if it is short."""
-    for name in _LABELS:
-        value = values.get(name)
-        if isinstance(value, ParsedFeature) and value.count == 1 and value.kind == "int64":
-            return str(value.values()[0])
-        if isinstance(value, bytes) and 0 < len(value) <= _MOST_LABEL:
-            text = value.decode("utf-8", "replace").strip()
-            if text.isprintable():
-                return shortened(text, _MOST_LABEL)
-    return None
-
-
-class DuplicateGroup(NamedTuple):
-    """Samples that are equal to each other.
-
-    Attributes:
-        samples: the shard and the key of some of them.
-        more: number of the others.
-    """
-
-    samples: list[tuple[str, str]]
-    more: int = 0
-
-
-class Duplicates(NamedTuple):
-    """Samples that are equal in all but their keys.
-
-    Attributes:
-        extra: how many samples repeat another.
-        leaked: how many groups of equal samples are in more than one split.
-        groups: the samples of some groups, those in more than one split first.
-    """
-
-    extra: int
-    leaked: int
-    groups: list[DuplicateGroup]
-
-
-def find_duplicates(pages: Sequence[ShardPage]) -> Duplicates:
-    """Find equal samples, in about 20 bytes of memory for each besides its key, and more if it repeats another."""
-    digests = np.concatenate([np.empty(0, np.uint64), *(np.frombuffer(page.digests, np.uint64) for page in pages)])
-    distinct, counts = np.unique(digests, return_counts=True)
-    groups: dict[int, list[tuple[str, str]]] = {digest: [] for digest in distinct[counts > 1].tolist()}
-    for page in pages:
-        for digest, key in zip(page.digests, page.keys, strict=True) if groups else ():
-            if digest in groups:
-                groups[digest].append((page.name, key))
-    leaked = sum(map(_is_leaked, groups.values()))
-    shown = sorted(groups.values(), key=_is_leaked, reverse=True)[:_MOST_GROUPS]
-    some = [DuplicateGroup(group[:_MOST_MEMBERS], max(len(group) - _MOST_MEMBERS, 0)) for group in shown]
-    return Duplicates(len(digests) - len(distinct), leaked, some)
-
-
-def _is_leaked(group: list[tuple[str, str]]) -> bool:
-    return len({split_of(name) for name in {name for name, _ in group}} - {None}) > 1
-
+T = TypeVar("T")
 
 _NOT_SHOWN: Final = ("image/", "audio/", "video/", "npy")  # their first bytes say nothing that their kind does not
 _MOST_ROWS: Final = 100
 _MOST_CLASSES: Final = 20
 _MOST_COLUMNS: Final = 92
 _FOOTER: Final = "Made by tar2tf inspect --html from every sample that can be read."
-_SCOPE: Final = "Not every image, sound and array was decoded: tar2tf verify --decode does that."
-_SIDE: Final = 160
-_MOST_PIXELS: Final = 1 << 26
-"""The largest image, in pixels, that gets a small picture: decoding one takes up to six bytes a pixel."""
+_SCOPE: Final = (
+    "The framing and checksums of all shards were verified. Of their images, sounds and videos, only those drawn for "
+    "this page were decoded{}, so others may be damaged: tar2tf verify --decode decodes them all. Nothing here tells "
+    "whether labels, captions, boxes and masks are right."
+)
+_LAYERS: Final = ("masks", "boxes", "points")
+_HIGHEST: Final = 320  # of an annotated image, in pixels of the page
 
 
 def write_page(path: str, contents: Contents, pages: Sequence[ShardPage], report: Report) -> None:
@@ -281,10 +56,49 @@ def write_page(path: str, contents: Contents, pages: Sequence[ShardPage], report
     write_whole(path, ["".join(_page(contents, pages, report)).encode("utf-8", "replace")])
 
 
-def faulty_files(report: Report) -> str:
-    """Return how many files have faults, in words; empty if none has."""
+class ShownFault(NamedTuple):
+    """A fault of a value that was drawn for the page, which verify without --decode does not find.
+
+    Attributes:
+        shard: the name of its shard.
+        kind: its code.
+        message: the fault.
+    """
+
+    shard: str
+    kind: str
+    message: str
+
+
+def shown_faults(pages: Sequence[ShardPage]) -> list[ShownFault]:
+    """Return the faults of all values that were drawn for the page."""
+    return [fault for page in pages for fault in _faults_of(page)]
+
+
+def _faults_of(page: ShardPage) -> Iterator[ShownFault]:
+    for name, picture in _named(page.pictures):
+        key = picture.caption.key
+        if picture.data is None:
+            yield ShownFault(page.name, "undecodable", f"{key}: {name!r} cannot be decoded")
+        for fault in picture.overlay.faults if picture.overlay else ():
+            yield ShownFault(page.name, "box", f"{key}: {fault}")
+    for _, clip in _named(page.clips):
+        if clip.fault:
+            yield ShownFault(page.name, "undecodable", f"{clip.caption.key}: {clip.fault}")
+
+
+def _named(values: dict[str, list[T]]) -> Iterator[tuple[str, T]]:
+    return ((name, value) for name, drawn in values.items() for value in drawn)
+
+
+def faults_described(report: Report, shown: Sequence[ShownFault]) -> str:
+    """Return how many files have faults, and how many values of the page, in words; empty if none has."""
     files = sum(1 for file in report.files if file.faults)
-    return f"{files:,} of {count(len(report.files), 'file')} {'has' if files == 1 else 'have'} faults" if files else ""
+    said = (
+        [f"{files:,} of {count(len(report.files), 'file')} {'has' if files == 1 else 'have'} faults"] if files else []
+    )
+    said += [f"{count(len(shown), 'fault')} in values that were decoded for the page"] if shown else []
+    return ", and ".join(said)
 
 
 def _page(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Iterator[str]:
@@ -292,15 +106,16 @@ def _page(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Ite
 
 
 def _body(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Iterator[str]:
-    copies = find_duplicates(pages)
+    copies, shown = find_duplicates(pages), shown_faults(pages)
     sizes, labels = Counter[int](), Counter[str]()
     for one in pages:
         sizes.update(one.sizes)
         labels.update(one.labels)
-    undecodable = sum(1 for page in pages for drawn in page.pictures.values() for one in drawn if one.data is None)
-    yield _facts(contents, labels, copies, report, undecodable)
-    yield _faults(report, undecodable)
+    yield _facts(contents, labels, copies, sum(len(file.faults) for file in report.files) + len(shown))
+    yield _faults(report, shown, pages)
     yield _pictures(pages)
+    yield _clips(pages, "audio")
+    yield _clips(pages, "video")
     yield '<div class="pair">'
     yield _sizes(sizes) if sizes else ""
     yield _classes(labels) if labels else ""
@@ -313,7 +128,7 @@ def _body(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Ite
 # --- Sections ---
 
 
-def _facts(contents: Contents, labels: Counter[str], copies: Duplicates, report: Report, undecodable: int) -> str:
+def _facts(contents: Contents, labels: Counter[str], copies: Duplicates, faults: int) -> str:
     what = {"tar": "tar shard", "tfrecord": "TFRecord shard"}.get(contents.format, "tar and TFRecord shard")
     splits = Counter(split for shard in contents.shards if (split := split_of(shard.name)))
     named = ", ".join(f"{number:,} {split}" for split, number in splits.items())
@@ -323,7 +138,7 @@ def _facts(contents: Contents, labels: Counter[str], copies: Duplicates, report:
         *([count(len(labels), "class", "classes")] if labels else []),
         count(len(contents.entries), "feature") if of_records else count(len(contents.entries), "entry", "entries"),
         count(copies.extra, "duplicate"),
-        count(sum(len(file.faults) for file in report.files) + undecodable, "fault"),
+        count(faults, "fault"),
     ]
     sizes = [(_size(contents.bytes), "on disk"), (_size(contents.bytes / max(contents.samples, 1)), "per sample")]
     tiles = facts([*((text.partition(" ")[0], text.partition(" ")[2]) for text in counted), *sizes])
@@ -331,34 +146,78 @@ def _facts(contents: Contents, labels: Counter[str], copies: Duplicates, report:
     return f'<p class="soft">{shards}</p>{tiles}'
 
 
-def _faults(report: Report, undecodable: int) -> str:
-    if report.ok:
-        said = '<p class="good">None: every shard is intact, and the images that are shown can be decoded.</p>'
-        if undecodable:
-            said = f'<p class="bad">{count(undecodable, "image")} of those that are shown cannot be decoded.</p>'
-        return section("Faults", said, note=_SCOPE)
-    some = [(file, fault) for file in report.files for fault in file.faults[:3]]
-    rows = [(cut(file.path), fault.kind, cut(str(fault))) for file, fault in some[:_MOST_ROWS]]
-    more = f"; the first {_MOST_ROWS} are shown" if len(some) > _MOST_ROWS else ""
-    note = f"{faulty_files(report)}{more}. tar2tf verify lists everything."
-    return section("Faults", table("Faults", ("file", "kind", "what"), rows), note=f'<span class="bad">{note}</span>')
+def _faults(report: Report, shown: Sequence[ShownFault], pages: Sequence[ShardPage]) -> str:
+    scope = escape(_SCOPE.format(_decoded(pages)))
+    some = [(file.path, fault.kind, str(fault)) for file in report.files for fault in file.faults[:3]]
+    rows = [(cut(path), kind, cut(what)) for path, kind, what in [*some, *shown][:_MOST_ROWS]]
+    if not rows:
+        return section("Faults", '<p class="good">None found.</p>', note=scope)
+    listed = "" if report.ok else " tar2tf verify lists everything."
+    more = f"; the first {_MOST_ROWS} are shown" if len(some) + len(shown) > _MOST_ROWS else ""
+    note = f'<span class="bad">{escape(faults_described(report, shown))}{more}.{listed}</span><br>{scope}'
+    return section("Faults", table("Faults", ("file", "kind", "what"), rows), note=note)
+
+
+def _decoded(pages: Sequence[ShardPage]) -> str:
+    """The number of values that were drawn, and so decoded, in words."""
+    drawn = Counter[str]()
+    for page in pages:
+        drawn["image"] += sum(map(len, page.pictures.values()))
+        for _, clip in _named(page.clips):
+            drawn["sound" if clip.kind.startswith("audio/") else "video"] += 1
+    counted = [count(number, what) for what, number in drawn.items() if number]
+    return f" ({', '.join(counted)})" if counted else ""
 
 
 def _pictures(pages: Sequence[ShardPage]) -> str:
-    """The images of the entry or feature whose images have the most variety, and others of samples that lack it."""
+    """The images of one entry or feature, and others of samples that lack it.
+
+    It is the one with boxes, points or masks, and of several the one whose images have the most variety.
+    """
     names = dict.fromkeys(name for page in pages for name in page.pictures)
     drawn = {name: [(page.name, one) for page in pages for one in page.pictures.get(name, ())] for name in names}
-    ranked = sorted(drawn, key=lambda name: -sum(one.variety for _, one in drawn[name]) / max(len(drawn[name]), 1))
+    ranked = sorted(drawn, key=lambda name: _rank([one for _, one in drawn[name]]))
     if not ranked:
         return ""
     tiles: dict[tuple[str, str], tuple[str, Picture]] = {}
     for name in ranked:
         for shard, picture in drawn[name]:
-            tiles.setdefault((shard, picture.key), (name, picture))
-    figures = "".join(_figure(name, picture) for name, picture in [*tiles.values()][:MOST_PICTURES])
+            tiles.setdefault((shard, picture.caption.key), (name, picture))
+    shown = [*tiles.values()][:MOST_PICTURES]
+    figures = "".join(_figure(name, picture) for name, picture in shown)
     others = f" Images are also in {escape(few(ranked[1:]))}." if ranked[1:] else ""
     note = f"{escape(cut(ranked[0]))}, drawn at random from the shards.{others}"
-    return section("Images", f'<div class="sheet">{figures}</div>', note=note)
+    layers = _layers(picture.overlay for _, picture in shown if picture.overlay)
+    switches = "".join(switch(layer) for layer in layers)
+    kind = "sheet large" if any(picture.overlay for _, picture in shown) else "sheet"
+    return section("Images", f'{switches}<div class="{kind}">{figures}</div>', note=note)
+
+
+def _rank(drawn: Sequence[Picture]) -> tuple[bool, float]:
+    return not any(one.overlay for one in drawn), -sum(one.variety for one in drawn) / max(len(drawn), 1)
+
+
+def _layers(overlays: Iterable[Overlay]) -> list[str]:
+    """The layers that some image has: masks, boxes and points."""
+    found = {name for one in overlays for name, has in zip(_LAYERS, _has(one), strict=True) if has}
+    return [name for name in _LAYERS if name in found]
+
+
+def _has(overlay: Overlay) -> tuple[bool, bool, bool]:
+    return overlay.levels is not None, bool(overlay.boxes), bool(overlay.points)
+
+
+def _clips(pages: Sequence[ShardPage], medium: str) -> str:
+    """Players of sounds or videos, some of each shard."""
+    of_page = [[(name, clip) for name, clip in _named(page.clips) if clip.kind.startswith(medium)] for page in pages]
+    drawn = [clip for clip in chain.from_iterable(zip_longest(*of_page)) if clip]
+    shown = drawn[: MOST_CLIPS if medium == "audio" else MOST_CLIPS // 2]
+    if not shown:
+        return ""
+    figures = "".join(_player(name, clip, medium) for name, clip in shown)
+    note = f"{escape(few([*dict.fromkeys(name for name, _ in shown)]))}, drawn at random from the shards."
+    title = "Sounds" if medium == "audio" else "Videos"
+    return section(title, f'<div class="clips">{figures}</div>', note=note)
 
 
 def _sizes(sizes: Counter[int]) -> str:
@@ -438,35 +297,56 @@ def _shards(contents: Contents) -> str:
 
 
 def _figure(name: str, picture: Picture) -> str:
-    """An image of the contact sheet, with its label, its entry or feature, and its key."""
-    title, feature = escape(picture.key), escape(cut(name, 40))
-    shown = '<small class="bad">not decodable</small>'
+    """An image of the contact sheet, with its label, its caption, its entry or feature, and its key."""
+    title, feature = escape(picture.caption.key), escape(cut(name, 40))
+    overlay, shown, style = picture.overlay, '<small class="bad">not decodable</small>', ""
     if picture.data:
-        source = f"data:image/jpeg;base64,{base64.b64encode(picture.data).decode()}"
-        labelled = f", {escape(picture.label)}" if picture.label is not None else ""
+        label = picture.caption.label
+        labelled = f", {escape(label)}" if label is not None else ""
+        source = _data("image/jpeg", picture.data)
         shown = f'<img loading="lazy" alt="{feature} of {title}{labelled}" src="{source}">'
-    label = f"<b>{escape(picture.label)}</b><br>" if picture.label is not None else ""
-    caption = f"{label}<small>{title}<br>{feature}</small>"
-    return f'<figure><div>{shown}</div><figcaption title="{title}">{caption}</figcaption></figure>'
+        if overlay:
+            width = min(_HIGHEST * overlay.width / overlay.height, 10_000)
+            style = f' class="view" style="aspect-ratio:{overlay.width}/{overlay.height};max-width:{width:.0f}px"'
+            shown += _drawn_over(overlay, title)
+    more = f"and {count(overlay.more, 'more mark')}" if overlay and overlay.more else ""
+    return f"<figure><div{style}>{shown}</div>{_texts(picture.caption, name, more)}</figure>"
 
 
-def _picture(drawn: Picture) -> Picture:
-    """Return a drawn image with a small JPEG of it, and how many of its pixels differ."""
-    try:
-        small = drawn.data
-        if isinstance(small, bytes):
-            small = _small(codecs.decode(small, 3, max_pixels=_MOST_PIXELS))
-        packed = small.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
-        return Picture(drawn.key, drawn.label, codecs.encode(small, "jpeg", 78), len(np.unique(packed)))
-    except (ImageError, cv2.error):
-        return Picture(drawn.key, drawn.label, None)
+def _drawn_over(overlay: Overlay, title: str) -> str:
+    """The mask of an image as another image, and its boxes and points as SVG."""
+    mask = ""
+    if overlay.levels is not None:
+        source = _data("image/png", codecs.encode(colours(overlay.levels), "png"))
+        mask = f'<img class="masks" loading="lazy" alt="mask of {title}" src="{source}">'
+    return mask + drawing(overlay.width, overlay.height, overlay.boxes, overlay.points)
 
 
-def _small(pixels: Any) -> Any:
-    """The centre of an image, scaled down."""
-    pixels = image.center_crop(pixels)
-    side = min(len(pixels), _SIDE)
-    return cv2.resize(np.ascontiguousarray(pixels), (side, side), interpolation=cv2.INTER_AREA)
+def _texts(caption: Caption, name: str, *more: str) -> str:
+    """The texts below an image, sound or video."""
+    label = f"<b>{escape(caption.label)}</b><br>" if caption.label is not None else ""
+    text = f"<q>{escape(caption.text)}</q>" if caption.text else ""
+    small = "<br>".join(escape(part) for part in (caption.key, cut(name, 40), *more) if part)
+    return f'<figcaption title="{escape(caption.key)}">{label}{text}<small>{small}</small></figcaption>'
+
+
+def _player(name: str, clip: Clip, medium: str) -> str:
+    """A sound or video with controls, or why there are none."""
+    size, note = _size(clip.size), ""
+    if clip.fault:
+        shown = '<small class="bad">not decodable</small>'
+    elif not clip.data:
+        shown = f"<small>{size} are too many for the page: tar2tf inspect --extract writes them to a file.</small>"
+    else:
+        what = f"{escape(cut(name, 40))} of {escape(clip.caption.key)}"
+        source = _data(clip.kind, clip.data)
+        shown = f'<{medium} controls preload="metadata" aria-label="{what}" src="{source}"></{medium}>'
+        note = f"the first {_size(len(clip.data))} of {size}" if len(clip.data) < clip.size else ""
+    return f"<figure>{shown}{_texts(clip.caption, name, note)}</figure>"
+
+
+def _data(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def _size(value: float) -> str:

@@ -21,6 +21,7 @@ from tar2tf_cli.cli.options import (
     new_file,
     output_option,
     propose_files,
+    propose_presets,
     report_options,
     sample_option,
     shards_arguments,
@@ -328,6 +329,9 @@ _MOST_EXAMPLE: Final = 60
 _TOGETHER: Final = ({"--keys", "-n"}, {"-n", "--json"}, {"--html", "--json"}, {"--html", "--code"})
 """Options for what is shown that may be combined."""
 
+_DRAWN: Final = ("boxes", "points", "mask", "preset")
+"""Options for what is drawn on the page."""
+
 
 @click.command("inspect", cls=Command)
 @shards_arguments()
@@ -341,6 +345,26 @@ _TOGETHER: Final = ({"--keys", "-n"}, {"-n", "--json"}, {"--html", "--json"}, {"
 )
 @output_option("--code", is_flag=True, help="Print Python code that reads the shards.")
 @output_option("--html FILE", type=new_file, help="Write a page that shows the dataset.")
+@output_option(
+    "--boxes SEL",
+    multiple=True,
+    help="Boxes to draw on the page of --html.",
+    more="As for convert: json:objects.*.bbox,format=xywh. What the manifest declares, and the lists of the Object "
+    "Detection API, are drawn without it. May be repeated.",
+)
+@output_option("--points SEL", multiple=True, help="Points to draw on it.", more="As for convert. May be repeated.")
+@output_option(
+    "--mask ENTRY",
+    multiple=True,
+    help="Masks to lay over their images on it.",
+    more="As for convert. Entries that are named like masks are found without it. May be repeated.",
+)
+@output_option(
+    "--preset NAME",
+    shell_complete=propose_presets,
+    help="Draw what this preset declares.",
+    more="detection: the boxes of annotations in JSON, as COCO has them. segmentation: the mask.",
+)
 @output_option("--keys", is_flag=True, help="Print the key of every sample, one per line.")
 @output_option("--extract KEY", multiple=True, help="Write a sample's entries to files.", more="May be repeated.")
 @output_option("--to DIR", default=".", show_default=True, help="Folder for --extract.")
@@ -361,6 +385,7 @@ def inspect(bucket: str, template: tuple[str, ...], **options: object) -> int:
     tar2tf inspect shards/train-0000.tar --extract n01440764/18 --to look
     tar2tf inspect out 'train-*.record' --code > parse.py
     tar2tf inspect shards --html shards.html
+    tar2tf inspect coco --html coco.html --preset detection
 
     Every sample is counted. About a hundred values of each entry or feature are examined to find out what they are:
     images with width x height x channels, text, JSON, arrays. For numbers, min, mean and max are those of the values;
@@ -443,16 +468,21 @@ def _show_contents(shards: Shards, options: dict[str, Any], damaged: OnDamage) -
 
 
 def _write_page(contents: Contents, shards: Shards, options: dict[str, Any]) -> str:
-    """Write the page; returns how many files have faults, in words: some faults only `verify` finds."""
-    from tar2tf_cli.checking.page import faulty_files, read_pages, write_page
+    """Write the page; return the faults that it shows, in words: those of `verify`, and of decoded values."""
+    from tar2tf_cli.checking.overlay import declared_geometry
+    from tar2tf_cli.checking.page import faults_described, shown_faults, write_page
+    from tar2tf_cli.checking.page_samples import read_pages
     from tar2tf_cli.checking.verify import verify
 
+    given = {name: options[name] for name in _DRAWN if options[name]}
+    specs = [given] if given else [manifest.spec for manifest in contents.manifests[:1]]
+    geometry = declared_geometry(specs[0] if specs else {})
     with Terminal(**options) as terminal:
         how = {"paths": True, "workers": options["num_workers"], "events": terminal, **_how_to_read(options)}
-        pages = read_pages(*shards, shards={shard.name for shard in contents.shards}, **how)
+        pages = read_pages(*shards, shards={shard.name for shard in contents.shards}, geometry=geometry, **how)
         report = verify(*shards, **how)
     write_page(options["html"], contents, pages, report)
-    return faulty_files(report)
+    return faults_described(report, shown_faults(pages))
 
 
 def _check_modes(options: dict[str, object], bucket: str) -> None:
@@ -462,6 +492,10 @@ def _check_modes(options: dict[str, object], bucket: str) -> None:
         given.append(f"--format {options['form']}")
     if len(given) > 1 and set(given) not in _TOGETHER:
         raise click.UsageError(f"{' and '.join(given)} cannot be combined: use one of them")
+    source = click.get_current_context().get_parameter_source
+    drawn = [name for name in _DRAWN if source(name) is ParameterSource.COMMANDLINE]
+    if drawn and not options["html"]:
+        raise click.UsageError(f"--{drawn[0]} is drawn on a page: add --html FILE")
     if bucket == "-" and options["html"]:
         raise click.UsageError("standard input can be read only once, but --html reads its input twice")
     if bucket == "-" and {"-n", "--json"} <= set(given):

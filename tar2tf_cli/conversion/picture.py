@@ -12,8 +12,7 @@ from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, context_of
 from tar2tf_cli.formats.files import whole, whole_sample
 from tar2tf_cli.ops.annotations import Geometry
 from tar2tf_cli.ops.base import apply_ops
-from tar2tf_cli.ops.geometry import image_of, to_edges
-from tar2tf_cli.ops.positions import find_boxes, find_points
+from tar2tf_cli.ops.geometry import image_of, locate_boxes, locate_points
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,19 +59,15 @@ def _drawn(sample: Sample, geometry: Geometry) -> NDArray[np.uint8]:
             colours = cv2.applyColorMap((levels[..., 0].astype(np.int64) * 67 % 256).astype(np.uint8), cv2.COLORMAP_HSV)
             mixed = cv2.addWeighted(pixels, 1 - _SHADE, colours, _SHADE, 0)
             pixels = np.where(levels[..., :1] > 0, mixed, pixels).astype(np.uint8)
-    size = pixels.shape[:2]
+    height, width = pixels.shape[:2]
     for boxes in geometry.boxes:
-        if found := find_boxes(sample, boxes.at, boxes.beside or ()):
-            relative = boxes.relative or found.form is not None
-            edges = to_edges(found.numbers(), found.form or boxes.format, size if relative else None)
-            for left, top, right, bottom in np.nan_to_num(edges).round().astype(int).tolist():
+        if located := locate_boxes(sample, boxes, (height, width)):
+            for left, top, right, bottom in np.nan_to_num(located.edges).round().astype(int).tolist():
                 cv2.rectangle(pixels, (left, top), (right - 1, bottom - 1), _GREEN, 1)
     for points in geometry.points:
-        if marks := find_points(sample, points.at, len(points.format)):
-            numbers = marks.numbers()[:, [1, 0] if points.format == "yx" else [0, 1]]
-            numbers = numbers * size[::-1] if points.relative else numbers
-            for x, y in np.nan_to_num(numbers).round().astype(int).tolist():
-                cv2.circle(pixels, (x, y), 2, _RED, -1)
+        marks = locate_points(sample, points, (height, width))
+        for x, y in () if marks is None else np.floor(np.nan_to_num(marks)).astype(int).tolist():
+            cv2.circle(pixels, (x, y), 2, _RED, -1)
     return pixels
 
 

@@ -199,6 +199,53 @@ def from_edges(edges: NDArray[np.float64], form: str, size: Size | None = None) 
     return np.concatenate([corner + sides / 2 if form == "cxcywh" else corner, sides], axis=1)
 
 
+class LocatedBoxes(NamedTuple):
+    """The boxes of a sample on their image.
+
+    Attributes:
+        edges: (n, 4): left, top, right and bottom in pixels.
+        classes: the name or number of each one's class; empty if the sample does not say so.
+    """
+
+    edges: NDArray[np.float64]
+    classes: Sequence[str]
+
+
+def locate_boxes(sample: Sample, boxes: Boxes, size: Size) -> LocatedBoxes | None:
+    """Return the declared boxes of a sample whose image has this height and width; None if there are none of several.
+
+    Raises:
+        SampleError: when the sample lacks them, or one does not consist of four numbers.
+    """
+    found = find_boxes(sample, boxes.at, boxes.beside or ())
+    if found is None:
+        return None
+    relative = boxes.relative or found.form is not None
+    return LocatedBoxes(
+        to_edges(found.numbers(), found.form or boxes.format, size if relative else None), found.classes()
+    )
+
+
+def locate_points(sample: Sample, points: Points, size: Size) -> NDArray[np.float64] | None:
+    """Return x and y of the declared points that are visible, (n, 2), from the edges of an image of this size.
+
+    A point that names a pixel lies in its centre, half a pixel from its edges.
+
+    Raises:
+        SampleError: when the sample lacks them, or one does not consist of enough numbers.
+    """
+    import numpy as np
+
+    found = find_points(sample, points.at, len(points.format))
+    if found is None:
+        return None
+    numbers = found.numbers()
+    if points.format == "xyv":
+        numbers = numbers[numbers[:, 2] > 0]
+    xy = numbers[:, [1, 0] if points.format == "yx" else [0, 1]]
+    return xy * np.array(size[::-1], np.float64) if points.relative else xy + 0.5
+
+
 def invalid_boxes(edges: NDArray[np.float64], size: Size) -> dict[int, str]:
     """Return the numbers of boxes that break training, each with its fault: NaN, without area, outside the image."""
     import numpy as np

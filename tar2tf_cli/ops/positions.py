@@ -55,6 +55,10 @@ class BoxList(ABC):
             UsageError: when a box goes, and nobody said what belongs to it.
         """
 
+    @abstractmethod
+    def classes(self) -> Sequence[str]:
+        """Return the name or number of the class of each box, as far as the sample says so; empty if it does not."""
+
 
 def find_boxes(sample: Sample, at: Sequence[str], beside: Sequence[str]) -> BoxList | None:
     """Return the boxes at the first selection that is present; None if several were named, and none is.
@@ -201,6 +205,11 @@ def _lists_of(found: Iterable[Slot]) -> Iterator[Slot]:
             yield slot
 
 
+_CLASS_NAMES: Final = ("category_name", "category", "class_name", "class", "label", "name", "text")
+_CLASS_NUMBERS: Final = ("category_id", "class_id", "class", "label")
+"""Keys of the class in an object of JSON that holds a box."""
+
+
 class _JsonBoxes(BoxList):
     def __init__(self, document: JsonEntry, path: Sequence[str | int], beside: Sequence[str]) -> None:
         self._document = document
@@ -209,6 +218,28 @@ class _JsonBoxes(BoxList):
 
     def numbers(self) -> Numbers:
         return _rows((slot.value for slot in self._slots), 4, "box")
+
+    def classes(self) -> Sequence[str]:
+        items = [slot.owner[slot.number] if slot.owner else None for slot in self._slots]
+        objects = [item for item in items if isinstance(item, dict)]
+        if objects and len(objects) == len(items):
+            return [self._class_of(item) for item in objects]
+        for selection in self._beside:
+            if selection != ALONE and _parsed(selection)[0] == self._document.entry:
+                values = self._document.at([part for part in _parsed(selection)[1] if part != ANY])
+                return [str(value) for value in values] if isinstance(values, list) else ()
+        return ()
+
+    def _class_of(self, item: dict[str, Any]) -> str:
+        for key in _CLASS_NAMES:
+            if isinstance(item.get(key), str):
+                return str(item[key])
+        number = next((item[key] for key in _CLASS_NUMBERS if isinstance(item.get(key), int)), None)
+        listed = self._document.root.get("categories") if isinstance(self._document.root, dict) else None
+        for category in listed if isinstance(listed, list) else ():
+            if isinstance(category, dict) and number is not None and category.get("id") == number:
+                return str(category.get("name", number))
+        return "" if number is None else str(number)
 
     def replace(self, numbers: Numbers, scales: Numbers, kept: NDArray[np.bool_]) -> None:
         for slot, row, scale in zip(self._slots, numbers.tolist(), scales.tolist(), strict=True):
@@ -261,6 +292,10 @@ class _BoxArray(BoxList):
 
     def numbers(self) -> Numbers:
         return self._array.rows(4, "boxes")
+
+    def classes(self) -> Sequence[str]:
+        listed = next((self._sample[entry] for entry in self._beside if entry in self._sample), ())
+        return _texts(listed)
 
     def replace(self, numbers: Numbers, scales: Numbers, kept: NDArray[np.bool_]) -> None:
         if not kept.all():
@@ -338,6 +373,11 @@ class _BoxColumns(BoxList):
             _check_length(name, len(column), len(columns[0]))
         return np.stack(columns, axis=1).astype("f8")
 
+    def classes(self) -> Sequence[str]:
+        folder = f"{self._prefix.rpartition('/')[0]}/class"
+        named = _texts(self._sample.get(f"{folder}/text", ()))
+        return named or _texts(self._sample.get(f"{folder}/label", ()))
+
     def replace(self, numbers: Numbers, scales: Numbers, kept: NDArray[np.bool_]) -> None:
         import numpy as np
 
@@ -355,6 +395,13 @@ class _BoxColumns(BoxList):
         from tar2tf_cli.formats.listed import Listed
 
         self._sample[name] = values.view(Listed)
+
+
+def _texts(values: Any) -> Sequence[str]:
+    """The values of a list or an array as text."""
+    listed = values.reshape(-1).tolist() if hasattr(values, "dtype") else values
+    items = listed if isinstance(listed, (list, tuple)) else [listed]
+    return [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in items]
 
 
 class PointList(ABC):

@@ -1,0 +1,59 @@
+"""Finds samples that are equal in everything but the key, by the digests that were made of each shard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from tar2tf_cli.checking.page_samples import ShardPage
+from tar2tf_cli.inputs.numbering import split_of
+
+_MOST_GROUPS: Final = 8
+_MOST_MEMBERS: Final = 6
+
+
+class DuplicateGroup(NamedTuple):
+    """Samples that are equal to each other.
+
+    Attributes:
+        samples: the shard and the key of some of them.
+        more: number of the others.
+    """
+
+    samples: list[tuple[str, str]]
+    more: int = 0
+
+
+class Duplicates(NamedTuple):
+    """Samples that are equal in all but their keys.
+
+    Attributes:
+        extra: how many samples repeat another.
+        leaked: how many groups of equal samples are in more than one split.
+        groups: the samples of some groups, those in more than one split first.
+    """
+
+    extra: int
+    leaked: int
+    groups: list[DuplicateGroup]
+
+
+def find_duplicates(pages: Sequence[ShardPage]) -> Duplicates:
+    """Find equal samples, in about 20 bytes of memory for each besides its key, and more if it repeats another."""
+    digests = np.concatenate([np.empty(0, np.uint64), *(np.frombuffer(page.digests, np.uint64) for page in pages)])
+    distinct, counts = np.unique(digests, return_counts=True)
+    groups: dict[int, list[tuple[str, str]]] = {digest: [] for digest in distinct[counts > 1].tolist()}
+    for page in pages:
+        for digest, key in zip(page.digests, page.keys, strict=True) if groups else ():
+            if digest in groups:
+                groups[digest].append((page.name, key))
+    leaked = sum(map(_is_leaked, groups.values()))
+    shown = sorted(groups.values(), key=_is_leaked, reverse=True)[:_MOST_GROUPS]
+    some = [DuplicateGroup(group[:_MOST_MEMBERS], max(len(group) - _MOST_MEMBERS, 0)) for group in shown]
+    return Duplicates(len(digests) - len(distinct), leaked, some)
+
+
+def _is_leaked(group: list[tuple[str, str]]) -> bool:
+    return len({split_of(name) for name in {name for name, _ in group}} - {None}) > 1
