@@ -331,7 +331,7 @@ def _size_of(name: str, values: Mapping[str, object]) -> Size | None:
     return (header.height, header.width) if header else None
 
 
-def _integers(value: Any) -> list[int]:
+def _integers(value: object) -> list[int]:
     return value.values() if isinstance(value, ParsedFeature) and value.kind == "int64" else []
 
 
