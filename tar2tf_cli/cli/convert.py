@@ -480,6 +480,12 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     more="Samples with equal values, such as json:patient, are in one split.",
 )
 @output_option(
+    "--stratify SEL",
+    help="Give each split the same share of each value.",
+    more="Of the samples with each value, such as cls, --split gets its fractions to within one sample. The inputs are "
+    "read twice.",
+)
+@output_option(
     "--to",
     type=Words(("tfrecord", "tar"), "formats"),
     help="Format of the shards.",

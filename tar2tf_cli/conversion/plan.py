@@ -216,6 +216,7 @@ class Plan(NamedTuple):
         reasons = {
             "--shuffle": spec.shuffle,
             "--num-shards": spec.output.num_shards,
+            "--stratify": spec.stratify is not None,
             "--limit": spec.limit is not None,
             f"--labels {AUTO}": AUTO in spec.labels.values(),
             "<total>": "total" in spec.output.template.fields,
@@ -376,6 +377,9 @@ def _check_labels(conversion: Conversion, source: Source) -> None:
     if AUTO in conversion.labels.values() and not source.capabilities().repeatable:
         hint = "write it to a file first, or give --labels a file"
         raise UsageError(f"can be read only once, but --labels {AUTO} reads twice", shard=source.bucket, hint=hint)
+    if conversion.stratify and not source.capabilities().repeatable:
+        what = "can be read only once, but --stratify reads twice"
+        raise UsageError(what, shard=source.bucket, hint="write it to a file first")
 
 
 def _digest(described: Iterable[Mapping[str, Mapping[str, object]]]) -> str | None:

@@ -1,8 +1,13 @@
-"""The tasks that read inputs: `ReadInputs` makes an index and a spool of their records, `FindTexts` finds labels."""
+"""The tasks that read inputs.
+
+`ReadInputs` makes an index and a spool of their records. Before it, `FindTexts` finds labels, and `FindStrata` what
+`--stratify` divides.
+"""
 
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,8 +21,9 @@ from tar2tf_cli.conversion.worker import Group, Worker, load_group, save_group
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.features.labels import AUTO
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, context_of, feature_map_of
+from tar2tf_cli.flow.select import group_in, stratum_in
 from tar2tf_cli.flow.transform import Transform
-from tar2tf_cli.formats.checksums import key_hash
+from tar2tf_cli.formats.checksums import hash64, key_hash
 from tar2tf_cli.formats.files import WholeFile, crc32c_of_file
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.ops.select import flatten
@@ -144,7 +150,7 @@ def spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
         if len(numbers) > 1:
             stack.enter_context(worker.inputs.prefetch(numbers))
         file = stack.enter_context(WholeFile(worker.new_path(group.number, "spool"), lasting=False))
-        spool = Spool(worker.conversion, file, group.index)
+        spool = Spool(worker.conversion, file, group.index, worker.inputs.strata)
         try:
             for number in numbers:
                 group.add(_append(worker, number, spool))
@@ -221,6 +227,46 @@ class FindTexts(NamedTuple):
                     found[name] |= some
             if reading.is_unusable():
                 found = {name: set() for name in maps}
+        return found
+
+
+Hashes: TypeAlias = dict[str, "array[int]"]
+"""The hash of the key of each sample, by the value of `--stratify`."""
+
+
+class FindStrata(NamedTuple):
+    """Finds the samples of each value of `--stratify` in one input.
+
+    Attributes:
+        number: the input's number in the plan.
+    """
+
+    number: int
+
+    def needs_folder(self, worker: Worker) -> bool:
+        """Whether it needs files of other tasks: never."""
+        return False
+
+    def run(self, worker: Worker) -> Hashes:
+        """Return the hashes of the samples that are not faulty, by value.
+
+        Raises:
+            SampleError: when a sample is faulty, and such samples are not skipped.
+            SourceError: when the input cannot be read.
+        """
+        spec = worker.conversion
+        transform = Transform(context_of(spec), _needed(spec))
+        options = ReadOptions(threads=worker.threads, small=worker.inputs.is_small(self.number))
+        found: Hashes = {}
+        for reading in worker.attempts(self.number, options):
+            found = {}
+            for key in reading.keys(transform):
+                group, stratum = group_in(key), stratum_in(key)
+                assert group is not None
+                assert stratum is not None
+                found.setdefault(stratum, array("Q")).append(hash64(group))
+            if reading.is_unusable():
+                found = {}
         return found
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from tar2tf_cli.api.backend import Backend, Engine, RecordMaker, StoredShard
+from tar2tf_cli.api.backend import Backend, Engine, RecordMaker, StoredShard, Task
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, destination
 from tar2tf_cli.conversion.plan import Plan, joined_to, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Summary, Tally
-from tar2tf_cli.conversion.read_inputs import FindTexts, Texts
+from tar2tf_cli.conversion.read_inputs import FindStrata, FindTexts, Hashes, Texts
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
-from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex
+from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, Strata
 from tar2tf_cli.conversion.worker import TaskInputs, Worker
 from tar2tf_cli.conversion.working_folder import entry_of, line_of
 from tar2tf_cli.engines.base import InOrder, run_tasks
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 
 _LABELS_FILE: Final = "labels"
 """The file in the working folder that has the texts of labels, which a run that continues need not find again."""
+
+_STRATA_FILE: Final = "strata"
+"""The file in the working folder that has what `--stratify` found, for the same reason."""
 
 
 def convert(
@@ -123,7 +128,9 @@ def _run(
         writers = int(readers > 1 and plan.source.capabilities().remote)  # so that no reader has to wait for a shard
         inputs = [path for path in plan.source.paths([*plan.inputs[:1], *plan.inputs[-1:]]) if not is_remote(path)]
         engine = partial(place.engine, carries=target.reads_shards, inputs=inputs)
-        plan = _with_labels(plan, _worker(plan, target, place, None, cpus), partial(engine, readers), events)
+        first_pass = partial(_first_pass, _worker(plan, target, place, None, cpus), partial(engine, readers), events)
+        plan = _with_labels(plan, target.folder, first_pass)
+        strata = _strata(plan, target.folder, first_pass)
         manifest.labels.update(plan.label_maps)
         made = target.manifest or ""
         again = not is_remote(made) and os.path.exists(made)
@@ -134,6 +141,7 @@ def _run(
                 _make_shards(plan, maker, store, engine(readers + writers), target, tally, events)
             else:
                 worker = _worker(plan, target, place, maker, cpus)
+                worker.inputs.strata = strata
                 with closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
                     run_tasks(schedule, engine(readers + writers), worker)
         if plan.conversion.limit is not None and (size := plan.size) is not None:  # inputs may be left unread
@@ -146,20 +154,38 @@ def _run(
     return tally.summary
 
 
-def _with_labels(plan: Plan, worker: Worker, engine: Callable[[], Engine], events: Events) -> Plan:
+FirstPass: TypeAlias = Callable[[Callable[[int], Task], Callable[[int, Any], None]], None]
+"""Runs a task for each input, given its number, and gives number and result to a function, in input order."""
+
+
+def _first_pass(
+    worker: Worker,
+    engine: Callable[[], Engine],
+    events: Events,
+    task_of: Callable[[int], Task],
+    take: Callable[[int, Any], None],
+) -> None:
+    """Read all inputs before the conversion does."""
+    inputs = worker.inputs
+    tasks, where = map(task_of, range(len(inputs.items))), [*map(inputs.name, range(len(inputs.items)))]
+    sizes = [item.size for item in inputs.items]
+    events.planned(len(where), None if None in sizes else sum(size or 0 for size in sizes))
+    run_tasks(InOrder([*tasks], where, take, events.progress), engine(), worker)
+
+
+def _with_labels(plan: Plan, folder: str, first_pass: FirstPass) -> Plan:
     """Return a plan in which every feature with labels has a label map; for `auto`, all inputs are read.
 
     Args:
         plan: the plan.
-        worker: the context of its tasks.
-        engine: makes the engine that reads the inputs.
-        events: notified of progress.
+        folder: the working folder, where texts that were found stay for a run that continues.
+        first_pass: reads all inputs.
     """
     names = [name for name, labels in plan.conversion.labels.items() if labels == AUTO]
     if not names:
         return plan
-    path = os.path.join(worker.folder, _LABELS_FILE)
-    texts = _left(path)
+    path = os.path.join(folder, _LABELS_FILE)
+    texts: Mapping[str, list[str]] | None = _left(path)
     if texts is None:
         texts_of: Texts = {name: set() for name in names}
 
@@ -167,21 +193,52 @@ def _with_labels(plan: Plan, worker: Worker, engine: Callable[[], Engine], event
             for name in names:
                 texts_of[name] |= some[name]
 
-        tasks = [FindTexts(number) for number in range(len(plan.inputs))]
-        where = [plan.source.locate(item.name) for item in plan.inputs]
-        events.planned(len(tasks), plan.size)
-        run_tasks(InOrder(tasks, where, take, events.progress), engine(), worker)
+        first_pass(FindTexts, take)
         texts = {name: sorted(some) for name, some in texts_of.items()}
         write_whole(path, [line_of(texts)], lasting=False)
     first = plan.conversion.first_label
     return plan._replace(labels={name: LabelMap.of(some, first) for name, some in texts.items()})
 
 
-def _left(path: str) -> Mapping[str, list[str]] | None:
-    """Return the labels saved by an interrupted run; None if there are none, or the file is damaged."""
+def _strata(plan: Plan, folder: str, first_pass: FirstPass) -> Strata:
+    """Return the hashes at which splits end for each value of `--stratify`; for it, all inputs are read.
+
+    Args:
+        plan: the plan.
+        folder: the working folder, where these hashes stay for a run that continues.
+        first_pass: reads all inputs.
+    """
+    if not plan.conversion.stratify:
+        return {}
+    path = os.path.join(folder, _STRATA_FILE)
+    strata: Strata | None = _left(path)
+    if strata is None:
+        hashes: Hashes = {}
+
+        def take(number: int, some: Hashes) -> None:
+            for value, more in some.items():
+                hashes.setdefault(value, array("Q")).extend(more)
+
+        first_pass(FindStrata, take)
+        strata = {value: cuts(some, plan.conversion.split.values()) for value, some in sorted(hashes.items())}
+        write_whole(path, [line_of(strata)], lasting=False)
+    return strata
+
+
+def cuts(hashes: Collection[int], fractions: Iterable[float]) -> list[int]:
+    """Return the hashes that divide others into fractions of them: each but the first fraction begins with one.
+
+    >>> cuts([40, 10, 30, 20], [0.5, 0.25, 0.25])
+    [30, 40]
+    """
+    ordered = [*sorted(hashes), 1 << 64]
+    return [ordered[round(end * len(hashes))] for end in [*accumulate(fractions)][:-1]]
+
+
+def _left(path: str) -> Any:
+    """Return the results of a first pass that an interrupted run saved; None if there are none, or damaged ones."""
     with suppress(FileNotFoundError, ValueError), open(path, "rb") as file:
-        texts: Mapping[str, list[str]] = entry_of(file.read())
-        return texts
+        return entry_of(file.read())
     return None
 
 

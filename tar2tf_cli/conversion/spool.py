@@ -18,13 +18,14 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
+from types import MappingProxyType
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeAlias
 
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.conversion.working_folder import entry_of, line_of
-from tar2tf_cli.flow.select import digest_in, group_in
+from tar2tf_cli.flow.select import digest_in, group_in, stratum_in
 from tar2tf_cli.formats.checksums import crc32c, hash64, key_hash
 from tar2tf_cli.formats.files import RecordFile
 from tar2tf_cli.spec.conversion import Conversion, Output
@@ -32,6 +33,9 @@ from tar2tf_cli.spec.conversion import Conversion, Output
 COLUMNS: Final = ("sizes", "records", "lanes", "order", "offsets", "keys", "high", "low")
 
 Lengths: TypeAlias = list[int]
+
+Strata: TypeAlias = Mapping[str, Sequence[int]]
+"""For each value of `--stratify`, the hash of the first sample of each split but the first."""
 
 Chunk: TypeAlias = "tuple[Iterable[bytes], int]"
 """Bytes in parts, and their total size."""
@@ -191,13 +195,17 @@ class Spool:
         conversion: gives the split, shuffle and compression.
         file: the spool.
         index: filled in unit by unit.
+        strata: under `--stratify`, the hashes at which splits end for each value.
 
     Attributes:
         sample_keys: the key of each sample of the input so far, if duplicates are skipped later.
     """
 
-    def __init__(self, conversion: Conversion, file: RecordFile, index: SpoolIndex) -> None:
+    def __init__(
+        self, conversion: Conversion, file: RecordFile, index: SpoolIndex, strata: Strata = MappingProxyType({})
+    ) -> None:
         self._conversion = conversion
+        self._strata = strata
         self._file = file
         self._index = index
         self._lanes = [int(end * 2**64) for end in accumulate(conversion.split.values())][:-1]
@@ -291,10 +299,10 @@ class Spool:
 
     def _lane_of(self, key: str, name: bytes | None) -> int:
         """The number of the split of a sample, by its group, else by the key that is written."""
-        group = group_in(key)
+        group, stratum = group_in(key), stratum_in(key)
         if group is None:
             group = key.encode("utf-8", "surrogateescape") if name is None else name
-        return self._lane(group)
+        return self._lane(group) if stratum is None else bisect_right(self._strata[stratum], hash64(group))
 
     def _lane(self, key: bytes) -> int:
         """The number of the split of a sample."""

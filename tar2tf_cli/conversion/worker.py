@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 from tar2tf_cli.api.backend import RecordMaker
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnBytes, Source
-from tar2tf_cli.conversion.spool import COLUMNS, InputUnits, SpoolIndex, StoredIndex, packed, unpacked
+from tar2tf_cli.conversion.spool import COLUMNS, InputUnits, SpoolIndex, StoredIndex, Strata, packed, unpacked
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
@@ -123,6 +123,7 @@ class TaskInputs:
         described: the features of TFRecords that a manifest describes, by the names of the inputs.
         maker: makes the records elsewhere; None where the tasks make them of the inputs.
         stems: what the keys of records without a key begin with, by the names of inputs whose stem others have, too.
+        strata: under `--stratify`, the hashes at which splits end for each value.
     """
 
     conversion: Conversion
@@ -132,6 +133,7 @@ class TaskInputs:
     described: Mapping[str, Described] = field(default_factory=dict)
     maker: RecordMaker | None = None
     stems: Mapping[str, str] = field(default_factory=dict)
+    strata: Strata = field(default_factory=dict)
     _plan: ReadPlan | None = None
 
     def open(self, number: int, options: ReadOptions, on_bytes: OnBytes = None) -> InputFlow:

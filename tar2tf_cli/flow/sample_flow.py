@@ -399,6 +399,10 @@ class InputFlow:
         encoder = self._encoder(lambda key, parts, size, written: (size + framing, written))
         return self._results(self.samples(), self.transform.function(), encoder)
 
+    def keys(self, transform: Transform) -> Iterator[str]:
+        """Iterate over the key of the sample of each result of another transform."""
+        return self._results(self.samples(), transform.function(), lambda key, result: key)
+
     def results(self, transform: Transform) -> Iterator[Any]:
         """Iterate over the results of another transform of each sample, in place of its records."""
         faults = self.faults

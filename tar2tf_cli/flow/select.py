@@ -294,10 +294,12 @@ class SampleKey(str):
     Attributes:
         digest: both halves of the digest, as numbers below 2**64.
         group: the value by which the sample is assigned to a split; None if its key decides.
+        stratum: the value of which each split gets the same share; None without `--stratify`.
     """
 
     digest: tuple[int, int] = (0, 0)
     group: bytes | None = None
+    stratum: str | None = None
 
 
 def digest_in(key: str | None, previous: str | None) -> tuple[int, int]:
@@ -310,15 +312,22 @@ def group_in(key: str) -> bytes | None:
     return key.group if isinstance(key, SampleKey) else None
 
 
+def stratum_in(key: str) -> str | None:
+    """Return the stratum in the key of a record's sample; None if it has none."""
+    return key.stratum if isinstance(key, SampleKey) else None
+
+
 class SplitGroups:
-    """Gives each sample a key with the value by which it is assigned to a split.
+    """Gives each sample a key with the values by which it is assigned to a split.
 
     Args:
-        selection: selects the value.
+        conversion: gives `--split-by` or `--stratify`, under which its own key is the group of a sample.
     """
 
-    def __init__(self, selection: str) -> None:
-        self._selection = selection_of(selection, "--split-by")
+    def __init__(self, conversion: Conversion) -> None:
+        self._stratifies = conversion.stratify is not None
+        self._flag = "--stratify" if self._stratifies else "--split-by"
+        self._selection = selection_of(conversion.stratify or conversion.split_by or "", self._flag)
 
     def __call__(self, sample: Sample) -> None:
         """Replace the key of a sample.
@@ -327,7 +336,9 @@ class SplitGroups:
             SampleError: when it has no such value.
         """
         key = sample[KEY] if isinstance(sample[KEY], SampleKey) else SampleKey(sample[KEY])
-        key.group = text_in(sample, self._selection, "--split-by").encode("utf-8", "surrogateescape")
+        value = text_in(sample, self._selection, self._flag)
+        key.group = (key if self._stratifies else value).encode("utf-8", "surrogateescape")
+        key.stratum = value if self._stratifies else None
         sample[KEY] = key
 
 
@@ -442,7 +453,7 @@ class SampleFilter:
         self._template = conversion.input.key_template if conversion.input.key else None
         self._join = Join(joined, conversion.input) if joined else None
         self._digester = Digester(conversion.drop_duplicates) if conversion.drop_duplicates is not None else None
-        self._groups = SplitGroups(conversion.split_by) if conversion.split_by else None
+        self._groups = SplitGroups(conversion) if conversion.split_by or conversion.stratify else None
         self.is_idle = not (self._template or self._keys or self._join or self._digester or self._groups)
         self._takes_batches = not (self._template or self._groups) and (self._join is None or self._join.takes_batches)
         self._native = native

@@ -93,6 +93,7 @@ class Settings:
             "--key": conversion.input.key,
             "--keys": conversion.input.keys,
             "--split-by": conversion.split_by,
+            "--stratify": conversion.stratify,
         }.items():
             if given:
                 hint = f"leave out {flag}, or convert without --remote-exec"

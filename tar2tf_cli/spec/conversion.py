@@ -344,6 +344,8 @@ class Conversion:
         split: the fraction of the samples in each split, by name.
         split_by: the value in a sample, such as `json:patient`, by whose hash it is assigned to a split, so that
             samples with equal values are in one split; by default, the key.
+        stratify: the value in a sample, such as `cls`, of which each split gets its fraction of the samples, to within
+            one sample for each value.
         on_error: what to do with a faulty sample.
         max_errors: fail after more than this many faulty samples.
         max_lost: fail after losing more than this many bytes of input.
@@ -384,6 +386,7 @@ class Conversion:
     drop_duplicates: Checked[str | bool | None, str | None] = Checked(check.entry_or_all, None)
     limit: Exact[int | None] = Checked(check.limit, None)
     split_by: Exact[str | None] = Checked(check.one_selection, None)
+    stratify: Exact[str | None] = Checked(check.one_selection, None)
     split: Checked[Mapping[str, float] | str, Mapping[str, float]] = Checked(check.split, ())
     on_error: Exact[OnError] = Checked(rules.one_of("fail", "skip"), "fail")
     max_errors: Exact[int | None] = Checked(rules.whole_number(0), None)
@@ -400,9 +403,9 @@ class Conversion:
         self._check_features(self._preset.uses if self._preset else ())
         if self.etl and self.remote_exec is False:
             raise UsageError("--etl and --no-remote-exec cannot be combined: leave out one of them")
-        if AUTO in self.labels.values() and (self.remote_exec or self.etl):
-            hint = "give --labels a file"
-            raise UsageError(f"--labels {AUTO} cannot run in the cluster: it reads the samples here first", hint=hint)
+        if (self.stratify or AUTO in self.labels.values()) and (self.remote_exec or self.etl):
+            what, hint = ("--stratify", None) if self.stratify else (f"--labels {AUTO}", "give --labels a file")
+            raise UsageError(f"{what} cannot run in the cluster: it reads the samples here first", hint=hint)
         if "input" in named:
             self._check_input_field()
 
@@ -453,10 +456,14 @@ class Conversion:
             if self.split and set(counts) != set(self.split):
                 names = f"--num-shards has {', '.join(counts)}, but --split has {', '.join(self.split)}"
                 raise UsageError(names, hint="give a number for each split")
-        if self.split_by and not self.split:
-            raise UsageError("--split-by needs --split", hint="add it, such as --split train=0.9,val=0.1")
-        if self.split_by and self.input.kind == "examples":
-            raise UsageError("--split-by takes a value of samples, but --from examples gives whole examples")
+        for flag, value in (("--split-by", self.split_by), ("--stratify", self.stratify)):
+            if value and not self.split:
+                raise UsageError(f"{flag} needs --split", hint="add it, such as --split train=0.9,val=0.1")
+            if value and self.input.kind == "examples":
+                raise UsageError(f"{flag} takes a value of samples, but --from examples gives whole examples")
+        if self.split_by and self.stratify:
+            what = "samples of one group may have several values of --stratify"
+            raise UsageError(f"--split-by and --stratify cannot be combined, as {what}: use one of them")
 
     def _check_features(self, uses: Sequence[str]) -> None:
         if self.record_to_example and self.preset:
