@@ -35,7 +35,7 @@ class InputReport:
         schema: types and shapes of the features.
         described: CSV rows that describe the stored examples, if the input is a list of examples.
         archives: number of tar archives in the input, end to end.
-        split_differs: a member that the other key rule would name differently, if any.
+        split_differs: a member that the other key rule would give to another sample, if that may be meant.
         not_adjacent: number of samples whose members are not adjacent and were regrouped.
         lacking: what the last sample lacks that all others have, if anything.
         first_key: the key of the first sample.

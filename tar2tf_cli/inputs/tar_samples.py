@@ -373,7 +373,7 @@ class TarSamples:
     def describe(self, report: InputReport) -> None:
         """Note what was seen of the tar."""
         report.skipped, report.archives, report.not_adjacent = self.skipped, self.archives, self.not_adjacent
-        report.split_differs, report.lacking = self._grouper.split_differs, self._grouper.lacking
+        report.split_differs, report.lacking = self._grouper.split_matters, self._grouper.lacking
 
     def seek(self, offset: int) -> None:
         """Start at a sample's offset instead of the beginning."""

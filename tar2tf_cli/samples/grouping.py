@@ -147,6 +147,8 @@ class Grouper:
         returned: the error for the key that appeared again and so ended the samples, if one did.
         skipped: how many members were skipped, by reason.
         split_differs: the first member that the other key rule would name differently.
+        split_matters: this member, unless an entry of its sample has a name on which both rules agree: `1.mask.png` is
+            one of the sample of `1.jpg`, but `1.a.jpg` and `1.b.jpg` may be two samples.
         offset: offset of the header of the current sample's first member.
         begin: offset of the header of the first member of the sample that is being grouped.
         empty: whether all members were read, and none of them made a sample, not even a faulty one.
@@ -173,6 +175,8 @@ class Grouper:
         self._extensions: dict[str, str] = {}  # without dots, so that both key rules agree on them
         self.skipped: Counter[str] = Counter()
         self.split_differs: str | None = None
+        self.split_matters: str | None = None
+        self._unsettled: str | None = None  # the key of the sample that shows whether it matters
         self.offset = self.begin = 0
         self._seen = SeenKeys()
         self._cut: str | None = None  # the key whose rest is skipped after damage; "" for the next one
@@ -286,6 +290,8 @@ class Grouper:
         try:
             while name is not None:
                 while plain and (batch := self._batch(plain, current, name)):
+                    if current == self._unsettled:
+                        self._settle(sample)
                     if sample and good:
                         self.offset = first
                         yield sample
@@ -302,6 +308,8 @@ class Grouper:
                         if not key:
                             continue
                     if key != current:
+                        if current == self._unsettled:
+                            self._settle(sample)
                         if sample and good and not (broken and current in broken):
                             self.offset = first
                             yield sample
@@ -332,6 +340,8 @@ class Grouper:
             self._lost = key or current
             error.at(key=self._lost or None)
             raise
+        if current == self._unsettled:
+            self._settle(sample)
         if sample and good and current not in broken:
             self.offset = first
             yield sample
@@ -469,10 +479,18 @@ class Grouper:
         if not key:
             self.skipped["no extension"] += 1
         elif "." in extension or "." in key[key.rfind("/") + 1 :]:
-            self.split_differs = self.split_differs or name
+            if self.split_differs is None:
+                self.split_differs = self.split_matters = name
+                self._unsettled = key
         elif name.endswith(extension):
             self._extensions[extension] = extension
         return key, extension
+
+    def _settle(self, sample: Sample) -> None:
+        """Decide by the sample of the first member whose split differs whether that matters."""
+        self._unsettled = None
+        if any("." not in name for name in sample if name != KEY):
+            self.split_matters = None
 
     def _again(self, key: str, member: str, offset: int) -> None:
         message = f"the key {key!r} appears again; its members are not adjacent"

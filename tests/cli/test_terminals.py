@@ -138,7 +138,7 @@ def test_names_in_messages_cannot_affect_a_terminal(tmp_path: Path) -> None:
 
 def test_a_newline_in_a_name_does_not_begin_a_line_of_a_note_or_summary(tmp_path: Path) -> None:
     key = "a\nerror: fake"
-    write_members(tmp_path / "x.tar", [(f"{key}.mask.png", b"1"), (f"{key}.txt", b"none"), ("b.txt", b"1")])
+    write_members(tmp_path / "x.tar", [("b.txt", b"1"), (f"{key}.mask.png", b"1"), (f"{key}2.txt", b"none")])
     (tmp_path / "keys").write_text("\\no\\nerror: fake\nb\n")
     arguments = ("convert", tmp_path / "x.tar", "-o", tmp_path / "x.record", "--on-error", "skip")
     noted = tar2tf(*arguments, "--type", "txt=int64", "--keys", tmp_path / "keys", "--keys-missing", "skip").stderr

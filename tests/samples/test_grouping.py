@@ -180,6 +180,21 @@ def test_the_first_member_that_the_other_rule_would_name_differently_is_kept(rul
     assert differs(["a.jpg", "b.seg.png", "b.jpg", "c.seg.png", "c.jpg"], **options) == "b.seg.png"
 
 
+def matters(names: list[str], *, regroup: bool) -> str | None:
+    grouper = Grouper("x.tar", fail)
+    list(grouped(grouper, names, regroup))
+    return grouper.split_matters
+
+
+@pytest.mark.parametrize("regroup", [False, True])
+def test_the_split_matters_unless_the_sample_has_an_entry_on_which_both_rules_agree(regroup):
+    assert matters(["a.jpg", "a.seg.png", "b.jpg", "b.seg.png"], regroup=regroup) is None
+    assert matters(["a.seg.png", "a.txt"], regroup=regroup) is None
+    assert matters(["a.1.jpg", "a.2.jpg", "b.jpg"], regroup=regroup) == "a.1.jpg"
+    assert matters(["b.jpg", "a.seg.png"], regroup=regroup) == "a.seg.png"
+    assert matters(["a.seg.png", "b.jpg", "b.seg.png", "a.jpg"], regroup=True) is None
+
+
 # --- What is no part of a sample ---
 
 
