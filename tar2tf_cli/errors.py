@@ -503,7 +503,7 @@ def changed(where: str, offset: int | None = None) -> SourceError:
     return SourceError("changed while it was being read", shard=where, offset=offset, hint=hint)
 
 
-def write_failed(path: str, error: OSError, place: str = "choose another place") -> SinkError:
+def write_failed(path: str, error: OSError, place: str = "write to another location") -> SinkError:
     """Make the error for a file or folder that cannot be written; `place` says how to choose another one."""
     lacking = f"{_REMEDIES[error.errno]} or " if error.errno in _REMEDIES else ""
     hint = f"{lacking}{place}, then run the same command"
@@ -532,7 +532,7 @@ def check_tensorflow(what: str) -> None:
 
 
 @contextmanager
-def write_errors(path: str, place: str = "choose another place") -> Iterator[None]:
+def write_errors(path: str, place: str = "write to another location") -> Iterator[None]:
     """Convert an OSError in the `with` block to an error that names a path, as `write_failed` does."""
     try:
         yield

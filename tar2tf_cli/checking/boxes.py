@@ -39,7 +39,7 @@ def _faults(prefix: str, features: Mapping[str, ParsedFeature]) -> Iterator[str]
         elif right <= left or bottom <= top:
             yield f"{shown} has no area"
         elif min(left, top) < -_ROUNDED or max(right, bottom) > 1 + _ROUNDED:
-            yield f"{shown} is not inside of the image: sides are fractions from 0 to 1"
+            yield f"{shown} is not inside the image: sides are fractions from 0 to 1"
     labels = f"{prefix.rpartition('/')[0]}/class/label"
     for number, label in enumerate(_values(features, labels, "int64")):
         if label < 1:

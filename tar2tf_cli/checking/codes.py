@@ -46,7 +46,7 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "a header of a tar is damaged",
         "The checksum of a member's header does not match: bytes were overwritten, or the file is not a tar from there "
         "on.",
-        "Fetch the tar again. `convert --on-error skip` resumes at the next header, and reports how much was lost.",
+        "Download the tar again. `convert --on-error skip` resumes at the next header, and reports how much was lost.",
     ),
     "box": Explanation(
         "a box or class of the Object Detection API that breaks training",
@@ -72,7 +72,7 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "damaged": Explanation(
         "a shard, or the answer of a server, is damaged in a way that has no code of its own",
         "The message says what is wrong.",
-        "Fetch the shard again, or repeat the request.",
+        "Download the shard again, or repeat the request.",
     ),
     "data_crc": Explanation(
         "the CRC of a record's data does not match",
@@ -106,20 +106,21 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "the numbering of shards has a gap",
         "A shard was not copied, was deleted, or was never written; a name such as `x-00002-of-00004` states how many "
         "there are.",
-        "Copy the missing shard, or convert again. If the gap is meant, name the shards one by one, or pass "
+        "Copy the missing shard, or convert again. If the gap is intended, name the shards one by one, or pass "
         "`--ignore-gaps` to `convert`.",
     ),
     "gzip": _COMPRESSED,
     "half_sample": Explanation(
         "the last sample lacks entries that all others have, and the tar has no proper end",
-        "The program that wrote the tar stopped in the middle of a sample. With a proper end, it is only a note.",
-        "Make the shard again. To reject such samples in any tar, select the entries that each must have "
+        "The program that wrote the tar stopped in the middle of a sample. If the tar has a proper end, this is only a "
+        "note.",
+        "Recreate the shard. To reject such samples in any tar, select the entries that each must have "
         "(`--select jpg,cls`).",
     ),
     "index": Explanation(
         "the offsets in `SHARD.idx`, next to a local shard, are wrong",
         "The shard was written again after its index, or the index is of another file.",
-        "Write it again: `tar2tf index SHARD --overwrite`.",
+        "Rewrite it: `tar2tf index SHARD --overwrite`.",
     ),
     "lacking": Explanation(
         "a sample lacks an entry or a feature that is asked for",
@@ -136,12 +137,12 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "link": Explanation(
         "an entry is a link that cannot be followed",
         "The tar was made without `--dereference`, and the link's target is not an earlier member of the same tar.",
-        "Make the tar again with `tar --dereference`.",
+        "Recreate the tar with `tar --dereference`.",
     ),
     "lost": Explanation(
         "part of an input could not be read during the conversion, so its samples are not in the shards",
-        "`convert --on-error skip` passed a damaged stretch of an input.",
-        "Fetch the input again, then run the conversion with `--update`.",
+        "`convert --on-error skip` skipped a damaged part of an input.",
+        "Download the input again, then run the conversion with `--update`.",
     ),
     "manifest": Explanation(
         "a manifest is damaged, or of a newer version",
@@ -169,11 +170,11 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "a record is not a tf.train.Example",
         "The file holds messages of another kind, such as protos of your own, among examples, or bytes that happen to "
         "have the right CRC.",
-        "If other messages are meant, pass `--messages any`: framing and CRCs are then checked, not contents.",
+        "If other messages are intended, pass `--messages any`: framing and CRCs are then checked, not contents.",
     ),
     "reader": Explanation(
-        "a reader that `--for` names does not read these shards as they are meant",
-        "The message says over what it trips, as its current version does.",
+        "a reader named by `--for` rejects or misreads these shards",
+        "The message says what its current version trips over.",
         "Convert the shards as the message says, or use another reader.",
     ),
     "schema": Explanation(
@@ -194,7 +195,7 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "sparse": Explanation(
         "an entry is stored as a sparse file, which cannot be read",
         "The tar was made with `tar --sparse`.",
-        "Make the tar again without it.",
+        "Recreate the tar without it.",
     ),
     "stray": Explanation(
         "a shard is not in the manifest",
@@ -220,13 +221,13 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "a file is cut short",
         "A download or copy stopped early, or its writer did. A tar ends with two blocks of zeros; without them, most "
         "readers cannot tell a tar that was cut between two members from a shorter dataset.",
-        "Fetch the file again. `tar2tf verify FOLDER` checks many at once, and `tar2tf verify s3://bucket/shards` "
+        "Download the file again. `tar2tf verify FOLDER` checks many at once, and `tar2tf verify s3://bucket/shards` "
         "shows whether the original is intact. If there is no intact copy, `--on-error skip` converts the samples that "
         "can be read, and reports how much was lost. If a writer never adds the end-of-archive blocks, pass "
         "`--ignore-missing-end`.",
     ),
     "undecodable": Explanation(
-        "an entry is not an image, sound or array that can be decoded or worked on",
+        "an entry cannot be decoded as an image, sound or array, or an op cannot work on it",
         "The value is cut short or damaged, or is something else than its name says, such as an error page that a "
         "crawler saved. The content decides what can be decoded, not the name. Or an op needs pixels, and no `decode` "
         "comes before it.",
@@ -254,12 +255,12 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "unknown_type": Explanation(
         "an entry is a member of unknown type",
         "The tar holds a device, a pipe, or a kind of member that only its writer knows.",
-        "Make the tar again with plain files.",
+        "Recreate the tar with plain files.",
     ),
     "unreadable": Explanation(
         "a file cannot be read",
         "Its permissions, its disk, or the server that holds it; the message has the reason.",
-        "Remove the reason, then run the same command, which continues.",
+        "Fix the cause, then run the same command, which continues.",
     ),
     "volume": Explanation(
         "an entry is part of a file that begins in another volume of a multi-volume tar",
@@ -271,7 +272,7 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "part of a tar is zeros",
         "The file has its full size, but only part of its data: a download allocated the space first, and did not "
         "finish, or a disk lost blocks.",
-        "Fetch the tar again.",
+        "Download the tar again.",
     ),
     "zlib": _COMPRESSED,
     "zstd": _COMPRESSED,

@@ -52,7 +52,7 @@ class Subset(NamedTuple):
 
             with suppress(UsageError):
                 return cls(text, bytes=size(text, "--subset"))
-        hint = "3/30 is the third of thirty parts, 5% and 10GB are another part each day"
+        hint = "3/30 is the third of thirty parts, 5% and 10GB select another part each day"
         raise UsageError(f"--subset must be a part, a percentage or a size, not {text!r}", hint=hint)
 
     def choose(self, items: Sequence[ObjectInfo], day: int | None = None) -> list[bool]:

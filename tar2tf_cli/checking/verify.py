@@ -167,7 +167,7 @@ def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], agains
     if not manifests and (beside := run.shards(bucket).folder_manifest()):
         manifests = [beside]
     if not manifests:
-        hint = "name the manifest beside the shards, such as out/_train-manifest.json"
+        hint = "name the manifest next to the shards, such as out/_train-manifest.json"
         raise UsageError("--against needs a manifest, which says how the samples were converted", hint=hint)
     shards = [name for name in templates if not names_manifest(name)]
     return _verify_documents(run, manifests, (against, shards))
@@ -369,6 +369,6 @@ def _check_sums(path: str, manifest: Manifest, report: Report, *, fast: bool) ->
         others = sum(file.others for file in report.files)
         listed = manifest.undescribed.get("records")
         if listed not in (None, others):
-            message = f"{others} of the records are no tf.train.Examples, but {listed} in the manifest"
+            message = f"{others} of the records are not tf.train.Examples, but {listed} in the manifest"
             whole.add(Fault("count", message))
     return whole

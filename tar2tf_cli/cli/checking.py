@@ -102,7 +102,7 @@ _MOST_FAULTS: Final = 40
 _CONVERT: Final = "to recover intact samples from damaged tars, use tar2tf convert --on-error skip"
 _ABOUT_ONE: Final = ("undecodable", "schema", "reader")
 _SUBJECT: Final = re.compile(r"^\w+: |'[^']*'")
-_FOR_KEYS: Final = "One a line, as convert --keys reads them."
+_FOR_KEYS: Final = "One per line, as convert --keys reads them."
 _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 
 
@@ -144,8 +144,8 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 @sample_option(
     "--subset PART",
     help="Read a part: 3/30, or 5% or 10GB a day.",
-    more="3/30 is the third of thirty parts. A percentage or a size is another part each day, by the date, so that all "
-    "shards are read in time. Of the other shards, existence and size are checked.",
+    more="3/30 is the third of thirty parts. A percentage or a size selects another part each day, by the date, so "
+    "that all shards are read in time. Of the other shards, existence and size are checked.",
 )
 @output_option("--salvage PATH", type=new_file, help="Write the good records to a new file.")
 @output_option("--bad-keys FILE", type=new_file, help="List the keys of faulty samples.", more=_FOR_KEYS)
@@ -341,28 +341,30 @@ _DRAWN: Final = ("boxes", "points", "mask", "preset")
     "form",
     type=Words(("table", "csv", "markdown", "json")),
     help="Print entries in another format.",
-    more="csv has a row for each entry, with plain numbers, markdown all rows of both tables. json is --json.",
+    more="csv: one row per entry, with plain numbers. markdown: both tables, with all rows. json: as --json.",
 )
 @output_option("--code", is_flag=True, help="Print Python code that reads the shards.")
 @output_option("--html FILE", type=new_file, help="Write a page that shows the dataset.")
 @output_option(
     "--boxes SEL",
     multiple=True,
-    help="Boxes to draw on the page of --html.",
+    help="Boxes to draw on the --html page.",
     more="As for convert: json:objects.*.bbox,format=xywh. What the manifest declares, and the lists of the Object "
     "Detection API, are drawn without it. May be repeated.",
 )
-@output_option("--points SEL", multiple=True, help="Points to draw on it.", more="As for convert. May be repeated.")
+@output_option(
+    "--points SEL", multiple=True, help="Points to draw on the --html page.", more="As for convert. May be repeated."
+)
 @output_option(
     "--mask ENTRY",
     multiple=True,
-    help="Masks to lay over their images on it.",
+    help="Masks to overlay on the --html page.",
     more="As for convert. Entries that are named like masks are found without it. May be repeated.",
 )
 @output_option(
     "--preset NAME",
     shell_complete=propose_presets,
-    help="Draw what this preset declares.",
+    help="Draw the annotations of this preset.",
     more="detection: the boxes of annotations in JSON, as COCO has them. segmentation: the mask.",
 )
 @output_option("--keys", is_flag=True, help="Print the key of every sample, one per line.")
@@ -495,7 +497,7 @@ def _check_modes(options: dict[str, object], bucket: str) -> None:
     source = click.get_current_context().get_parameter_source
     drawn = [name for name in _DRAWN if source(name) is ParameterSource.COMMANDLINE]
     if drawn and not options["html"]:
-        raise click.UsageError(f"--{drawn[0]} is drawn on a page: add --html FILE")
+        raise click.UsageError(f"--{drawn[0]} is for the page of --html: add --html FILE")
     if bucket == "-" and options["html"]:
         raise click.UsageError("standard input can be read only once, but --html reads its input twice")
     if bucket == "-" and {"-n", "--json"} <= set(given):

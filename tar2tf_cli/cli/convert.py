@@ -161,7 +161,7 @@ def print_plan(plan: Plan, outcome: Outcome, *, workers: int, as_json: bool) -> 
         echo(f"about {count(expected.records, plan.conversion.output.traits.holds)}, {size(expected.bytes)}{shards}")
         echo(f"local disk: at most about {size(expected.local)}")
         if (seconds := expected.seconds / workers) >= 1:
-            echo(f"time: about {seconds:,.0f} s with {count(workers, 'worker')}, by a sample of reading and converting")
+            echo(f"time: about {seconds:,.0f} s with {count(workers, 'worker')}, estimated by converting a few samples")
         for note in expected.shapes:
             echo(f"among the first samples: {note}")
     palettes = expected.palettes if expected else ()
@@ -249,7 +249,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 @input_option(
     "--ignore-gaps",
     is_flag=True,
-    help="Do without shards that are missing.",
+    help="Convert although shards are missing.",
     more="Names such as train-00002-of-00004 say how many shards there are; without this option, it is an error if one "
     "is missing, or if the conversion that writes them is not finished. The manifest records what is missing.",
 )
@@ -298,7 +298,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 @sample_option(
     "--keys FILE",
     help="Convert only samples with these keys.",
-    more="FILE has one key a line, as tar2tf inspect --keys prints them.",
+    more="FILE has one key per line, as tar2tf inspect --keys prints them.",
 )
 @sample_option(
     "--keys-missing",
@@ -352,7 +352,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     "duplicates_path",
     type=new_file_in_output,
     help="List the keys of the skipped duplicates.",
-    more="With --drop-duplicates: one a line, in input order, as --keys reads them.",
+    more="With --drop-duplicates: one per line, in input order, as --keys reads them.",
 )
 @sample_option("--limit N", help="Convert at most N samples.")
 @sample_option("--shuffle", is_flag=True, help="Shuffle the records across all shards.")
@@ -501,7 +501,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 @output_option(
     "--index",
     is_flag=True,
-    help="Write SHARD.idx beside each shard.",
+    help="Write SHARD.idx next to each shard.",
     more="It lists the offset and size of each record. For tars, it is in the format of DALI's wds2idx.",
 )
 @output_option(
@@ -532,7 +532,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     "runs a transformer for exactly this spec. --remote-exec makes one if needed, and deletes it at the end; see "
     "tar2tf etl.",
 )
-@option("--etl NAME", help="Name of the transformer to use.", more="The one that tar2tf etl init --name NAME made.")
+@option("--etl NAME", help="Name of the transformer to use.", more="The name that was given to tar2tf etl init --name.")
 @option(
     "--engine",
     **words("local", "ray"),

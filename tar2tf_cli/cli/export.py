@@ -47,7 +47,7 @@ def export(
     """Describe shards for TensorFlow Datasets.
 
     This lets TensorFlow Datasets read the shards as they are. DIR is a manifest, or a folder with one manifest. The
-    command writes dataset_info.json and features.json beside the manifest, and a file of class names for each feature
+    command writes dataset_info.json and features.json next to the manifest, and a file of class names for each feature
     with a label map.
 
     \b

@@ -319,7 +319,7 @@ class Tally:
             return None
         begin = "input begins" if self._alike == 1 else "inputs begin"
         what = f"{self._alike:,} {begin} with the same key as an earlier one, first: {self._example}"
-        return f"note: {what}; --keys, --join and --split take samples with equal keys for one"
+        return f"note: {what}; --keys, --join and --split treat samples with equal keys as one"
 
     def _look_for_keys(self) -> None:
         spec = self._plan.conversion
@@ -467,7 +467,7 @@ class Publisher:
         if decision.published:
             files = count(len(decision.published), "file")
             self._events.note(
-                f"continuing a killed run: its unfinished work is gone, so {files} of its output are compared"
+                f"continuing a killed run: its working folder is gone, so {files} of its output are compared"
             )
         if decision.changes:
             self._events.note(f"updating: {decision.changes}")

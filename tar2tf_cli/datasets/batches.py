@@ -59,12 +59,12 @@ def check_reading(reading: Reading) -> None:
         UsageError: names the number.
     """
     if isinstance(reading.size, bool) or reading.size < 1:
-        raise UsageError(f"size is a number of examples, 1 or more, not {reading.size!r}")
+        raise UsageError(f"size must be a number of examples, 1 or more, not {reading.size!r}")
     if isinstance(reading.start, bool) or reading.start < 0:
-        raise UsageError(f"start is a number of examples, 0 or more, not {reading.start!r}")
+        raise UsageError(f"start must be a number of examples, 0 or more, not {reading.start!r}")
     hosts, host = reading.part
     if not 0 <= host < hosts:
-        raise UsageError(f"shard is (hosts, host), such as (4, 0) to (4, 3), not {reading.part!r}")
+        raise UsageError(f"shard must be (hosts, host), such as (4, 0) to (4, 3), not {reading.part!r}")
 
 
 class Samples(Protocol):

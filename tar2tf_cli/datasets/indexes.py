@@ -344,7 +344,7 @@ class Indexes:
             kept = f"; the index is kept in {self.folder}" if self._path(shard) else " each time it is opened"
             Events().note(
                 f"note: {shard.name} has no index, so it is read to the end to find its records{kept}; "
-                "convert --index writes indexes beside shards"
+                "convert --index writes indexes next to shards"
             )
 
     def keep(self, shard: Shard, index: ShardIndex) -> None:
@@ -426,8 +426,8 @@ def write_indexes(
         UsageError: when a shard is compressed or not on this machine, or members of a sample are not adjacent.
     """
     if is_remote(bucket) or bucket == "-":
-        hint = "convert --index writes indexes beside shards in a bucket"
-        raise UsageError("is not on this machine, so no index can be written beside it", shard=bucket, hint=hint)
+        hint = "convert --index writes indexes next to shards in a bucket"
+        raise UsageError("is not on this machine, so no index can be written next to it", shard=bucket, hint=hint)
     named = resolve(bucket, templates, paths=True, described=False)
     if named.manifests:
         raise UsageError("is a manifest: name the shards, or their folder", shard=bucket)

@@ -269,14 +269,14 @@ def _check_numbers(shuffle: int | bool | None, batch: int | None, start: int) ->
         if value is None or (name == "shuffle" and value in (True, False) and isinstance(value, bool)):
             continue
         if isinstance(value, bool) or value < least:
-            raise UsageError(f"{name} is a number of examples, {least} or more, not {value!r}")
+            raise UsageError(f"{name} must be a number of examples, {least} or more, not {value!r}")
 
 
 def _check_order(shuffle: int | bool | None, seed: int | None, shard: tuple[int, int] | None, start: int) -> None:
     """Check what the user said about the order of an epoch and a host's part of it."""
     hosts, host = shard or (1, 0)
     if not 0 <= host < hosts:
-        raise UsageError(f"shard is (hosts, host), such as (4, 0) to (4, 3), not {shard!r}")
+        raise UsageError(f"shard must be (hosts, host), such as (4, 0) to (4, 3), not {shard!r}")
     if shuffle is True and seed is None and hosts > 1:
         raise UsageError("hosts divide the order of an epoch among them", hint="add seed=N, the same for each host")
     if shuffle is True and seed is None and start:

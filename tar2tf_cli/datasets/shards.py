@@ -162,7 +162,9 @@ def _beside(shards: ShardSet, documents: Sequence[Document]) -> Iterator[Documen
             del left[name]
     if left:
         name = shards.bucket if len(left) == len(files) else locate(next(iter(left.values())).name)
-        hint = "tar2tf convert writes it beside the shards; tar2tf inspect --code prints a parser for those without one"
+        hint = (
+            "tar2tf convert writes it next to the shards; tar2tf inspect --code prints a parser for those without one"
+        )
         raise UsageError("has no manifest, which says how to parse its records", shard=without_secrets(name), hint=hint)
 
 

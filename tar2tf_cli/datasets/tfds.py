@@ -71,7 +71,7 @@ def export_tfds(
     """
     given = os.fspath(manifest)
     if is_remote(given):
-        raise UsageError("the files are written beside the shards in a folder, not in a bucket", shard=given)
+        raise UsageError("the files are written next to the shards, in a folder but not in a bucket", shard=given)
     first, *others = read_manifests([given])
     if others:
         raise UsageError("TensorFlow Datasets reads the shards of one manifest", shard=given, hint="name one of them")

@@ -65,7 +65,7 @@ class Keys:
             else:
                 hashes.extend(map(key_hash, keys_in(block)))
         if not hashes:
-            raise SourceError("lists no keys", shard=path, hint="write one key a line, as tar2tf inspect --keys does")
+            raise SourceError("lists no keys", shard=path, hint="write one key per line, as tar2tf inspect --keys does")
         self._hashes, self._seed = HashTable(hashes), digest.digest()
         self._digests = HashTable(array("Q", map(self._digest_of, self._listed())))
         self.digest = digest.hexdigest()

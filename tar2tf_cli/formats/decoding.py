@@ -215,7 +215,7 @@ def _check_ogg(data: bytes) -> None:
         table = data[position + 27 : position + 27 + head[26]] if len(head) == 27 else b""
         page = data[position : position + 27 + len(table) + sum(table)]
         if len(head) < 27 or not head.startswith(b"OggS") or len(page) < 27 + head[26] + sum(table):
-            raise SampleError(f"truncated or damaged Ogg: its page at byte {position} is not whole")
+            raise SampleError(f"truncated or damaged Ogg: its page at byte {position} is incomplete")
         turned = (page[:22] + bytes(4) + page[26:]).translate(_REVERSED)
         crc = int(f"{zlib.crc32(turned, 0xFFFFFFFF) ^ 0xFFFFFFFF:032b}"[::-1], 2)
         if crc != int.from_bytes(page[22:26], "little"):
@@ -253,7 +253,7 @@ def _check_mp3(data: bytes) -> None:
         if not length:
             raise SampleError(f"damaged MP3: no frame begins at byte {position}")
         if position + length > len(data):
-            raise SampleError(f"truncated MP3: its frame at byte {position} is not whole")
+            raise SampleError(f"truncated MP3: its frame at byte {position} is incomplete")
         position += length
         frames += 1
     if not frames:

@@ -449,7 +449,7 @@ def _parsed(data: bytes, path: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         whole = None
     if not isinstance(whole, dict) or "version" not in whole:
-        hint = "convert writes it beside the shards, such as out/_train-manifest.json"
+        hint = "convert writes it next to the shards, such as out/_train-manifest.json"
         raise DamagedShardError("is not a tar2tf manifest", kind="manifest", shard=path, hint=hint)
     if whole["version"] != VERSION or isinstance(whole["version"], (bool, float)):
         message = f"is a manifest of version {str(whole['version'])[:40]}, but this tar2tf reads version {VERSION}"

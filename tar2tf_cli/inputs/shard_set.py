@@ -198,11 +198,11 @@ class ShardSet:
             more = f" and {missing - 1:,} more" if missing > 1 else ""
             is_missing = "are missing" if more else "is missing"
             message = f"the shard {os.path.basename(lacking[0].first)}{more} {is_missing}"
-            hint = "restore it, or add --ignore-gaps to do without"
+            hint = "restore it, or add --ignore-gaps to convert the others"
             raise NothingFoundError(message, shard=without_secrets(self.bucket), hint=hint)
         for one in self.unfinished:
             message = f"the conversion that writes {one.manifest} is not finished"
-            hint = "repeat the command that writes it, or add --ignore-gaps to use the shards that are there"
+            hint = "run the command that writes it again, or add --ignore-gaps to use the shards that exist"
             raise SourceError(message, shard=without_secrets(self.bucket), hint=hint)
 
     def lacking(self) -> list[str]:

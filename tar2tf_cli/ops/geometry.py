@@ -259,9 +259,9 @@ def invalid_boxes(edges: NDArray[np.float64], size: Size) -> dict[int, str]:
         elif right <= left or bottom <= top:
             faults[number] = f"has no area: left, top, right, bottom are {shown}"
         elif min(left, top) < -OUTSIDE or right > width + OUTSIDE or bottom > height + OUTSIDE:
-            faults[number] = f"is not inside of the image, {width} pixels wide and {height} high: {shown}"
+            faults[number] = f"is not inside the image, {width} pixels wide and {height} high: {shown}"
         elif left >= width or top >= height or right <= 0 or bottom <= 0:
-            faults[number] = f"is outside of the image, {width} pixels wide and {height} high: {shown}"
+            faults[number] = f"is outside the image, {width} pixels wide and {height} high: {shown}"
     return faults
 
 

@@ -255,7 +255,7 @@ class _JsonBoxes(BoxList):
         lists: list[tuple[list[Any], Slot]] = []
         for slot in gone:
             if slot.owner is None:
-                raise SampleError("its only box is not visible any more")
+                raise SampleError("its only box is no longer visible")
             if slot.owner is slot.holder and not self._beside:
                 raise _nothing_beside(self._document.entry)
             lists.append((slot.owner, slot))
@@ -274,7 +274,7 @@ class _JsonBoxes(BoxList):
 
 def _nothing_beside(entry: str) -> UsageError:
     return UsageError(
-        f"a box of {entry!r} is not visible any more, and nothing says what goes with it",
+        f"a box of {entry!r} is no longer visible, and nothing says which values go with it",
         hint=f"name the lists with an item for each box: beside={entry}:PATH+{entry}:PATH, or beside={ALONE}",
     )
 

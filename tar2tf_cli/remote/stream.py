@@ -378,7 +378,7 @@ class StreamReader:
         if end["crc32c"] != crc:
             raise self._damage("the CRC of the cluster's answer does not match", "data_crc")
         if self._whole(len(DONE)) != DONE or self._cursor.fill(1):
-            raise self._damage("the cluster's answer goes on after its end record", "damaged")
+            raise self._damage("the cluster's answer continues after its end record", "damaged")
         self.report, self.size = InputReport.from_json(end["report"]), end["size"]
 
     def _accepted(self, control: bytes) -> dict[str, Any]:

@@ -335,7 +335,7 @@ class Transformers:
             self.store.refuse(answer, text, self.where)
         except Transient as fault:
             if stuck := _STUCK.search(message):  # AIStore 5.0 does so after it has begun one during a rebalance
-                fault.hint = f"restart the target {stuck[1]}: it answers nothing about transformers any more"
+                fault.hint = f"restart the target {stuck[1]}: it no longer answers about transformers"
             raise
 
     def _refuse(self, status: int, message: str, name: str) -> None:

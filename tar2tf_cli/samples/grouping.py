@@ -456,7 +456,7 @@ class Grouper:
             common = known = _common(names, None) or set()
         missing = _missing(set(held), common, known)
         if missing:
-            message = f"lacks {', '.join(missing)}, which all others have, and stands beside zeros"
+            message = f"lacks {', '.join(missing)}, which all others have, and is next to zeros"
             self._fault(message, None, offset, AGAIN, key=held[KEY])
         return bool(missing)
 

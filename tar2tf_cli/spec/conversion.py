@@ -488,7 +488,8 @@ class Conversion:
             raise UsageError("--boxes, --points and --mask follow ops, but there is none", hint="leave them out")
         if self.max_pixels != DEFAULT_MAX_PIXELS and self.preset and not self.ops and "max_pixels" not in uses:
             raise UsageError(
-                f"--max-pixels does nothing with the preset {self.preset}, which decodes no images", hint="leave it out"
+                f"--max-pixels has no effect with the preset {self.preset}, which decodes no images",
+                hint="leave it out",
             )
 
     def _check_input_field(self) -> None:

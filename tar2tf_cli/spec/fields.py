@@ -263,7 +263,7 @@ def split(value: object, label: str) -> dict[str, float]:
     if any(map(isnan, fractions.values())) or (not pairs and isinstance(value, str)):
         raise ValueError(form % written)
     if any("/" in name or not name for name in fractions) or not all(0 < item <= 1 for item in fractions.values()):
-        raise ValueError(f"{label} {written!r} needs plain names, and fractions above 0 and up to 1")
+        raise ValueError(f"{label} {written!r} needs plain names, and fractions greater than 0 and at most 1")
     if fractions and abs(sum(fractions.values()) - 1) > 1e-6:
         raise ValueError(f"the fractions of {label} {written!r} sum to {sum(fractions.values()):g}, not to 1")
     return fractions
@@ -379,7 +379,7 @@ def part(value: object, label: str) -> float:
     """Accept a part of the whole, above 0 and up to 1."""
     number = real(value)
     if isinstance(value, bool) or not 0 < number <= 1:
-        raise ValueError(f"{label} must be a part above 0 and up to 1, such as 0.1, not {value!r}")
+        raise ValueError(f"{label} must be a fraction greater than 0 and at most 1, such as 0.1, not {value!r}")
     return number
 
 

@@ -145,7 +145,7 @@ class AisStore(WebStore):
         address = endpoint or os.environ.get("AIS_ENDPOINT")
         if not address:
             hint = "pass --endpoint http://PROXY:PORT or set AIS_ENDPOINT"
-            raise UsageError("the address of the AIStore cluster is not given", hint=hint)
+            raise UsageError("no address of the AIStore cluster is given", hint=hint)
         self.lists_versions = provider == "ais"
         self.endpoint = (address if "://" in address else f"http://{address}").rstrip("/")
         self.cluster = self.proxy = server_of(self.endpoint)

@@ -185,7 +185,7 @@ def raise_mapped(error: Exception, where: str, server: str, login: str, offset: 
         asked = re.search(r"performing \w+ (https?://[^/\s]+)", text)
         if asked and (int(status[1]) >= 500 if status else "HttpError" in text):
             raise Transient(f"could not get a token for the credentials: {_reason(error)}", asked[1]) from None
-        raise SourceError(f"the credentials are not accepted: {_reason(error)}", shard=where, hint=login) from None
+        raise SourceError(f"the credentials were rejected: {_reason(error)}", shard=where, hint=login) from None
     if f" {_NOWHERE.removeprefix('http://')}," in text:
         hint = "give the address that it redirects to as the endpoint, if you trust it with your credentials"
         raise SourceError("the server redirects to another host", shard=where, hint=hint) from None
@@ -232,7 +232,7 @@ def _reason(error: Exception) -> str:
     if words:
         return words[-1].rpartition(": ")[2]
     if match := re.search(r"InvalidCertificate\((?:\s*Other(?:Error)?\()*\s*(\w+)", dump):
-        return f"the certificate is not accepted: {match[1]}"
+        return f"the certificate was rejected: {match[1]}"
     if "Incomplete" in dump:
         return "the connection was lost"
     return sentence(error)

@@ -383,7 +383,7 @@ class Response:
     def _raise(self) -> NoReturn:
         """Raise the error of a request that failed."""
         assert self._failure
-        slow = f"fewer than {self._least:,} bytes came in {self._waited:.0f} s"
+        slow = f"fewer than {self._least:,} bytes arrived in {self._waited:.0f} s"
         raise_mapped(*self._failure, self.server, self._tls_hint, stalled=slow if self._came else "no answer in time")
 
 

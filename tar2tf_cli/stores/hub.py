@@ -99,7 +99,7 @@ class HubStore(WebStore):
         try:
             return json.loads(text), response.headers
         except ValueError:
-            raise self._no_hub("its answer is no JSON") from None
+            raise self._no_hub("its answer is not JSON") from None
 
     def list(self, prefix: str) -> Iterable[ObjectInfo]:
         """List page by page; sizes and checksums are those of the objects, not of their pointers in Git."""

@@ -214,7 +214,7 @@ class ResumingStream:
 
     def _too_slow(self, seconds: float) -> SourceError:
         self._closed.set()
-        message = f"fewer than {self.BLOCK:,} bytes came in {seconds:.0f} s; gave up"
+        message = f"fewer than {self.BLOCK:,} bytes arrived in {seconds:.0f} s; gave up"
         hint = "run the same command again on a faster network, or set TAR2TF_MIN_RATE lower"
         return SourceError(message, shard=self._name, hint=hint)
 

@@ -233,7 +233,7 @@ def test_declarations_that_do_not_fit_are_faults_of_the_page(tmp_path: Path, run
 
 def test_what_is_drawn_needs_a_page(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     ran = run_inspect(write_tar(tmp_path / "x.tar", [("a", {"txt": b"1"})]), "--boxes", "json:b")
-    assert (ran.code, "--boxes is drawn on a page: add --html FILE" in ran.err) == (2, True)
+    assert (ran.code, "--boxes is for the page of --html: add --html FILE" in ran.err) == (2, True)
 
 
 # --- As a browser shows it ---

@@ -204,7 +204,7 @@ def test_a_manifest_whose_number_of_other_records_is_wrong_is_not_right(tmp_path
     manifest.write_text(manifest.read_text().replace('{"records": 1}', '{"records": 2}'))
     verified = tar2tf("verify", manifest)
     assert verified.returncode == 1
-    assert "1 of the records are no tf.train.Examples, but 2 in the manifest" in verified.stdout
+    assert "1 of the records are not tf.train.Examples, but 2 in the manifest" in verified.stdout
 
 
 def test_standard_input_is_a_tfrecord_too(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_boxes_may_touch_the_edge_as_tools_round(tmp_path: Path) -> None:
         ([{**CAT, "bbox": [0, 0, 1]}], "box 0 is"),
         ([{**CAT, "bbox": {"x": 1}}], "box 0 is"),
         ([{**CAT, "bbox": [0, 0, "1", 1]}], "'1' is not a number"),
-        ([CAT, {**CAT, "bbox": [60, 0, 10, 1]}], "box 1, .* is not inside of the image, 64 pixels wide and 32 high"),
+        ([CAT, {**CAT, "bbox": [60, 0, 10, 1]}], "box 1, .* is not inside the image, 64 pixels wide and 32 high"),
         ([{**CAT, "bbox": [5, 5, -1, 1]}], "has no area"),
         ([{**CAT, "bbox": [5, 5, 0, 1]}], "has no area"),
         ([{**CAT, "bbox": [5, 5, float("nan"), 1]}], "not finite"),

@@ -158,7 +158,7 @@ def test_pipes_are_skipped_and_dangling_links_are_faulty_samples(photos, tmp_pat
     (photos / "n01" / "gone.jpg").symlink_to("nowhere.jpg")
     command = ["convert", "--from", "imagefolder", photos, "-o", tmp_path / "t.record"]
     done = tar2tf(*command)
-    assert (done.returncode, "n01/gone.jpg: is a link to a file that is not there" in done.stderr) == (3, True)
+    assert (done.returncode, "n01/gone.jpg: is a link to a file that does not exist" in done.stderr) == (3, True)
     done = tar2tf(*command, "--on-error", "skip")
     assert (done.returncode, "1 sample skipped" in done.stderr) == (1, True)
     assert "1 member skipped: pipe or device" in done.stderr

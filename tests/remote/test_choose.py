@@ -134,7 +134,7 @@ def test_a_target_that_answers_nothing_about_transformers_is_named(
     transformers = of_cluster(server, 0.0)
     with pytest.raises(SourceError, match=r"failed to call t\[two\]") as caught:
         transformers.ask(transformers.stages)
-    assert caught.value.hint == "restart the target two: it answers nothing about transformers any more"
+    assert caught.value.hint == "restart the target two: it no longer answers about transformers"
 
 
 def test_without_a_flag_one_request_finds_out(source: Source, cluster: type[Cluster]) -> None:

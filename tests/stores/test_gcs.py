@@ -29,7 +29,7 @@ UNREACHABLE = (
             True,
             "could not get a token for the credentials",
         ),
-        ("Server returned non-2xx status code: 400 Bad Request: invalid_grant", False, "credentials are not accepted"),
+        ("Server returned non-2xx status code: 400 Bad Request: invalid_grant", False, "credentials were rejected"),
     ],
 )
 def test_a_token_server_that_is_away_is_waited_for_and_one_that_refuses_is_not(

@@ -86,7 +86,7 @@ class TestAFaultyServer:
     ) -> None:
         web.fail("GET b/x", "drip", times=-1)
         with pytest.raises(
-            SourceError, match=r"fewer than [\d,]+ bytes came in 0 s; gave up after 1 attempt"
+            SourceError, match=r"fewer than [\d,]+ bytes arrived in 0 s; gave up after 1 attempt"
         ) as caught:
             read_all(open_source(source.bucket, retry_for=0), item)
         assert 0 < (caught.value.offset or 0) < 1000

@@ -114,7 +114,7 @@ def test_a_body_that_comes_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPa
 
     slow = Body(drip, lambda: None, 0, 256, "1")
     reader = ResumingStream(lambda *_: slow, ObjectInfo("x", 256, "1"), "s3://b/x", 0, watched=True)
-    with pytest.raises(SourceError, match=r"s3://b/x: fewer than 262,144 bytes came in 0 s; gave up") as caught:
+    with pytest.raises(SourceError, match=r"s3://b/x: fewer than 262,144 bytes arrived in 0 s; gave up") as caught:
         reader.read(10)
     ended.set()
     assert "TAR2TF_MIN_RATE" in (caught.value.hint or "")

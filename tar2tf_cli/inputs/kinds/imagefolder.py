@@ -27,7 +27,7 @@ SPLITS: Final = frozenset(["train", "training", "val", "valid", "validation", "t
 
 _SYNSET: Final = r"n\d{8}"
 
-_DANGLING: Final = "is a link to a file that is not there"
+_DANGLING: Final = "is a link to a file that does not exist"
 
 
 class _File(NamedTuple):
