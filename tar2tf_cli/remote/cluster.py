@@ -6,48 +6,43 @@ import contextlib
 import os
 import re
 import signal
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tar2tf_cli.api.backend import StoredShard
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
-from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, OnBytes, Samples, Source
+from tar2tf_cli.api.source import Capabilities, OnBytes, OnFault, Samples, Source
 from tar2tf_cli.api.store import Body, Store, Transient
-from tar2tf_cli.api.values import Record
+from tar2tf_cli.api.values import Record, SourceReport
 from tar2tf_cli.engines import LocalBackend
 from tar2tf_cli.errors import (
     DamagedShardError,
+    Lost,
     OutputExistsError,
     RemoteError,
+    SampleError,
     SinkError,
     SourceError,
     UsageError,
     changed,
-    write_errors,
 )
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote import transformers as etl
 from tar2tf_cli.remote.stream import Asked, Part, Settings, StreamReader, end_record, from_example
 from tar2tf_cli.remote.transformers import Transformers
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.stores.base import Ahead
 from tar2tf_cli.stores.objects import look_up, open_object, retry
-from tar2tf_cli.stores.retries import in_thread
 from tar2tf_cli.stores.source import ObjectSource
 from tar2tf_cli.stores.transfer import ResumingStream
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from tar2tf_cli.api.op import Op
 
 
@@ -174,12 +169,13 @@ class RemoteSource(ObjectSource):
 class RemoteSamples(RemoteSource):
     """The inputs of a bucket as samples to which its cluster applied the ops.
 
-    An input's answer is fetched whole before its first sample is used, as a cluster does not wait for slow readers.
+    Samples are used as they come, and nothing is stored here. Of each input that is fetched ahead, half a mebibyte is
+    held. A cluster ends an answer that is read too slowly for its time limit; like one that breaks off, it is made
+    again, and its beginning skipped.
     """
 
     does = "applies the ops"
     here = "the ops are applied here"
-    _answers: Ahead[Future[IO[bytes]]] | None = None
 
     @staticmethod
     def needs(settings: Settings) -> Settings:
@@ -190,41 +186,25 @@ class RemoteSamples(RemoteSource):
         """Return those of a source of samples."""
         return Capabilities(remote=True, threads=1, gives="values")
 
-    def samples(self, item: ObjectInfo, report: object, fault: object, on_bytes: OnBytes = None) -> Samples:
+    def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
         """The samples of an input."""
-        answer = (self._answers and self._answers.take(item)) or self._fetched(item)
-        with answer.result() as file:
-            for _, message in RecordReader(file, self.locate(item.name)):
+        with self.read(item, on_bytes) as reading:
+            for message in reading.messages():
                 yield {}, from_example(message)
-
-    @contextlib.contextmanager
-    def prefetch(self, items: Sequence[ObjectInfo], most: int = IN_FLIGHT) -> Iterator[None]:
-        """Fetch the answers for the inputs that will be used inside the `with` block, several at once."""
-        self._answers = Ahead(items, self._fetched, most)
-        try:
-            yield
-        finally:
-            for answer in self._answers.rest():
-                answer.add_done_callback(_close)
-
-    def _fetched(self, item: ObjectInfo) -> Future[IO[bytes]]:
-        return in_thread(lambda: self._fetch_whole(item))[1]
-
-    def _fetch_whole(self, item: ObjectInfo) -> IO[bytes]:
-        """The records of an input in a temporary file."""
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(tempfile.TemporaryFile(prefix="tar2tf-"))
-            with write_errors(tempfile.gettempdir()), self.read(item) as reading:
-                for _, parts, *_ in reading.records():
-                    file.writelines(parts)
-            file.seek(0)
-            stack.pop_all()
-        return file
+            report.skipped.update(reading.report.skipped)
+            report.asked.update(reading.report.asked)
+            for note in reading.report.errors:
+                fault(_noted_fault(note))
 
 
-def _close(answer: Future[IO[bytes]]) -> None:
-    if not answer.exception():
-        answer.result().close()
+def _noted_fault(note: Mapping[str, Any]) -> SampleError | DamagedShardError:
+    """Return the fault that a report has as a note."""
+    where = {name: note.get(name) for name in ("shard", "key", "member", "offset")}
+    if lost := note.get("lost"):
+        error = DamagedShardError(note["message"], kind="damaged")
+        error.lost = Lost.from_json(lost)
+        return error.at(**where)
+    return SampleError(note["message"]).at(**where)
 
 
 def _has_checksum(store: Store, shard: ObjectInfo, end: Mapping[str, Any]) -> bool:

@@ -1,8 +1,11 @@
 """The transformer as a server: one object in, the framed records of its samples out.
 
-AIStore's own server does the routing, health, and life cycle. Here every answer is first written to a file: an object
-whose fault shows at its end is then refused with a status and a reason, where the cluster would pass on or even store
-what had been sent before; and what is passed on to a target or to the next transformer can be sent again.
+AIStore's own server does the routing, health, and life cycle. Here every answer is written to a file. Records are sent
+when the file is complete: an object whose fault shows at its end is then refused with a status and a reason, where the
+cluster would pass on or even store what had been sent before; and what is passed on to a target or to the next
+transformer can be sent again. Samples, which only a dataset asks for, are sent while the file grows, and a fault that
+shows later ends them as an error record; so the first batch need not wait for the last sample, and a slow reader holds
+up no thread.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -42,6 +45,7 @@ from aistore.sdk.etl.webserver.utils import compose_etl_direct_put_url, parse_et
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Capabilities, Source
@@ -270,11 +274,12 @@ class Transform:
             path: the file that holds the object.
             name: the object's name, for errors.
             asked: what the request asks for.
-            answer: the path of the file to write.
+            answer: the path of the file to write. One with samples may be sent as soon as it is not empty.
             check: called after each read and before each record; raises to end the work.
 
         Raises:
-            Tar2tfError: as in a conversion; the file is of no use then.
+            Tar2tfError: as in a conversion; the file is of no use then. If samples were sent, the file ends with the
+                error instead.
         """
         end_file = _end_file(name, self._settings.digest)
         if asked.part == "end":
@@ -282,8 +287,8 @@ class Transform:
                 os.replace(end_file, answer)
                 return
         conversion = self._conversion
-        if asked.entries is not None:
-            entries = {entry: entry for entry in asked.entries} or None
+        if asked.gives_samples:
+            entries = {entry: entry for entry in asked.entries or ()} or None
             conversion = replace(self._to_samples, select=entries, record_to_example=to_features)
         source = _Object(path, name, seekable=conversion.limit is None)
         end = self._write(conversion, source, asked, answer, check)
@@ -295,30 +300,37 @@ class Transform:
     def _write(
         self, conversion: Conversion, source: _Object, asked: Asked, answer: str, check: Callable[[], None]
     ) -> dict[str, Any]:
-        most = conversion.limit
         (item,) = source.list()
-        plan, options = (
-            ReadPlan.of(conversion, source),
-            ReadOptions(ahead=most is not None, first=asked.first, divided=self._settings.keys),
-        )
+        plan, at_once = ReadPlan.of(conversion, source), asked.gives_samples
+        ahead = at_once or conversion.limit is not None
+        options = ReadOptions(ahead=ahead, first=asked.first, divided=self._settings.keys)
 
         def read(regroup: bool) -> InputFlow:
             return InputFlow(plan, item, options._replace(regroup=regroup), on_bytes=lambda _: check())
 
         with RecordFile(answer) as file:
-            for reading in attempts(read):
-                writer = StreamWriter(file, keys=self._settings.keys, settings=self._settings.digest)
-                one_by_one = self._settings.keys or most is not None
-                for made in islice(reading.records() if one_by_one else reading.records_and_batches(), most):
-                    check()
-                    if isinstance(made, RecordBatch):
-                        writer.add_batch(made)
-                    else:
-                        key, parts, size, written = made
-                        writer.add(key if written is None else written.decode("utf-8", "surrogateescape"), parts, size)
-                if reading.must_regroup or reading.is_unusable():
-                    file.cut(0)
-            return writer.finish(reading.report, item.size)
+            try:
+                for reading in attempts(read):
+                    writer = StreamWriter(file, keys=self._settings.keys, settings=self._settings.digest, soon=at_once)
+                    self._add(writer, reading, conversion.limit, check)
+                    if not at_once and (reading.must_regroup or reading.is_unusable()):
+                        file.cut(0)
+                return writer.finish(reading.report, item.size)
+            except Tar2tfError as error:
+                if not (at_once and file.size):
+                    raise
+                writer.fail(error)
+                return {}
+
+    def _add(self, writer: StreamWriter, reading: InputFlow, most: int | None, check: Callable[[], None]) -> None:
+        one_by_one = self._settings.keys or most is not None
+        for made in islice(reading.records() if one_by_one else reading.records_and_batches(), most):
+            check()
+            if isinstance(made, RecordBatch):
+                writer.add_batch(made)
+            else:
+                key, parts, size, written = made
+                writer.add(key if written is None else written.decode("utf-8", "surrogateescape"), parts, size)
 
 
 _AT_ONCE: Final = 4
@@ -332,6 +344,7 @@ _BUSY: Final = 120
 
 _PIECE: Final = 1 << 20
 LOOK_SECONDS: Final = 0.5  # seconds between two looks whether the client is still there
+_GROWN_SECONDS: Final = 0.02  # seconds between two looks whether a file that is being sent has grown
 PAUSES: Final = (0.5, 1.0, 2.0)  # seconds before a target or transformer that does not answer is asked again
 
 
@@ -377,6 +390,95 @@ def _end_with(sentinel: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+class _Job:
+    """The making of an answer in a thread, which ends when the client has gone, as after the cluster's time limit.
+
+    Args:
+        threads: one of these does it.
+        make: makes the answer; called with a function that raises to end the work.
+
+    Attributes:
+        done: the end of the work.
+    """
+
+    def __init__(self, threads: ThreadPoolExecutor, make: Callable[[Callable[[], None]], None]) -> None:
+        self._gone = threading.Event()
+        self.done = asyncio.get_running_loop().run_in_executor(threads, make, self._check)
+
+    def _check(self) -> None:
+        if self._gone.is_set():
+            raise Interrupted("the client has gone")
+
+    def give_up(self) -> None:
+        """End the work."""
+        self._gone.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for the end, for some seconds at most; return whether it came."""
+        return bool((await asyncio.wait({self.done}, timeout=seconds))[0])
+
+    async def begun(self, request: Request, answer: Path) -> bool:
+        """Wait until the answer has its first bytes, and return whether there will be more.
+
+        Raises:
+            Tar2tfError: what ended the work before.
+        """
+        try:
+            while not await self.wait(_GROWN_SECONDS):
+                if await request.is_disconnected():
+                    self.give_up()
+                if answer.exists() and answer.stat().st_size:
+                    return True
+        except asyncio.CancelledError:
+            self.give_up()
+            raise
+        return False
+
+    async def end(self, request: Request) -> None:
+        """Wait for the end.
+
+        Raises:
+            Tar2tfError: what ended the work.
+        """
+        try:
+            while not await self.wait(LOOK_SECONDS):
+                if await request.is_disconnected():
+                    self.give_up()
+        finally:
+            self.give_up()
+        await self.done
+
+
+class _GrowingResponse(StreamingResponse):
+    """A file as an answer, which is sent while a job writes it.
+
+    Args:
+        job: the job, which ends with the answer.
+        path: the file; it may be deleted before it is sent.
+    """
+
+    def __init__(self, job: _Job, path: Path) -> None:
+        self._job = job
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed when the answer ends
+        super().__init__(self._growing(), media_type="application/octet-stream")
+
+    async def _growing(self) -> AsyncIterator[bytes]:
+        ended = False
+        while not ended:
+            ended = await self._job.wait(_GROWN_SECONDS)
+            while data := await asyncio.to_thread(self._file.read, _PIECE):
+                yield data
+        await self._job.done  # what it raises cuts the answer off
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._job.give_up()
+            self._file.close()
+
+
 class Transformer(FastAPIServer):  # type: ignore[misc]
     """AIStore's server for a transformer with given settings."""
 
@@ -395,12 +497,19 @@ class Transformer(FastAPIServer):  # type: ignore[misc]
         """Answer one request; the server's own begins to send before it knows whether the object is whole."""
         try:
             checked_path(request.scope["raw_path"].decode("ascii"))
-            with TemporaryDirectory(prefix="tar2tf-") as folder:
+            with ExitStack() as stack:
+                folder = stack.enter_context(TemporaryDirectory(prefix="tar2tf-"))
                 source = await self._object(request, Path(folder, "object"), is_get)
                 answer = Path(folder, "answer")
                 asked = Asked.load(request.query_params.get(QPARAM_ETL_ARGS, ""))
-                await self._in_thread(request, source, path, asked, answer)
                 nodes = request.headers.get(HEADER_NODE_URL, "").strip()
+                job = _Job(self._threads, partial(self._transform, str(source), path, asked, str(answer)))
+                if asked.gives_samples and not nodes and await job.begun(request, answer):
+                    response = _GrowingResponse(job, answer)
+                    kept = stack.pop_all()
+                    job.done.add_done_callback(lambda _: kept.close())
+                    return response
+                await job.end(request)
                 if nodes:
                     return await self._pass_on(answer, Path(folder, "returned"), path, request, nodes)
                 return _file_response(answer)
@@ -432,24 +541,6 @@ class Transformer(FastAPIServer):  # type: ignore[misc]
                     hint="a cluster drops what follows ? or # in a name; rename the object, or use --comm hpull",
                 )
         return copy
-
-    async def _in_thread(self, request: Request, source: Path, name: str, asked: Asked, answer: Path) -> None:
-        """Transform an object in a thread; ends when the client has gone, as after the cluster's time limit."""
-        gone = threading.Event()
-
-        def check() -> None:
-            if gone.is_set():
-                raise Interrupted("the client has gone")
-
-        work = partial(self._transform, str(source), name, asked, str(answer), check)
-        job = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        try:
-            while not (await asyncio.wait({job}, timeout=LOOK_SECONDS))[0]:
-                if not gone.is_set() and await request.is_disconnected():
-                    gone.set()
-        finally:
-            gone.set()
-        await job
 
     async def _pass_on(self, answer: Path, returned: Path, name: str, request: Request, nodes: str) -> Response:
         """Send an answer to the target that stores it or to the next transformer, and return what that says.

@@ -9,6 +9,7 @@ serialised message can begin with one (it would be a tag of field 0):
 |---|---|
 | `\0key ` and the key in UTF-8 | the key of the next record's sample, if the settings ask for keys |
 | `\0end ` and a JSON object | the end: what was sent, and the report of the input |
+| `\0err ` and the text of an error | the end of an answer that was being sent when its input proved faulty |
 | `\0done` | follows the end: an answer without these bytes broke off, whatever a cluster appended to it |
 
 The end record has `records` and `bytes`, the number of examples and of all bytes before the end record; `crc32c`, of
@@ -17,12 +18,21 @@ an `InputReport`, which is equal to that of a conversion that reads the input it
 records as a shard, the end record is asked for alone, and has their `xxh64`, too.
 
 Where samples are sent rather than records, each is an example, in which entries are bytes and arrays are npy files.
+An array whose values can be made of bytes, such as an image that was only converted to float32, is sent as uint8: a
+quarter of the bytes, and the same values. The name of its feature says of which dtype it was:
+
+| name of the feature | its npy file |
+|---|---|
+| `NAME\0npy` | the array |
+| `NAME\0whole DTYPE` | its values, whole numbers from 0 to 255, as uint8 |
+| `NAME\0scaled DTYPE` | the uint8 values of which `convert_dtype` makes it |
 """
 
 from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -40,6 +50,8 @@ from tar2tf_cli.spec import __version__, yaml_file
 from tar2tf_cli.spec.conversion import Conversion
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tar2tf_cli.api.values import RecordBatch
     from tar2tf_cli.formats.files import RecordFile
 
@@ -184,6 +196,11 @@ class Asked:
     part: Part = ""
     entries: Sequence[str] | None = None
 
+    @property
+    def gives_samples(self) -> bool:
+        """Whether samples are sent rather than records."""
+        return self.entries is not None
+
     @classmethod
     def load(cls, text: str) -> Asked:
         """Parse the text that `text` returned; anything else in it is meant for other transformers."""
@@ -216,13 +233,19 @@ def _refused() -> RemoteError:
 
 _KEY: Final = b"\0key "
 _END: Final = b"\0end "
+_ERROR: Final = b"\0err "
 DONE: Final = b"".join(frame([b"\0done"], 5))
 """The last bytes of every complete stream."""
 
 _MARK: Final = " tar2tf-error:"
 _ARRAY: Final = "\0npy"
 """The suffix of the names of arrays; no name in a tar has a NUL."""
+_WHOLE: Final = "\0whole "
+_SCALED: Final = "\0scaled "
+_WORTH_IT: Final = 1024  # bytes of the smallest array that is sent as uint8 where it can be
+_FEW: Final = 64  # values that are tried first
 _CHUNK: Final = 1 << 20
+_SOON: Final = 0.1  # seconds for which bytes that a reader waits for may be buffered
 
 
 class StreamWriter:
@@ -232,12 +255,15 @@ class StreamWriter:
         file: the file, still empty.
         keys: whether the key of each sample is sent before its record.
         settings: the digest of the transformer's settings.
+        soon: whether the file is read while it is written.
     """
 
-    def __init__(self, file: RecordFile, *, keys: bool, settings: str) -> None:
+    def __init__(self, file: RecordFile, *, keys: bool, settings: str, soon: bool = False) -> None:
         self._file = file
         self._keys = keys
         self._settings = settings
+        self._soon = soon
+        self._flushed = 0.0
 
     def add(self, key: str, parts: Iterable[bytes], size: int) -> None:
         """Append one framed record of `size` bytes."""
@@ -245,6 +271,9 @@ class StreamWriter:
             data = _KEY + key.encode("utf-8", "surrogateescape")
             self._file.write(frame([data], len(data)), len(data) + FRAMING)
         self._file.write(parts, size)
+        if self._soon and (now := time.monotonic()) - self._flushed > _SOON:
+            self._file.flush()
+            self._flushed = now
 
     def add_batch(self, batch: RecordBatch) -> None:
         """Append a batch of records, where no keys are sent."""
@@ -269,6 +298,11 @@ class StreamWriter:
         data = end_record(end)
         self._file.write([data], len(data))
         return end
+
+    def fail(self, error: Tar2tfError) -> None:
+        """Append an error, as the end of a stream of which a part was sent."""
+        data = _ERROR + text_of_error(error).encode("utf-8", "surrogateescape")
+        self._file.write([*frame([data], len(data)), DONE], len(data) + FRAMING + len(DONE))
 
 
 def end_record(end: Mapping[str, object]) -> bytes:
@@ -308,6 +342,7 @@ class StreamReader:
         Raises:
             DamagedShardError: when the stream is not whole.
             SourceError: when it comes from a transformer with other settings, or reading fails.
+            Tar2tfError: the error of the input that ends the stream.
         """
         key, count, cursor = "", 0, self._cursor
         while True:
@@ -318,12 +353,25 @@ class StreamReader:
                 if control.startswith(_END):
                     self._end(control, before, crc, count)
                     return
+                if control.startswith(_ERROR):
+                    raise self._sent(control)
                 if not control.startswith(_KEY):
                     raise self._damage("the cluster's answer has a record of an unknown kind", "damaged")
                 key = control[len(_KEY) :].decode("utf-8", "surrogateescape")
                 continue
             yield key, [self._whole(size)] if length <= _CHUNK else self._pieces(size), size, None
             count += 1
+
+    def messages(self) -> Iterator[bytes]:
+        """Iterate over the message of each example; its own CRC is checked, as it is used before the stream ends.
+
+        Raises:
+            DamagedShardError: when the stream is not whole.
+            SourceError: as from `records`.
+            Tar2tfError: the error of the input that the transformer found after it had begun to answer.
+        """
+        for _, parts, *_ in self.records():
+            yield self._checked(b"".join(parts))
 
     def end(self) -> dict[str, Any]:
         """Return the content of the end record, where nothing else was asked for.
@@ -380,6 +428,11 @@ class StreamReader:
         if self._whole(len(DONE)) != DONE or self._cursor.fill(1):
             raise self._damage("the cluster's answer continues after its end record", "damaged")
         self.report, self.size = InputReport.from_json(end["report"]), end["size"]
+
+    def _sent(self, control: bytes) -> Tar2tfError:
+        """Return the error that ends a stream."""
+        text = control[len(_ERROR) :].decode("utf-8", "surrogateescape")
+        return error_of(text, self._name) or self._damage("the error in the cluster's answer is malformed", "damaged")
 
     def _accepted(self, control: bytes) -> dict[str, Any]:
         """Return the content of an end record, if it comes from a transformer with these settings."""
@@ -444,9 +497,43 @@ def _feature(name: str, value: Any) -> tuple[str, bytes]:
         return name, value
     import numpy as np
 
+    suffix, array = _as_uint8(np.asarray(value))
     file = io.BytesIO()
-    np.save(file, value, allow_pickle=False)
-    return name + _ARRAY, file.getvalue()
+    np.save(file, array, allow_pickle=False)
+    return name + suffix, file.getvalue()
+
+
+def _as_uint8(array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
+    """Return the array to send for another one, and the suffix that says how the other is made of it."""
+    import numpy as np
+
+    from tar2tf_cli.formats.image import DTYPES
+
+    if array.nbytes < _WORTH_IT or array.dtype.itemsize == 1 or array.dtype.name not in DTYPES:
+        return _ARRAY, array
+    array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    for suffix in (_WHOLE, _SCALED) if array.dtype.kind == "f" else (_WHOLE,):
+        for part in (array.reshape(-1)[:_FEW], array):  # few values tell most arrays that cannot be made of bytes
+            with np.errstate(invalid="ignore", over="ignore"):
+                small = (part * 255 + 0.5 if suffix == _SCALED else part).astype(np.uint8)
+            if not _same(_restored(suffix, array.dtype.name, small), part):
+                break
+        else:
+            return suffix + array.dtype.name, small
+    return _ARRAY, array
+
+
+def _same(array: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two arrays of one dtype are equal bit for bit: 0.0 and -0.0 differ."""
+    bits = f"u{array.dtype.itemsize}"
+    return bool((array.view(bits) == other.view(bits)).all())
+
+
+def _restored(suffix: str, dtype: str, small: NDArray[Any]) -> NDArray[Any]:
+    """Return the array of which `_as_uint8` returned another one with this suffix."""
+    from tar2tf_cli.formats.image import convert_dtype
+
+    return convert_dtype(small, dtype) if suffix == _SCALED else small.astype(dtype)
 
 
 def from_example(message: bytes) -> Sample:
@@ -456,8 +543,18 @@ def from_example(message: bytes) -> Sample:
         ValueError: when no transformer made it.
     """
     sample: Sample = {}
-    for name, feature in parse(message).items():
+    for feature_name, feature in parse(message).items():
         (value,) = feature.parts()
-        sample[name.removesuffix(_ARRAY)] = read_array(value) if name.endswith(_ARRAY) else value
+        name, nul, form = feature_name.partition("\0")
+        sample[name] = _array(nul + form, value) if nul else value
     sample[KEY] = sample[KEY].decode("utf-8", "surrogateescape")
     return sample
+
+
+def _array(suffix: str, npy: bytes) -> NDArray[Any]:
+    """Return the array in a feature whose name has a suffix."""
+    array = read_array(npy)
+    for form in (_WHOLE, _SCALED):
+        if suffix.startswith(form):
+            return _restored(form, suffix[len(form) :], array)
+    return array

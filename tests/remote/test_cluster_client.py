@@ -22,7 +22,7 @@ from tar2tf_cli.api.store import Body
 from tar2tf_cli.cli import main
 from tar2tf_cli.ops import Convert, Decode, Resize
 from tar2tf_cli.remote import transformers
-from tar2tf_cli.remote.cluster import RemoteSource
+from tar2tf_cli.remote.cluster import RemoteSamples, RemoteSource
 from tar2tf_cli.sinks.objects import ObjectSink
 from tar2tf_cli.spec import __version__
 from tar2tf_cli.stores import retries
@@ -359,3 +359,34 @@ def test_a_pod_that_is_killed_while_its_shard_is_stored_is_started_again(
     stored = [data for name, data in objects(etl, "placed").items() if name.endswith(".record")]
     assert len(stored) == 3
     assert len({*stored}) == 1
+
+
+@pytest.mark.parametrize("trouble", ["the pod is killed", "the reader is slow"])
+def test_samples_go_on_after_an_answer_broke_off_and_nothing_is_stored_here(
+    run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """A cluster breaks an answer off where its reader takes longer than a transformer may."""
+    data = [os.urandom(300_000) for _ in range(200)]
+    tar = tar_of([(f"{number}.bin", each) for number, each in enumerate(data)])
+    etl.bucket("large", {"0.tar": tar, "1.tar": tar})
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    monkeypatch.setattr(transformers, "object_seconds", lambda inputs=(): 2.0 if "slow" in trouble else 60.0)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.5)
+    answer, asked = RemoteSamples.answer, list[str]()
+
+    def noted(source: Any, item: Any, *part: str) -> Body:
+        asked.append(item.name)
+        return answer(source, item, *part)
+
+    monkeypatch.setattr(RemoteSamples, "answer", noted)
+    dataset = Dataset("large", etl.endpoint, [], ["bin"])
+    found = []
+    for element in dataset.load(remote_exec=True, num_workers=1).as_numpy_iterator():
+        found.append(element)
+        if len(found) == 1 and "slow" in trouble:
+            time.sleep(4)
+        elif len(found) == 1:
+            etl.kill("serve")
+    dataset.stop()
+    assert found == data * 2
+    assert asked.count("0.tar") > 1

@@ -19,12 +19,13 @@ import numpy as np
 import pytest
 import requests
 
+from commands import wait_until
 from images import by_pillow, jpeg, photo
 from servers import QuietHandler
 from shards import PHOTOS, write_tar
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
 from tar2tf_cli.remote.server import MOUNT_PATHS
-from tar2tf_cli.remote.stream import NODES, Asked, Settings, StreamReader, error_of
+from tar2tf_cli.remote.stream import NODES, Asked, Settings, StreamReader, StreamWriter, error_of, from_example
 from tar2tf_cli.spec.conversion import Conversion
 from verify_runs import a_tar, some_members
 
@@ -481,3 +482,82 @@ def test_work_ends_when_the_client_has_gone(plain: str, mount_path: Path, monkey
         assert ended.wait(60)
     finally:
         stopped.set()
+
+
+# --- Samples, which are sent while they are made ---
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[threading.Event]:
+    """Have answers end only after this is set, and files be made in an empty folder."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    let, finish = threading.Event(), StreamWriter.finish
+
+    def later(writer: StreamWriter, *given: Any) -> dict[str, Any]:
+        while not let.wait(0.01):
+            checks[-1]()
+        return finish(writer, *given)
+
+    checks: list[Callable[[], None]] = []
+    make = server_module.Transform.__call__
+
+    def noted(self: Any, path: str, name: str, asked: Asked, answer: str, check: Callable[[], None]) -> None:
+        checks.append(check)
+        make(self, path, name, asked, answer, check)
+
+    monkeypatch.setattr(server_module.Transform, "__call__", noted)
+    monkeypatch.setattr(server_module.StreamWriter, "finish", later)
+    yield let
+    let.set()
+
+
+SAMPLES = {"etl_args": Asked(entries=["cls"]).text}
+
+
+def test_samples_arrive_before_the_last_one_is_made(plain: str, held: threading.Event, tmp_path: Path) -> None:
+    with put(plain, TAR, params=SAMPLES, stream=True) as answer:
+        assert answer.status_code == 200
+        first = answer.raw.read(20)
+        assert not held.is_set()
+        held.set()
+        stream = BytesIO(first + answer.raw.read())
+    keys = [from_example(message)["__key__"] for message in StreamReader(stream, "x", PLAIN.digest).messages()]
+    assert keys == [f"{number:04d}" for number in range(20)]
+    wait_until(lambda: list(tmp_path.iterdir()) == [], "the files to be removed")
+
+
+def test_the_making_of_samples_ends_when_the_client_has_gone(plain: str, held: threading.Event, tmp_path: Path) -> None:
+    with put(plain, TAR, params=SAMPLES, stream=True) as answer:
+        assert answer.raw.read(20)
+        assert list(tmp_path.iterdir())
+    wait_until(lambda: list(tmp_path.iterdir()) == [], "the files to be removed")
+    assert not held.is_set()
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_fault_after_samples_were_sent_ends_them_and_one_before_is_a_status(local: Callable[..., bytes]) -> None:
+    image = jpeg(photo(40, 60))
+    members = [(f"{number:03d}.jpg", image) for number in range(200)]
+    settings = of(ops=["decode:jpg"])
+    asked = {"etl_args": Asked(entries=[]).text}
+    with pytest.raises(SampleError) as here:
+        local(a_tar([*members, ("999.jpg", b"no image")]), ops=["decode:jpg"])
+    with served(settings) as url:
+        answer = put(url, a_tar([*members, ("999.jpg", b"no image")]), params=asked)
+        assert answer.status_code == 200
+        messages = StreamReader(BytesIO(answer.content), "ais://b/o.tar", settings.digest).messages()
+        assert [from_example(next(messages))["__key__"] for _ in range(200)] == [f"{n:03d}" for n in range(200)]
+        with pytest.raises(SampleError) as there:
+            next(messages)
+        assert (there.value.key, there.value.message) == (here.value.key, here.value.message)
+        assert put(url, a_tar([("000.jpg", b"no image"), *members[1:]]), params=asked).status_code == 422
+
+
+def test_samples_whose_members_are_not_adjacent_are_regrouped_before_the_first_is_sent(plain: str) -> None:
+    answer = put(plain, SCATTERED, params={"etl_args": Asked(entries=[]).text})
+    samples = [from_example(message) for message in StreamReader(BytesIO(answer.content), "x", PLAIN.digest).messages()]
+    ordered = put(plain, TAR, params={"etl_args": Asked(entries=[]).text})
+    expected = [
+        from_example(message) for message in StreamReader(BytesIO(ordered.content), "x", PLAIN.digest).messages()
+    ]
+    assert {sample["__key__"]: sample for sample in samples} == {sample["__key__"]: sample for sample in expected}
