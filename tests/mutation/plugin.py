@@ -1,0 +1,50 @@
+"""A plugin of pytest that runs only chosen tests, and writes down which pass and which fail.
+
+MUTATION_CHOSEN is a file with the names of test functions, of each of which a few cases run; without it, one case of
+each runs, and those that need servers run last. MUTATION_PASSED and MUTATION_FAILED are files to write.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+MOST_CASES = 8
+"""Of each function that reaches a mutant."""
+
+
+def function_of(name: str) -> str:
+    """The name of a test without its parameters."""
+    return name.partition("[")[0]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests that were not chosen, and most cases of those that have many."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(function_of(item.nodeid), []).append(item)
+    if "MUTATION_CHOSEN" in os.environ:
+        chosen = {*Path(os.environ["MUTATION_CHOSEN"]).read_text().split("\n")}
+        kept = [item for name, of in cases.items() if name in chosen for item in of[:: -(-len(of) // MOST_CASES)]]
+    else:
+        kept = [of[-1] for of in cases.values()][::-1]
+    config.hook.pytest_deselected(items=[*{*items} - {*kept}])
+    items[:] = kept
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Write the test's name into the file for its outcome."""
+    if report.failed:
+        _append("MUTATION_FAILED", function_of(report.nodeid))
+    elif report.when == "call" and report.passed:
+        _append("MUTATION_PASSED", f"{report.duration:.3f} {report.nodeid}")
+
+
+def _append(variable: str, line: str) -> None:
+    path = os.environ.get(variable)
+    if path and "PYTEST_XDIST_WORKER" not in os.environ:  # the process that started it is told, too
+        with open(path, "a") as file:
+            file.write(line + "\n")

@@ -1,0 +1,141 @@
+"""Which tests reach which block of the package, found out by running each once on a copy that notes it."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.mutation.blocks import block_at, blocks_of
+from tests.mutation.plugin import function_of
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "tar2tf_cli"
+HOME = Path(tempfile.gettempdir(), "tar2tf-mutation")
+"""Where the map of tests and copies of the repository lie."""
+
+
+def copy_repository(to: Path) -> Path:
+    """Copy the sources and tests of the repository, and the kernel where it is built."""
+    shutil.rmtree(to, ignore_errors=True)
+    left = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "site")
+    shutil.copytree(ROOT, to, ignore=left, symlinks=True)
+    return to
+
+
+def environment(copy: Path, **more: str) -> dict[str, str]:
+    """Return the environment in which a copy's package is the one that is imported, in all processes."""
+    return {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", **more}
+
+
+class Test(NamedTuple):
+    """A function of tests, how long one case of it took, and the numbers of blocks that this case reached."""
+
+    name: str
+    seconds: float
+    blocks: frozenset[int]
+
+
+class Reach:
+    """The map: which tests reach a block."""
+
+    def __init__(self, blocks: list[str], tests: list[Test]) -> None:
+        self.tests = tests
+        self._blocks = blocks
+
+    @classmethod
+    def load(cls) -> Reach:
+        """Read the map that was made last.
+
+        Raises:
+            SystemExit: if none was made.
+        """
+        try:
+            kept = json.loads(MAP.read_text())
+        except FileNotFoundError:
+            raise SystemExit("no map of what tests reach: make it with `python -m tests.mutation --map`") from None
+        return cls(kept["blocks"], [Test(name, seconds, frozenset(of)) for name, seconds, of in kept["tests"]])
+
+    @cached_property
+    def _of_block(self) -> dict[str, list[Test]]:
+        found: dict[str, list[Test]] = defaultdict(list)
+        for test in self.tests:
+            for block in test.blocks:
+                found[self._blocks[block]].append(test)
+        return found
+
+    def of(self, file: str, source: str, line: int) -> list[Test]:
+        """List the tests that reach a line; outside of functions, and in new blocks, those that reach its file."""
+        block = block_at(source, line)
+        if block and f"{file}:{block}" in self._blocks:
+            return self._of_block.get(f"{file}:{block}", [])
+        within = {number for number, name in enumerate(self._blocks) if name.startswith(f"{file}:")}
+        return [test for test in self.tests if test.blocks & within]
+
+
+NOTES, PASSED, MAP = HOME / "notes", HOME / "passed", HOME / "reach.json"
+
+
+def make_map(processes: int, *arguments: str) -> None:
+    """Run a case of each test without the kernel on a copy that notes the blocks they reach, and keep the map."""
+    shutil.rmtree(HOME, ignore_errors=True)
+    NOTES.mkdir(parents=True)
+    copy = copy_repository(HOME / "map")
+    names = _instrument(copy / PACKAGE, NOTES)
+    quiet = ["-q", "-p", "tests.mutation.plugin", "-p", "no:cacheprovider", "--tb=no", "-r", "N"]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", str(processes), "--timeout", "120", *quiet, *arguments],
+        cwd=copy,
+        env=environment(copy, TAR2TF_PURE="1", MUTATION_PASSED=str(PASSED)),
+        check=False,
+    )
+    keep_map(names)
+    shutil.rmtree(copy)
+
+
+def keep_map(names: list[str]) -> None:
+    """Put together what tests have noted."""
+    tests = []
+    for line in PASSED.read_text().splitlines():
+        seconds, _, name = line.partition(" ")
+        noted = NOTES / hashlib.md5(name.encode(errors="replace")).hexdigest()
+        if noted.exists():
+            tests.append((function_of(name), float(seconds), sorted({*map(int, noted.read_text().split())})))
+    MAP.write_text(json.dumps({"blocks": names, "tests": tests}))
+    print(f"{len(tests):,} tests that passed reach {len({block for _, _, of in tests for block in of}):,} blocks")
+
+
+def _instrument(package: Path, notes: Path) -> list[str]:
+    """Have each block of a package note that it is reached; returns the names of the blocks by number."""
+    names: list[str] = []
+    for path in sorted(package.rglob("*.py")):
+        file = str(path.relative_to(package))
+        if file == "formats/kernel/build.py":  # runs without the package
+            continue
+        tree = ast.parse(path.read_text())
+        for block in blocks_of(tree):
+            block.body.insert(_after_docstring(block.body), ast.parse(f"_reached({len(names)})").body[0])
+            names.append(f"{file}:{block.name}")
+        last = [place for place, node in enumerate(tree.body) if getattr(node, "module", "") == "__future__"]
+        place = last[-1] + 1 if last else _after_docstring(tree.body)
+        tree.body.insert(place, ast.parse(f"from {PACKAGE}._recorder import reached as _reached").body[0])
+        path.write_text(ast.unparse(ast.fix_missing_locations(tree)))
+    recorder = Path(__file__).with_name("recorder.py").read_text()
+    (package / "_recorder.py").write_text(recorder.replace('"FOLDER"', repr(str(notes))))
+    return names
+
+
+def _after_docstring(body: list[ast.stmt]) -> int:
+    match body[0]:
+        case ast.Expr(ast.Constant(str())):
+            return 1
+    return 0

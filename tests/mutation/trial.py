@@ -1,0 +1,124 @@
+"""Trials of mutants: the tests that reach one run on a copy of the repository that holds it, until one fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import cache_from_source
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.mutation.mutants import Mutant
+from tests.mutation.reach import PACKAGE, Reach, Test, copy_repository, environment
+from tests.mutation.warm import Request
+
+FIRST = 10.0
+"""Seconds of tests that are run first; most mutants need no more."""
+
+
+class Outcome(NamedTuple):
+    """Which test found a mutant, empty if none did; how many of the tests that reach it ran; how long it took."""
+
+    mutant: Mutant
+    found_by: str
+    ran: int
+    reaching: int
+    seconds: float
+
+    def __str__(self) -> str:
+        found = f"found by {self.found_by}" if self.found_by else f"SURVIVED {self.ran} of {self.reaching} tests"
+        return f"{self.mutant}\n    {found}, {self.seconds:.0f} s"
+
+
+class Laboratory:
+    """A copy of the repository that holds one mutant at a time."""
+
+    def __init__(self, folder: Path, reach: Reach, seconds: float) -> None:
+        self._folder = copy_repository(folder)
+        self._reach = reach
+        self._seconds = seconds
+        self._warm = subprocess.Popen(
+            [sys.executable, self._folder / "tests/mutation/warm.py"],
+            cwd=self._folder,
+            env=environment(self._folder),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def try_(self, mutant: Mutant) -> Outcome:
+        """Run the tests that reach a mutant, those of its room first, until one fails that passes without it."""
+        begin = time.monotonic()
+        source = (self._folder / PACKAGE / mutant.file).read_text()
+        tests = in_order(mutant, self._reach.of(mutant.file, source, mutant.line))
+        took = [*accumulate(test.seconds for test in tests)]
+        first, last = (sum(so_far <= most for so_far in took) for most in (FIRST, self._seconds))
+        room = f"tests/{mutant.room}"
+        names = [test.name for test in tests[: max(last, 1)]] or [room] * (self._folder / room).exists()
+        batches = [batch for batch in (names[: max(first, 1)], names[max(first, 1) :]) if batch]
+        found_by = next(filter(None, (self._found_by(mutant, batch) for batch in batches)), "")
+        return Outcome(mutant, found_by, len(names), len(tests), time.monotonic() - begin)
+
+    def _found_by(self, mutant: Mutant, names: list[str]) -> str:
+        """Name the first test that fails with a mutant and passes without it; empty if there is none."""
+        while names:
+            with self._holding(mutant):
+                failed = self._failing(names)
+            if "::" not in failed or not self._failing([failed]):
+                return failed
+            names = [name for name in names if name != failed]
+        return ""
+
+    @contextmanager
+    def _holding(self, mutant: Mutant) -> Iterator[None]:
+        path = self._folder / PACKAGE / mutant.file
+        original = path.read_text()
+        self._write(path, mutant.source)
+        try:
+            yield
+        finally:
+            self._write(path, original)
+
+    @staticmethod
+    def _write(path: Path, source: str) -> None:
+        Path(cache_from_source(str(path))).unlink(missing_ok=True)  # of a source of the same second and size
+        path.write_text(source)
+
+    def _failing(self, names: list[str]) -> str:
+        """Run tests until one fails; returns its name, or what else went wrong; empty if all pass.
+
+        Whole folders are run with the kernel, one case of each test.
+        """
+        chosen, failed = self._folder / "chosen", self._folder / "failed"
+        variables = {"MUTATION_FAILED": str(failed)}
+        if "::" in names[0]:
+            chosen.write_text("\n".join(names))
+            variables |= {"MUTATION_CHOSEN": str(chosen), "TAR2TF_PURE": "1"}
+        failed.write_text("")
+        files = dict.fromkeys(name.partition("::")[0] for name in names)
+        quiet = ["-x", "-q", "--tb=line", "-p", "tests.mutation.plugin", "-p", "no:cacheprovider", "--timeout", "60"]
+        quiet += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is warm
+        code = self._run(Request([*quiet, *files], variables, str(self._folder / "log"), 3 * self._seconds + 60))
+        if code in (0, 5):  # 5 is "no tests ran"
+            return ""
+        if code < 0:
+            return "a time limit"
+        return next(iter(failed.read_text().splitlines()), "the import of its tests")
+
+    def _run(self, request: Request) -> int:
+        assert self._warm.stdin is not None
+        assert self._warm.stdout is not None
+        self._warm.stdin.write(json.dumps(request) + "\n")
+        self._warm.stdin.flush()
+        return int(self._warm.stdout.readline())
+
+
+def in_order(mutant: Mutant, tests: list[Test]) -> list[Test]:
+    """Sort tests: those of the mutant's room first, of these the ones that reach little, and short ones."""
+    mirrored = f"tests/{mutant.room}"
+    return sorted(tests, key=lambda test: (not test.name.startswith(mirrored), len(test.blocks), test.seconds))
