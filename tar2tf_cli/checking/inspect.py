@@ -57,7 +57,7 @@ from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard
 from tar2tf_cli.inputs.shard_set import nothing_found
 from tar2tf_cli.inputs.tar_samples import TarSamples
 from tar2tf_cli.plugins import format_names, plugin_names
-from tar2tf_cli.samples.grouping import key_of
+from tar2tf_cli.samples.keys import key_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -37,7 +37,7 @@ from tar2tf_cli.formats.image.geometry import Size
 from tar2tf_cli.formats.streams import riff_chunks, sniff
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.ops.annotations import Geometry
-from tar2tf_cli.samples.grouping import key_of
+from tar2tf_cli.samples.keys import key_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -20,7 +20,7 @@ from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.samples.grouping import split_name, unwanted
+from tar2tf_cli.samples.keys import split_name, unwanted
 
 _EXAMINED: Final = 5
 """How many samples Hugging Face's datasets looks at to learn the columns."""

@@ -30,7 +30,7 @@ from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.streams import foreign
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarSamples
-from tar2tf_cli.samples.grouping import key_of
+from tar2tf_cli.samples.keys import key_of
 
 if TYPE_CHECKING:
     from tar2tf_cli.features.feature_map import TypeName

@@ -15,7 +15,7 @@ from tar2tf_cli.features.described import Census, Expected
 from tar2tf_cli.formats.example import FRAMING, ParsedFeature, crc_field, is_sequence, parse, strict_parse
 from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.formats.tfrecord import RecordReader
-from tar2tf_cli.samples.grouping import key_of
+from tar2tf_cli.samples.keys import key_of
 
 RecordCheck: TypeAlias = "Callable[[bytes], Faults]"
 """Returns the faults of a record whose CRCs match."""

@@ -13,7 +13,7 @@ from tar2tf_cli.checking.verify_tar import EntryNames
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.samples.grouping import key_of
+from tar2tf_cli.samples.keys import key_of
 
 
 def check_units(

@@ -36,7 +36,7 @@ from tar2tf_cli.inputs.reader import InputReader
 from tar2tf_cli.inputs.report import InputReport, Notes
 from tar2tf_cli.ops import DropEmpty, Op
 from tar2tf_cli.ops.user_code import RAISED, is_identified, label, source_digest
-from tar2tf_cli.samples.grouping import is_utf8
+from tar2tf_cli.samples.keys import is_utf8
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import fields_of
 from tar2tf_cli.spec.templates import STDOUT

@@ -42,7 +42,7 @@ from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import entry_names
 from tar2tf_cli.ops.rules import accepted, one_of, optional
 from tar2tf_cli.plugins import find_format
-from tar2tf_cli.samples.grouping import key_of
+from tar2tf_cli.samples.keys import key_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

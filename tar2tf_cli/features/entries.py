@@ -9,7 +9,7 @@ from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.example import values_of
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.formats.npy import to_npy
-from tar2tf_cli.samples.grouping import key_of, split_name, unwanted
+from tar2tf_cli.samples.keys import key_of, split_name, unwanted
 
 if TYPE_CHECKING:
     import numpy as np

@@ -39,7 +39,7 @@ from tar2tf_cli.formats.files import IN_PLACE
 from tar2tf_cli.inputs.reader import LOOK_AHEAD, InputReader, ReadRules
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.samples.grouping import key_of
+from tar2tf_cli.samples.keys import key_of
 from tar2tf_cli.spec.conversion import Conversion
 
 if TYPE_CHECKING:

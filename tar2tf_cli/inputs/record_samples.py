@@ -22,7 +22,7 @@ from tar2tf_cli.formats.example import FRAMING, ParsedFeature, frame, is_sequenc
 from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.samples.grouping import key_of
+from tar2tf_cli.samples.keys import key_of
 
 if TYPE_CHECKING:
     from tar2tf_cli.features.decoder import ExampleEntries

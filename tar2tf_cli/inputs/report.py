@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, Lost, Tar2tfError, count
 from tar2tf_cli.features.feature_map import Schema
-from tar2tf_cli.samples.grouping import split_name
+from tar2tf_cli.samples.keys import split_name
 from tar2tf_cli.spec.conversion import Input
 
 T = TypeVar("T")

@@ -21,7 +21,8 @@ from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.errors import DamagedShardError, EntryError, SampleError, UsageError
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.tar import BLOCK, Entries, Member, TarReader, padded, text
-from tar2tf_cli.samples.grouping import Grouper, no_samples, split_name, unwanted
+from tar2tf_cli.samples.grouping import Grouper, no_samples
+from tar2tf_cli.samples.keys import split_name, unwanted
 
 _VERSION: Final = b"v1.2"
 _NUMBERS: Final = re.compile(rb"\d{19,}(?= )")  # more than an offset has
@@ -98,7 +99,7 @@ def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[T
         NotAdjacentTarError: when the members of a sample are not adjacent.
     """
     grouper = _grouper(name, key_split)
-    reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.wants, name))
+    reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.names.wants, name))
     members: deque[tuple[int, TarEntry]] = deque()  # with the offsets of their headers
     for sample in grouper.samples(_noted(reader, grouper, members)):
         entries: list[TarEntry] = []
@@ -111,7 +112,7 @@ def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[T
         message = f"the members of the sample {returned.key or returned.member!r} are not adjacent"
         raise NotAdjacentTarError(message, shard=name, hint=f"{_PUT_TOGETHER} they are")
     if grouper.empty:
-        raise no_samples(grouper.skipped + reader.skipped)
+        raise no_samples(grouper.names.skipped + reader.skipped)
     reader.check_ends()
 
 
@@ -126,11 +127,11 @@ def find_members(stream: Readable, name: str, key_split: KeySplit) -> dict[str, 
         SampleError: when an entry is a link.
     """
     grouper = _grouper(name, key_split)
-    reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.wants, name))
+    reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.names.wants, name))
     runs: dict[str, list[tuple[int, int]]] = {}
     for member, _, _, start in reader:
-        if grouper.wants(member):
-            own = runs.setdefault(grouper.key_of(member), [])
+        if grouper.names.wants(member):
+            own = runs.setdefault(grouper.names.key_of(member), [])
             begin = own.pop()[0] if own and own[-1][1] == start else start
             own.append((begin, reader.offset))
     if not runs:
@@ -147,10 +148,10 @@ def entry_names(stream: Readable, name: str, key_split: KeySplit) -> Collection[
         SampleError: when an entry is a link.
     """
     grouper = _grouper(name, key_split)
-    reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.wants, name))
+    reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.names.wants, name))
     names: dict[str, list[str]] = {}
     for member, *_ in reader:
-        if grouper.wants(member):
+        if grouper.names.wants(member):
             key, extension = split_name(member, key_split)
             names.setdefault(key, []).append(extension)
     return names.values()
@@ -174,7 +175,7 @@ def sample_in(data: bytes, name: str, key_split: KeySplit) -> Sample:
         SampleError: when the sample is faulty.
     """
     grouper = _grouper(name, key_split)
-    reader = TarReader(BytesIO(data), name, need_end=False, entries=_NoLinks(grouper.wants, name))
+    reader = TarReader(BytesIO(data), name, need_end=False, entries=_NoLinks(grouper.names.wants, name))
     reader.start_at(0)  # which is not where the archive begins
     samples = list(grouper.samples(reader))
     if len(samples) != 1 or grouper.returned:
@@ -192,7 +193,7 @@ def _noted(reader: TarReader, grouper: Grouper, members: deque[tuple[int, TarEnt
     """The members of a tar; where the data of each entry is, is added to `members`."""
     for member in reader:
         name, _, size, start = member
-        if grouper.wants(name):
+        if grouper.names.wants(name):
             members.append((start, TarEntry(reader.offset - padded(size), size, name)))
         yield member
 

@@ -19,7 +19,8 @@ from tar2tf_cli.formats.files import LARGE_VALUE, MAX_ENTRY_SIZE, LargeEntries, 
 from tar2tf_cli.formats.streams import Peekable, PlainStream, open_stream
 from tar2tf_cli.formats.tar import Entries, TarReader, padded
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.samples.grouping import Grouper, KernelBatcher, Regrouper, no_samples
+from tar2tf_cli.samples.grouping import Grouper, KernelBatcher, no_samples
+from tar2tf_cli.samples.regrouping import Regrouper
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
@@ -152,7 +153,7 @@ class EntryLinks(Entries):
     """
 
     def __init__(self, shard: OpenShard, rules: TarRules, grouper: Grouper, tar: SeekableShard | None) -> None:
-        super().__init__(grouper.wants)
+        super().__init__(grouper.names.wants)
         self._name = name = shard.name
         source, item, able = shard.source, shard.item, shard.source.capabilities()
         self._can_open = tar is not None or able.repeatable
@@ -349,7 +350,7 @@ class TarSamples:
     @property
     def skipped(self) -> Counter[str]:
         """The number of skipped members, by reason."""
-        return self._grouper.skipped + self._tar.skipped
+        return self._grouper.names.skipped + self._tar.skipped
 
     @property
     def archives(self) -> int:
@@ -364,7 +365,7 @@ class TarSamples:
     @property
     def lacking(self) -> str | None:
         """The note that the last sample lacks what all others have, if it does."""
-        return self._grouper.lacking
+        return self._grouper.entries.lacking
 
     def where(self) -> dict[str, str | int]:
         """The offset of the current sample."""
@@ -373,7 +374,7 @@ class TarSamples:
     def describe(self, report: InputReport) -> None:
         """Note what was seen of the tar."""
         report.skipped, report.archives, report.not_adjacent = self.skipped, self.archives, self.not_adjacent
-        report.split_differs, report.lacking = self._grouper.split_matters, self._grouper.lacking
+        report.split_differs, report.lacking = self._grouper.names.matters, self._grouper.entries.lacking
 
     def seek(self, offset: int) -> None:
         """Start at a sample's offset instead of the beginning."""
@@ -398,7 +399,7 @@ class TarSamples:
             return self._regrouper.samples(self._tar, self._members)
         if native is None:
             return self._grouper.samples(self._tar)
-        return self._grouper.samples(self._tar, KernelBatcher(native, self._tar, self._grouper.key_split))
+        return self._grouper.samples(self._tar, KernelBatcher(native, self._tar, self._grouper.names.rule))
 
     def one_by_one(self, batch: Batch) -> Iterator[Sample]:
         """Iterate over the samples of the batch that was given last."""
@@ -467,7 +468,7 @@ class _HardLinks(Entries):
 def _are_adjacent(stream: Readable, rules: TarRules) -> bool:
     """Whether no key appears again in a tar, as far as it is intact."""
     grouper = Grouper("", lambda error: None, key_split=rules.key_split, strict=False, sizes_only=True)
-    reader = TarReader(stream, "", headers_only=True, need_end=False, entries=_HardLinks(grouper.wants))
+    reader = TarReader(stream, "", headers_only=True, need_end=False, entries=_HardLinks(grouper.names.wants))
     with suppress(DamagedShardError):
         deque(grouper.samples(reader), maxlen=0)
     return grouper.returned is None

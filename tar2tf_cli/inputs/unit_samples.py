@@ -12,7 +12,7 @@ from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.record_samples import numbered
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.samples.grouping import key_of
+from tar2tf_cli.samples.keys import key_of
 
 
 class UnitSamples:

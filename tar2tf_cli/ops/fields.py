@@ -17,7 +17,7 @@ from tar2tf_cli.formats.files import whole
 from tar2tf_cli.ops.base import DeclaredOp, register
 from tar2tf_cli.ops.rules import Rule, text
 from tar2tf_cli.ops.select import ANY, NothingThereError, Select, to_selection
-from tar2tf_cli.samples.grouping import key_of
+from tar2tf_cli.samples.keys import key_of
 
 
 def move_first(sample: Sample, name: str, sources: Sequence[str]) -> bool:

@@ -19,7 +19,7 @@ from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.ops.base import DeclaredOp, register
 from tar2tf_cli.ops.rules import split_at_commas
 from tar2tf_cli.ops.user_code import RAISED, label, source_digest
-from tar2tf_cli.samples.grouping import is_utf8
+from tar2tf_cli.samples.keys import is_utf8
 
 
 @register

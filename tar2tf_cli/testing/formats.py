@@ -11,7 +11,7 @@ from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.plugins import find_format, format_of
-from tar2tf_cli.samples.grouping import key_of
+from tar2tf_cli.samples.keys import key_of
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.testing.shards import tar_of
 

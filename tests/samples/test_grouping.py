@@ -19,7 +19,9 @@ from make_bytes import tar_of
 from tar2tf_cli.api.values import KEY
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
-from tar2tf_cli.samples.grouping import Grouper, Regrouper, SeenKeys, split_name
+from tar2tf_cli.samples.grouping import Grouper
+from tar2tf_cli.samples.keys import SeenKeys, split_name
+from tar2tf_cli.samples.regrouping import Regrouper
 
 folders = st.sampled_from(["", "d/", "d.e/f/", "./", "d._e/"])
 bases = st.sampled_from(["a", "b", "ab", "B", "é", "a b", "a_"])
@@ -169,7 +171,7 @@ def test_the_last_dot_rule_groups_what_the_first_tells_apart():
 def differs(names: list[str], *, regroup: bool, **options: object) -> str | None:
     grouper = Grouper("x.tar", fail, **options)
     list(grouped(grouper, names, regroup))
-    return grouper.split_differs
+    return grouper.names.differs
 
 
 @pytest.mark.parametrize("rule", ["first", "last"])
@@ -183,7 +185,7 @@ def test_the_first_member_that_the_other_rule_would_name_differently_is_kept(rul
 def matters(names: list[str], *, regroup: bool) -> str | None:
     grouper = Grouper("x.tar", fail)
     list(grouped(grouper, names, regroup))
-    return grouper.split_matters
+    return grouper.names.matters
 
 
 @pytest.mark.parametrize("regroup", [False, True])
@@ -218,7 +220,7 @@ def test_what_is_no_part_of_a_sample_is_counted_and_does_not_part_it(name, reaso
     grouper = Grouper("x.tar", fail)
     samples = [sample for sample, _ in grouped(grouper, ["a.jpg", name, "a.cls", name], regroup)]
     assert samples == [{KEY: "a", "jpg": b"0", "cls": b"2"}]
-    assert grouper.skipped == {reason: 2}
+    assert grouper.names.skipped == {reason: 2}
 
 
 @pytest.mark.parametrize("name", ["a._b.jpg", "d._e/a.jpg", "my__meta__.jpg", "a.__meta__"])
