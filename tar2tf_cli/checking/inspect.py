@@ -358,7 +358,7 @@ class RawSample:
             contents.entries["(not a tf.train.Example)"] = contents.payload
         return contents.entries
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As plain JSON."""
         values = {
             name: {"kind": stats.kind, "unit": stats.unit, "size": stats.most, "value": stats.example}

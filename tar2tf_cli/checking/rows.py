@@ -159,7 +159,7 @@ class Digester:
         self._seeds: dict[tuple[str, str | None], int] = {}
         self.numbers: dict[str, Kind | None] = {}
 
-    def digests(self, key: str | None, entries: Mapping[str, Any]) -> tuple[int, Entries]:
+    def digests(self, key: str | None, entries: Mapping[str, object]) -> tuple[int, Entries]:
         """The digest of a key, 0 if there is none, and those of the entries."""
         if self._wanted:
             entries = _as_features(entries, self._wanted)

@@ -110,7 +110,7 @@ def init(as_json: bool, **options: Any) -> int:
 
 @etl.command("list", cls=Command)
 @_cluster_options
-def list_all(**options: Any) -> int:
+def list_all(**options: object) -> int:
     """List the cluster's transformers.
 
     \b
@@ -126,7 +126,7 @@ def list_all(**options: Any) -> int:
 @etl.command("logs", cls=Command)
 @_name
 @_cluster_options
-def logs(name: str, **options: Any) -> int:
+def logs(name: str, **options: object) -> int:
     """Show the logs of a transformer's pods.
 
     \b

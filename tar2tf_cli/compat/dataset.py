@@ -695,7 +695,7 @@ class _Stream:
         leaves = tf.nest.flatten(spec)
         length = _chunk_length(leaves)
 
-        def structures() -> Iterator[Any]:
+        def structures() -> Iterator[object]:
             elements = self._leaves(leaves, spec)
             for values in elements if length == 1 else _chunks(elements, length):
                 yield tf.nest.pack_sequence_as(spec, values)

@@ -107,7 +107,7 @@ class Destination:
         """Whether another conversion has the same options, perhaps with other inputs."""
         return identity is not None and identity["version"] == VERSION and not self.other_options(identity["spec"])
 
-    def is_same(self, identity: dict[str, Any] | None) -> bool:
+    def is_same(self, identity: dict[str, object] | None) -> bool:
         """Whether another conversion is the same, however its inputs were listed."""
         return self.is_of_same_options(identity) and (identity or {})["inputs"] == self.identity["inputs"]
 

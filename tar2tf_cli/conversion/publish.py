@@ -112,7 +112,7 @@ class Summary:
     labels: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     shapes: Sequence[str] = ()
 
-    def left_out(self) -> dict[str, Any]:
+    def left_out(self) -> dict[str, object]:
         """Return the counts of samples and members left out of the shards, as plain JSON."""
         more = {
             "asked": dict(sorted(self.asked.items())),
@@ -352,7 +352,7 @@ class JoinCount:
             self._unmatched += report.unmatched[number]
             self._key = self._key or report.unmatched_keys[number]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the counts as plain JSON."""
         bucket, unused = without_secrets(self._dataset.bucket), self._used.count(0)
         return {"bucket": bucket, "matched": self._matched, "unmatched": self._unmatched, "unused": unused}

@@ -69,7 +69,7 @@ class Decoder:
         """
         return self._decoded(parse(message))
 
-    def each(self, messages: list[bytes]) -> Iterator[dict[str, Any]]:
+    def each(self, messages: list[bytes]) -> Iterator[dict[str, object]]:
         """Yield the values of examples in order; many are parsed at once.
 
         Raises:

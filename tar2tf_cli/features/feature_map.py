@@ -100,7 +100,7 @@ class Schema:
                 described[name] = {"dtype": dtype, "shape": list(shape), "encoding": encoding, "count": counts[name]}
         return described
 
-    def to_json(self) -> list[Any]:
+    def to_json(self) -> list[object]:
         """Return the schema as plain JSON."""
         return [list(self.signatures.items()), [[name, *look] for name, look in self.looks.items()]]
 
@@ -259,7 +259,7 @@ class FeatureMap:
             labels.numbers(_labelled(name, values))
         return {name: {*labels} for name, labels in seen.items()}
 
-    def _selected(self, sample: Sample) -> dict[str, Any]:
+    def _selected(self, sample: Sample) -> dict[str, object]:
         """The values from which a preset makes features, or which become features."""
         if self._select is None:
             return sample

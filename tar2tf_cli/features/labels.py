@@ -87,7 +87,7 @@ class LabelMap(dict[str, int]):
         ValueError: when one is not a whole number of 64 bits.
     """
 
-    def __init__(self, numbers: Mapping[str, Any], path: str | None = None) -> None:
+    def __init__(self, numbers: Mapping[str, object], path: str | None = None) -> None:
         labels = {str(text): label_of(str(text), number).number for text, number in numbers.items()}
         super().__init__(sorted(labels.items(), key=lambda item: (item[1], item[0])))
         self.path = path

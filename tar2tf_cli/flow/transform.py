@@ -50,7 +50,7 @@ class Transform:
     example_ops: tuple[Op, ...] = ()
     skipped: Callable[[Op], None] | None = None
 
-    def __call__(self, item: Sample) -> Iterator[Any]:
+    def __call__(self, item: Sample) -> Iterator[object]:
         """Iterate over the results for a sample or example.
 
         Raises:
@@ -64,7 +64,7 @@ class Transform:
             else:
                 yield made
 
-    def function(self) -> Callable[[Sample], Iterable[Any]]:
+    def function(self) -> Callable[[Sample], Iterable[object]]:
         """Return the fastest function that gives the same results."""
         features = self.features
         if self.ops or self.example_ops:

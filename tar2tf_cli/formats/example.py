@@ -341,7 +341,7 @@ class ParsedFeature:
         """Return the bytes of each run."""
         return [self.message[start:end] for start, end in self.runs]
 
-    def value(self) -> Any:
+    def value(self) -> object:
         """Return the only value of a feature that has one: bytes, float or int."""
         if len(self.runs) != 1:
             return self.values()[0]

@@ -317,7 +317,7 @@ class Filter(DeclaredOp):
         return sample if kept else None
 
 
-def _parsed(condition: str) -> tuple[Select, bool, Callable[[Any], bool]]:
+def _parsed(condition: str) -> tuple[Select, bool, Callable[[object], bool]]:
     """Parse a condition: its selection, whether samples without that are kept, and the test of the value of others.
 
     Raises:

@@ -299,7 +299,7 @@ class Transform:
 
     def _write(
         self, conversion: Conversion, source: _Object, asked: Asked, answer: str, check: Callable[[], None]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         (item,) = source.list()
         plan, at_once = ReadPlan.of(conversion, source), asked.gives_samples
         ahead = at_once or conversion.limit is not None

@@ -151,8 +151,8 @@ def _box(number: int, box: object) -> list[float]:
 
 
 def _valid(
-    objects: Mapping[str, Sequence[Any]], size: tuple[int, int], known: Collection[int], context: OpContext
-) -> tuple[list[list[float]], Mapping[str, Sequence[Any]]]:
+    objects: Mapping[str, Sequence[object]], size: tuple[int, int], known: Collection[int], context: OpContext
+) -> tuple[list[list[float]], Mapping[str, Sequence[object]]]:
     """Return left, top, right and bottom of each box as fractions, and the objects, without those that are dropped.
 
     Args:
@@ -203,7 +203,7 @@ def _known_classes(about: Mapping[str, Any]) -> Collection[int]:
     return {item["id"] for item in categories if isinstance(item, dict) and isinstance(item.get("id"), int)}
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise SampleError(f"{value!r} is not a number")
     try:

@@ -105,7 +105,7 @@ class Example:
         """
         raise NotImplementedError(f"{cls.__name__} has no method from_csv_row")
 
-    def load(self, **kwargs: Any) -> None:
+    def load(self, **kwargs: object) -> None:
         """Load large data; called just before the example is stored.
 
         Raises:
@@ -367,7 +367,7 @@ def _rows(path: str) -> Rows:
     return Rows(path, header=False, form="csv")
 
 
-def _parts(example: Example, key: str, arguments: Mapping[str, Any]) -> Iterator[Sample]:
+def _parts(example: Example, key: str, arguments: Mapping[str, object]) -> Iterator[Sample]:
     """Yield a sample for each part of an example; a part is released when the next one is requested."""
     given = _call(example, "split", **arguments)
     parts = iter([example]) if given is None else _call(given, "__iter__")
