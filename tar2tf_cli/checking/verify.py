@@ -21,12 +21,11 @@ from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
 from tar2tf_cli.inputs.numbering import Gap, conflicting_totals, find_gaps
 from tar2tf_cli.inputs.shard_set import (
     ShardSet,
-    Unfinished,
     manifests_named,
     names_manifest,
     nothing_found,
-    unfinished_at,
 )
+from tar2tf_cli.inputs.unfinished import Unfinished, unfinished_at
 from tar2tf_cli.ops.rules import accepted, one_of, optional, text
 from tar2tf_cli.spec.templates import format_named
 
@@ -197,7 +196,8 @@ def _verify_documents(run: CheckRun, paths: Sequence[str], against: Origin | Non
             if len(paths) == 1:
                 raise
             files.append(FileReport(path, "manifest", faults=[unreadable(error)], missing=error.kind == "missing"))
-    files += map(_unfinished, unfinished_at(paths))
+    for document in documents:
+        files += map(_unfinished, unfinished_at(document.path, document.folder.store()))
     if against:
         from tar2tf_cli.checking.against import verify_against
 

@@ -21,7 +21,7 @@ from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, packed, unpacked
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, UsageError, few
 from tar2tf_cli.features.feature_map import Schema
-from tar2tf_cli.formats.checksums import blake2b, crc32c
+from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.files import RecordFile, write_whole
 from tar2tf_cli.inputs.manifest import VERSION, Manifest, ShardEntry, changes_between, differing
 from tar2tf_cli.inputs.report import InputReport
@@ -99,9 +99,14 @@ class Destination:
         return self.plan.manifest().identity()
 
     @property
+    def relative_template(self) -> str:
+        """The template of the shards' paths in the manifest's folder."""
+        return self.template.text[len(self.prefix) :]
+
+    @property
     def digest(self) -> str:
         """A digest of what the conversion is, equal for the same command on other machines."""
-        return blake2b(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
+        return self.plan.manifest().conversion
 
     def is_of_same_options(self, identity: dict[str, Any] | None) -> bool:
         """Whether another conversion has the same options, perhaps with other inputs."""

@@ -459,7 +459,8 @@ class Publisher:
         if self.up_to_date:  # another run may have finished it, perhaps without cleaning up
             self._working_folder.remove()
             return
-        self._sink.reserve(decision.run, self._destination.digest, replaces=self._destination.overwrite)
+        there = self._destination
+        self._sink.reserve(decision.run, there.digest, there.relative_template, replaces=there.overwrite)
         self._take_over(decision)
         if decision.others:
             left = few(decision.others)
@@ -490,6 +491,7 @@ class Publisher:
             "identity": self._destination.identity,
             "replaces": sorted(os.path.relpath(path, root) for path in decision.stale),
             "run": decision.run,
+            "shards": self._destination.relative_template,
         }
         if decision.earlier and decision.previous:  # they are gone while files are replaced
             head["previous"] = decision.previous.to_bytes().decode("ascii")

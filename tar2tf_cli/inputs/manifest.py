@@ -344,6 +344,11 @@ class Manifest:
         return {"version": VERSION, "spec": self.spec, "inputs": hashed.hexdigest()}
 
     @property
+    def conversion(self) -> str:
+        """A digest of its identity, equal for the same command on other machines."""
+        return blake2b(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
+
+    @property
     def records(self) -> int:
         """The number of records in all shards."""
         return sum(shard.records for shard in self.shards)

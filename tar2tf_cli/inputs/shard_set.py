@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tar2tf_cli.api.objects import ObjectInfo
@@ -25,9 +26,9 @@ from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError, Tar
 from tar2tf_cli.inputs.base import LocatedShard, MergedSource, unreadable_input
 from tar2tf_cli.inputs.numbering import Gap, conflicting_totals, find_gaps, shape, splits_of
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.unfinished import Unfinished, searching, unfinished_at, unfinished_of
 from tar2tf_cli.plugins import find_format
 from tar2tf_cli.spec.templates import (
-    PathTemplate,
     expand,
     format_named,
     glob_regex,
@@ -73,20 +74,6 @@ class LeftOut(NamedTuple):
 
 
 _NOTHING: Final = LeftOut()
-
-
-class Unfinished(NamedTuple):
-    """A conversion that has not written all of its shards, or is running.
-
-    Attributes:
-        path: the folder of its unfinished work.
-        manifest: path of the manifest that it will write.
-        shards: matches the last parts of the paths of its shards.
-    """
-
-    path: str
-    manifest: str
-    shards: re.Pattern[str]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -310,11 +297,11 @@ def resolve(
         return _of_manifests(bucket, manifests, reach, tolerant=tolerant)
     if paths and _are_paths(bucket, templates):
         shards = _of_paths((bucket, *templates), tolerant=tolerant)
-        return _with_splits(_with_documents(shards, reach) if described else shards)
+        return _completed(shards, reach, described=described)
     if names_manifest(bucket) and templates:
         raise UsageError("a manifest takes no template, as it lists its shards; give only further manifests")
     shards = _found(open_source(bucket, **reach), templates, alone=True)
-    return _with_splits(_with_documents(shards, reach) if described or shards.listed else shards)
+    return _completed(shards, reach, described=described or shards.listed)
 
 
 def resolve_each(paths: Sequence[str], **reach: Unpack[ConnectionOptions]) -> Iterator[ShardSet]:
@@ -334,10 +321,12 @@ def resolve_each(paths: Sequence[str], **reach: Unpack[ConnectionOptions]) -> It
             shards = _found_at(path, opened)
             manifests = [inside] if (inside := shards.folder_manifest()) else []
         if shards is None or manifests:
-            documents = [read_document(manifest, **reach) for manifest in manifests]
             source = shards.source if shards else MergedSource([])
-            shards = ShardSet(path, source, (), manifests, documents, unfinished=unfinished_at(manifests))
-        yield _with_splits(shards)
+            documents = [read_document(manifest, **reach) for manifest in manifests]
+            local = (manifest for manifest in manifests if not is_remote(manifest))
+            unfinished = [*chain.from_iterable(map(unfinished_at, local))]  # in a bucket, a manifest shows the end
+            shards = ShardSet(path, source, (), manifests, documents, unfinished=unfinished)
+        yield _with_splits(shards) if shards.manifests else _completed(shards, reach, described=False)
 
 
 def _found_at(path: str, opened: Callable[[str], Source]) -> ShardSet:
@@ -381,6 +370,7 @@ def _of_manifests(bucket: str, paths: Sequence[str], reach: ConnectionOptions, *
 
     documents: list[Document] = []
     tars: list[LocatedShard] = []
+    unfinished: list[Unfinished] = []
     for path in paths:
         try:
             document = read_document(path, **reach)
@@ -390,18 +380,28 @@ def _of_manifests(bucket: str, paths: Sequence[str], reach: ConnectionOptions, *
             tars.append(unreadable_input(path, error))
             continue
         documents.append(document)
-        tars += _shards_of(document, tolerant=tolerant)
+        with searching(unfinished_at, document.path, document.folder.store()) as found:
+            tars += _shards_of(document, tolerant=tolerant)
+        unfinished += found()
     if len(documents) == len(paths) == 1 and not tolerant:
         source, items = documents[0].folder, [item for _, item in tars]
     else:
         source = MergedSource(tars)
         source.bucket, items = few(paths, 1), source.list(())
-    whole = ShardSet(bucket, source, items, paths, documents, unfinished=unfinished_at(paths))
+    whole = ShardSet(bucket, source, items, paths, documents, unfinished=unfinished)
     return _with_splits(replace(whole, described=_described(whole, documents)))
 
 
+def _completed(shards: ShardSet, reach: ConnectionOptions, *, described: bool) -> ShardSet:
+    """A set with what is known of its shards: by manifests, if asked for, and of splits and unfinished conversions."""
+    paths = [shards.source.locate(item.name) for item in shards.items]
+    with searching(unfinished_of, paths, shards.source.store()) as unfinished:
+        shards = _with_splits(_with_documents(shards, reach) if described else shards)
+    return replace(shards, unfinished=unfinished())
+
+
 def _with_splits(shards: ShardSet) -> ShardSet:
-    """A set with the splits of its shards, as manifests say or else their names, and with unfinished conversions."""
+    """A set with the splits of its shards, as manifests say or else their names."""
     where = _by_path(shards)
     splits = {
         item.name: entry.split
@@ -410,46 +410,12 @@ def _with_splits(shards: ShardSet) -> ShardSet:
         if entry.split is not None
     }
     splits = splits or splits_of([item.name for item in shards.items])
-    unfinished = shards.unfinished or [
-        one
-        for one in _unfinished(map(os.path.dirname, where))
-        if any(one.shards.match(os.path.basename(item.name)) for item in shards.items)
-    ]
-    return replace(shards, splits=splits, unfinished=unfinished)
+    return replace(shards, splits=splits)
 
 
 def _by_path(shards: ShardSet) -> dict[str, ObjectInfo]:
     """The shards of a set by their paths or URLs."""
     return {os.path.normpath(shards.source.locate(item.name)): item for item in shards.items}
-
-
-def unfinished_at(manifests: Sequence[str]) -> list[Unfinished]:
-    """Return the conversions that have unfinished work for local manifests."""
-    return [one for one in _unfinished(map(os.path.dirname, manifests)) if one.manifest in manifests]
-
-
-def _unfinished(folders: Iterable[str]) -> Iterator[Unfinished]:
-    """The conversions that have unfinished work in local folders."""
-    for folder in dict.fromkeys(folders):
-        if is_remote(folder) or not os.path.isdir(folder or "."):
-            continue
-        for name in sorted(os.listdir(folder or ".")):
-            if name.startswith(".") and name.endswith(_WORKING):
-                import json  # only here, as few folders have such a folder
-
-                with suppress(OSError, ValueError, LookupError, TypeError, UsageError):
-                    path = os.path.join(folder, name)
-                    with open(os.path.join(path, "journal"), "rb") as journal:
-                        head = json.loads(journal.readline().rpartition(b" ")[0])
-                    template = PathTemplate.parse(os.path.basename(head["identity"]["spec"]["output"]["path"]))
-                    stem = name[1:].removesuffix(_WORKING)
-                    earlier, manifest = (os.path.join(folder, f"{mark}{stem}.json") for mark in ("", "_"))
-                    manifest = earlier if os.path.exists(earlier) else manifest
-                    yield Unfinished(path, manifest, template.regex())
-
-
-_WORKING: Final = ".tar2tf"
-"""End of the names of folders with unfinished work."""
 
 
 def _shards_of(document: Document, *, tolerant: bool) -> Iterator[LocatedShard]:

@@ -70,12 +70,13 @@ class Sink(Protocol):
     def read(self, path: str) -> bytes | None:
         """Return a file's bytes; None when it does not exist."""
 
-    def reserve(self, run: str, conversion: str, *, replaces: bool) -> None:
+    def reserve(self, run: str, conversion: str, shards: str, *, replaces: bool) -> None:
         """Let no other conversion write this output meanwhile; a folder's lock does so already.
 
         Args:
             run: the run's own name.
             conversion: what is converted, and how; equal runs may write the same output at the same time.
+            shards: template of the shards' paths in the manifest's folder.
             replaces: whether to take the output from another conversion.
 
         Raises:

@@ -81,10 +81,11 @@ class ObjectSink(Sink):
         self._folder = os.path.join(cache, "tar2tf", f"{readable}-{digest}")
         return self._folder
 
-    def reserve(self, run: str, conversion: str, *, replaces: bool) -> None:
+    def reserve(self, run: str, conversion: str, shards: str, *, replaces: bool) -> None:
         """Put the claim into the bucket, unless there is that of another run."""
         self._run, name = run, self._staging + _CLAIM
-        mine = {"run": run, "conversion": conversion, "host": os.uname().nodename, "process": os.getpid()}
+        made = {"run": run, "conversion": conversion, "shards": shards}
+        mine = {**made, "host": os.uname().nodename, "process": os.getpid()}
         self._claim, part = json.dumps(mine).encode(), os.path.join(self._folder, _CLAIM)
         with write_errors(part), open(part, "wb") as file:
             file.write(self._claim)

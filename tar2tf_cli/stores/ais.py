@@ -158,11 +158,15 @@ class AisStore(WebStore):
 
     def list(self, prefix: str) -> Iterable[ObjectInfo]:
         """List page by page, in the cluster's order; not while a node leaves or joins, as objects would be missing."""
-        nodes = self.cluster_map()
-        asked = {"prefix": self.root + prefix, "props": "name,size,checksum,version", "pagesize": self.PAGE}
+        nodes, wanted = self.cluster_map(), self.root + prefix
+        folder, slash, name = wanted.rpartition("/")
+        listed = wanted if name.strip(".") else folder + slash  # as it refuses `folder/.`
+        asked = {"prefix": listed, "props": "name,size,checksum,version", "pagesize": self.PAGE}
         while True:
             page = self._list(asked)
             for entry in page.get("entries") or ():
+                if not entry["name"].startswith(wanted):
+                    continue
                 version = entry.get("checksum") or entry.get("version") or None
                 name = entry["name"][len(self.root) :]
                 yield ObjectInfo(name, int(entry.get("size", 0)), version if self.lists_versions else None)

@@ -241,11 +241,37 @@ class RemoteSinkSuite(SinkSuite):
         options = self.killed_when(some_are_there, command, tmp_path)
         command += options
         assert "_t-manifest.json" not in self.objects(place)
+        self.check_unfinished(place, tmp_path)
         done = tar2tf(*command)
         assert done.returncode == 0, done.stderr
         assert "continuing an interrupted run" in done.stderr
         assert self.objects(place) == self.local(shards, "3", *options)
         assert not os.listdir(tmp_path / "cache" / "tar2tf")
+        assert tar2tf("verify", place).returncode == 0
+
+    def test_a_claim_that_a_finished_run_had_no_time_to_remove_says_nothing(
+        self, place: str, shards: Path, tmp_path: Path, sink: Sink
+    ) -> None:
+        output = f"{place}/t-<>.record"
+        plan = make_plan(Conversion(str(shards), Output(output, records_per_shard=50)))
+        assert tar2tf("convert", shards, "-o", output, "--records-per-shard", "50").returncode == 0
+        self.claimed(place, tmp_path, conversion=Destination(plan, sink).digest, shards="t-<>.record")
+        assert tar2tf("verify", place).returncode == 0
+        self.claimed(place, tmp_path, conversion="of something else", shards="t-<>.record")
+        assert tar2tf("verify", f"{place}/_t-manifest.json").returncode == 1
+
+    def check_unfinished(self, place: str, folder: Path) -> None:
+        """Every reader says that the shards of a killed conversion are not all, whatever names them."""
+        said = f"the conversion that writes {place}/_t-manifest.json is not finished"
+        for named in (place, f"{place}/t-*"):
+            verified = tar2tf("verify", named)
+            assert (verified.returncode, said in verified.stdout + verified.stderr) == (1, True), (
+                verified.stdout + verified.stderr
+            )
+        for command in (["inspect", place], ["diff", place, place]):
+            assert said in tar2tf(*command).stderr, command
+        converted = tar2tf("convert", place, "-o", folder / "o.record")
+        assert (converted.returncode, said in converted.stderr) == (3, True), converted.stderr
 
     def test_tars_are_written_by_a_run_that_was_killed_and_updated_and_proved(
         self, place: str, changing: Path, tmp_path: Path

@@ -200,6 +200,17 @@ def test_an_unfinished_conversion_never_passes_for_a_complete_one(unfinished: Pa
     run("verify", unfinished)
 
 
+@pytest.mark.parametrize("options", [["x.record"], ["<split>/x-<>.record", "--split", "train=0.9,val=0.1"]])
+def test_an_unfinished_conversion_is_noticed_however_its_output_is_named(options: list[str], tmp_path: Path) -> None:
+    shards = large_shards(tmp_path / "in", shards=6, each=40, size=60_000)
+    path, *split = options
+    process = start("convert", shards, "--max-shard-size", "700kB", "-j", "1", *split, "-o", tmp_path / "out" / path)
+    wait_until(lambda: len([*tmp_path.glob("out/**/x-*.record")]) > 1, "a second shard", process=process)
+    end(process)
+    folder = next(tmp_path.glob("out/**/x-*.record")).parent
+    assert "_x-manifest.json is not finished (unfinished)" in run("verify", folder, code=1)
+
+
 def test_the_conversion_itself_may_continue_in_the_folder_of_its_inputs(tmp_path: Path) -> None:
     shards = large_shards(tmp_path / "in", shards=6, each=40, size=60_000)
     command = ["convert", shards, "-o", shards / "x-<>.record", "--max-shard-size", "700kB", "-j", "1"]

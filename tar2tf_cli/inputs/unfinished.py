@@ -1,0 +1,135 @@
+"""Conversions that are not finished, known by what they keep next to their shards until the manifest is written.
+
+In a local folder that is the working folder, `.NAME-manifest.tar2tf`, whose journal names the shards. In a bucket it is
+the claim, an object in a hidden folder of the same name, which a conversion writes before its first shard.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from tar2tf_cli.errors import Tar2tfError, UsageError
+from tar2tf_cli.spec.templates import PathTemplate
+
+if TYPE_CHECKING:
+    from tar2tf_cli.api.store import Store
+
+_WORKING: Final = ".tar2tf"
+"""End of the names of folders with unfinished work."""
+
+_CLAIM: Final = re.compile(r"(\..+\.tar2tf)/claim")
+
+_MOST_FOLDERS: Final = 16
+
+Path = TypeVar("Path", str, Sequence[str])
+
+
+class Unfinished(NamedTuple):
+    """A conversion that has not written all of its shards, or is running.
+
+    Attributes:
+        path: path or URL of the folder of its unfinished work.
+        manifests: path or URL of the manifest that it will write, and of the one that an earlier version wrote.
+        folder: the folder of the manifest, with a slash at its end unless it is empty.
+        shards: matches the paths of its shards in that folder.
+    """
+
+    path: str
+    manifests: tuple[str, str]
+    folder: str
+    shards: re.Pattern[str]
+
+    @property
+    def manifest(self) -> str:
+        """Path or URL of the manifest that it will write."""
+        return self.manifests[0]
+
+    def writes(self, shard: str) -> bool:
+        """Whether it writes a shard of this path or URL."""
+        return shard.startswith(self.folder) and bool(self.shards.match(shard[len(self.folder) :]))
+
+
+def unfinished_at(manifest: str, store: Store | None = None) -> list[Unfinished]:
+    """Return the conversions that have unfinished work for a manifest; in a bucket, with its store."""
+    return [one for one in _unfinished_in([os.path.dirname(manifest)], store) if manifest in one.manifests]
+
+
+def unfinished_of(shards: Sequence[str], store: Store | None = None) -> list[Unfinished]:
+    """Return the conversions that are to write one of these shards, whose paths or URLs are given."""
+    folders = dict.fromkeys(map(os.path.dirname, shards))
+    above = [os.path.dirname(folder) for folder in folders]  # of folders that are named after splits
+    return [one for one in _unfinished_in([*folders, *above], store) if any(map(one.writes, shards))]
+
+
+@contextmanager
+def searching(
+    search: Callable[[Path, Store | None], list[Unfinished]], path: Path, store: Store | None
+) -> Iterator[Callable[[], list[Unfinished]]]:
+    """Search for unfinished conversions: in a bucket, while the `with` block asks it for something else."""
+    if store is None:
+        found = search(path, store)
+        yield lambda: found
+        return
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, and only for buckets
+
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(search, path, store).result
+
+
+def _unfinished_in(folders: Iterable[str], store: Store | None) -> Iterator[Unfinished]:
+    """The conversions that have unfinished work in folders."""
+    for folder in islice(dict.fromkeys(folders), _MOST_FOLDERS):
+        if store is not None:
+            yield from _claimed_in(folder, store)
+        elif os.path.isdir(folder or "."):
+            yield from _working_in(folder)
+
+
+def _working_in(folder: str) -> Iterator[Unfinished]:
+    """The conversions that have their working folders in a local folder."""
+    for name in sorted(os.listdir(folder or ".")):
+        if name.startswith(".") and name.endswith(_WORKING):
+            with suppress(OSError, ValueError, LookupError, TypeError, UsageError):
+                with open(os.path.join(folder, name, "journal"), "rb") as journal:
+                    head = json.loads(journal.readline().rpartition(b" ")[0])
+                yield _unfinished(folder, name, head)
+
+
+def _claimed_in(folder: str, store: Store) -> Iterator[Unfinished]:
+    """The conversions that have a claim in a folder of a bucket; none if it cannot be written to or listed."""
+    from tar2tf_cli.stores.objects import read_object, retry
+
+    top = store.at("").locate("")
+    if not (store.can_list and store.is_writable() and f"{folder}/".startswith(top)):
+        return
+    there = store.at(f"{folder}/"[len(top) :])
+    with suppress(Tar2tfError, ValueError, LookupError, TypeError):
+        for item in retry(there, lambda: [*there.list(".")], folder):
+            if match := _CLAIM.fullmatch(item.name):
+                claim = json.loads(read_object(there, item.name) or b"")
+                one = _unfinished(folder, match[1], claim)
+                if not _is_written(there, one, claim["conversion"]):
+                    yield one
+
+
+def _is_written(folder: Store, one: Unfinished, conversion: str) -> bool:
+    """Whether the manifest of a conversion exists, which was killed before it removed its claim."""
+    from tar2tf_cli.inputs.manifest import Manifest  # slow to import, and only for manifests
+    from tar2tf_cli.stores.objects import read_object
+
+    data = read_object(folder, one.manifest.rpartition("/")[2])
+    return data is not None and Manifest.from_bytes(data, one.manifest).conversion == conversion
+
+
+def _unfinished(folder: str, name: str, head: Mapping[str, str]) -> Unfinished:
+    """A conversion, given the name of its hidden folder and what it has noted there."""
+    stem = name[1:].removesuffix(_WORKING)
+    folder = f"{folder.rstrip('/')}/" if folder else ""
+    regex = PathTemplate.parse(head["shards"]).regex()
+    return Unfinished(f"{folder}{name}", (f"{folder}_{stem}.json", f"{folder}{stem}.json"), folder, regex)
