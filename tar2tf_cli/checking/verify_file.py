@@ -10,8 +10,9 @@ from functools import partial
 from itertools import chain, pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.api.objects import ByteStream, ObjectInfo
+from tar2tf_cli.api.objects import ByteStream, ObjectInfo, Readable
 from tar2tf_cli.api.source import Source
+from tar2tf_cli.api.values import KeySplit
 from tar2tf_cli.checking.checks import own_checks
 from tar2tf_cli.checking.expectations import EXAMPLES, NO_EXPECTATIONS, Expectations, Messages
 from tar2tf_cli.checking.faults import Fault, FileReport, KeyLists, damage, unreadable
@@ -28,8 +29,9 @@ from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.formats.example import FRAMING
 from tar2tf_cli.formats.streams import foreign, read_to_end
 from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.inputs.energon_index import DALI, ENERGON, energon_samples, index_writer, packed_offsets
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.tar_index import TarSample, energon_offsets, find_samples, index_lines, index_writer
+from tar2tf_cli.inputs.tar_index import find_samples, index_lines
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.plugins import find_format
 
@@ -219,8 +221,7 @@ class _FileCheck:
         elif report.format == "tar" and self.context.source.capabilities().seekable:
             try:
                 with open(report.path, "rb", buffering=0) as tar:
-                    samples = find_samples(tar, report.path, self.context.rules.key_split)
-                    _check_tar_index(index, samples, report)
+                    _check_tar_index(index, tar, self.context.rules.key_split, report)
             except (UsageError, SampleError) as error:
                 report.add(_wrong_index(error.message))
 
@@ -355,15 +356,15 @@ class _StreamObserver:
         self._rest = buffer[self._next - start :]
 
 
-def _check_tar_index(index: bytes, samples: Iterable[TarSample], report: FileReport) -> None:
-    """Compare the index of a tar with its samples; of another tool's, only the offsets, if they are known."""
+def _check_tar_index(index: bytes, tar: Readable, key_split: KeySplit, report: FileReport) -> None:
+    """Compare the index of a tar with its samples; an index of an old form is only noted."""
     writer = index_writer(index)
-    if writer is None:
-        _compare_index(index, index_lines(samples), report)
-    elif (offsets := energon_offsets(index)) and offsets[:-1] != [sample.start for sample in samples]:
-        report.add(_wrong_index(f"it is one of {writer}, and its offsets are not those of the samples"))
-    else:
+    if writer in (None, DALI):
+        _compare_index(index, index_lines(find_samples(tar, report.path, key_split)), report)
+    elif writer != ENERGON:
         report.notes.append(f"its index is one of {writer}, which tar2tf does not use")
+    elif index != packed_offsets(list(energon_samples(tar, report.path))):
+        report.add(_wrong_index(f"it is one of {writer}, and its offsets are not those of the samples"))
 
 
 def _compare_index(index: bytes, expected: Iterable[bytes], report: FileReport) -> None:

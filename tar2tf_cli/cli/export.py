@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -75,9 +75,17 @@ def export(
 @click.command("index", cls=Command)
 @shards_arguments()
 @key_split_option
+@output_option(
+    "--for READERS",
+    "readers",
+    default="dali",
+    show_default=True,
+    help="Readers that need an index.",
+    more="dali, energon, or both as dali,energon. For energon, the command also writes the folder .nv-meta.",
+)
 @output_option("--overwrite", is_flag=True, help="Replace indexes that differ.")
 @quiet_option
-def index(bucket: str, template: tuple[str, ...], key_split: str, overwrite: bool, quiet: bool) -> int:
+def index(bucket: str, template: tuple[str, ...], key_split: str, readers: str, overwrite: bool, quiet: bool) -> int:
     """Write an index next to each shard.
 
     BUCKET is a folder or a shard. TEMPLATE names shards in it, with bash braces or a glob. If all arguments are
@@ -91,10 +99,30 @@ def index(bucket: str, template: tuple[str, ...], key_split: str, overwrite: boo
     The index of a.record is a.record.idx, with the offset and size of each record, as convert --index writes it.
     open_records uses both to jump to any sample. Indexing reads only headers and lengths. An index that is already
     correct is kept.
-    """
-    from tar2tf_cli.datasets.indexes import write_indexes
 
-    for path, number in write_indexes(bucket, template, key_split=key_split, overwrite=overwrite):  # type: ignore[arg-type]
+    With --for energon, the index of a.tar is that of Megatron Energon, and .nv-meta has what `energon prepare` writes:
+    numbers of samples, the splits of the manifest or of the shards' names, and where each sample is. DALI's index is
+    then a.idx.
+    """
+    given = {name.strip() for name in readers.split(",")}
+    if unknown := given - {"dali", "energon"}:
+        raise UsageError(f"--for knows no reader {min(unknown)!r}", hint="readers: dali, energon")
+    for path, number in _written(bucket, template, key_split, given, overwrite=overwrite):
         if not quiet:
             message(f"{path}: {count(number, 'sample')}")
     return 0
+
+
+def _written(
+    bucket: str, template: Sequence[str], key_split: str, readers: set[str], *, overwrite: bool
+) -> Iterator[tuple[str, int]]:
+    """Write the indexes for some readers; yield the path of each, and its number of samples."""
+    if "energon" in readers:
+        from tar2tf_cli.datasets.energon import prepare_energon
+
+        if key_split != "first":
+            raise UsageError("Energon splits names at the first dot", hint="leave out --key-split")
+        return prepare_energon(bucket, template, dali="dali" in readers, overwrite=overwrite)
+    from tar2tf_cli.datasets.indexes import write_indexes
+
+    return write_indexes(bucket, template, key_split=key_split, overwrite=overwrite)  # type: ignore[arg-type]

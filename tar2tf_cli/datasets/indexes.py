@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -39,6 +39,7 @@ from tar2tf_cli.formats.tfrecord import (
     packed_index,
     read_index,
 )
+from tar2tf_cli.inputs.energon_index import DALI, ENERGON, dali_beside_energon, energon_offsets, index_writer
 from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard, shard_format, unreadable
 from tar2tf_cli.inputs.shard_set import nothing_found, resolve
 from tar2tf_cli.inputs.tar_index import (
@@ -47,7 +48,6 @@ from tar2tf_cli.inputs.tar_index import (
     find_members,
     find_samples,
     from_index_lines,
-    index_writer,
     is_next,
     sample_digest,
     sample_in,
@@ -380,12 +380,15 @@ class Indexes:
 
 
 def _beside(layout: Layout, shard: Shard, ranges: Ranges) -> ShardIndex | None:
-    """The index in a file SHARD.idx; None if there is none, or if it is not one of these bytes."""
-    name = f"{shard.item.name}.idx"
-    item = shard.source.find([name]).get(name)
-    if item is None:
-        return None
-    return layout.from_beside(read_to_end(shard.source.open(item)), shard, ranges)
+    """The index in a file SHARD.idx, or that of DALI if SHARD.idx is Energon's; None unless it is of these bytes."""
+    for name in (f"{shard.item.name}.idx", dali_beside_energon(shard.item.name)):
+        item = shard.source.find([name]).get(name)
+        if item is None:
+            return None
+        data = read_to_end(shard.source.open(item))
+        if not energon_offsets(data):
+            return layout.from_beside(data, shard, ranges)
+    return None
 
 
 def _some(count: int, ranges: Ranges) -> range:
@@ -412,7 +415,8 @@ def write_indexes(
     """Write SHARD.idx beside each shard; yield its path and the number of samples, or records, that it lists.
 
     For a tar, that is the index of DALI's `wds2idx`, version 1.2; for a TFRecord, a line with offset and size for each
-    record, as `tfrecord2idx` and `convert --index` write it. An index that is there and right is left as it is.
+    record, as `tfrecord2idx` and `convert --index` write it. An index that is there and right is left as it is. Where
+    TAR.idx is the index of Megatron Energon, that of DALI is written as `a.idx` for `a.tar`.
 
     Args:
         bucket: a folder, a shard, or a template of files.
@@ -425,9 +429,7 @@ def write_indexes(
         SourceError: when shards are damaged or cannot be read, after the indexes of the others were written.
         UsageError: when a shard is compressed or not on this machine, or members of a sample are not adjacent.
     """
-    if is_remote(bucket) or bucket == "-":
-        hint = "convert --index writes indexes next to shards in a bucket"
-        raise UsageError("is not on this machine, so no index can be written next to it", shard=bucket, hint=hint)
+    describes_local(bucket)
     named = resolve(bucket, templates, paths=True, described=False)
     if named.manifests:
         raise UsageError("is a manifest: name the shards, or their folder", shard=bucket)
@@ -436,13 +438,15 @@ def write_indexes(
     failed: list[SourceError] = []
     for item in named.items:
         try:
-            lines = _lines_of(named.source, item, key_split)
+            lines = index_lines_of(named.source, item, key_split)
         except SourceError as error:
             failed.append(error)
             continue
         path = f"{named.source.locate(item.name)}.idx"
         writer = index_writer(DirectorySink().read(path) or b"")
-        if writer and not overwrite:
+        if writer == ENERGON:
+            path = dali_beside_energon(named.source.locate(item.name))
+        elif writer not in (None, DALI) and not overwrite:
             hint = "both have this name: keep it, or move it elsewhere first"
             raise OutputExistsError(f"is an index of {writer}", shard=path, hint=hint)
         write_beside({path: b"".join(lines)}, "exists, and is not the index of this shard", overwrite=overwrite)
@@ -453,16 +457,45 @@ def write_indexes(
         raise unreadable(failed, "have no index")
 
 
-def _lines_of(source: Source, item: ObjectInfo, key_split: KeySplit) -> list[bytes]:
-    """The lines of the index of a shard."""
-    with OpenShard(source, item) as shard:
+def describes_local(bucket: str) -> None:
+    """Check that files can be written next to shards.
+
+    Raises:
+        UsageError: when the shards are in a bucket, or standard input.
+    """
+    if is_remote(bucket) or bucket == "-":
+        hint = "convert --index writes indexes next to shards in a bucket"
+        raise UsageError("is not on this machine, so no index can be written next to it", shard=bucket, hint=hint)
+
+
+def index_lines_of(source: Source, item: ObjectInfo, key_split: KeySplit) -> list[bytes]:
+    """Return the lines of the index of a shard, for a tar those of DALI.
+
+    Raises:
+        SourceError: when it is damaged, or cannot be read.
+        UsageError: when it is compressed, or the members of a sample are not adjacent.
+    """
+    with open_uncompressed(source, item) as shard:
         kind = shard.kind
-        if shard.compression and kind:
+        assert kind is not None
+        return [*kind.index_lines(shard.seekable or shard, shard.name, key_split)]
+
+
+@contextmanager
+def open_uncompressed(source: Source, item: ObjectInfo) -> Iterator[OpenShard]:
+    """Open a shard that can be read by offset.
+
+    Raises:
+        DamagedShardError: when it is no shard.
+        UsageError: when it is compressed.
+    """
+    with OpenShard(source, item) as shard:
+        if shard.compression and shard.kind:
             message = f"is compressed with {shard.compression.lower()}, so nothing in it can be read by offset"
             raise UsageError(message, shard=shard.name, hint="decompress it first")
-        if kind is None:
+        if shard.kind is None:
             raise not_a_shard(shard.name, item.size, foreign(shard.head))
-        return [*kind.index_lines(shard.seekable or shard, shard.name, key_split)]
+        yield shard
 
 
 def write_beside(files: Mapping[str, bytes], what: str, *, overwrite: bool) -> None:

@@ -8,12 +8,10 @@ Source: NVIDIA DALI, tools/wds2idx.py, and the `index_paths` of `nvidia.dali.fn.
 from __future__ import annotations
 
 import re
-import struct
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from tar2tf_cli.api.objects import Readable
@@ -24,7 +22,7 @@ from tar2tf_cli.formats.tar import BLOCK, Entries, Member, TarReader, padded, te
 from tar2tf_cli.samples.grouping import Grouper, no_samples
 from tar2tf_cli.samples.keys import split_name, unwanted
 
-_VERSION: Final = b"v1.2"
+VERSION: Final = b"v1.2"
 _NUMBERS: Final = re.compile(rb"\d{19,}(?= )")  # more than an offset has
 _PUT_TOGETHER: Final = "tar2tf convert IN -o 'new-<>.tar' writes tars in which"
 
@@ -202,6 +200,16 @@ def _raise(error: SampleError) -> None:
     raise error
 
 
+def refused_links(wants: Callable[[str], bool], name: str) -> Entries:
+    """Return what refuses links that would be entries of a tar.
+
+    Args:
+        wants: whether a member of a name would be an entry.
+        name: what to call the tar in errors.
+    """
+    return _NoLinks(wants, name)
+
+
 class _NoLinks(Entries):
     """Refuses links that would be entries: what they stand for is elsewhere in the tar."""
 
@@ -227,7 +235,7 @@ def index_lines(samples: Iterable[TarSample]) -> list[bytes]:
         UsageError: when the name of a member has a blank, which ends it in such a file.
     """
     lines = [_line(sample) for sample in samples]
-    return [b"%s %d\n" % (_VERSION, len(lines)), *lines]
+    return [b"%s %d\n" % (VERSION, len(lines)), *lines]
 
 
 def _line(sample: TarSample) -> bytes:
@@ -249,7 +257,7 @@ def from_index_lines(data: bytes, key_split: KeySplit = "first", size: int | Non
         size: size of the tar in bytes, if it is known.
     """
     first, *lines = data.split(b"\n")
-    if not lines or lines.pop() or first != b"%s %d" % (_VERSION, len(lines)):
+    if not lines or lines.pop() or first != b"%s %d" % (VERSION, len(lines)):
         return None
     end, samples, keys = 0, list[TarSample](), set[str]()
     for line in lines:
@@ -285,22 +293,3 @@ def _sample_of_line(line: bytes, start: int, key_split: KeySplit) -> TarSample:
     if any(f"{key}.{extension}" != entry.member for extension, entry in zip(words[::4], entries, strict=True)):
         raise ValueError("not the extension of its member")
     return TarSample(key, start, entries)
-
-
-def energon_offsets(data: bytes) -> list[int] | None:
-    """Read an index of Megatron Energon: where each sample begins and where the last one ends, 64 bits each.
-
-    None if it is not one: such an index begins with 0, and its numbers grow by blocks.
-    """
-    if not data or len(data) % 8:
-        return None
-    offsets = [number for (number,) in struct.iter_unpack("<Q", data)]
-    grows = all(after > before and not after % BLOCK for before, after in pairwise(offsets))
-    return offsets if offsets[0] == 0 and grows else None
-
-
-def index_writer(data: bytes) -> str | None:
-    """Return the name of another tool that wrote an index file; None if it is not known to be another's."""
-    if energon_offsets(data):
-        return "Megatron Energon"
-    return "an older wds2idx of DALI" if re.match(rb"v1\.[01] \d+\n", data) else None

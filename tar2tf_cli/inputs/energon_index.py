@@ -1,0 +1,109 @@
+"""Indexes of tars for Megatron Energon, and which tool wrote the index of a tar.
+
+`TAR.idx` has the offset of each sample, and the end of the last one, as 64-bit little-endian numbers. A sample is what
+Energon takes for one: adjacent members with equal names up to the first dot of the base name.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from tar2tf_cli.api.objects import Readable
+from tar2tf_cli.errors import DamagedShardError, UsageError
+from tar2tf_cli.formats.tar import BLOCK, TarReader, padded
+from tar2tf_cli.inputs.tar_index import VERSION, refused_links
+
+_NAME: Final = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
+
+
+class EnergonSample(NamedTuple):
+    """One sample of a tar.
+
+    Attributes:
+        key: its key.
+        start: offset of its first header.
+        end: offset at which the next sample starts, or the last file of the tar ends.
+        parts: extension, offset and size in bytes of each entry.
+    """
+
+    key: str
+    start: int
+    end: int
+    parts: Sequence[tuple[str, int, int]]
+
+
+def energon_samples(stream: Readable, name: str) -> Iterator[EnergonSample]:
+    """Yield the samples of an uncompressed tar as Energon finds them; only headers are read if the stream can seek.
+
+    Raises:
+        DamagedShardError: when the tar is not intact, or has no samples.
+        SampleError: when an entry is a link.
+        UsageError: when Energon does not read all samples of the tar.
+    """
+    reader = TarReader(stream, name, headers_only=True, entries=refused_links(_is_entry, name))
+    key, begin, end, parts = "", 0, 0, list[tuple[str, int, int]]()
+    for member, _, size, start in reader:
+        end = reader.offset
+        if (match := _NAME.fullmatch(member)) is None:
+            continue
+        if match[1] != key or not parts:
+            if parts:
+                yield EnergonSample(key, begin, start, parts)
+            key, begin, parts = match[1], start, []
+        parts.append((match[2], end - padded(size), size))
+    reader.check_ends()
+    if not parts:
+        raise DamagedShardError("has no samples, and Energon reads no such tar", kind="empty", shard=name)
+    if reader.archives > 1:
+        message = "is several tars end to end, of which Energon reads the first"
+        raise UsageError(message, shard=name, hint="tar2tf convert IN -o 'new-<>.tar' writes single ones")
+    yield EnergonSample(key, begin, end, parts)
+
+
+def _is_entry(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def packed_offsets(samples: Sequence[EnergonSample]) -> bytes:
+    """Return the content of `TAR.idx`."""
+    return struct.pack(f"<{len(samples) + 1}Q", *(sample.start for sample in samples), samples[-1].end)
+
+
+def energon_offsets(data: bytes) -> list[int] | None:
+    """Read an index of Megatron Energon: where each sample begins and where the last one ends, 64 bits each.
+
+    None if it is not one: such an index begins with 0 or another block, and its numbers grow by blocks.
+    """
+    if not data or len(data) % 8:
+        return None
+    offsets = [number for (number,) in struct.iter_unpack("<Q", data)]
+    grows = all(after > before and not after % BLOCK for before, after in pairwise(offsets))
+    return offsets if grows and not offsets[0] % BLOCK else None
+
+
+ENERGON: Final = "Megatron Energon"
+DALI: Final = "DALI"
+
+
+def dali_beside_energon(tar: str) -> str:
+    """Return the path of the index of a tar for DALI, where that of Megatron Energon is TAR.idx.
+
+    `wds2idx` gives its index this name, too, and DALI reads an index of any name.
+
+    >>> dali_beside_energon("shards/a.tar")
+    'shards/a.idx'
+    """
+    return f"{tar.removesuffix('.tar')}{'.dali' if not tar.endswith('.tar') else ''}.idx"
+
+
+def index_writer(data: bytes) -> str | None:
+    """Return the tool whose index a file is; None if it is not known."""
+    if energon_offsets(data):
+        return ENERGON
+    if re.match(rb"v1\.[01] \d+\n", data):
+        return "an older wds2idx of DALI"
+    return DALI if re.match(rb"%b \d+\n" % re.escape(VERSION), data) else None
