@@ -475,6 +475,18 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     more="A hash of the key decides, so a sample stays in its split when data is added.",
 )
 @output_option(
+    "--group-by PREFIX",
+    help="Make one sample of samples GROUP/NAME.",
+    more="Adjacent samples whose keys are equal up to the last / become one, after the ops: an entry NAME is then "
+    "PREFIX/NAME, with a value for each of them. With the prefix steps, this undoes --op explode:steps.",
+)
+@output_option(
+    "--group-once ENTRY",
+    multiple=True,
+    help="Entry that a group has once.",
+    more="A name or glob of entries that are equal in all samples of a group. May be repeated.",
+)
+@output_option(
     "--split-by SEL",
     help="Split by a value, not by the key.",
     more="Samples with equal values, such as json:patient, are in one split.",

@@ -102,7 +102,7 @@ def _joined(place: str, conversion: Conversion, endpoint: str | None) -> Joined:
 
 def _opened(conversion: Conversion, endpoint: str | None) -> Source:
     """The source of a conversion's inputs, chosen by their kind; the limit is on the samples that are not skipped."""
-    if conversion.chooses or conversion.drop_duplicates:
+    if conversion.limits_results:
         conversion = replace(conversion, limit=None)
     return open_kind(conversion, endpoint)
 
@@ -195,7 +195,7 @@ class Plan(NamedTuple):
         spec = replace(self.conversion, labels=self.label_maps) if self.labels else self.conversion
         if not self.source.capabilities().ordered:
             return spec
-        return replace(spec, shuffle=False, limit=spec.limit if spec.chooses or spec.drop_duplicates else None)
+        return replace(spec, shuffle=False, limit=spec.limit if spec.limits_results else None)
 
     @property
     def label_maps(self) -> dict[str, LabelMap | str]:
@@ -207,7 +207,7 @@ class Plan(NamedTuple):
         """The number of records, if it is certain before anything is read; otherwise None."""
         spec = self.conversion
         uncertain = spec.ops or spec.split or spec.on_error == "skip" or spec.chooses or spec.drop_duplicates
-        return None if uncertain else self.source.listing_info().samples
+        return None if uncertain or spec.group_by else self.source.listing_info().samples
 
     @property
     def why_everything(self) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.values import KEY, Feature
+from tar2tf_cli.api.values import KEY, Feature, Sample
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, Action, decide, destination
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.spool import compressed
@@ -19,7 +19,7 @@ from tar2tf_cli.features.described import notes_on_shapes
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.features.labels import AUTO, Unnumbered
 from tar2tf_cli.flow.faults import FaultPolicy
-from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, flow
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan, flow
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.spec.conversion import Output
@@ -248,6 +248,8 @@ def _steps(plan: Plan) -> list[Step]:
         of_samples = plan.conversion.output.traits.holds == "sample"
         for op, one in reading.transform.each():
             title = f"after {_title(op.canonical())}:" if op else "members:" if of_samples else "features:"
+            if op is None and plan.conversion.group_by and (sample := _first_group(how, plan.inputs[0])):
+                steps.append(Step(f"the first group, {sample[KEY]}:", _looks(sample)))
             results = list(flow([sample], one, FaultPolicy(option="--on-error skip"), where=reading.reader.where))
             if not results:
                 return [*steps, Step(f"{title} dropped", {})]
@@ -257,6 +259,12 @@ def _steps(plan: Plan) -> list[Step]:
             looks = _looks(sample, reading.transform.context.palettes or ())
             steps.append(Step(title if len(results) == 1 else f"{title} {len(results)} samples", looks))
     return steps
+
+
+def _first_group(how: ReadPlan, item: ObjectInfo) -> Sample:
+    """Return the first group of samples of an input; empty if there is none."""
+    with InputFlow(how, item, ReadOptions(ahead=True)) as reading:
+        return next(reading.grouped(reading.samples(), reading.transform), {})
 
 
 def _title(canonical: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.values import FeatureDescription
 from tar2tf_cli.conversion.output_state import (
     CHANGED,
@@ -175,6 +176,7 @@ class Tally:
         keys = plan.conversion.input.keys
         self._keys = keys_of(keys) if keys else None
         self._first_keys: set[int] = set()  # as hashes, as there may be a million inputs
+        self._last_group: tuple[str, str] | None = None
         self._alike = 0
         self._example = ""
         self._joins = [JoinCount(dataset) for dataset in plan.joins]
@@ -188,6 +190,8 @@ class Tally:
             Tar2tfError: when more samples failed than `--max-errors` allows.
         """
         item = self._plan.inputs[number]
+        if report.groups:
+            self._check_groups(report.groups, item, self._plan.stems[number])
         try:
             self._schema.update(report.schema)
         except SampleError as error:
@@ -305,6 +309,18 @@ class Tally:
         for note in (note for join in self._joins for note in join.notes()):
             self._events.note(note)
         manifest.skipped.update(self.summary.left_out())
+
+    def _check_groups(self, groups: Sequence[str], item: ObjectInfo, lane: str) -> None:
+        """Refuse a group of which an earlier input has samples, too; only the last group of an input may go on.
+
+        Raises:
+            SampleError: when there is one.
+        """
+        if (lane, groups[0]) == self._last_group:
+            message = f"the samples of the group {groups[0]!r} are in two inputs, the last of them this one"
+            hint = "write the samples to one file first: tar2tf convert IN -o all.record, without <>"
+            raise SampleError(message, shard=self._plan.source.locate(item.name), key=groups[0], hint=hint)
+        self._last_group = lane, groups[-1]
 
     def _note_beginning(self, key: str, name: str) -> None:
         """Count the inputs that begin with the same key as an earlier one."""

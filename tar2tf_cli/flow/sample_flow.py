@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from types import MappingProxyType, ModuleType
@@ -188,7 +188,7 @@ class ReadPlan:
             key_feature=spec.key_feature,
         )
         encoder = conversion.output.format.encoder()
-        simple = conversion.only_chooses or expresses(conversion)
+        simple = not conversion.group_by and (conversion.only_chooses or expresses(conversion))
         batches = gives == "bytes" and simple and encoder.kernel_form
         native = kernel.native() if batches else None
         features: Callable[[Sample], Features] = feature_map_of(conversion, context).features
@@ -377,7 +377,7 @@ class InputFlow:
         """Iterate over the record of each example."""
         if records := self._copied_records:
             return self._copied(records)
-        return self._results(self.samples(), self.transform.function(), self._encoder(self._framed))
+        return self._results(self.samples(), self.transform, self._encoder(self._framed))
 
     def records_and_batches(self) -> Iterator[Record | RecordBatch]:
         """Iterate over the records, in batches where they are copied, or where the kernel finds samples plain."""
@@ -386,7 +386,7 @@ class InputFlow:
             return self.batches() if as_they_are else self.records()
         native = self.plan.native if self._options.threads == 1 else None
         samples = self.plan.select.apply(self.reader.samples(native), self.reader, self.faults)
-        return self._results(samples, self.transform.function(), self._encoder(self._framed), self._encode_batch)
+        return self._results(samples, self.transform, self._encoder(self._framed), self._encode_batch)
 
     def sizes(self) -> Iterator[tuple[int, bytes | None]]:
         """Iterate over the size in bytes of each record that is not copied, and the key that a tar has for it.
@@ -397,11 +397,11 @@ class InputFlow:
             return self._measured()
         framing = self.plan.encoder.framing
         encoder = self._encoder(lambda key, parts, size, written: (size + framing, written))
-        return self._results(self.samples(), self.transform.function(), encoder)
+        return self._results(self.samples(), self.transform, encoder)
 
     def keys(self, transform: Transform) -> Iterator[str]:
         """Iterate over the key of the sample of each result of another transform."""
-        return self._results(self.samples(), transform.function(), lambda key, result: key)
+        return self._results(self.samples(), transform, lambda key, result: key)
 
     def results(self, transform: Transform) -> Iterator[Any]:
         """Iterate over the results of another transform of each sample, in place of its records."""
@@ -412,7 +412,7 @@ class InputFlow:
                 faults.release()
             return result
 
-        return self._results(self.samples(), transform.function(), made)
+        return self._results(self.samples(), transform, made)
 
     def batches(self) -> Iterator[RecordBatch]:
         """Iterate over many records at a time, where they are copied."""
@@ -433,14 +433,16 @@ class InputFlow:
     def _results(
         self,
         samples: Iterable[Any],
-        transform: Callable[[Any], Iterable[Any]],
+        transform: Transform,
         finish: Callable[[str, Any], T],
         encode_batch: Callable[[Batch | RecordBatch], RecordBatch] | None = None,
     ) -> Iterator[Any]:
         """Iterate over the finished results for all samples that are not faulty."""
+        if self.plan.conversion.group_by:
+            samples, transform = self.grouped(samples, transform), replace(transform, ops=())
         results = flow(
             samples,
-            transform,
+            transform.function(),
             self._fault,
             where=self.reader.where,
             finish=finish,
@@ -448,6 +450,19 @@ class InputFlow:
             threads=self._options.threads,
         )
         return chain(results, self._end())
+
+    def grouped(self, samples: Iterable[Any], transform: Transform) -> Iterator[Sample]:
+        """Iterate over the groups of samples, each a sample, after the ops of a transform."""
+        from tar2tf_cli.flow.group import SampleGroups  # only here, as few conversions group samples
+
+        spec = self.plan.conversion
+        groups = SampleGroups(spec.group_by or "", spec.group_once, spec.max_entry_size)
+        ops = Transform(transform.context, transform.ops, skipped=transform.skipped).function()
+        done = flow(samples, ops, self._fault, where=self.reader.where, threads=self._options.threads)
+        return groups.apply(done, self.report, self._fault_here)
+
+    def _fault_here(self, error: SampleError) -> None:
+        self._fault(error.at(**self.reader.where()))
 
     def _end(self) -> Iterator[object]:
         """Decide about the faults that are still held at the end of the input; there are no results."""

@@ -39,6 +39,7 @@ class InputReport:
         not_adjacent: number of samples whose members are not adjacent and were regrouped.
         lacking: what the last sample lacks that all others have, if anything.
         first_key: the key of the first sample.
+        groups: the keys of the first and the last group of samples, if samples are grouped.
         sample_keys: the key of each sample with a digest, in input order, if duplicates are skipped later.
         palettes: the entries that `decode` found to be PNGs with a palette.
         other_records: number of records that are no tf.train.Example, and passed as they are.
@@ -61,6 +62,7 @@ class InputReport:
     not_adjacent: int = 0
     lacking: str | None = None
     first_key: str | None = None
+    groups: list[str] = field(default_factory=list)
     sample_keys: list[str] = field(default_factory=list)
     palettes: list[str] = field(default_factory=list)
     other_records: int = 0

@@ -101,6 +101,7 @@ class Settings:
             raise RemoteError("a cluster converts only tars", hint="leave out --from, or convert without --remote-exec")
         for flag, given in {
             "--drop-duplicates": conversion.drop_duplicates,
+            "--group-by": conversion.group_by,
             "--join": conversion.input.join,
             "--key": conversion.input.key,
             "--keys": conversion.input.keys,

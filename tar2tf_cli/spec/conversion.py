@@ -336,6 +336,9 @@ class Conversion:
             to number all texts of the inputs in sorted order.
         record_to_example: a function from a sample to its example, in Python only.
         shuffle: shuffle all records, across all shards.
+        group_by: make one sample of adjacent samples whose keys are equal up to the last `/`, after the ops: each entry
+            NAME becomes GROUP_BY/NAME, with a value for each of them.
+        group_once: names or globs of entries that are equal in all samples of a group, and that it has once.
         seed: the random seed for shuffling and random ops.
         drop_duplicates: skip samples equal to an earlier one: in this entry or, with `*` or true, in all entries.
         sample: the fraction of the samples to convert, chosen by a hash of seed and key, so the choice does not change
@@ -380,6 +383,8 @@ class Conversion:
     types: Checked[Mapping[str, TypeName] | Texts, Mapping[str, TypeName]] = Checked(check.types, ())
     labels: Checked[Mapping[str, Any] | Texts, Mapping[str, LabelMap | str]] = Checked(check.labels, ())
     record_to_example: Exact[Callable[[Sample], Any] | None] = Checked(check.function, None)
+    group_by: Exact[str | None] = Checked(rules.text, None)
+    group_once: Checked[Texts, tuple[str, ...]] = Checked(check.texts, ())
     shuffle: Exact[bool] = Checked(rules.yes_or_no, False)
     seed: Exact[int] = Checked(rules.whole_number(), 0)
     sample: Exact[float | None] = Checked(check.part, None)
@@ -406,8 +411,21 @@ class Conversion:
         if (self.stratify or AUTO in self.labels.values()) and (self.remote_exec or self.etl):
             what, hint = ("--stratify", None) if self.stratify else (f"--labels {AUTO}", "give --labels a file")
             raise UsageError(f"{what} cannot run in the cluster: it reads the samples here first", hint=hint)
+        self._check_groups()
         if "input" in named:
             self._check_input_field()
+
+    def _check_groups(self) -> None:
+        if self.group_once and not self.group_by:
+            raise UsageError("--group-once needs --group-by", hint="add it, such as --group-by steps")
+        if not self.group_by:
+            return
+        given = {"--drop-duplicates": self.drop_duplicates, "--split-by": self.split_by, "--stratify": self.stratify}
+        if flag := next((flag for flag, value in given.items() if value), None):
+            hint = f"convert with {flag} first, and group the samples of its output"
+            raise UsageError(f"{flag} is about single samples, which --group-by makes one of: leave it out", hint=hint)
+        if self.input.kind == "examples":
+            raise UsageError("--group-by groups samples, but --from examples gives whole examples")
 
     def _check_output(self, named: frozenset[str]) -> None:
         if self.output.num_shards and (self.output.max_shard_size or self.output.records_per_shard):
@@ -552,13 +570,20 @@ class Conversion:
     @property
     def only_chooses(self) -> bool:
         """Whether samples are features as they are, apart from those that are skipped and entries that are joined."""
-        changed = self.types or self.labels or self.preset or self.record_to_example or self.example_ops
+        changed = (
+            self.types or self.labels or self.preset or self.record_to_example or self.example_ops or self.group_by
+        )
         return not changed and self.select is None and all(op.filter_entry is not None for op in self.ops)
 
     @property
     def chooses(self) -> bool:
         """Whether samples are skipped by their keys, whatever is in them."""
         return self.input.keys is not None or self.sample is not None
+
+    @property
+    def limits_results(self) -> bool:
+        """Whether the limit counts samples that are not skipped, or groups, and so does not tell how many to list."""
+        return self.chooses or bool(self.drop_duplicates or self.group_by)
 
     @property
     def limit_of_each(self) -> int | None:
@@ -569,7 +594,7 @@ class Conversion:
     def is_light(self) -> bool:
         """Whether entries are only selected and parsed, so that reading them twice costs less than copying them."""
         worked_on = self.ops or self.example_ops or self.record_to_example or self.input.join or self.input.key
-        return not worked_on and (self._preset is None or self._preset.light)
+        return not (worked_on or self.group_by) and (self._preset is None or self._preset.light)
 
     @property
     def runs_own_code(self) -> bool:

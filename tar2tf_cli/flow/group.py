@@ -1,0 +1,144 @@
+"""The grouping of samples (`--group-by`): steps of an episode, for example, become one sample again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+
+from tar2tf_cli.api.values import KEY, Sample
+from tar2tf_cli.errors import SampleError, few
+from tar2tf_cli.formats.checksums import key_hash
+from tar2tf_cli.formats.files import whole
+from tar2tf_cli.formats.listed import Listed
+from tar2tf_cli.inputs.report import InputReport
+
+_NO_GROUP: Final = "name samples GROUP/NAME, such as --key '<input>/<n:06>'"
+_ONCE: Final = "leave it out of --group-once, so that the group has a list of it"
+
+
+@dataclass(frozen=True)
+class SampleGroups:
+    """Makes one sample of adjacent samples whose keys are equal up to the last `/`; only one group is in memory.
+
+    An entry NAME becomes PREFIX/NAME, a list or an array with the value of each sample of the group, also where it is a
+    single one. It is the inverse of the op `explode`.
+
+    Attributes:
+        prefix: the beginning of the names of entries that have a value for each sample.
+        once: names or globs of entries that are equal in all samples of a group, and keep their names and values.
+        most: the largest number of bytes that a group may hold.
+    """
+
+    prefix: str
+    once: Sequence[str]
+    most: int
+
+    def apply(
+        self, samples: Iterable[Sample], report: InputReport, on_fault: Callable[[SampleError], None]
+    ) -> Iterator[Sample]:
+        """Iterate over the groups.
+
+        Args:
+            samples: the samples of one input, in order.
+            report: gets the keys of the first and the last group.
+            on_fault: called with the error of a group that cannot be one sample, or a sample that is in none.
+        """
+        seen = set[int]()
+        for group, members in groupby(self._with_groups(samples, on_fault), key=lambda each: each[0]):
+            if (hashed := key_hash(group)) in seen:
+                message = f"--group-by: the samples of the group {group!r} are not adjacent"
+                on_fault(SampleError(message, key=group, hint="sort them by key, and convert them again"))
+                continue
+            seen.add(hashed)
+            report.groups = [*report.groups[:1], group]
+            try:
+                yield self._grouped(group, [sample for _, sample in self._limited(members)])
+            except SampleError as error:
+                for _ in members:  # the rest of the group
+                    pass
+                error.key = group
+                on_fault(error)
+
+    @staticmethod
+    def _with_groups(
+        samples: Iterable[Sample], on_fault: Callable[[SampleError], None]
+    ) -> Iterator[tuple[str, Sample]]:
+        for sample in samples:
+            group, separator, _ = str(sample[KEY]).rpartition("/")
+            if separator and group:
+                yield group, sample
+            else:
+                message = "--group-by: the key has no '/', so the sample belongs to no group"
+                on_fault(SampleError(message, key=str(sample[KEY]), hint=_NO_GROUP))
+
+    def _limited(self, members: Iterable[tuple[str, Sample]]) -> Iterator[tuple[str, Sample]]:
+        size = 0
+        for member in members:
+            size += sum(map(_size, member[1].values()))
+            if size > self.most:
+                message = f"--group-by: a group holds more than {self.most:,} bytes"
+                raise SampleError(message, hint="raise --max-entry-size, if there is memory for it")
+            yield member
+
+    def _grouped(self, group: str, samples: Sequence[Sample]) -> Sample:
+        first = samples[0]
+        for sample in samples:
+            if others := sample.keys() ^ first.keys():
+                message = f"--group-by: {sample[KEY]!r} and {first[KEY]!r} differ in {few(sorted(others))}"
+                raise SampleError(message, hint="keep entries that all samples have: --op keep")
+        made: Sample = {KEY: group}
+        for name in first:
+            if name == KEY:
+                continue
+            values = [whole(sample[name]) for sample in samples]
+            if any(fnmatchcase(name, pattern) for pattern in self.once):
+                made[name] = _once(name, values)
+            else:
+                made[f"{self.prefix}/{name}"] = _together(name, values)
+        return made
+
+
+def _size(value: object) -> int:
+    return int(getattr(value, "nbytes", 0)) or (len(value) if isinstance(value, (bytes, str)) else 8)
+
+
+def _once(name: str, values: Sequence[Any]) -> Any:
+    """Return the value that all samples of a group have.
+
+    Raises:
+        SampleError: when they differ.
+    """
+    first = values[0]
+    for value in values:
+        same = value is first or (type(value) is type(first) and np.array_equal(value, first))
+        if not same and not (_is_nan(value) and _is_nan(first)):
+            raise SampleError(f"--group-once: {name!r} differs among the samples of the group", hint=_ONCE)
+    return first
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, (float, np.floating)) and value != value
+
+
+def _together(name: str, values: Sequence[Any]) -> Any:
+    """Return the arrays of all samples of a group along a first dimension, numbers and lists one after the other.
+
+    Texts and objects are a list.
+
+    Raises:
+        SampleError: when their shapes differ.
+    """
+    if isinstance(values[0], (bytes, str, Mapping)):
+        return list(values)
+    arrays = [np.asarray(value) for value in values]
+    if shapes := {array.shape for array in arrays} - {arrays[0].shape}:
+        message = f"--group-by: {name!r} has the shapes {arrays[0].shape} and {min(shapes)} in one group"
+        raise SampleError(message, hint="leave it out (--op 'keep:…'), or pad it to one shape")
+    if arrays[0].ndim == 0 or isinstance(values[0], Listed):
+        return np.concatenate([np.atleast_1d(array) for array in arrays]).view(Listed)
+    return np.stack(arrays)
