@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tar2tf_cli.checking.faults import FileReport
+from tar2tf_cli.errors import SampleError
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.values import Sample
@@ -65,11 +66,11 @@ def decoded(
     from tar2tf_cli.checking.boxes import box_faults
     from tar2tf_cli.flow.transform import work_in_threads
 
-    def located() -> Iterator[Located]:
+    def located() -> Iterator[Located[Checked]]:
         for item in items:
             faults = item.faults or [*checker.odd(values(item.values)), *(box_faults(item.data) if item.data else ())]
-            yield {} if faults else item.values, "", {"item": item._replace(faults=faults)}
+            yield {} if faults else item.values, "", item._replace(faults=faults)
 
-    for faults, _, where in work_in_threads(located(), lambda item: [checker.undecodable(values(item))], threads):
-        item: Checked = where["item"]
+    for faults, _, item in work_in_threads(located(), lambda item: [checker.undecodable(values(item))], threads):
+        assert not isinstance(faults, SampleError)
         yield item._replace(faults=item.faults or faults)

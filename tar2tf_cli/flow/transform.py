@@ -6,7 +6,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.api.op import Op, OpContext
 from tar2tf_cli.api.values import Feature, Sample
@@ -22,14 +22,23 @@ CHUNK: Final = 8  # items passed to a thread at once; passing one can cost more 
 _WEIGHT: Final = 1 << 16  # a chunk of this many bytes gets no further items; decoded, they may be ten times as large
 _AHEAD: Final = 1  # chunks beyond one per thread
 
+R = TypeVar("R")
+L = TypeVar("L")
+
 Item: TypeAlias = Mapping[str, Any]
 """A sample or an example."""
 
 Location: TypeAlias = Mapping[str, "str | int | None"]
 """The place of a sample as errors name it: shard, member and offset, as far as they are known."""
 
-Located: TypeAlias = tuple[Any, str, Mapping[str, Any]]
-"""An item, or one of its results or errors, with the item's key and location."""
+Work: TypeAlias = Callable[[Any], Iterable[R]]
+"""A function from an item to its results."""
+
+Located: TypeAlias = tuple[Item, str, L]
+"""An item with its key and location."""
+
+LocatedResult: TypeAlias = tuple[R | SampleError, str, L]
+"""A result of an item, or its error, with the item's key and location."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -104,12 +113,12 @@ def _counting(asked: Counter[str]) -> Callable[[Op], None]:
 
 
 def work_in_threads(
-    items: Iterator[Located], work: Callable[[Any], Iterable[Any]], threads: int, most: int = CHUNK
-) -> Iterator[Located]:
+    items: Iterator[Located[L]], work: Work[R], threads: int, most: int = CHUNK
+) -> Iterator[LocatedResult[R, L]]:
     """Iterate over the results and errors of items, in order; a few chunks of items are in progress at any time."""
     from concurrent.futures import ThreadPoolExecutor
 
-    waiting: deque[Future[list[Any]]] = deque()
+    waiting: deque[Future[list[LocatedResult[R, L] | Exception]]] = deque()
     with ThreadPoolExecutor(threads, "tar2tf-samples") as pool:
         try:
             for chunk in _chunks(items, most):
@@ -123,9 +132,9 @@ def work_in_threads(
                 future.cancel()
 
 
-def _chunks(items: Iterator[Located], most: int) -> Iterator[list[object]]:
+def _chunks(items: Iterator[Located[L]], most: int) -> Iterator[list[Located[L] | Exception]]:
     """Divide items into lists; if reading them raises, the exception comes last, so that those before it are kept."""
-    chunk: list[Any] = []
+    chunk: list[Located[L] | Exception] = []
     weight = 0
     try:
         for item in items:
@@ -147,9 +156,9 @@ def _bytes(value: object) -> int:
     return len(value.message) if isinstance(value, Feature) else getattr(value, "nbytes", 0)
 
 
-def _work_on(chunk: list[Any], work: Callable[[Any], Iterable[Any]]) -> list[Any]:
+def _work_on(chunk: list[Located[L] | Exception], work: Work[R]) -> list[LocatedResult[R, L] | Exception]:
     """Return results and errors in order; if another exception stopped the work, it comes last."""
-    results: list[Any] = []
+    results: list[LocatedResult[R, L] | Exception] = []
     try:
         chunk.reverse()
         while chunk:
@@ -167,7 +176,7 @@ def _work_on(chunk: list[Any], work: Callable[[Any], Iterable[Any]]) -> list[Any
     return results
 
 
-def _raised(results: list[Any]) -> Iterator[Located]:
+def _raised(results: list[LocatedResult[R, L] | Exception]) -> Iterator[LocatedResult[R, L]]:
     for result in results:
         if isinstance(result, Exception):
             raise result
