@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.api.op import Op
 
 
-MadeOf = Mapping[str, Any]
 """The message from which a transformer was made."""
 
 _BLOCK: Final = 1 << 20
@@ -72,7 +71,7 @@ class RemoteSource(ObjectSource):
         self,
         transformers: Transformers,
         settings: Settings,
-        made_of: MadeOf,
+        made_of: etl.TransformerMessage,
         first: ObjectInfo,
         entries: Sequence[str] | None = None,
     ) -> None:
@@ -417,12 +416,12 @@ class _Transformer:
         self._entries = [*(conversion.select or ())] if samples else None
         self._grow = samples and _grow(conversion.ops)
         self._settings = self._kind.needs(Settings.of(conversion))
-        self._made_of: MadeOf = {}
+        self._made_of: etl.TransformerMessage = {}
         self._stage: str | None = None
         self._why_not: str | None = None
         self._leased = ""
 
-    def _fits(self, made_of: MadeOf) -> bool:
+    def _fits(self, made_of: etl.TransformerMessage) -> bool:
         """Whether a transformer does what is wanted; if so, its settings are those of its answers."""
         with contextlib.suppress(UsageError):
             text = etl.settings_of(made_of)
@@ -456,7 +455,7 @@ class _Transformer:
         if self._stage is None:
             self._made_of = self._cluster.ask(lambda: self._found(stages))
 
-    def _found(self, stages: Mapping[str, str]) -> MadeOf:
+    def _found(self, stages: Mapping[str, str]) -> etl.TransformerMessage:
         """The message of a running transformer of these settings, whatever its name; empty if there is none.
 
         One that was made for another run is not used. It is deleted if that run was killed on this machine.

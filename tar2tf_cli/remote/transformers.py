@@ -11,10 +11,10 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body, Transient
@@ -58,6 +58,32 @@ class NotRunning(Transient):
     """A transformer that was stopped, or whose pod ended."""
 
 
+class Variable(TypedDict):
+    """A variable of a pod's environment."""
+
+    name: str
+    value: str
+
+
+class Pod(TypedDict, total=False):
+    """The pods of a transformer: their image, command and environment."""
+
+    image: str
+    command: Sequence[str]
+    env: Sequence[Variable]
+
+
+class TransformerMessage(TypedDict, total=False):
+    """The message from which a cluster makes a transformer, as AIStore calls its keys; its time limits are Go's."""
+
+    name: str
+    communication: str
+    init_timeout: str
+    obj_timeout: str
+    support_direct_put: bool
+    runtime: Pod
+
+
 class Transformers:
     """The transformers of a cluster.
 
@@ -81,13 +107,13 @@ class Transformers:
         """Return the stage of each transformer by its name: Initializing, Running, Aborted or Unknown."""
         return {each["id"]: str(each["stage"]) for each in self._get("") or ()}
 
-    def message(self, name: str) -> Mapping[str, object]:
+    def message(self, name: str) -> TransformerMessage:
         """Return what a transformer was made of.
 
         Raises:
             RemoteError: when it is not running.
         """
-        return dict(self._get(f"/{name}").get("init_msg") or {})
+        return cast("TransformerMessage", self._get(f"/{name}").get("init_msg") or {})
 
     def nodes(self) -> list[str]:
         """Return the addresses of a few nodes, which know the others; none when the token may not read the map."""
@@ -95,7 +121,7 @@ class Transformers:
         nodes = [*(known.get("pmap") or {}).values(), *(known.get("tmap") or {}).values()]
         return [node["public_net"]["direct_url"] for node in nodes[:_NODES]]
 
-    def make(self, message: Mapping[str, Any]) -> None:
+    def make(self, message: TransformerMessage) -> None:
         """Make a transformer, and wait until each of its pods is ready.
 
         Args:
@@ -128,8 +154,13 @@ class Transformers:
         except RemoteError:
             if self.stages().get(name) != UNKNOWN:
                 raise
-            pod = {"image": "none", "command": ["false"]}
-            message = {"name": name, "communication": "hpush://", "init_timeout": "1s", "runtime": pod}
+            pod: Pod = {"image": "none", "command": ["false"]}
+            message: TransformerMessage = {
+                "name": name,
+                "communication": "hpush://",
+                "init_timeout": "1s",
+                "runtime": pod,
+            }
             with suppress(RemoteError, SourceError, Transient):
                 self.make(message)
             self._delete(name)
@@ -154,7 +185,7 @@ class Transformers:
 
     def make_for(
         self, settings: Settings, inputs: Iterable[ObjectInfo], *, seconds: float | None = None, **options: Any
-    ) -> dict[str, Any]:
+    ) -> TransformerMessage:
         """Make a transformer with given settings, as `make_anew` does.
 
         Args:
@@ -172,12 +203,12 @@ class Transformers:
 
     def message_for(
         self, settings: Settings, inputs: Iterable[ObjectInfo], *, seconds: float | None = None, **options: Any
-    ) -> dict[str, Any]:
+    ) -> TransformerMessage:
         """Return what a transformer with given settings is made of; the arguments are those of `make_for`."""
         nodes = self.ask(self.nodes)  # before inputs are listed, as nobody may answer
         return message(settings, nodes=nodes, seconds=object_seconds(inputs) if seconds is None else seconds, **options)
 
-    def make_anew(self, message: Mapping[str, Any]) -> None:
+    def make_anew(self, message: TransformerMessage) -> None:
         """Make a transformer, with retries; one of its name that ended is deleted first.
 
         One that Ctrl-C interrupts is deleted, too.
@@ -224,7 +255,7 @@ class Transformers:
             stage = self.stages().get(name)
         return stage == "Running"
 
-    def revive(self, message: Mapping[str, Any]) -> None:
+    def revive(self, message: TransformerMessage) -> None:
         """Start a transformer again, one of whose pods ended; other processes may do the same at the same time.
 
         Args:
@@ -248,7 +279,7 @@ class Transformers:
         pods = self._get(f"/{name}/logs")
         return {pod["target_id"]: base64.b64decode(pod["logs"]).decode("utf-8", "replace") for pod in pods}
 
-    def fetch(self, made_of: Mapping[str, object], item: ObjectInfo, **query: str) -> Body:
+    def fetch(self, made_of: TransformerMessage, item: ObjectInfo, **query: str) -> Body:
         """Request what a transformer makes of an object; as it is always the same, a broken transfer may resume.
 
         Args:
@@ -266,7 +297,7 @@ class Transformers:
         return Body(held_back(response, size, DONE), response.close, 0, size, f"{made_of['name']} {item.version}")
 
     def store_as(
-        self, made_of: Mapping[str, object], item: ObjectInfo, target: AisStore, path: str, **query: str
+        self, made_of: TransformerMessage, item: ObjectInfo, target: AisStore, path: str, **query: str
     ) -> None:
         """Have the cluster store what a transformer makes of an object.
 
@@ -279,7 +310,9 @@ class Transformers:
         """
         self._request("PUT", made_of, item, {"object_to": target.uname(path), **query}).drain()
 
-    def _request(self, method: str, made_of: Mapping[str, Any], item: ObjectInfo, query: Mapping[str, str]) -> Response:
+    def _request(
+        self, method: str, made_of: TransformerMessage, item: ObjectInfo, query: Mapping[str, str]
+    ) -> Response:
         name, seconds = made_of["name"], seconds_of(made_of.get("obj_timeout") or _OBJECT_SECONDS)
         url = self.store.url(item.name, etl_name=name, **query)
         response: Response = self.store.client.send(method, url, wait=seconds + _SLACK)
@@ -448,7 +481,7 @@ def message(
     seconds: float,
     nodes: Iterable[str] = (),
     for_a_run: bool = False,
-) -> dict[str, object]:
+) -> TransformerMessage:
     """Return the message from which a cluster makes a transformer.
 
     Args:
@@ -475,7 +508,7 @@ def message(
         variables[NODES] = ",".join(nodes)
     if for_a_run:
         variables[FOR_A_RUN] = this_process()
-    pod = {
+    pod: Pod = {
         "image": image or os.environ.get(IMAGE) or f"tar2tf:{__version__}",
         "command": _SERVE,
         "env": [{"name": key, "value": value} for key, value in variables.items()],
@@ -502,7 +535,7 @@ def this_process() -> str:
         return f"unknown {os.urandom(8).hex()} {os.getpid()}"
 
 
-def is_abandoned(made_of: Mapping[str, object]) -> bool:
+def is_abandoned(made_of: TransformerMessage) -> bool:
     """Whether a transformer was made for a run on this machine whose process was killed."""
     owner, _, number = variables_of(made_of).get(FOR_A_RUN, "").rpartition(" ")
     if not owner or owner != this_process().rpartition(" ")[0] or not number.isdecimal():
@@ -516,16 +549,16 @@ def is_abandoned(made_of: Mapping[str, object]) -> bool:
     return False
 
 
-def settings_of(made_of: Mapping[str, object]) -> str | None:
+def settings_of(made_of: TransformerMessage) -> str | None:
     """The settings of a transformer as text, by what it was made of; None if it is not one of tar2tf's."""
     text = variables_of(made_of).get(ENVIRONMENT)
     return None if text is None else text.replace("\\u0024", "$")
 
 
-def variables_of(made_of: Mapping[str, Any]) -> dict[str, str]:
+def variables_of(made_of: TransformerMessage) -> dict[str, str]:
     """The environment of a transformer's pods."""
-    given = (made_of.get("runtime") or {}).get("env") or ()
-    return {str(each.get("name")): str(each.get("value", "")) for each in given}
+    given = made_of.get("runtime", Pod()).get("env") or ()
+    return {each.get("name", ""): each.get("value", "") for each in given}
 
 
 def seconds_of(duration: str) -> float:
