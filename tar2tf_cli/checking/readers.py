@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Source
 from tar2tf_cli.checking.faults import Fault
 from tar2tf_cli.checking.files import FileContext, contents_of, features_of
 from tar2tf_cli.errors import SourceError, UsageError, count, few, meant
@@ -21,6 +24,7 @@ from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.samples.keys import split_name, unwanted
+from tar2tf_cli.spec.conversion import Output
 
 _EXAMINED: Final = 5
 """How many samples Hugging Face's datasets looks at to learn the columns."""
@@ -101,7 +105,7 @@ def _read_headers(shard: OpenShard, traits: ShardTraits) -> None:
             dotted = dotted or name
         if extension != extension.lower():
             traits.capitals = traits.capitals or name
-        if len(os.fsencode(name)) > _SHORT_NAME and _is_pax(shard, start):
+        if (len(os.fsencode(name)) > _SHORT_NAME or not name.isascii()) and _is_pax(shard, start):
             traits.pax = traits.pax or name
     traits.samples = len(by_key)
     traits.dotted = dotted if dotted and len(by_last) > len(by_key) else None
@@ -164,17 +168,31 @@ class Shards(NamedTuple):
 
     Attributes:
         traits: the traits of each shard by its path.
-        others: the names of files next to the shards that readers of a folder take for shards, too.
+        others: the names of files next to the shards.
         described: whether files of TensorFlow Datasets describe the shards.
+        has_card: whether a dataset card says which files are shards.
     """
 
     traits: Mapping[str, ShardTraits]
-    others: Sequence[str]
-    described: bool
+    others: Sequence[str] = ()
+    described: bool = False
+    has_card: bool = False
 
     def of(self, format: str) -> Iterator[tuple[str, ShardTraits]]:
         """Iterate over the shards of a format."""
         return ((path, traits) for path, traits in self.traits.items() if traits.format == format)
+
+
+_CARD: Final = re.compile(rb"---\r?\n.*^\s*(- )?data_files:.*^---", re.DOTALL | re.MULTILINE)
+
+
+def names_files(source: Source, item: ObjectInfo) -> bool:
+    """Whether a README.md is a dataset card that says which files each split has."""
+    with suppress(SourceError), closing(source.open(item)) as file:
+        return (
+            re.match(rb"---\r?\n.*^\s*(- )?data_files:.*^---", file.read(1 << 16), re.DOTALL | re.MULTILINE) is not None
+        )
+    return False
 
 
 Rule: TypeAlias = Callable[[Shards], Iterator[tuple[str, str]]]
@@ -251,7 +269,7 @@ def _nulls(shards: Shards) -> Iterator[tuple[str, str]]:
 def _pax(shards: Shards) -> Iterator[tuple[str, str]]:
     for path, traits in shards.of("tar"):
         if traits.pax:
-            yield path, f"the long name {traits.pax!r} is in a pax header, which it refuses; {_MOST_READ}"
+            yield path, f"the name {traits.pax!r} is in a pax header, which it refuses; {_MOST_READ}"
 
 
 def _lacking(shards: Shards) -> Iterator[tuple[str, str]]:
@@ -277,9 +295,24 @@ def _lists(shards: Shards) -> Iterator[tuple[str, str]]:
 
 
 def _side_files(shards: Shards) -> Iterator[tuple[str, str]]:
-    if shards.others and (path := next(iter(shards.traits), None)):
+    """Files that are read as shards, unless their names begin with an underscore."""
+    others = [name for name in shards.others if not os.path.basename(name).startswith("_")]
+    if others and (path := next(iter(shards.traits), None)):
         hint = "name the shards by a pattern, or move these files"
-        yield path, f"{few(shards.others)} lies next to the shards, and it reads a folder's files as shards; {hint}"
+        yield path, f"{few(others)} lies next to the shards, and it reads a folder's files as shards; {hint}"
+
+
+_DATA: Final = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".parquet", ".arrow", ".xml", ".zip")
+
+
+def _outnumbered(shards: Shards) -> Iterator[tuple[str, str]]:
+    """Files that are read in place of the shards, as there are no fewer of them with one extension."""
+    kinds = Counter(os.path.splitext(name)[1].lower() for name in shards.others)
+    alike = next((kind for kind, number in kinds.items() if kind in _DATA and number >= len(shards.traits)), None)
+    if alike and not shards.has_card and (path := next(iter(shards.traits), None)):
+        others = [name for name in shards.others if name.lower().endswith(alike)]
+        what = f"{few(others)} lies next to the shards, and it reads the files of the most frequent extension"
+        yield path, f"{what}; write a dataset card: tar2tf export hf"
 
 
 def _undescribed(shards: Shards) -> Iterator[tuple[str, str]]:
@@ -294,7 +327,7 @@ READERS: Final[Mapping[str, Sequence[Rule]]] = {
     "dali": (_compression({"tar": _PLAIN, "tfrecord": _PLAIN}), _adjacent, _dots, _capitals, _pax),
     "energon": (_TARS, _compression({"tar": _PLAIN}), _adjacent, _dots),
     "grain": (_lacking,),
-    "hf": (_TARS, _compression({"tar": ("zstd",)}), _adjacent, _dots, _capitals, _same_first, _nulls, _side_files),
+    "hf": (_TARS, _compression({"tar": ("zstd",)}), _adjacent, _dots, _capitals, _same_first, _nulls, _outnumbered),
     "ray": (_compression({"tfrecord": _PLAIN}), _adjacent, _dots, _capitals, _lists, _side_files),
     "tfds": (_only("tfrecord", "TFRecords"), _compression({"tfrecord": _PLAIN}), _undescribed),
     "webdataset": (_TARS, _compression({"tar": ("zstd",)}), _adjacent, _dots),
@@ -316,6 +349,18 @@ def parse_readers(text: str) -> list[str]:
                 f"--for knows no reader {name!r}{meant(name, READERS)}", hint=f"readers: {', '.join(READERS)}"
             )
     return names
+
+
+def check_output(names: Sequence[str], output: Output) -> None:
+    """Check, before a conversion, that readers read shards of its output's format and compression.
+
+    Raises:
+        UsageError: when one does not.
+    """
+    traits = ShardTraits(output.format.name, "" if output.compression == "none" else output.compression)
+    for _, fault in reader_faults(names, Shards({output.path: traits}, described=True)):
+        what, _, hint = fault.message.partition("; ")
+        raise UsageError(f"--for {what}", shard=output.shown, hint=hint or None)
 
 
 def reader_faults(names: Sequence[str], shards: Shards) -> Iterator[tuple[str, Fault]]:

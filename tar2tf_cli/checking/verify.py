@@ -144,17 +144,20 @@ def _reader_names(readers: str) -> list[str]:
 
 def _check_readers(run: CheckRun, shards: ShardSet, readers: Sequence[str], report: Report) -> None:
     """Add a fault for everything over which one of the readers trips."""
-    from tar2tf_cli.checking.readers import Shards, reader_faults, shard_traits
+    from tar2tf_cli.checking.readers import Shards, names_files, reader_faults, shard_traits
 
     tasks = [FileTask(item, shard_traits) for item in shards.items]
     traits = run.read(tasks, FileContext(shards.source, run.rules))
     paths = [shards.source.locate(item.name) for item in shards.items]
     left_out = shards.left_out
     beside = [*left_out.others, *left_out.manifests, *left_out.tfds] if shards.listed else []
-    others = [name for name in beside if not os.path.basename(name).startswith(("_", "."))]
-    described = len(shards.source.find(["dataset_info.json", "features.json"])) == 2
-    files = {file.path: file for file in report.files}
-    for path, fault in reader_faults(readers, Shards(dict(zip(paths, traits, strict=True)), others, described)):
+    indexes = [f"{item.name}.idx" for item in shards.items] if shards.listed and "ray" in readers else []
+    found = shards.source.find(["README.md", "dataset_info.json", "features.json", *indexes])
+    others = [*beside, *(name for name in indexes if name in found)]
+    described = {"dataset_info.json", "features.json"} <= found.keys()
+    has_card = "README.md" in found and names_files(shards.source, found["README.md"])
+    files, by_path = {file.path: file for file in report.files}, dict(zip(paths, traits, strict=True))
+    for path, fault in reader_faults(readers, Shards(by_path, others, described, has_card)):
         if path not in files:
             files[path] = FileReport(path)
             report.files.append(files[path])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -523,6 +525,15 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     "shards with <00000> or <00000>-of-<total>.",
 )
 @output_option(
+    "--for READERS",
+    "readers",
+    help="Write what other readers need, such as hf.",
+    more="A list of dali, energon, grain, hf, ray, tfds, webdataset and wids. Formats and compressions that one of "
+    "them does not read are refused. dali: adds --index. hf: writes README.md, by which datasets.load_dataset(FOLDER) "
+    "finds the splits. ray: for TFRecords, writes _train-schema.pbtxt for tf_schema=. tfds: does what --tfds does. "
+    "wids: writes _train-wids.json, the index of ShardListDataset. tar2tf verify --for finds what else they trip over.",
+)
+@output_option(
     "--update",
     is_flag=True,
     help="Convert only what changed since the last run.",
@@ -605,10 +616,7 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
         raise click.UsageError("--json and -o - both write to standard output: use one of them")
     if options["preview"] and not options["dry_run"]:
         raise click.UsageError("--preview draws the sample of a dry run: add --dry-run")
-    if options["tfds"]:
-        from tar2tf_cli.datasets.tfds import check_output
-
-        check_output(conversion.output, options["tfds"])
+    describe = _descriptions(options, conversion.output)
     _check_duplicates(options, conversion)
     for name in ("errors", "duplicates"):
         if options[f"{name}_path"]:
@@ -634,12 +642,49 @@ def convert(ctx: click.Context, /, **options: Any) -> int:
         _note_lost_field(terminal, conversion.output.path)
         with prints_on_stderr():
             summary = convert(conversion, workers=options["num_workers"], events=terminal, **earlier, **engine, **where)
-    if options["tfds"] and summary.manifest:
-        from tar2tf_cli.datasets.tfds import export_tfds
-
-        export_tfds(summary.manifest, options["tfds"], overwrite=options["overwrite"])
+    if summary.manifest:
+        for write in describe:
+            write(summary.manifest)
     print_summary(summary, conversion.output, quiet=options["quiet"], as_json=as_json)
     return 1 if summary.skipped_samples else 0
+
+
+def _descriptions(options: Mapping[str, Any], output: Output) -> list[Callable[[str], object]]:
+    """Return the functions that describe the output for other readers, given its manifest.
+
+    Raises:
+        UsageError: when one of the readers cannot read the output.
+    """
+    readers: Sequence[str] = ()
+    describe: list[Callable[[str], object]] = []
+    if options["readers"]:
+        from tar2tf_cli.checking.readers import check_output as check_for
+        from tar2tf_cli.checking.readers import parse_readers
+
+        readers = parse_readers(options["readers"])
+        check_for(readers, output)
+        describe += _side_files(readers, output, overwrite=options["overwrite"])
+    if options["tfds"] or "tfds" in readers:
+        from tar2tf_cli.datasets.tfds import check_output, export_tfds
+
+        check_output(output, options["tfds"])
+        describe.append(partial(export_tfds, name=options["tfds"], overwrite=options["overwrite"]))
+    return describe
+
+
+def _side_files(readers: Sequence[str], output: Output, *, overwrite: bool) -> Iterator[Callable[[str], object]]:
+    """The functions that write the files that Hugging Face datasets, Ray and wids need next to shards."""
+    from tar2tf_cli.datasets import side_files
+
+    writers = {
+        "hf": side_files.export_card,
+        "ray": partial(side_files.export_schema, overwrite=overwrite) if output.traits.carries_examples else None,
+        "wids": partial(side_files.export_wids, overwrite=overwrite),
+    }
+    for reader, write in writers.items():
+        if reader in readers and write:
+            side_files.check_output(output, reader)
+            yield write
 
 
 def _write_picture(plan: Plan, path: str) -> None:
@@ -715,4 +760,7 @@ def conversion_of(context: click.Context) -> Conversion:
             if value not in (None, ()) and not default:
                 flags.get(section, flags)[key] = field.check(value, labels[field.name])
     path = context.params["spec_path"]
-    return read(path, flags) if path else build(flags)
+    conversion = read(path, flags) if path else build(flags)
+    if "dali" in (context.params.get("readers") or "").split(",") and conversion.output.compression == "none":
+        return replace(conversion, output=replace(conversion.output, index=True))
+    return conversion

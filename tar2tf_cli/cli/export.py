@@ -20,12 +20,12 @@ from tar2tf_cli.errors import UsageError, count
 
 
 @click.command("export", cls=Command)
-@click.argument("format", type=click.Choice(["tfds"]), metavar="tfds")
+@click.argument("format", type=click.Choice(["hf", "schema", "tfds", "wids"]), metavar="FORMAT")
 @click.argument("manifest", metavar="DIR", shell_complete=propose_files)
 @output_option(
     "--name NAME[:VERSION]",
     help="Name and version.  [default: FOLDER:1.0.0]",
-    more="Name and version of the dataset.",
+    more="Name and version of the dataset. This and the following options, but for the last, are for tfds.",
 )
 @output_option(
     "--class-names FEATURE=FILE",
@@ -44,20 +44,30 @@ from tar2tf_cli.errors import UsageError, count
 def export(
     format: str, manifest: str, name: str | None, class_names: Sequence[str], supervised: str | None, **options: Any
 ) -> int:
-    """Describe shards for TensorFlow Datasets.
+    """Describe shards for other readers.
 
-    This lets TensorFlow Datasets read the shards as they are. DIR is a manifest, or a folder with one manifest. The
-    command writes dataset_info.json and features.json next to the manifest, and a file of class names for each feature
-    with a label map.
+    This lets other readers read the shards as they are. DIR is a manifest, or a folder with one manifest, next to which
+    the command writes files. FORMAT is one of these:
+
+    tfds: dataset_info.json, features.json, and a file of class names for each feature with a label map. In Python,
+    tensorflow_datasets.builder_from_directory("out") then has the splits, images and class names. It requires
+    TFRecords numbered with <00000> or <00000>-of-<total>, or a single one.
+
+    hf: README.md, a dataset card by which datasets.load_dataset("out") finds the tars of each split. The text of a card
+    that is there already stays.
+
+    schema: _train-schema.pbtxt, the features of TFRecords as TensorFlow Metadata describes them, for TFX and for
+    ray.data.read_tfrecords(tf_schema=).
+
+    wids: _train-wids.json, the index of wids.ShardListDataset; one for each split.
 
     \b
     tar2tf convert --from imagefolder photos -o 'out/train-<00000>.record'
     tar2tf export tfds out --name my_photos:1.0.0
-
-    In Python, tensorflow_datasets.builder_from_directory("out") then has the splits, images and class names.
-
-    TensorFlow Datasets requires shards numbered with <00000> or <00000>-of-<total>, or a single shard.
     """
+    if format != "tfds":
+        own = {"class_names": class_names, "supervised": supervised, "name": name, **options}
+        return _export_side_file(format, manifest, own)
     from tar2tf_cli.datasets.tfds import export_tfds
 
     pairs = [text.partition("=") for text in class_names]
@@ -68,6 +78,22 @@ def export(
     maps = {feature: path for feature, _, path in pairs}
     pair = supervised.split(",") if supervised else ()
     for path in export_tfds(manifest, name, labels=maps, supervised=pair, **options):
+        echo(path)
+    return 0
+
+
+def _export_side_file(format: str, manifest: str, options: dict[str, Any]) -> int:
+    """Write the file of a format that needs no options but `--overwrite`."""
+    from tar2tf_cli.datasets.side_files import export_card, export_schema, export_wids
+
+    overwrite = options.pop("overwrite")
+    if given := next((name for name, value in options.items() if value), None):
+        raise UsageError(f"--{given.replace('_', '-')} is only for export tfds", hint="leave it out")
+    if format == "hf":
+        paths = export_card(manifest)
+    else:
+        paths = {"schema": export_schema, "wids": export_wids}[format](manifest, overwrite=overwrite)
+    for path in paths:
         echo(path)
     return 0
 

@@ -111,13 +111,17 @@ def _renamed(path: str, document: Manifest, name: str, version: str) -> str:
     return path
 
 
-def check_output(output: Output, name: str) -> None:
+def check_output(output: Output, name: str | None) -> None:
     """Check, before a conversion, that TensorFlow Datasets will be able to read its output.
+
+    Args:
+        output: the output.
+        name: name of the dataset, and optionally its version; None for those of the folder.
 
     Raises:
         UsageError: when it will not, or this is not a name of a dataset.
     """
-    _name_and_version(name, "")
+    _name_and_version(name, os.path.dirname(output.template.manifest()))
     if output.is_stream or is_remote(output.path):
         raise UsageError("--tfds describes shards in a folder", hint=RIGHT_NAMES)
     if not output.traits.carries_examples:

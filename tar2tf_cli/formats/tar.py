@@ -641,6 +641,7 @@ _PREFIX: Final = 155
 _OWNER: Final = b"0000644\0" + 2 * b"0000000\0"  # mode, user, group
 _TIME: Final = b"%011o\0" % MTIME
 _MAGIC: Final = bytes(100) + b"ustar\0" + b"00" + bytes(80)  # behind the kind: no link, no names, no device
+_GNU: Final = bytes(100) + b"ustar  \0" + bytes(80)  # the same, of GNU's format
 _NO_PREFIX: Final = bytes(BLOCK - 345)
 _MOST_IN_DIGITS: Final = 8 << 30  # larger sizes are written in base 256, as GNU tar does
 
@@ -657,10 +658,9 @@ def header(name: bytes, size: int) -> bytes:
     cut = name.find(b"/", len(name) - _NAME - 1)
     if 0 < cut <= _PREFIX and cut + 1 < len(name):
         return _block(name[cut + 1 :], size, prefix=name[:cut])
-    said = _pax_record(b"path", name)
-    if not _is_utf8(name):
-        said = _pax_record(b"hdrcharset", b"BINARY") + said
-    return _block(b"././@PaxHeader", len(said), b"x") + said + padding(len(said)) + _block(name[:_NAME], size)
+    said = name + b"\0"  # as GNU tar says it, since DALI refuses pax headers
+    long = _block(b"././@LongLink", len(said), b"L", magic=_GNU)
+    return long + said + padding(len(said)) + _block(name[:_NAME], size, magic=_GNU)
 
 
 def header_size(name: bytes) -> int:
@@ -678,12 +678,12 @@ def padding(size: int) -> bytes:
     return ZEROS[: -size % BLOCK]
 
 
-def _block(name: bytes, size: int, kind: bytes = b"0", *, prefix: bytes = b"") -> bytes:
+def _block(name: bytes, size: int, kind: bytes = b"0", *, prefix: bytes = b"", magic: bytes = _MAGIC) -> bytes:
     digits = b"%011o\0" % size if size < _MOST_IN_DIGITS else b"\x80" + size.to_bytes(11, "big")
-    checksum = _WITHOUT + _sum(name) + _sum(digits) + _sum(prefix) + kind[0]
+    checksum = (_WITHOUT if magic is _MAGIC else _WITHOUT_GNU) + _sum(name) + _sum(digits) + _sum(prefix) + kind[0]
     rest = prefix.ljust(BLOCK - 345, b"\0") if prefix else _NO_PREFIX
     return b"".join(
-        (name.ljust(_NAME, b"\0"), _OWNER, digits, _TIME, b"%06o\0 " % checksum, kind, _MAGIC, rest),
+        (name.ljust(_NAME, b"\0"), _OWNER, digits, _TIME, b"%06o\0 " % checksum, kind, magic, rest),
     )
 
 
@@ -693,18 +693,4 @@ def _sum(data: bytes) -> int:
 
 
 _WITHOUT: Final = sum(_OWNER + _TIME + 8 * b" " + _MAGIC)
-
-
-def _pax_record(key: bytes, value: bytes) -> bytes:
-    """`LENGTH KEY=VALUE\\n`, where the length counts its own digits, too."""
-    rest = len(key) + len(value) + 3
-    length = rest + len(str(rest))
-    length = rest + len(str(length))
-    return b"%d %b=%b\n" % (length, key, value)
-
-
-def _is_utf8(name: bytes) -> bool:
-    try:
-        return name.decode() is not None
-    except UnicodeDecodeError:
-        return False
+_WITHOUT_GNU: Final = sum(_OWNER + _TIME + 8 * b" " + _GNU)

@@ -51,6 +51,12 @@ TRAPS: dict[str, tuple[str, bytes, set[str]]] = {
         a_tar(renamed(lambda name: f"{LONG}/{name}"), format=tarfile.PAX_FORMAT),
         {"dali", "tfds"},
     ),
+    "not ASCII in pax": (
+        "a.tar",
+        a_tar(renamed(lambda name: f"ü{name}"), format=tarfile.PAX_FORMAT),
+        {"dali", "tfds"},
+    ),
+    "not ASCII in GNU": ("a.tar", a_tar(renamed(lambda name: f"ü{name}"), format=tarfile.GNU_FORMAT), {"tfds"}),
     "long in GNU": ("a.tar", a_tar(renamed(lambda name: f"{LONG}/{name}"), format=tarfile.GNU_FORMAT), {"tfds"}),
     "null early": (
         "a.tar",
@@ -84,6 +90,14 @@ def test_a_trap_is_a_fault_of_the_readers_that_trip(trap: tuple[Path, set[str]])
     assert tripped(path, ",".join(READERS)) == readers
 
 
+def test_names_that_convert_writes_are_read_by_all(tmp_path: Path) -> None:
+    for number, before in enumerate((LONG, "ü", f"{LONG}/{LONG}/ü")):
+        tar = write(tmp_path / f"{number}.tar", a_tar(renamed(f"{before}{{}}".format), format=tarfile.PAX_FORMAT))
+        out = tmp_path / "out" / tar.name
+        assert tar2tf("convert", tar, "-o", out, "-q", "--for", "dali,hf").returncode == 0
+        assert tripped(out, ",".join(READERS)) == {"tfds"}
+
+
 @pytest.mark.parametrize(
     ("suffix", "readers"),
     [
@@ -100,9 +114,13 @@ def test_compressions_that_a_reader_does_not_read_are_faults(tmp_path: Path, suf
 def test_files_next_to_shards_are_faults_of_those_who_read_folders(tmp_path: Path, run: Callable[..., Ran]) -> None:
     write(tmp_path / "a.tar", a_tar(SAMPLES))
     write(tmp_path / "_manifest.json", b"{}")
+    assert tripped(tmp_path, "hf,ray,webdataset") == {"hf"}
+    write(tmp_path / "b.tar", a_tar(SAMPLES))
     assert tripped(tmp_path, "hf,ray,webdataset") == set()
     write(tmp_path / "notes.json", b"{}")
     assert tripped(tmp_path, "hf,ray,webdataset") == {"hf", "ray"}
+    write(tmp_path / "README.md", b"---\nconfigs:\n- data_files:\n  - {split: train, path: '*.tar'}\n---\n")
+    assert tripped(tmp_path, "hf,ray,webdataset") == {"ray"}
     ran = run(tmp_path, "--for", "ray")
     assert (ran.code, "notes.json lies next to the shards" in ran.out) == (1, True)
     assert "--for knows no reader 'dalli'; did you mean 'dali'?" in run(tmp_path, "--for", "dalli").err

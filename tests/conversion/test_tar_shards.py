@@ -142,7 +142,7 @@ def test_members_have_a_fixed_owner_mode_and_time_whatever_theirs_were(tmp_path:
         assert (found.mode, found.uid, found.uname, found.mtime) == (0o644, 0, "", 315_532_800)
 
 
-def test_names_and_order_of_entries_stay_even_where_names_need_pax(tmp_path: Path) -> None:
+def test_names_and_order_of_entries_stay_even_where_names_are_long(tmp_path: Path) -> None:
     names = [
         *("b.txt", "b.jpg", "b.cls", "a.jpg", "a.txt"),
         *(f"{'deep/' * 60}c.{name}" for name in ("png", "cls")),
