@@ -640,7 +640,7 @@ class Publisher:
             shards = [destination.prefix + entry.path for entry in manifest.shards]
             written = {os.path.normpath(path) for path in (*files, *shards)}
             self._remove_stale(written)
-            self._sink.flush({os.path.dirname(path) or "." for path in shards})
+            self._sink.flush({os.path.dirname(path) for path in shards})
             self._check_published()
             self._check_left(written)
             self._note_strays(written)

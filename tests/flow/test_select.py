@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
@@ -16,9 +16,11 @@ from tar2tf_cli import Conversion, Input
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.conversion.plan import make_plan
 from tar2tf_cli.flow.sample_flow import InputFlow
+from tar2tf_cli.flow.select import digest_in
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import decode
 from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.inputs.report import InputReport
 
 pytestmark = needs_compiler
 
@@ -37,11 +39,27 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def selected(bucket: Path, native: ModuleType | None, **options: Any) -> tuple[list[dict[str, Any]], Any, int]:
-    """The examples that are made of the samples, the report, and how many came in batches."""
+class Selected(NamedTuple):
+    """What is made of the samples.
+
+    Attributes:
+        examples: the examples.
+        digests: the digest of each sample by which duplicates are found; empty where none are looked for.
+        report: the report.
+        batched: how many examples came in batches.
+    """
+
+    examples: list[dict[str, Any]]
+    digests: list[tuple[int, int]]
+    report: InputReport
+    batched: int
+
+
+def selected(bucket: Path, native: ModuleType | None, **options: Any) -> Selected:
+    """Select samples, with the kernel or without."""
     given = {name: options.pop(name) for name in ("join", "join_missing", "keys") if name in options}
     plan = make_plan(Conversion(Input(str(bucket / "a.tar"), **given), str(bucket / "x.record"), **options))
-    batched, data = 0, bytearray()
+    batched, data, digests = 0, bytearray(), list[tuple[int, int]]()
     with patch.object(kernel, "native", lambda: native), plan.joined():
         for joined in plan.joins:
             joined.prepare()
@@ -50,9 +68,11 @@ def selected(bucket: Path, native: ModuleType | None, **options: Any) -> tuple[l
                 if isinstance(made, RecordBatch):
                     batched += len(made)
                     data += made.data
+                    digests += made.digests
                 else:
                     data += b"".join(made[1])
-    return list(examples(bytes(data))), flow.report, batched
+                    digests += [digest_in(made[0], None)] if "drop_duplicates" in options else []
+    return Selected([*examples(bytes(data))], digests, flow.report, batched)
 
 
 def examples(data: bytes) -> Iterator[dict[str, Any]]:
@@ -66,16 +86,17 @@ def keys_of(made: list[dict[str, Any]]) -> list[str]:
     return [example["__key__"].decode() for example in made]
 
 
-def both(bucket: Path, **options: Any) -> tuple[list[dict[str, Any]], Any]:
+def both(bucket: Path, **options: Any) -> tuple[list[dict[str, Any]], InputReport]:
     """What is made of the samples with the kernel, which is the same without it."""
-    made, report, batched = selected(bucket, built(), **options)
-    expected, plain, none = selected(bucket, None, **options)
-    assert batched > 0
-    assert none == 0
-    assert made == expected
-    assert report.to_json() == plain.to_json()
-    assert list(report.to_json().get("asked", {}).items()) == list(plain.to_json().get("asked", {}).items())
-    return made, report
+    made, expected = selected(bucket, built(), **options), selected(bucket, None, **options)
+    assert made.batched > 0
+    assert expected.batched == 0
+    assert made.examples == expected.examples
+    assert made.digests == expected.digests
+    of_made, of_expected = made.report.to_json(), expected.report.to_json()
+    assert of_made == of_expected
+    assert [*of_made.get("asked", {}).items()] == [*of_expected.get("asked", {}).items()]
+    return made.examples, made.report
 
 
 def test_a_filter_sees_the_entries_that_are_joined(bucket: Path) -> None:
@@ -97,6 +118,12 @@ def test_entries_go_with_their_own_sample_where_others_are_skipped(bucket: Path)
     counts = {"--keys": SAMPLES // 2, "--join": SAMPLES // 2 - 67, "filter:cls=0,4": 67 - len(numbers)}
     assert report.asked == counts
     assert list(report.to_json()["asked"]) == sorted(counts)
+
+
+@pytest.mark.parametrize("what", ["*", "cls"])
+def test_digests_go_with_their_own_sample_where_others_are_skipped(bucket: Path, what: str) -> None:
+    made, _ = both(bucket, drop_duplicates=what, ops=["filter:cls=3,4"])
+    assert len(made) == SAMPLES // 5
 
 
 def test_a_part_of_the_samples_is_the_same_in_batches(bucket: Path) -> None:
