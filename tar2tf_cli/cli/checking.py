@@ -286,7 +286,7 @@ def _cost(fault: Fault) -> str:
 def _print_report(report: Report) -> None:
     tars = {file.format for file in report.files} == {"tar"}
     checked = [file for file in report.files if not (file.missing or file.unread)]
-    print_count(sum(file.unread for file in report.files), "file", " not read, as not in the subset", note=True)
+    print_count(sum(file.unread for file in report.files), "file", " not read: not in the subset", note=True)
     records = count(report.records, "sample" if tars else "record")
     total = f"{count(len(checked), 'file')}, {records}, {size(sum(file.bytes for file in checked))}"
     print_skipped(report.skipped)

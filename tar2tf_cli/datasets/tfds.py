@@ -164,7 +164,7 @@ def _supervised(features: Mapping[str, Mapping[str, object]], given: Sequence[st
     """
     if given and (len(given) != 2 or not features.keys() >= {*given}):
         hint = f"name an input and a target, such as image,label; features: {', '.join(features)}"
-        raise UsageError(f"{','.join(given)!r} are not two features", hint=hint)
+        raise UsageError(f"--supervised: {','.join(given)!r} are not two features of the dataset", hint=hint)
     images = [name for name, feature in features.items() if "image" in feature]
     classes = [name for name in _LABELS if "classLabel" in features.get(name, ())]
     pair = given or (*images, *classes[:1])

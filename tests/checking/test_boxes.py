@@ -29,8 +29,8 @@ def write(path: Path, boxes: list[list[float]], labels: list[int]) -> Path:
         ([0.5, 0.1, 0.5, 0.2], 1, "has no area"),
         ([0.6, 0.1, 0.5, 0.2], 1, "has no area"),
         ([0.1, 0.1, float("nan"), 0.2], 1, "not finite"),
-        ([0.1, 0.1, 1.5, 0.2], 1, "not inside of the image"),
-        ([-0.1, 0.1, 0.5, 0.2], 1, "not inside of the image"),
+        ([0.1, 0.1, 1.5, 0.2], 1, "not inside the image"),
+        ([-0.1, 0.1, 0.5, 0.2], 1, "not inside the image"),
         ([0.1, 0.1, 0.5, 0.2], 0, "'image/object/class/label' is 0, but classes are numbered from 1"),
     ],
 )

@@ -199,7 +199,7 @@ def test_a_part_depends_on_the_seed_and_not_on_the_split(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("part", [0, -0.1, 1.01, True, "a", float("nan")])
 def test_a_part_is_above_0_and_up_to_1(part: object) -> None:
-    with pytest.raises(UsageError, match="sample must be a part above 0 and up to 1"):
+    with pytest.raises(UsageError, match="sample must be a fraction greater than 0 and at most 1"):
         Conversion("in", "out", sample=part)  # type: ignore[arg-type]
 
 

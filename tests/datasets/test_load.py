@@ -94,15 +94,15 @@ def test_a_checkpoint_continues_where_it_was_saved(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"shuffle": 0}, "shuffle is a number of examples, 1 or more, not 0"),
+        ({"shuffle": 0}, "shuffle must be a number of examples, 1 or more, not 0"),
         ({"batch": True}, "not True"),
         ({"shuffle": True, "shard": (2, 0)}, "hosts divide the order.*seed=N"),
         ({"shuffle": True, "start": 7}, "without a seed.*seed=N"),
         ({"shuffle": 8, "seed": 1, "start": 7}, "shuffle buffer cannot be continued.*shuffle=True"),
         ({"start": -1}, "start must be a number of examples, 0 or more, not -1"),
-        ({"batch": -1}, "batch is a number of examples"),
-        ({"shard": (2, 2)}, r"shard is \(hosts, host\), such as .* not \(2, 2\)"),
-        ({"shard": (0, 0)}, "shard is"),
+        ({"batch": -1}, "batch must be a number of examples"),
+        ({"shard": (2, 2)}, r"shard must be \(hosts, host\), such as .* not \(2, 2\)"),
+        ({"shard": (0, 0)}, "shard must be"),
     ],
 )
 def test_impossible_numbers_are_refused(manifest: Path, options: dict[str, Any], words: str) -> None:

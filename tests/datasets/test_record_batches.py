@@ -135,7 +135,7 @@ def test_damage_is_the_error_of_the_record(folder: Path, tmp_path: Path, ways: N
     [
         ({"size": 0}, "size must be a number of examples, 1 or more, not 0"),
         ({"size": True}, "not True"),
-        ({"size": 8, "start": -1}, "start is a number of examples"),
+        ({"size": 8, "start": -1}, "start must be a number of examples"),
         ({"size": 8, "shard": (2, 2)}, r"not \(2, 2\)"),
     ],
 )

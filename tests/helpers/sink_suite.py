@@ -339,7 +339,7 @@ class RemoteSinkSuite(SinkSuite):
         assert f"would continue a killed run, and compare {len(before)} files that it left" in dry.stdout + dry.stderr
         done = tar2tf(*command, *options)
         assert done.returncode == 0, done.stderr
-        assert f"continuing a killed run: its unfinished work is gone, so {len(before)} files" in done.stderr
+        assert f"continuing a killed run: its working folder is gone, so {len(before)} files" in done.stderr
         assert self.objects(place) == self.local(shards, "3", *options, "--index")
         assert before.items() <= self.versions(place).items()  # none of them was uploaded again
         assert not self.staged(place)

@@ -177,7 +177,7 @@ def test_boxes_below_min_visible_are_dropped() -> None:
 def test_lists_beside_boxes_lose_the_items_of_dropped_ones() -> None:
     value = {"boxes": [[0, 0, 4, 4], [8, 8, 4, 4]], "labels": ["cat", "dog"], "other": [1, 2]}
     sample = {"__key__": "a", "jpg": pixels(20, 20), "json": json.dumps(value).encode()}
-    with pytest.raises(UsageError, match="nothing says what goes with it"):
+    with pytest.raises(UsageError, match="nothing says which values go with it"):
         follow({**sample, "jpg": pixels(20, 20)}, "crop:jpg,10x10", boxes="json:boxes")
     made = follow({**sample, "jpg": pixels(20, 20)}, "crop:jpg,10x10", boxes="json:boxes,beside=json:labels")
     assert json.loads(made["json"]) == {"boxes": [[3, 3, 4, 4]], "labels": ["dog"], "other": [1, 2]}

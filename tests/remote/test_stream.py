@@ -145,7 +145,7 @@ def test_a_lost_record_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [b"x", b'{"status":500,"message":"ETL error"}'])
 def test_what_follows_the_end_is_noticed(tmp_path: Path, more: bytes) -> None:
-    with pytest.raises(DamagedShardError, match="goes on after its end record"):
+    with pytest.raises(DamagedShardError, match="continues after its end record"):
         read(stream_of(tmp_path, RECORDS) + more)
 
 
