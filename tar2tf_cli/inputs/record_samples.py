@@ -22,6 +22,7 @@ from tar2tf_cli.formats.example import FRAMING, ParsedFeature, frame, is_sequenc
 from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_samples import SeekableShard
 from tar2tf_cli.samples.keys import key_of
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class RecordSamples:
     The entries of a sample are the features of the example under their names: bytes as they are, numbers as scalars and
     arrays of NumPy, with the dtype and shape that a manifest gives (`ExampleEntries`). Without a manifest, a feature is
     one value if all examples of the input have one, and otherwise a list in all of them; the input is read twice for
-    that, unless it can be read only once. The key is the feature
-    `__key__`, a text or whole number, or else it is made of the shard's name and the record's number.
+    that, from a temporary file if it can be read only once. The key is the feature `__key__`, a text or whole number,
+    or else it is made of the shard's name and the record's number.
 
     Args:
         shard: the open TFRecord.
@@ -83,6 +84,7 @@ class RecordSamples:
         self._data = b""  # of the last record that was framed
         self._features: dict[str, ParsedFeature] | None = None
         self._reader = RecordReader(shard.content, shard.name)
+        self._copy: SeekableShard | None = None
 
     @property
     def offset(self) -> int:
@@ -93,22 +95,27 @@ class RecordSamples:
     def _entries(self) -> ExampleEntries:
         from tar2tf_cli.features.decoder import ExampleEntries
 
-        inference = None if self._described else self._inference()
-        if inference is None:
+        if self._described:
             return ExampleEntries(self._described)
+        inference = self._inference()
         return ExampleEntries({}, inference.lists(), inference.unshaped())
 
-    def _inference(self) -> FeatureInference | None:
-        """Read the input to its end to infer the form of each feature; None if it can be read only once."""
+    def _inference(self) -> FeatureInference:
+        """Read the input to its end to infer the form of each feature."""
         if self.seekable and self._plain:
             inference = self._inference_of(self._plain)
             self._plain.seek(0)
             return inference
-        source, item = self._shard.source, self._shard.item
-        if not source.capabilities().repeatable:
-            return None
-        with OpenShard(source, item) as again:
+        if self._copy:
+            return self._inference_of(self._copy.view())
+        with OpenShard(self._shard.source, self._shard.item) as again:
             return self._inference_of(again.content)
+
+    def _copy_if_read_once(self) -> None:
+        """Copy an input that can be read only once to a temporary file, from which it is read from here on."""
+        if not (self._described or self._copy or self._shard.source.capabilities().repeatable):
+            self._copy = SeekableShard(lambda: self._shard.content, self._name, seekable=False)
+            self._reader = RecordReader(self._copy.view(), self._name)
 
     def _inference_of(self, stream: Readable) -> FeatureInference:
         inference, reader = FeatureInference(), RecordReader(stream, self._name)
@@ -135,6 +142,7 @@ class RecordSamples:
         Raises:
             DamagedShardError: at damage; after `resume`, call this again.
         """
+        self._copy_if_read_once()
         for _, data in self._reader:
             try:
                 sample = self._entries(data)
@@ -162,6 +170,7 @@ class RecordSamples:
 
         One that is written is to be counted with `note`.
         """
+        self._copy_if_read_once()
         for _, data in self._reader:
             self._data, self._features = data, features_of(data)
             features = parsed(data) if self._features is None else self._features
@@ -241,7 +250,9 @@ class RecordSamples:
         self._looks = FeatureInference(self._described)
 
     def close(self) -> None:
-        """Nothing but the stream is open, which its owner closes."""
+        """Remove the copy; the stream is closed by its owner."""
+        if self._copy:
+            self._copy.close()
 
     def _numbered(self) -> str:
         """The key of the current record, which has none."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from commands import tar2tf
 from shards import samples_of
 from tar2tf_cli import Conversion, Input, convert, open_records, verify
 from tar2tf_cli.api.values import Features
@@ -54,6 +55,20 @@ def test_an_episode_of_one_step_is_a_list_where_others_have_several(suffix: str,
     assert [list(sample["steps/text"]) for sample in samples] == [texts for _, texts in EPISODES]
     assert [sample["steps/reward"].tolist() for sample in samples] == [values for values, _ in EPISODES]
     assert [sample["label"].shape for sample in samples] == [(), (), ()]
+
+
+@pytest.mark.parametrize("suffix", ["tfrecord", "tfrecord.gz"])
+def test_records_on_standard_input_have_the_forms_of_the_same_file(suffix: str, tmp_path: Path) -> None:
+    path = episodes(tmp_path / f"a.{suffix}")
+    options = ("--op", "rename:reward=steps/reward", "--select", "label,reward")
+    outputs = []
+    for source, name in ((path, "file.tar"), ("-", "stdin.tar")):
+        with path.open("rb") as stdin:
+            done = tar2tf("convert", source, "-o", tmp_path / name, *options, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        outputs.append([*samples_of(tmp_path / name)])
+    assert outputs[0] == outputs[1]
+    assert {name for sample in outputs[0] for name in sample} >= {"label", "reward.npy"}
 
 
 def test_features_of_one_value_in_all_records_are_single_values(tmp_path: Path) -> None:
