@@ -46,7 +46,7 @@ class ValueChecker:
         faults = []
         for name, data in values:
             kind = _kind(data).partition("/")[0]
-            wanted = self._kinds.get(name) or _NAMED.get(name.rpartition(".")[2], ("", ""))[0]
+            wanted = self._kinds.get(name) or _promised(name)
             if kind in _PROMISES:
                 self._kinds[name] = kind
             elif wanted:
@@ -60,6 +60,8 @@ class ValueChecker:
         faults = []
         for name, data in values:
             kind = _kind(data)
+            if _promised(name) and kind.partition("/")[0] not in _PROMISES:
+                continue  # which is odd
             try:
                 _try(kind, data)
             except _UnknownError as error:
@@ -68,6 +70,11 @@ class ValueChecker:
             except (SampleError, ValueError) as error:
                 faults.append(("undecodable", f"{name!r} cannot be decoded: {error}"))
         return faults
+
+
+def _promised(name: str) -> str:
+    """The kind of value that a name promises; empty for other names."""
+    return _NAMED.get(name.rpartition(".")[2], ("", ""))[0]
 
 
 def _kind(data: bytes) -> str:

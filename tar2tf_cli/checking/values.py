@@ -52,7 +52,7 @@ def value_checker(report: FileReport, threads: int) -> ValueChecker | None:
 def decoded(
     items: Iterator[Checked], values: Callable[[Sample], Iterable[Value]], checker: ValueChecker | None, threads: int
 ) -> Iterator[Checked]:
-    """Iterate over items in order, each with its faults; with a checker, the values of faultless items are decoded.
+    """Iterate over items in order, each with its faults; with a checker, values are decoded.
 
     Args:
         items: records or samples after their own checks.
@@ -69,8 +69,8 @@ def decoded(
     def located() -> Iterator[Located[Checked]]:
         for item in items:
             faults = item.faults or [*checker.odd(values(item.values)), *(box_faults(item.data) if item.data else ())]
-            yield {} if faults else item.values, "", item._replace(faults=faults)
+            yield {} if item.faults else item.values, "", item._replace(faults=faults)
 
     for faults, _, item in work_in_threads(located(), lambda item: [checker.undecodable(values(item))], threads):
         assert not isinstance(faults, SampleError)
-        yield item._replace(faults=item.faults or faults)
+        yield item._replace(faults=[*item.faults, *faults])

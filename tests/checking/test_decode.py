@@ -16,6 +16,8 @@ import tensorflow as tf
 from PIL import Image
 from skimage import data
 
+from shards import write_tar
+from tar2tf_cli import Conversion, convert, verify
 from verify_runs import Ran, a_tar, an_example, check, framed, kinds, write
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (40, 50, 3), np.uint8)
@@ -78,6 +80,17 @@ def test_images_of_a_tar_are_decoded(tmp_path: Path) -> None:
     found = check(path, decode=True)
     assert (kinds(found), found.records) == (["undecodable"], 5)
     assert found.faults[0].message.startswith("sample 2: 'jpg' cannot be decoded")
+
+
+@pytest.mark.parametrize("suffix", ["tar", "record"])
+def test_each_faulty_entry_of_a_sample_is_named(suffix: str, tmp_path: Path) -> None:
+    entries = {"jpg": HALVES["jpg"], "npy": b"\x00\x01\x02", "png": PNG}
+    write_tar(tmp_path / "a.tar", [(str(number), entries) for number in range(3)])
+    convert(Conversion(str(tmp_path / "a.tar"), str(tmp_path / "a.record")), workers=1)
+    (file,) = verify(tmp_path / f"a.{suffix}", decode=True, workers=1).files
+    named = [fault.message.split("'")[1] for fault in file.faults]
+    assert (sorted(named), {fault.kind for fault in file.faults}) == (["jpg"] * 3 + ["npy"] * 3, {"undecodable"})
+    assert not file.not_decoded
 
 
 def test_damage_is_found_with_and_without_decoding(tmp_path: Path) -> None:

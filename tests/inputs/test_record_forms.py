@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from commands import tar2tf
+from make_bytes import npy
 from shards import samples_of
 from tar2tf_cli import Conversion, Input, convert, open_records, verify
 from tar2tf_cli.api.values import Features
@@ -66,9 +67,10 @@ def test_records_on_standard_input_have_the_forms_of_the_same_file(suffix: str, 
         with path.open("rb") as stdin:
             done = tar2tf("convert", source, "-o", tmp_path / name, *options, stdin=stdin)
         assert done.returncode == 0, done.stderr
-        outputs.append([*samples_of(tmp_path / name)])
+        outputs.append(dict(samples_of(tmp_path / name)))
     assert outputs[0] == outputs[1]
-    assert {name for sample in outputs[0] for name in sample} >= {"label", "reward.npy"}
+    rewards = [entries["reward.npy"] for entries in outputs[0].values()]
+    assert rewards == [npy(np.array(values)) for values, _ in EPISODES]
 
 
 def test_features_of_one_value_in_all_records_are_single_values(tmp_path: Path) -> None:
