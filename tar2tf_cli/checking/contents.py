@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from tar2tf_cli.api.source import SampleFault
 from tar2tf_cli.api.values import Kind
+from tar2tf_cli.checking.video import VideoHeader, matroska_header, mp4_header
 from tar2tf_cli.errors import ImageError, SourceError, count
 from tar2tf_cli.features.described import SIZES, notes_on_shapes
 from tar2tf_cli.formats.example import ParsedFeature, fields, read_varint
@@ -33,7 +34,7 @@ class Look(NamedTuple):
         kind: such as `image/jpeg`, `text`, `json`, `npy` or `int64`; `bytes` for anything else.
         shape: width, height and channels of an image; width and height of a video; the shape of an array.
         seconds: duration of audio or video.
-        frames: number of frames of a video, where its container has it.
+        frames: number of frames of a video.
     """
 
     kind: str
@@ -175,99 +176,15 @@ def _numpy_name(code: object) -> str:
 
 
 def _mp4(data: bytes, whole: int) -> Look:
-    """Boxes of ISO/IEC 14496-12.
-
-    moov/mvhd has the duration, moov/trak/tkhd the size of a track, its mp4a the sound, and its stsz one size per frame.
-    """
-    seconds: float | None = None
-    shape: tuple[int, ...] = ()
-    frames: int | None = None
-    sound = ""
-    for name, start, end in _boxes(data, 0, len(data)):
-        if name != b"moov":
-            continue
-        for inner, first, last in _boxes(data, start, end):
-            if inner == b"mvhd":
-                form, skip = (">IQ", 20) if data[first] else (">II", 12)
-                scale, duration = struct.unpack_from(form, data, first + skip)
-                seconds = duration / scale or None  # fragments have durations of their own
-            elif inner == b"trak":
-                sound = sound or _sound(data[first:last])
-                ends = [stop for box, _, stop in _boxes(data, first, last) if box == b"tkhd"]
-                sizes = (struct.unpack_from(">II", data, stop - 8) for stop in ends)
-                size = next(((wide >> 16, high >> 16) for wide, high in sizes if wide and high), None)
-                if size:
-                    shape, frames = size, _frames(data, first, last)
-    return Look(sound, shape, seconds, frames)
-
-
-def _frames(data: bytes, start: int, end: int) -> int | None:
-    """Return the number of samples of a track by mdia/minf/stbl/stsz; None if it has none, as in fragments."""
-    for name in (b"mdia", b"minf", b"stbl", b"stsz"):
-        start, end = next(((first, last) for box, first, last in _boxes(data, start, end) if box == name), (0, 0))
-    return struct.unpack_from(">I", data, start + 8)[0] or None if end else None
-
-
-def _sound(track: bytes) -> str:
-    """Rate and channels by a track's AudioSampleEntry in stsd; empty for a track of another kind."""
-    entry = track.find(b"mp4a", track.find(b"stsd"))
-    if entry < 0 or b"stsd" not in track:
-        return ""
-    channels, rate = struct.unpack_from(">H6xH", track, entry + 20)
-    return _audio(rate, channels, 0).kind
-
-
-def _boxes(data: bytes, position: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    while position + 8 <= end:
-        size, name = struct.unpack_from(">I4s", data, position)
-        start = position + 8
-        if size == 1:
-            size, start = struct.unpack_from(">Q", data, start)[0], start + 8
-        size = size or end - position
-        yield name, start, min(position + size, end)
-        position += max(size, 8)
-
-
-_SEGMENT, _INFO, _TRACKS, _TRACK, _VIDEO = 0x18538067, 0x1549A966, 0x1654AE6B, 0xAE, 0xE0
-_SCALE, _DURATION, _WIDTH, _HEIGHT = 0x2AD7B1, 0x4489, 0xB0, 0xBA
+    return _video(mp4_header(data, whole))
 
 
 def _webm(data: bytes, whole: int) -> Look:
-    """EBML elements of Matroska (RFC 9559): Info has the duration, and the first track with Video its size."""
-    found: dict[int, bytes] = {}
-    for element, start, end in _elements(data, 0, len(data)):
-        if element in (_SCALE, _DURATION, _WIDTH, _HEIGHT):
-            found.setdefault(element, data[start:end])
-    number = {name: int.from_bytes(value, "big") for name, value in found.items()}
-    seconds = None
-    if _DURATION in found:
-        (ticks,) = struct.unpack(">f" if len(found[_DURATION]) == 4 else ">d", found[_DURATION])
-        seconds = ticks * number.get(_SCALE, 1_000_000) / 1e9
-    return Look("", (number[_WIDTH], number[_HEIGHT]) if _WIDTH in number and _HEIGHT in number else (), seconds)
+    return _video(matroska_header(data, whole))
 
 
-def _elements(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Iterate over EBML elements, and over those inside of the elements that lead to a video's size and duration."""
-    while position < end:
-        element, position = _ebml_number(data, position, keep=True)
-        size, start = _ebml_number(data, position)
-        stop = end if size < 0 else min(start + size, end)
-        yield element, start, stop
-        if element in (_SEGMENT, _INFO, _TRACKS, _TRACK, _VIDEO):
-            yield from _elements(data, start, stop)
-        position = stop
-
-
-def _ebml_number(data: bytes, position: int, *, keep: bool = False) -> tuple[int, int]:
-    """Return a number of variable size (RFC 8794, 4) and the position after it; -1 for an unknown size."""
-    length = 9 - data[position].bit_length()
-    if not 1 <= length <= 8:
-        raise ValueError
-    number = int.from_bytes(data[position : position + length], "big")
-    if not keep:
-        number &= (1 << 7 * length) - 1
-        number = -1 if number == (1 << 7 * length) - 1 else number
-    return number, position + length
+def _video(header: VideoHeader) -> Look:
+    return Look(_audio(*header.sound, 0).kind if header.sound else "", header.shape, header.seconds, header.frames)
 
 
 _READERS: Final = {

@@ -161,7 +161,8 @@ def dali(path: Path) -> Iterator[dict[str, Any]]:
     @pipeline_def(batch_size=8, num_threads=1, device_id=None)
     def pipeline() -> Any:
         entries = ["json"] if b".json" in path.read_bytes() else ["png", "cls"]
-        return tuple(fn.readers.webdataset(paths=[str(path)], ext=entries, missing_component_behavior="empty"))
+        read = fn.readers.webdataset(paths=[str(path)], ext=entries, missing_component_behavior="empty")
+        return tuple(read) if isinstance(read, list) else read  # one entry is no list
 
     built = pipeline()
     built.build()

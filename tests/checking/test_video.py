@@ -15,9 +15,17 @@ from tar2tf_cli.checking.contents import look_at
 av = pytest.importorskip("av")
 
 
-def video(form: str, codec: str, frames: int = 20) -> bytes:
+FRAGMENTS = {
+    "by keyframes": "frag_keyframe+empty_moov",
+    "with a base of their own": "frag_keyframe+empty_moov+default_base_moof",
+    "after a movie": "frag_keyframe",
+    "by frames": "frag_every_frame+empty_moov",
+}
+
+
+def video(form: str, codec: str, frames: int = 20, **options: str) -> bytes:
     file = io.BytesIO()
-    with av.open(file, "w", format=form) as container:
+    with av.open(file, "w", format=form, options=options) as container:
         stream = container.add_stream(codec, rate=10)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         for number in range(frames):
@@ -36,15 +44,32 @@ def test_the_header_of_a_video_has_its_size_and_duration(form: str, codec: str) 
     assert look.seconds == pytest.approx(2, abs=0.2)
 
 
-@pytest.mark.parametrize(("form", "codec", "frames"), [("mp4", "mpeg4", 20), ("webm", "libvpx", None)])
-def test_the_number_of_frames_is_shown_where_the_container_has_it(
-    form: str, codec: str, frames: int | None, tmp_path: Path
-) -> None:
-    assert look_at(video(form, codec)).frames == frames
-    write_tar(tmp_path / "a.tar", [("0", {form: video(form, codec)}), ("1", {form: video(form, codec, 10)})])
+@pytest.mark.parametrize(("form", "codec"), [("mp4", "mpeg4"), ("webm", "libvpx"), ("matroska", "mpeg4")])
+def test_the_number_of_frames_is_counted_in_the_container(form: str, codec: str, tmp_path: Path) -> None:
+    assert look_at(video(form, codec)).frames == 20
+    name = {"matroska": "mkv"}.get(form, form)
+    write_tar(tmp_path / "a.tar", [("0", {name: video(form, codec)}), ("1", {name: video(form, codec, 10)})])
     shown = tar2tf("inspect", tmp_path / "a.tar").stdout
     assert " 64x48 1-2 s" in shown
-    assert ("10-20 frames" in shown) is (frames is not None)
+    assert "10-20 frames" in shown
+
+
+@pytest.mark.parametrize("frames", [1, 20])
+@pytest.mark.parametrize("flags", FRAGMENTS.values(), ids=FRAGMENTS)
+def test_frames_and_duration_of_fragments_are_counted(flags: str, frames: int) -> None:
+    data = video("mp4", "mpeg4", frames, movflags=flags)
+    with av.open(io.BytesIO(data)) as container:
+        decoded = list(container.decode(video=0))
+    look = look_at(data)
+    assert look.frames == len(decoded) == frames
+    assert look.shape == (64, 48)
+    assert look.seconds == pytest.approx(frames / 10, abs=0.11)
+
+
+def test_of_a_beginning_the_frames_are_not_counted() -> None:
+    for data in (video("webm", "libvpx"), video("mp4", "mpeg4", movflags="frag_keyframe+empty_moov")):
+        look = look_at(data[:-9], len(data))
+        assert (look.shape, look.frames) == ((64, 48), None)
 
 
 @pytest.mark.parametrize(("form", "codec"), [("webm", "libvpx"), ("mp4", "mpeg4")])
