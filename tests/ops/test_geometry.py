@@ -128,6 +128,15 @@ def test_a_mask_goes_through_its_images_moves_as_by_the_op_with_nearest(op: str)
     np.testing.assert_array_equal(made["seg.png"], expected["jpg"])
 
 
+@pytest.mark.parametrize("op", MOVES)
+def test_a_mask_without_channels_moves_as_one_with_a_channel(op: str) -> None:
+    mask = np.random.default_rng(4).integers(0, 9, (20, 30)).astype(np.int64)
+    flat = follow({"__key__": "k", "jpg": pixels(), "m": mask}, op, masks="m")["m"]
+    deep = follow({"__key__": "k", "jpg": pixels(), "m": mask[..., None]}, op, masks="m")["m"]
+    assert (flat.dtype, flat.ndim) == (np.int64, 2)
+    np.testing.assert_array_equal(flat, deep[..., 0])
+
+
 def test_a_mask_that_is_stored_as_a_palette_becomes_a_png_of_its_indices() -> None:
     indices = np.random.default_rng(1).integers(0, 20, (20, 30), np.uint8)
     stored = PIL.Image.fromarray(indices, "P")

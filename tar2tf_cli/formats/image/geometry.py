@@ -147,7 +147,7 @@ def follow_points(points: Edges, moves: Iterable[Move]) -> Edges:
 
 
 def follow_mask(mask: image.Image, moves: Iterable[Move], fill: float = 0) -> image.Image:
-    """Move a mask with its image: by the nearest pixel, and with a value where the image is padded.
+    """Move a mask, (height, width) and perhaps channels, with its image: by the nearest pixel, padded with a value.
 
     Raises:
         ValueError: when the mask has another size than the image.
@@ -165,7 +165,9 @@ def _move_mask(mask: image.Image, move: Move, fill: float) -> image.Image:
     (height, width), (rows, columns) = move.after, move.before
     moved = np.full((height, width, *mask.shape[2:]), fill, mask.dtype)
     if not (b or d) and min(a, e) > 0:  # by the tables of tf.image.resize
-        inner = image.resample(mask, round(e * rows), round(a * columns), "nearest")
+        flat = mask.reshape(rows, columns, -1)  # a mask without channels, as in npy files
+        inner = image.resample(flat, round(e * rows), round(a * columns), "nearest")
+        inner = inner.reshape(*inner.shape[:2], *mask.shape[2:])
         top, left = round(f), round(c)
         part = inner[max(-top, 0) : height - top, max(-left, 0) : width - left]
         top, left = max(top, 0), max(left, 0)
