@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from shards import every_file, samples, write_tar
 from spooled_units import conversion, indexed
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.conversion.output_state import Earlier, SizesFile
+from tar2tf_cli.conversion.plan import Plan, lanes_of
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.sharding import PlannedShard, ShardPlanner
@@ -602,8 +602,6 @@ def an_earlier(spec: Conversion, before: Tars, now: Tars, folder: str) -> Earlie
     entries = [ShardEntry(f"{s.lane}-{s.number}", s.records, s.size, "crc32c:00000000") for s in shards]
     then, present = ([ObjectInfo(name, 1, "1") for name, _ in each] for each in (before, now))
     manifest = Manifest({}, then, entries, sizes=digest(sizes.crc))
-    plan: Any = SimpleNamespace(
-        conversion=spec, work=spec, inputs=present, shards=ShardSet("x", MergedSource([]), present)
-    )
+    plan = Plan(spec, ShardSet("x", MergedSource([]), present), lanes_of(spec, present, {}))
     file = BytesIO(Path(folder, "sizes").read_bytes())
     return Earlier(manifest, file, plan, lambda shard: f"{shard.lane}-{shard.number}", lambda entry: True)

@@ -7,7 +7,7 @@ import re
 import struct
 from array import array
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import google_crc32c
@@ -184,7 +184,9 @@ def test_version_and_verbose_runs_say_that_it_is_missing_and_what_that_costs(tmp
 
 def test_one_that_was_built_from_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TAR2TF_PURE", raising=False)
-    monkeypatch.setattr(kernel, "import_module", lambda name: SimpleNamespace(api=0))
+    other = ModuleType("_native")
+    other.__dict__["api"] = 0
+    monkeypatch.setattr(kernel, "import_module", lambda name: other)
     monkeypatch.setattr(kernel, "built", kernel.built.__wrapped__)
     assert kernel.native() is None
     assert "not built" in kernel.described()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
+from clock import Clock
 from tar2tf_cli.stores import retries
 
 PATIENT = """
@@ -18,7 +18,7 @@ main(sys.argv[1:])
 """Code of a process that runs the command with such retries."""
 
 
-class _Clock(threading.local):
+class _Pauses(threading.local):
     """The time in a thread, which passes only while its retries pause."""
 
     now = 1000.0
@@ -29,10 +29,10 @@ class _Clock(threading.local):
 
 def skip_pauses(set_attribute: Callable[[Any, str, Any], object]) -> None:
     """Give all retries a clock that only their own pauses move, using `set_attribute` to install it."""
-    clock, begin = _Clock(), retries.RetryPolicy.__init__
+    clock, begin = _Pauses(), retries.RetryPolicy.__init__
 
     def pausing(patience: retries.RetryPolicy, seconds: float, pause: object = None) -> None:
         begin(patience, seconds, clock.pass_)
 
     set_attribute(retries.RetryPolicy, "__init__", pausing)
-    set_attribute(retries, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    set_attribute(retries, "time", Clock(lambda: clock.now))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -90,6 +91,27 @@ def test_an_address_needs_the_engine_that_it_is_for(tmp_path: Path) -> None:
     assert tree(tmp_path) == {}
 
 
+class FakeMethod:
+    """A function of Ray, which is called as `remote`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.remote = function
+
+
+class FakeActor:
+    """An actor in this process."""
+
+    def __init__(self, counts: Any) -> None:
+        self.sizes = FakeMethod(counts.sizes)
+
+
+class FakeClass(FakeMethod):
+    """A class of actors, whatever their options are."""
+
+    def options(self, **_: object) -> FakeClass:
+        return self
+
+
 class FakeRay(ModuleType):
     """As much of Ray as counts bytes: an actor in this process."""
 
@@ -104,9 +126,9 @@ class FakeRay(ModuleType):
         def start() -> Any:
             counts = kind()
             self.actors.append(counts)
-            return SimpleNamespace(sizes=SimpleNamespace(remote=counts.sizes))
+            return FakeActor(counts)
 
-        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=start))
+        return FakeClass(start)
 
     def wait(self, asked: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
         return asked, []

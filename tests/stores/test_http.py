@@ -7,14 +7,13 @@ import shutil
 import socket
 import ssl
 import threading
-import time
 from math import inf
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from clock import Clock
 from commands import tar2tf, wait_until
 from servers import FaultyServer, faulty_server, nobody_listens, self_signed
 from sources import BucketSuite
@@ -46,7 +45,7 @@ class TestHttp(BucketSuite):
 def impatient(web: FaultyServer, quick_retries: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that stalls is given up soon, however slow it is before that; retries take no time."""
     monkeypatch.setattr(retries, "READ_SECONDS", 0.3)
-    monkeypatch.setattr(curl, "time", SimpleNamespace(monotonic=web.monotonic, sleep=time.sleep))
+    monkeypatch.setattr(curl, "time", Clock(web.monotonic))
 
 
 @pytest.mark.usefixtures("impatient")
@@ -111,7 +110,7 @@ class TestAFaultyServer:
         self, web: FaultyServer, source: Source, item: ObjectInfo, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         seconds = itertools.count(step=9)  # at each failure; without progress, the fifth is one too many
-        monkeypatch.setattr(retries, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+        monkeypatch.setattr(retries, "time", Clock(lambda: next(seconds)))
         for _ in range(4):
             web.fail("GET b/x", "truncate", times=1, after=1_300_000)
         web.fail("GET b/x", "truncate", times=3, after=0)

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from io import BytesIO
-from types import SimpleNamespace
-from typing import Any, cast
+from queue import Queue
 
 import pytest
 
+from clock import Clock
 from commands import wait_until
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body, Transient
@@ -20,6 +20,23 @@ from tar2tf_cli.stores import transfer
 from tar2tf_cli.stores.transfer import ParallelStream, ResumingStream
 
 DATA = random.Random(7).randbytes(6_000_000)
+
+
+class Announced(Queue[bytes | BaseException]):
+    """A queue that says when its reader begins to wait.
+
+    Args:
+        waits: released once for each wait.
+    """
+
+    def __init__(self, waits: threading.Semaphore) -> None:
+        super().__init__()
+        self._waits = waits
+
+    def get(self, block: bool = True, timeout: float | None = None) -> bytes | BaseException:
+        if block:
+            self._waits.release()
+        return super().get(block)
 
 
 class Server:
@@ -65,14 +82,7 @@ class Server:
 
     def stream(self) -> ResumingStream:
         stream = ParallelStream(self.fetch, ObjectInfo("x", len(DATA), self.listed), "x", 0.2)
-        received = stream._blocks.get
-
-        def waiting(timeout: float | None = None) -> bytes | BaseException:
-            self._waits.release()
-            return received()
-
-        blocks = stream._blocks
-        stream._blocks = cast(Any, SimpleNamespace(get=waiting, get_nowait=blocks.get_nowait, put=blocks.put))
+        stream._blocks = Announced(self._waits)
         return stream
 
     def let_go(self) -> None:
@@ -93,7 +103,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def server_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "time", SimpleNamespace(monotonic=lambda: Server.now))
+    monkeypatch.setattr(transfer, "time", Clock(lambda: Server.now))
 
 
 def test_a_reader_that_waits_for_one_connection_gets_several() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from io import BytesIO
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from tar2tf_cli.remote import cluster
 from tar2tf_cli.remote.cluster import RemoteReading, RemoteSource
 from tar2tf_cli.remote.server import Transform
 from tar2tf_cli.remote.stream import DONE, Asked, Settings, StreamReader
-from tar2tf_cli.remote.transformers import held_back
+from tar2tf_cli.remote.transformers import Transformers, held_back
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores.transfer import hasher
 from verify_runs import a_tar, some_members
@@ -150,6 +149,16 @@ class Stored(Store):
         return f"ais://b/{name}"
 
 
+class OnlyAnEnd:
+    """An answer that holds nothing but this end record."""
+
+    def __init__(self, end: dict[str, Any]) -> None:
+        self._end = end
+
+    def end(self) -> dict[str, Any]:
+        return self._end
+
+
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Have a shard stored in a bucket whose end record is a given one, from an input that is found afterwards."""
@@ -157,9 +166,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     def stored(target: Stored, end: dict[str, Any] = END, now: ObjectInfo | None = INPUT) -> Any:
         monkeypatch.setattr(RemoteSource, "store_as", lambda *_: None)
         monkeypatch.setattr(RemoteSource, "answer", lambda *_: Body(lambda _: b"", lambda: None, 0, 0, None))
-        monkeypatch.setattr(cluster, "StreamReader", lambda *_: SimpleNamespace(end=lambda: end))
-        transformers: Any = SimpleNamespace(store=Stored(now))
-        return RemoteSource(transformers, SETTINGS, {}, INPUT).make_shard(INPUT, target, "x")
+        monkeypatch.setattr(cluster, "StreamReader", lambda *_: OnlyAnEnd(end))
+        return RemoteSource(Transformers(Stored(now)), SETTINGS, {}, INPUT).make_shard(INPUT, target, "x")
 
     return stored
 
@@ -212,8 +220,7 @@ def test_a_run_that_continues_another_knows_the_shards_that_were_stored(
 ) -> None:
     ends, target = [{**END, "settings": SETTINGS.digest}], Stored(None)
     monkeypatch.setattr(RemoteSource, "make_shard", lambda *_: ends.pop())
-    transformers: Any = SimpleNamespace(store=target)
-    maker = RemoteSource(transformers, SETTINGS, {}, INPUT)
+    maker = RemoteSource(Transformers(target), SETTINGS, {}, INPUT)
     ((task,), context) = maker.shard_tasks({"x": INPUT}, target, (), str(tmp_path))
     stored = task.run(context)
     assert (stored.size, stored.crc) == (len(RECORDS), END["crc32c"])

@@ -7,15 +7,13 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from shards import samples, tree, write_tar
 from tar2tf_cli.conversion import write_shard
 from tar2tf_cli.conversion.run import convert
-from tar2tf_cli.conversion.sharding import PlannedShard
+from tar2tf_cli.conversion.sharding import Piece, PlannedShard
 from tar2tf_cli.conversion.write_shard import WriteShard
 from tar2tf_cli.errors import SinkError, WorkerError
 from tar2tf_cli.formats.files import RecordFile
@@ -111,11 +109,9 @@ def test_what_cannot_be_read_back_ends_the_conversion(
 
 
 def test_a_shard_of_which_something_is_there_is_left_to_a_task(tmp_path: Path) -> None:
-    shard: Any = SimpleNamespace(
-        size=EACH, pieces=[SimpleNamespace(spooled=True)], part=lambda folder: f"{folder}/part"
-    )
+    shard = PlannedShard("", 0, [Piece(0, 0, 1, 0, EACH, spooled=True)], EACH, 1)
     assert write_shard.EagerShardWriter.is_suitable(shard, str(tmp_path))
-    (tmp_path / "part").touch()
+    Path(shard.part(str(tmp_path))).touch()
     assert not write_shard.EagerShardWriter.is_suitable(shard, str(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""Where records are made: what a cluster's answers mean, without a cluster."""
+"""The place where records are made, by what a cluster answers, without a cluster."""
 
 from __future__ import annotations
 

@@ -1,18 +1,16 @@
-"""What shards are copied from: spools that are cut short, were written again differently, or are very many."""
+"""Spools that shards are copied from: cut short, written again differently, or very many."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from tar2tf_cli import Conversion, Input, Output
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.conversion import read_inputs, write_shard
-from tar2tf_cli.conversion.sharding import Piece, ShardReport
+from tar2tf_cli.conversion.sharding import Piece, PlannedShard, ShardReport
 from tar2tf_cli.conversion.worker import Group, TaskInputs, Worker
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.checksums import crc32c
@@ -54,20 +52,20 @@ def test_spools_are_closed_again_when_there_are_many(worker: Worker, monkeypatch
     assert len(set(os.listdir("/proc/self/fd")) - before) <= 1
 
 
-@pytest.mark.parametrize("found", [None, SimpleNamespace(numbers=(0,), spool_crc=7)])
+@pytest.mark.parametrize("found", [None, Group((0,), spool_crc=7)])
 def test_a_spool_that_is_written_again_must_be_the_one_that_was_there(
-    worker: Worker, found: Any, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, found: Group | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def written(worker: Worker, numbers: tuple[int, ...]) -> Any:
+    def written(worker: Worker, numbers: tuple[int, ...]) -> Group:
         Path(worker.path(numbers[0], "spool")).write_bytes(b"again")
-        return SimpleNamespace(error=None, spool_crc=8)
+        return Group(numbers, spool_crc=8)
 
     monkeypatch.setattr(write_shard, "load_group", lambda path: found)
     monkeypatch.setattr(write_shard, "spooled", written)
     with pytest.raises(SourceError, match=r"0\.tar: changed"):
         write_shard.open_spool(worker, 0)
     Path(worker.path(0, "spool")).unlink()
-    monkeypatch.setattr(write_shard, "load_group", lambda path: SimpleNamespace(numbers=(0,), spool_crc=8))
+    monkeypatch.setattr(write_shard, "load_group", lambda path: Group((0,), spool_crc=8))
     os.close(write_shard.open_spool(worker, 0))
 
 
@@ -75,10 +73,10 @@ def test_a_spool_that_is_written_again_must_be_the_one_that_was_there(
 def test_a_spool_that_becomes_a_shard_stays_where_another_attempt_may_need_it(
     worker: Worker, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write_shard, "load_group", lambda path: SimpleNamespace(spool_crc=7))
+    monkeypatch.setattr(write_shard, "load_group", lambda path: Group((0,), spool_crc=7))
     worker.scratch = scratch
     spool, part = Path(worker.path(0, "spool")), tmp_path / "part"
-    shard: Any = SimpleNamespace(pieces=[Piece(0, 0, 1, 0, 5, True)], records=1)
+    shard = PlannedShard("", 0, [Piece(0, 0, 1, 0, 5, True)], 5, 1)
     spool.write_bytes(b"more than five")
     assert write_shard.WriteShard(shard)._taken_over(worker, str(part)) is None
     spool.write_bytes(b"bytes")
