@@ -308,3 +308,29 @@ def test_a_duplicate_that_was_not_dropped_is_found(tmp_path: Path, run: Callable
     (tmp_path / "x.record").write_bytes((tmp_path / "all.record").read_bytes())
     ran = run(tmp_path / "_x-manifest.json", "--against", source, "--json")
     assert (ran.code, [kind for kind, _ in found(ran)].count("unexpected")) == (1, 65)
+
+
+def test_a_record_that_is_missing_among_those_without_duplicates_is_named(
+    tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    source = with_duplicates(tmp_path / "in")
+    assert convert(source, "-o", tmp_path / "x.record", "--drop-duplicates").code == 0
+    with (tmp_path / "x.record").open("rb") as file:
+        messages = [message for _, message in RecordReader(file, "x")]
+    (tmp_path / "x.record").write_bytes(
+        b"".join(part for data in messages if b"008" not in data for part in frame([data], len(data)))
+    )
+    ran = run(tmp_path / "_x-manifest.json", "--against", source, "--json")
+    assert (ran.code, [fault for fault in found(ran) if fault[0] == "missing"]) == (1, [("missing", "008")])
+
+
+def test_all_records_of_one_sample_stay_where_its_duplicates_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mine.py", b"def twice(sample):\n    return [sample, {**sample, 'a': b'again'}]\n")
+    source = with_duplicates(tmp_path / "in")
+    options = ("--drop-duplicates", "--op", "func:mine.py:twice")
+    assert convert(source, "-o", tmp_path / "x.record", *options).code == 0
+    ran = in_a_process("verify", tmp_path / "_x-manifest.json", "--against", source, "--allow-func", "--json")
+    assert (ran.code, found(ran), ran.json["records"]) == (0, [], 30)
