@@ -491,7 +491,7 @@ class TestErrors:
 
     def test_without_an_endpoint_the_user_is_told_how_to_give_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AIS_ENDPOINT", raising=False)
-        with pytest.raises(UsageError, match="address of the AIStore cluster is not given") as caught:
+        with pytest.raises(UsageError, match="no address of the AIStore cluster is given") as caught:
             open_source("ais://b")
         assert "AIS_ENDPOINT" in (caught.value.hint or "")
 
