@@ -15,7 +15,7 @@ from read_back import assert_same
 from servers import FaultyServer
 from shards import samples, write_tar
 from tar2tf_cli import inspect, load_dataset, open_records, verify
-from tar2tf_cli.checking.page import read_pages
+from tar2tf_cli.checking.page_samples import read_pages
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError
 from verify_runs import Ran, flipped
 
