@@ -5,20 +5,20 @@ They are declared, or found by the names of the Object Detection API and of mask
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tar2tf_cli.api.values import KEY
 from tar2tf_cli.checking.html import Box
-from tar2tf_cli.errors import ImageError, LackingError, SampleError
+from tar2tf_cli.errors import ImageError, LackingError, MissingNameError, SampleError
 from tar2tf_cli.formats.example import ParsedFeature
 from tar2tf_cli.formats.image import codecs, headers, is_named_like_mask
 from tar2tf_cli.formats.image.geometry import Size
-from tar2tf_cli.ops.annotations import ENCODED, Boxes, Geometry, Mask
+from tar2tf_cli.ops.annotations import ENCODED, Boxes, Geometry, Mask, Points
 from tar2tf_cli.ops.geometry import image_of, invalid_boxes, locate_boxes, locate_points
-from tar2tf_cli.ops.positions import SIDES
+from tar2tf_cli.ops.positions import SIDES, entry_of
 from tar2tf_cli.ops.rules import accepted
 
 if TYPE_CHECKING:
@@ -112,6 +112,24 @@ def declared_geometry(spec: Mapping[str, Any]) -> Geometry:
     boxes = accepted(fields.boxes, spec.get("boxes") or (), "boxes")
     points = accepted(fields.points, spec.get("points") or (), "points")
     return Geometry(boxes or own.boxes, points, accepted(fields.masks, spec.get("mask") or (), "mask") or own.masks)
+
+
+def check_names(geometry: Geometry, names: Collection[str]) -> None:
+    """Check that something of each declaration is among the entries or features of a dataset.
+
+    Raises:
+        UsageError: when nothing is.
+    """
+    options: dict[str, Sequence[Boxes | Points | Mask]] = {
+        "--boxes": geometry.boxes,
+        "--points": geometry.points,
+        "--mask": geometry.masks,
+    }
+    for option, declarations in options.items():
+        for declared in declarations:
+            entries = [entry_of(selection) for selection in declared.at]
+            if not any(entry in names or f"{entry}{_FIRST_SIDE}" in names for entry in entries):
+                raise MissingNameError("", name=entries[0], option=option).usage_error(names, None)
 
 
 # --- Boxes and points ---

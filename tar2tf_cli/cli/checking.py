@@ -471,7 +471,7 @@ def _show_contents(shards: Shards, options: dict[str, Any], damaged: OnDamage) -
 
 def _write_page(contents: Contents, shards: Shards, options: dict[str, Any]) -> str:
     """Write the page; return the faults that it shows, in words: those of `verify`, and of decoded values."""
-    from tar2tf_cli.checking.overlay import declared_geometry
+    from tar2tf_cli.checking.overlay import check_names, declared_geometry
     from tar2tf_cli.checking.page import faults_described, shown_faults, write_page
     from tar2tf_cli.checking.page_samples import read_pages
     from tar2tf_cli.checking.verify import verify
@@ -479,6 +479,8 @@ def _write_page(contents: Contents, shards: Shards, options: dict[str, Any]) -> 
     given = {name: options[name] for name in _DRAWN if options[name]}
     specs = [given] if given else [manifest.spec for manifest in contents.manifests[:1]]
     geometry = declared_geometry(specs[0] if specs else {})
+    if given:
+        check_names(geometry, contents.entries)
     with Terminal(**options) as terminal:
         how = {"paths": True, "workers": options["num_workers"], "events": terminal, **_how_to_read(options)}
         pages = read_pages(*shards, shards={shard.name for shard in contents.shards}, geometry=geometry, **how)

@@ -70,7 +70,7 @@ def find_boxes(sample: Sample, at: Sequence[str], beside: Sequence[str]) -> BoxL
         if found := _boxes_at(sample, selection, beside):
             return found
     if len(at) == 1:
-        entry = _entry_of(at[0])
+        entry = entry_of(at[0])
         raise missing_entry(sample, f"has no entry {entry!r} for boxes", entry, "--boxes")
     return None
 
@@ -96,7 +96,8 @@ def _parsed(selection: str) -> tuple[str, list[str | int]]:
     return selection, []
 
 
-def _entry_of(selection: str) -> str:
+def entry_of(selection: str) -> str:
+    """Return the entry of a selection."""
     return _parsed(selection)[0]
 
 
@@ -435,7 +436,7 @@ def find_points(sample: Sample, at: Sequence[str], stride: int) -> PointList | N
             if (document := JsonEntry(sample, entry)).fits(path):
                 return _JsonPoints(document, path, stride)
     if len(at) == 1:
-        entry = _entry_of(at[0])
+        entry = entry_of(at[0])
         raise missing_entry(sample, f"has no entry {entry!r} for points", entry, "--points")
     return None
 

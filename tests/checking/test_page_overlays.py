@@ -231,6 +231,29 @@ def test_declarations_that_do_not_fit_are_faults_of_the_page(tmp_path: Path, run
     assert "a: box 0 is [1, 2, 3], not a list of 4 numbers" in page.text
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        (
+            "--boxes",
+            "jsn:a.*.b",
+            "--boxes names the entry 'jsn', which no sample of this input has; did you mean 'json'?",
+        ),
+        ("--points", "npy", "--points names the entry 'npy', which no sample of this input has"),
+        ("--mask", "seg.png", "--mask names the entry 'seg.png', which no sample of this input has"),
+        ("--preset", "detction", "there is no preset 'detction'; did you mean 'detection'?"),
+        ("--boxes", "json:a,format=xx", "format must be 'xywh', 'xyxy', 'cxcywh' or 'yxyx', not 'xx'"),
+    ],
+)
+def test_a_mistyped_declaration_is_wrong_usage(
+    tmp_path: Path, run_inspect: Callable[..., Ran], option: str, value: str, words: str
+) -> None:
+    tar = write_tar(tmp_path / "x.tar", [("a", {"jpg": jpeg(photo(HEIGHT, WIDTH)), "json": b"{}"})])
+    ran = run_inspect(tar, "--html", tmp_path / "x.html", option, value)
+    assert (ran.code, words in ran.err) == (2, True), ran.err
+    assert not (tmp_path / "x.html").exists()
+
+
 def test_what_is_drawn_needs_a_page(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     ran = run_inspect(write_tar(tmp_path / "x.tar", [("a", {"txt": b"1"})]), "--boxes", "json:b")
     assert (ran.code, "--boxes is for the page of --html: add --html FILE" in ran.err) == (2, True)
