@@ -17,7 +17,7 @@ from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.formats.image.geometry import Move, Size, clip_edges, follow_boxes, follow_mask, follow_points
 from tar2tf_cli.ops.annotations import ENCODED, Boxes, Geometry, Mask, Points
-from tar2tf_cli.ops.base import IMAGE_ENTRIES, runs_own_code
+from tar2tf_cli.ops.base import IMAGE_ENTRIES, missing_entry, runs_own_code
 from tar2tf_cli.ops.image import MOVES
 from tar2tf_cli.ops.positions import find_boxes, find_points
 
@@ -117,15 +117,14 @@ class Follow(_Internal):
         if not moves:
             return sample
         for points in self._geometry.points:
-            if moved := moves.get(image_of(sample, points.of)):
+            if moved := moves_of(sample, points, "--points", moves):
                 _move_points(sample, points, moved)
         for boxes in self._geometry.boxes:
-            if moved := moves.get(image_of(sample, boxes.of)):
+            if moved := moves_of(sample, boxes, "--boxes", moves):
                 self._move_boxes(sample, boxes, moved, context)
         for mask in self._geometry.masks:
-            name = image_of(sample, mask.of)
-            if moved := moves.get(name):
-                _move_masks(sample, mask, name, moved, context)
+            if moved := moves_of(sample, mask, "--mask", moves):
+                _move_masks(sample, mask, image_of(sample, mask.of), moved, context)
         return sample
 
     def _move_boxes(self, sample: Sample, boxes: Boxes, moves: Sequence[Move], context: OpContext) -> None:
@@ -162,6 +161,32 @@ def _count(context: OpContext, visible: NDArray[np.float64], kept: NDArray[np.bo
 def image_of(sample: Sample, of: str | None) -> str:
     """Return the entry of the image on which something lies: as declared, or as presets choose it."""
     return of or next((name for name in (*IMAGE_ENTRIES, ENCODED) if name in sample), "")
+
+
+def moves_of(
+    sample: Sample, declared: Boxes | Points | Mask, option: str, moves: Mapping[str, Sequence[Move]]
+) -> Sequence[Move]:
+    """Return the moves of the image on which something lies; none if the image was not moved.
+
+    Args:
+        sample: the sample.
+        declared: the declaration.
+        option: the option that declares it.
+        moves: the moves of each image that was moved.
+
+    Raises:
+        SampleError: when the sample lacks the declared image.
+        UsageError: when no image is declared, and the sample has none of the usual names.
+    """
+    name = image_of(sample, declared.of)
+    if name in sample:
+        return moves.get(name, ())
+    if declared.of:
+        raise missing_entry(sample, f"has no entry {name!r}, on which {declared.at[0]!r} lies", name, option)
+    raise UsageError(
+        f"nothing says on which image {declared.at[0]!r} lies, and {', '.join(map(repr, moves))} moved",
+        hint=f"name the image: {option} {declared.at[0]},of={next(iter(moves))}",
+    )
 
 
 def to_edges(numbers: NDArray[np.float64], form: str, size: Size | None = None) -> NDArray[np.float64]:

@@ -258,7 +258,7 @@ class _JsonBoxes(BoxList):
             if slot.owner is None:
                 raise SampleError("its only box is no longer visible")
             if slot.owner is slot.holder and not self._beside:
-                raise _nothing_beside(self._document.entry)
+                raise _nothing_beside(self._document.entry, f"{self._document.entry}:PATH")
             lists.append((slot.owner, slot))
         for selection in self._beside:
             if selection != ALONE:
@@ -273,10 +273,10 @@ class _JsonBoxes(BoxList):
             del values[slot.number]
 
 
-def _nothing_beside(entry: str) -> UsageError:
+def _nothing_beside(entry: str, example: str) -> UsageError:
     return UsageError(
         f"a box of {entry!r} is no longer visible, and nothing says which values go with it",
-        hint=f"name the lists with an item for each box: beside={entry}:PATH+{entry}:PATH, or beside={ALONE}",
+        hint=f"name the lists with an item for each box: beside={example}+{example}, or beside={ALONE}",
     )
 
 
@@ -301,7 +301,7 @@ class _BoxArray(BoxList):
     def replace(self, numbers: Numbers, scales: Numbers, kept: NDArray[np.bool_]) -> None:
         if not kept.all():
             if not self._beside:
-                raise _nothing_beside(self._array.entry)
+                raise _nothing_beside(self._array.entry, "ENTRY")
             for entry in self._beside:
                 if entry != ALONE:
                     if entry not in self._sample:

@@ -166,6 +166,19 @@ def test_a_glob_that_matches_a_declared_mask_is_an_error() -> None:
     assert error.value.hint == "write the image's own name in place of *png, or leave out --mask seg.png"
 
 
+def test_boxes_on_an_image_that_nothing_names_are_an_error() -> None:
+    sample = {"__key__": "a", "left.jpg": pixels(), "json": document([[10, 5, 6, 4]])}
+    with pytest.raises(UsageError, match=r"nothing says on which image 'json:objects[.][*][.]bbox' lies") as error:
+        follow(sample, "flip:left.jpg", boxes="json:objects.*.bbox")
+    assert error.value.hint == "name the image: --boxes json:objects.*.bbox,of=left.jpg"
+
+
+def test_boxes_on_an_image_that_a_sample_lacks_are_an_error() -> None:
+    sample = {"__key__": "a", "left.jpg": pixels(), "json": document([[10, 5, 6, 4]])}
+    with pytest.raises(SampleError, match=r"has no entry 'lfet[.]jpg', on which 'json:objects"):
+        follow(sample, "flip:left.jpg", boxes="json:objects.*.bbox,of=lfet.jpg")
+
+
 def test_boxes_that_a_crop_cuts_are_clipped_and_those_outside_are_dropped_with_their_objects() -> None:
     counts = Counter[str]()
     sample = {"__key__": "a", "jpg": pixels(20, 20), "json": document([[0, 0, 4, 4], [3, 3, 10, 10], [8, 8, 4, 4]])}

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from declared_geometry import TARS, annotated_tars, check_sizes
 from etl_cluster import EtlCluster
 from make_bytes import tar_of
-from shards import PHOTOS, samples, tree, write_tar
+from shards import PHOTOS, samples, shards_in, tree, write_tar
 from tar2tf_cli import Dataset
 from tar2tf_cli.api.store import Body
 from tar2tf_cli.cli import main
@@ -88,6 +89,21 @@ def test_a_transformer_is_made_used_stopped_made_again_and_deleted(run: Callable
     assert pulled.code == 0, pulled.err
     assert run("etl", "delete", "client-x", "--json").out == '{\n "name": "client-x",\n "stage": null\n}\n'
     assert stages(run) == {}
+
+
+@pytest.mark.parametrize("name", TARS)
+def test_boxes_points_masks_and_sizes_follow_their_images_in_a_cluster(
+    name: str, run: Callable[..., Ran], etl: EtlCluster, tmp_path: Path
+) -> None:
+    tars = annotated_tars(tmp_path / "in")
+    etl.bucket("annotated", {path.name: path.read_bytes() for path in tars.iterdir()})
+    for where, how in (("here", "--no-remote-exec"), ("there", "--remote-exec")):
+        ran = run("convert", "ais://annotated", "-o", tmp_path / where / "<>.record", *TARS[name], how)
+        assert ran.code == 0, ran.err
+        assert ("with its transformer" in ran.err) is (where == "there")
+    assert tree(tmp_path / "there") == tree(tmp_path / "here")
+    if name == "detection":
+        check_sizes(*shards_in(tmp_path / "there"))
 
 
 def test_errors_are_those_of_a_run_here_and_nothing_is_left(run: Callable[..., Ran], tmp_path: Path) -> None:

@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from commands import SECONDS, convert, end, start, tar2tf
+from declared_geometry import RECORDS, TARS, annotated_tars, check_sizes
 from images import jpeg, photo
 from interruptions import END, kill_once_published
 from ray_nodes import RAY, Cluster, ray_cluster, start_node
 from servers import moto_server, read_aws_models_once
-from shards import every_file, large_shards, mixed_shards, tree, write_tar
+from shards import every_file, large_shards, mixed_shards, shards_in, tree, write_tar
 
 pytestmark = [
     pytest.mark.skipif(
@@ -121,6 +122,18 @@ def test_bytes_and_manifests_are_those_of_local_runs(mixed: Path, cluster: Clust
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("up to date") == len(LAYOUTS)
     assert tree(tmp_path / "ray") == tree(tmp_path / "one") == tree(tmp_path / "two")
+
+
+def test_boxes_points_masks_and_sizes_follow_their_images_as_in_local_runs(on_ray: list[str], tmp_path: Path) -> None:
+    tars = annotated_tars(tmp_path / "in")
+    for engine, where in (("here", []), ("ray", on_ray)):
+        for name, options in TARS.items():
+            convert(tars, "-o", tmp_path / engine / name / "<>.record", *options, *where, "-q")
+        records = tmp_path / "here" / "detection"
+        convert(records, "-o", tmp_path / engine / "again" / "<>.record", *RECORDS, *where, "-q")
+    assert tree(tmp_path / "ray") == tree(tmp_path / "here")
+    for name in ("detection", "again"):
+        check_sizes(*shards_in(tmp_path / "ray" / name))
 
 
 def without_log(text: str) -> str:
