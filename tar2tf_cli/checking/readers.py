@@ -49,6 +49,7 @@ class ShardTraits:
         null_first: the names of JSON values that are null in each of the first samples, with a sample that has another.
         capitals: a member whose extension has capitals, if there is one.
         dotted: a member whose key ends at another dot by the other rule, if that gives more samples.
+        long: a member whose name is longer than a header, if there is one.
         pax: a member whose long name is in a pax header, if there is one.
         not_adjacent: the first sample whose members are not adjacent, if there is one.
         varying: the lengths of the lists of each numeric feature.
@@ -62,6 +63,7 @@ class ShardTraits:
     null_first: dict[str, str] = field(default_factory=dict)
     capitals: str | None = None
     dotted: str | None = None
+    long: str | None = None
     pax: str | None = None
     not_adjacent: str | None = None
     varying: dict[str, set[int]] = field(default_factory=dict)
@@ -105,8 +107,10 @@ def _read_headers(shard: OpenShard, traits: ShardTraits) -> None:
             dotted = dotted or name
         if extension != extension.lower():
             traits.capitals = traits.capitals or name
-        if (len(os.fsencode(name)) > _SHORT_NAME or not name.isascii()) and _is_pax(shard, start):
-            traits.pax = traits.pax or name
+        if len(os.fsencode(name)) > _SHORT_NAME:
+            traits.long = traits.long or name
+            if _is_pax(shard, start):
+                traits.pax = traits.pax or name
     traits.samples = len(by_key)
     traits.dotted = dotted if dotted and len(by_last) > len(by_key) else None
     for extensions in by_key.values():
@@ -269,7 +273,14 @@ def _nulls(shards: Shards) -> Iterator[tuple[str, str]]:
 def _pax(shards: Shards) -> Iterator[tuple[str, str]]:
     for path, traits in shards.of("tar"):
         if traits.pax:
-            yield path, f"the name {traits.pax!r} is in a pax header, which it refuses; {_MOST_READ}"
+            yield path, f"the long name {traits.pax!r} is in a pax header, which it refuses; {_MOST_READ}"
+
+
+def _long(shards: Shards) -> Iterator[tuple[str, str]]:
+    for path, traits in shards.of("tar"):
+        if traits.long:
+            hint = "give samples shorter keys with convert --key"
+            yield path, f"of the name {traits.long!r} it reads {_SHORT_NAME} bytes; {hint}"
 
 
 def _lacking(shards: Shards) -> Iterator[tuple[str, str]]:
@@ -292,6 +303,20 @@ def _lists(shards: Shards) -> Iterator[tuple[str, str]]:
                     path,
                     f"{name!r} has one value in some records and several in others: it is a value there, a list here",
                 )
+
+
+def _ragged(shards: Shards) -> Iterator[tuple[str, str]]:
+    """Features that are lists of different lengths, which cannot be batched as they are."""
+    lengths: dict[str, set[int]] = {}
+    for path, traits in shards.of("tfrecord"):
+        for name, some in traits.varying.items():
+            known = lengths.setdefault(name, set())
+            if len(known) < 2 and len(known | some) > 1:
+                yield (
+                    path,
+                    f"the lists of {name!r} differ in length, so batches fail; load_dataset(pad=True) pads",
+                )
+            known |= some
 
 
 def _side_files(shards: Shards) -> Iterator[tuple[str, str]]:
@@ -325,13 +350,13 @@ _PLAIN: Final = ("gzip", "zstd", "bzip2", "xz", "zlib")
 
 READERS: Final[Mapping[str, Sequence[Rule]]] = {
     "dali": (_compression({"tar": _PLAIN, "tfrecord": _PLAIN}), _adjacent, _dots, _capitals, _pax),
-    "energon": (_TARS, _compression({"tar": _PLAIN}), _adjacent, _dots),
-    "grain": (_lacking,),
+    "energon": (_TARS, _compression({"tar": _PLAIN}), _adjacent, _dots, _capitals),
+    "grain": (_dots, _lacking, _ragged),
     "hf": (_TARS, _compression({"tar": ("zstd",)}), _adjacent, _dots, _capitals, _same_first, _nulls, _outnumbered),
     "ray": (_compression({"tfrecord": _PLAIN}), _adjacent, _dots, _capitals, _lists, _side_files),
     "tfds": (_only("tfrecord", "TFRecords"), _compression({"tfrecord": _PLAIN}), _undescribed),
     "webdataset": (_TARS, _compression({"tar": ("zstd",)}), _adjacent, _dots),
-    "wids": (_TARS, _compression({"tar": _PLAIN}), _adjacent, _dots),
+    "wids": (_TARS, _compression({"tar": _PLAIN}), _adjacent, _dots, _capitals, _long),
 }
 """The rules of each reader."""
 

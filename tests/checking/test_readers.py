@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from commands import tar2tf
 from inspect_runs import a_png
-from tar2tf_cli import verify
+from tar2tf_cli import open_records, verify
 from tar2tf_cli.checking.readers import READERS
 from verify_runs import Ran, a_tar, an_example, framed, write
 
@@ -33,11 +35,15 @@ def in_folder(name: str) -> str:
 
 TRAPS: dict[str, tuple[str, bytes, set[str]]] = {
     "plain": ("a.tar", a_tar(SAMPLES), {"tfds"}),
-    "capitals": ("a.tar", a_tar(renamed(lambda name: name.replace("png", "PNG"))), {"dali", "hf", "ray", "tfds"}),
+    "capitals": (
+        "a.tar",
+        a_tar(renamed(lambda name: name.replace("png", "PNG"))),
+        {"dali", "energon", "hf", "ray", "tfds", "wids"},
+    ),
     "dots": (
         "a.tar",
         a_tar(renamed(lambda name: f"img.v1.{name}")),
-        {"dali", "energon", "hf", "ray", "tfds", "webdataset", "wids"},
+        {"dali", "energon", "grain", "hf", "ray", "tfds", "webdataset", "wids"},
     ),
     "apart": (
         "a.tar",
@@ -49,15 +55,15 @@ TRAPS: dict[str, tuple[str, bytes, set[str]]] = {
     "long in pax": (
         "a.tar",
         a_tar(renamed(lambda name: f"{LONG}/{name}"), format=tarfile.PAX_FORMAT),
-        {"dali", "tfds"},
+        {"dali", "tfds", "wids"},
     ),
-    "not ASCII in pax": (
-        "a.tar",
-        a_tar(renamed(lambda name: f"ü{name}"), format=tarfile.PAX_FORMAT),
-        {"dali", "tfds"},
-    ),
+    "not ASCII in pax": ("a.tar", a_tar(renamed(lambda name: f"ü{name}"), format=tarfile.PAX_FORMAT), {"tfds"}),
     "not ASCII in GNU": ("a.tar", a_tar(renamed(lambda name: f"ü{name}"), format=tarfile.GNU_FORMAT), {"tfds"}),
-    "long in GNU": ("a.tar", a_tar(renamed(lambda name: f"{LONG}/{name}"), format=tarfile.GNU_FORMAT), {"tfds"}),
+    "long in GNU": (
+        "a.tar",
+        a_tar(renamed(lambda name: f"{LONG}/{name}"), format=tarfile.GNU_FORMAT),
+        {"tfds", "wids"},
+    ),
     "null early": (
         "a.tar",
         a_tar((f"{number}.json", b'{"a": null}' if number < 5 else b'{"a": 3}') for number in range(8)),
@@ -67,7 +73,7 @@ TRAPS: dict[str, tuple[str, bytes, set[str]]] = {
     "lists": (
         "a.record",
         framed(*[an_example(a=[1] * (1 + number % 2)) for number in range(8)]),
-        {"energon", "hf", "ray", "tfds", "webdataset", "wids"},
+        {"energon", "grain", "hf", "ray", "tfds", "webdataset", "wids"},
     ),
 }
 
@@ -90,12 +96,12 @@ def test_a_trap_is_a_fault_of_the_readers_that_trip(trap: tuple[Path, set[str]])
     assert tripped(path, ",".join(READERS)) == readers
 
 
-def test_names_that_convert_writes_are_read_by_all(tmp_path: Path) -> None:
+def test_names_that_convert_writes_are_read_by_all_but_wids(tmp_path: Path) -> None:
     for number, before in enumerate((LONG, "ü", f"{LONG}/{LONG}/ü")):
         tar = write(tmp_path / f"{number}.tar", a_tar(renamed(f"{before}{{}}".format), format=tarfile.PAX_FORMAT))
         out = tmp_path / "out" / tar.name
         assert tar2tf("convert", tar, "-o", out, "-q", "--for", "dali,hf").returncode == 0
-        assert tripped(out, ",".join(READERS)) == {"tfds"}
+        assert tripped(out, ",".join(READERS)) == ({"tfds"} if before == "ü" else {"tfds", "wids"})
 
 
 @pytest.mark.parametrize(
@@ -171,9 +177,65 @@ def dali(path: Path) -> Iterator[dict[str, Any]]:
         yield {str(place): column.at(number).tobytes() for place, column in enumerate(columns)}
 
 
+def wids(path: Path) -> Iterator[dict[str, Any]]:
+    found = pytest.importorskip("wids")
+    listed = [{"url": str(path), "nsamples": 8}]
+    dataset = found.ShardListDataset(listed, cache_dir=f"{path}.cache", keep=True, transformations=[])
+    samples = (dataset[number] for number in range(8))
+    yield from ({name.removeprefix("."): value for name, value in sample.items()} for sample in samples)
+
+
+ENERGON = shutil.which("energon")
+BY_ENERGON = """
+import sys
+from pathlib import Path
+from megatron.energon import Cooker, DefaultTaskEncoder, Sample, WorkerConfig, basic_sample_keys
+from megatron.energon import edataclass, get_loader, get_train_dataset, stateless
+from megatron.energon.epathlib import EPath
+from megatron.energon.flavors.webdataset.prepare import WebdatasetPreparator
+
+@edataclass
+class Parts(Sample):
+    names: list
+
+@stateless
+def cook(sample: dict) -> Parts:
+    return Parts(**basic_sample_keys(sample), names=[name for name in sample if not name.startswith("_")])
+
+class Task(DefaultTaskEncoder):
+    decoder = None
+    cookers = [Cooker(cook)]
+
+path = Path(sys.argv[1])
+WebdatasetPreparator.prepare_dataset(EPath(path.parent), [path.name], split_parts_ratio=[("train", 1.0)], workers=1)
+(path.parent / ".nv-meta" / "dataset.yaml").write_text(
+    "__module__: megatron.energon\\n__class__: CrudeWebdataset\\nsubflavors: {}\\n")
+dataset = get_train_dataset(
+    path.parent, batch_size=None, shuffle_buffer_size=None, max_samples_per_sequence=None,
+    worker_config=WorkerConfig(rank=0, world_size=1, num_workers=0), repeat=False, task_encoder=Task())
+print([(sample.__key__, sample.names) for sample in get_loader(dataset)])
+"""
+
+
+def energon(path: Path) -> Iterator[dict[str, Any]]:
+    if ENERGON is None:
+        pytest.skip("needs megatron-energon, with `energon` on PATH")
+    python = Path(ENERGON).parent / "python"
+    ran = subprocess.run([python, "-c", BY_ENERGON, path], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    for _, names in eval(ran.stdout.splitlines()[-1]):
+        yield dict.fromkeys(names)
+
+
+def tfds(path: Path) -> Iterator[dict[str, Any]]:
+    found = pytest.importorskip("tensorflow_datasets")
+    builder = found.builder_from_directory(str(path.parent))
+    yield from found.as_numpy(builder.as_dataset(split="train"))
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("read", [webdataset, hf, ray, dali], ids=lambda read: read.__name__)
+@pytest.mark.parametrize("read", [webdataset, hf, ray, dali, wids, energon, tfds], ids=lambda read: read.__name__)
 def test_a_reader_trips_over_its_traps_and_over_no_others(
     trap: tuple[Path, set[str]], read: Callable[[Path], Iterator[dict[str, Any]]], request: pytest.FixtureRequest
 ) -> None:
@@ -193,3 +255,33 @@ def test_a_reader_trips_over_its_traps_and_over_no_others(
     except Exception:
         as_meant = False
     assert as_meant == (read.__name__ not in readers)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", ["records", "lists", "_x-manifest.json", "README.md", "a.record.idx"])
+def test_ray_trips_over_lists_and_side_files_of_records(name: str, tmp_path: Path) -> None:
+    data = pytest.importorskip("ray.data")
+    path = write(tmp_path / "a.record", TRAPS["lists" if name == "lists" else "records"][1])
+    if name == "a.record.idx":
+        assert tar2tf("index", tmp_path).returncode == 0
+    elif "." in name:
+        write(tmp_path / name, b"{}")
+    try:
+        rows = data.read_tfrecords(str(tmp_path)).take_all()
+        as_meant = len(rows) == 8 and {type(row["a"]) for row in rows} == {int}
+    except Exception:
+        as_meant = False
+    assert as_meant == (tripped(path.parent, "ray") == set())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_grain_batches_what_has_one_form(trap: tuple[Path, set[str]]) -> None:
+    grain = pytest.importorskip("grain")
+    path, readers = trap
+    try:
+        batches = [*grain.MapDataset.source(open_records(str(path))).batch(8)]
+        as_meant = len(batches) == 1 and len(batches[0]["__key__" if path.suffix == ".tar" else "a"]) == 8
+    except (KeyError, ValueError):
+        as_meant = False
+    assert as_meant == ("grain" not in readers)
