@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from tar2tf_cli.api.values import Kind
 from tar2tf_cli.checking.files import (
+    CheckOptions,
     FileTask,
-    ReadOptions,
     Run,
 )
 from tar2tf_cli.checking.matching import FileStarts, Numbers, Spill, left_over, match
@@ -240,7 +240,7 @@ def diff(
     b: PathText,
     *,
     ignore_order: bool = False,
-    **options: Unpack[ReadOptions],
+    **options: Unpack[CheckOptions],
 ) -> Differences:
     """Compare two datasets, each of tars or of TFRecords, sample by sample.
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.spec.conversion import PathText
 
 
-class ReadOptions(ConnectionOptions, total=False):
+class CheckOptions(ConnectionOptions, total=False):
     """Keyword arguments of everything that reads shards.
 
     Keys:

@@ -31,9 +31,9 @@ from tar2tf_cli.checking.contents import (
 )
 from tar2tf_cli.checking.files import (
     AHEAD,
+    CheckOptions,
     FileContext,
     FileTask,
-    ReadOptions,
     Run,
     contents_of,
     values_of,
@@ -81,7 +81,7 @@ def inspect(
     *,
     paths: bool = False,
     damaged: bool = False,
-    **options: Unpack[ReadOptions],
+    **options: Unpack[CheckOptions],
 ) -> Contents:
     """Inspect shards.
 
@@ -374,7 +374,7 @@ def read_samples(
     paths: bool = False,
     heads_only: bool = False,
     damaged: Callable[[SourceError], None] | None = None,
-    **options: Unpack[ReadOptions],
+    **options: Unpack[CheckOptions],
 ) -> Iterator[RawSample]:
     """The samples of a bucket's shards; no more is read than is asked for.
 

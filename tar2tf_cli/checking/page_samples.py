@@ -25,7 +25,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.values import KEY
 from tar2tf_cli.checking.contents import is_text, shortened
 from tar2tf_cli.checking.decode import ValueChecker
-from tar2tf_cli.checking.files import AHEAD, FileContext, FileTask, ReadOptions, Run, contents_of, values_of
+from tar2tf_cli.checking.files import AHEAD, CheckOptions, FileContext, FileTask, Run, contents_of, values_of
 from tar2tf_cli.checking.overlay import Overlay, overlay_of
 from tar2tf_cli.checking.rows import Digester, content_of
 from tar2tf_cli.errors import ImageError, SampleError, SourceError
@@ -153,7 +153,7 @@ def read_pages(
     shards: Collection[str],
     geometry: Geometry = Geometry(),  # noqa: B008
     paths: bool = False,
-    **options: Unpack[ReadOptions],
+    **options: Unpack[CheckOptions],
 ) -> list[ShardPage]:
     """Read every sample of a bucket's shards, which have these names, for the page.
 

@@ -167,7 +167,7 @@ def _read_features(shard: OpenShard, rules: TarRules, traits: ShardTraits) -> No
 # --- Rules ---
 
 
-class Shards(NamedTuple):
+class ShardsToRead(NamedTuple):
     """All shards, as a rule sees them.
 
     Attributes:
@@ -199,16 +199,16 @@ def names_files(source: Source, item: ObjectInfo) -> bool:
     return False
 
 
-Rule: TypeAlias = Callable[[Shards], Iterator[tuple[str, str]]]
+ReaderRule: TypeAlias = Callable[[ShardsToRead], Iterator[tuple[str, str]]]
 """Yields the path of each shard that a reader does not read as meant, and what happens."""
 
 _MOST_READ: Final = "convert it: tar2tf convert IN -o 'new-<>.tar'"
 
 
-def _compression(formats: Mapping[str, Sequence[str]]) -> Rule:
+def _compression(formats: Mapping[str, Sequence[str]]) -> ReaderRule:
     """Make a rule for a reader that reads no shards of some compressions, by format."""
 
-    def rule(shards: Shards) -> Iterator[tuple[str, str]]:
+    def rule(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
         for path, traits in shards.traits.items():
             if traits.compression in formats.get(traits.format or "", ()):
                 yield path, f"it does not read {traits.compression}; write shards without it, or with one that it reads"
@@ -216,10 +216,10 @@ def _compression(formats: Mapping[str, Sequence[str]]) -> Rule:
     return rule
 
 
-def _only(format: str, what: str) -> Rule:
+def _only(format: str, what: str) -> ReaderRule:
     """Make a rule for a reader of one format."""
 
-    def rule(shards: Shards) -> Iterator[tuple[str, str]]:
+    def rule(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
         other = "tfrecord" if format == "tar" else "tar"
         for path, _ in shards.of(other):
             yield path, f"it reads {what} only; tar2tf convert writes either kind"
@@ -227,7 +227,7 @@ def _only(format: str, what: str) -> Rule:
     return rule
 
 
-def _adjacent(shards: Shards) -> Iterator[tuple[str, str]]:
+def _adjacent(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     for path, traits in shards.of("tar"):
         if traits.not_adjacent is not None:
             hint = "tar2tf convert regroups them"
@@ -237,7 +237,7 @@ def _adjacent(shards: Shards) -> Iterator[tuple[str, str]]:
             )
 
 
-def _dots(shards: Shards) -> Iterator[tuple[str, str]]:
+def _dots(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     for path, traits in shards.of("tar"):
         if traits.dotted:
             key, _ = split_name(traits.dotted, "first")
@@ -245,7 +245,7 @@ def _dots(shards: Shards) -> Iterator[tuple[str, str]]:
             yield path, f"{traits.dotted!r} has several dots: it belongs to the sample {key!r}, with others; {hint}"
 
 
-def _capitals(shards: Shards) -> Iterator[tuple[str, str]]:
+def _capitals(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     for path, traits in shards.of("tar"):
         if traits.capitals:
             hint = "tar2tf convert writes extensions in lower case"
@@ -255,7 +255,7 @@ def _capitals(shards: Shards) -> Iterator[tuple[str, str]]:
             )
 
 
-def _same_first(shards: Shards) -> Iterator[tuple[str, str]]:
+def _same_first(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     for path, traits in shards.of("tar"):
         if len(set(traits.first)) > 1:
             lacking = sorted(frozenset.union(*traits.first) - frozenset.intersection(*traits.first))
@@ -263,27 +263,27 @@ def _same_first(shards: Shards) -> Iterator[tuple[str, str]]:
             yield path, f"some of the first {_EXAMINED} samples lack {few(lacking)}, so it refuses the shard; {hint}"
 
 
-def _nulls(shards: Shards) -> Iterator[tuple[str, str]]:
+def _nulls(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     for path, traits in shards.of("tar"):
         for name, key in traits.null_first.items():
             text = f"{name} is null in the first {_EXAMINED} samples and not in {key!r}, where it fails"
             yield path, f"{text}; put a sample with a value first"
 
 
-def _pax(shards: Shards) -> Iterator[tuple[str, str]]:
+def _pax(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     for path, traits in shards.of("tar"):
         if traits.pax:
             yield path, f"the long name {traits.pax!r} is in a pax header, which it refuses; {_MOST_READ}"
 
 
-def _long(shards: Shards) -> Iterator[tuple[str, str]]:
+def _long(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     for path, traits in shards.of("tar"):
         if traits.long:
             hint = "give samples shorter keys with convert --key"
             yield path, f"of the name {traits.long!r} it reads {_SHORT_NAME} bytes; {hint}"
 
 
-def _lacking(shards: Shards) -> Iterator[tuple[str, str]]:
+def _lacking(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     """Features that some records lack, so that records cannot be batched as they are."""
     names = sum((traits.names for traits in shards.traits.values()), Counter[str]())
     samples = sum(traits.samples for traits in shards.traits.values())
@@ -294,7 +294,7 @@ def _lacking(shards: Shards) -> Iterator[tuple[str, str]]:
         yield path, f"{text}; open_records(default=) gives all samples one form"
 
 
-def _lists(shards: Shards) -> Iterator[tuple[str, str]]:
+def _lists(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     """Features that are a value in some records and a list in others."""
     for path, traits in shards.of("tfrecord"):
         for name, lengths in traits.varying.items():
@@ -305,7 +305,7 @@ def _lists(shards: Shards) -> Iterator[tuple[str, str]]:
                 )
 
 
-def _ragged(shards: Shards) -> Iterator[tuple[str, str]]:
+def _ragged(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     """Features that are lists of different lengths, which cannot be batched as they are."""
     lengths: dict[str, set[int]] = {}
     for path, traits in shards.of("tfrecord"):
@@ -319,7 +319,7 @@ def _ragged(shards: Shards) -> Iterator[tuple[str, str]]:
             known |= some
 
 
-def _side_files(shards: Shards) -> Iterator[tuple[str, str]]:
+def _side_files(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     """Files that are read as shards, unless their names begin with an underscore."""
     others = [name for name in shards.others if not os.path.basename(name).startswith("_")]
     if others and (path := next(iter(shards.traits), None)):
@@ -330,7 +330,7 @@ def _side_files(shards: Shards) -> Iterator[tuple[str, str]]:
 _DATA: Final = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".parquet", ".arrow", ".xml", ".zip")
 
 
-def _outnumbered(shards: Shards) -> Iterator[tuple[str, str]]:
+def _outnumbered(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     """Files that are read in place of the shards, as there are no fewer of them with one extension."""
     kinds = Counter(os.path.splitext(name)[1].lower() for name in shards.others)
     alike = next((kind for kind, number in kinds.items() if kind in _DATA and number >= len(shards.traits)), None)
@@ -340,7 +340,7 @@ def _outnumbered(shards: Shards) -> Iterator[tuple[str, str]]:
         yield path, f"{what}; write a dataset card: tar2tf export hf"
 
 
-def _undescribed(shards: Shards) -> Iterator[tuple[str, str]]:
+def _undescribed(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     if not shards.described and (path := next((path for path, _ in shards.of("tfrecord")), None)):
         yield path, "no dataset_info.json and features.json describe the shards; tar2tf export tfds writes them"
 
@@ -348,7 +348,7 @@ def _undescribed(shards: Shards) -> Iterator[tuple[str, str]]:
 _TARS: Final = _only("tar", "tars")
 _PLAIN: Final = ("gzip", "zstd", "bzip2", "xz", "zlib")
 
-READERS: Final[Mapping[str, Sequence[Rule]]] = {
+READERS: Final[Mapping[str, Sequence[ReaderRule]]] = {
     "dali": (_compression({"tar": _PLAIN, "tfrecord": _PLAIN}), _adjacent, _dots, _capitals, _pax),
     "energon": (_TARS, _compression({"tar": _PLAIN}), _adjacent, _dots, _capitals),
     "grain": (_dots, _lacking, _ragged),
@@ -383,12 +383,12 @@ def check_output(names: Sequence[str], output: Output) -> None:
         UsageError: when one does not.
     """
     traits = ShardTraits(output.format.name, "" if output.compression == "none" else output.compression)
-    for _, fault in reader_faults(names, Shards({output.path: traits}, described=True)):
+    for _, fault in reader_faults(names, ShardsToRead({output.path: traits}, described=True)):
         what, _, hint = fault.message.partition("; ")
         raise UsageError(f"--for {what}", shard=output.shown, hint=hint or None)
 
 
-def reader_faults(names: Sequence[str], shards: Shards) -> Iterator[tuple[str, Fault]]:
+def reader_faults(names: Sequence[str], shards: ShardsToRead) -> Iterator[tuple[str, Fault]]:
     """Yield the path of each shard that one of the readers does not read as meant, with a fault for each reason."""
     for name in names:
         for rule in READERS[name]:

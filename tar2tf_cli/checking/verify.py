@@ -13,7 +13,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.checking.expectations import Expectations, Messages
 from tar2tf_cli.checking.faults import Fault, FileReport, Report, unreadable
-from tar2tf_cli.checking.files import FileContext, FileTask, ReadOptions, as_texts
+from tar2tf_cli.checking.files import CheckOptions, FileContext, FileTask, as_texts
 from tar2tf_cli.checking.salvage import Salvage
 from tar2tf_cli.checking.subset import Subset
 from tar2tf_cli.checking.verify_file import CheckRun, Checks
@@ -54,7 +54,7 @@ def verify(
     keys: bool = False,
     subset: str | None = None,
     readers: str | None = None,
-    **options: Unpack[ReadOptions],
+    **options: Unpack[CheckOptions],
 ) -> Report:
     """Check shards, or everything that a manifest lists.
 
@@ -144,7 +144,7 @@ def _reader_names(readers: str) -> list[str]:
 
 def _check_readers(run: CheckRun, shards: ShardSet, readers: Sequence[str], report: Report) -> None:
     """Add a fault for everything over which one of the readers trips."""
-    from tar2tf_cli.checking.readers import Shards, names_files, reader_faults, shard_traits
+    from tar2tf_cli.checking.readers import ShardsToRead, names_files, reader_faults, shard_traits
 
     tasks = [FileTask(item, shard_traits) for item in shards.items]
     traits = run.read(tasks, FileContext(shards.source, run.rules))
@@ -157,7 +157,7 @@ def _check_readers(run: CheckRun, shards: ShardSet, readers: Sequence[str], repo
     described = {"dataset_info.json", "features.json"} <= found.keys()
     has_card = "README.md" in found and names_files(shards.source, found["README.md"])
     files, by_path = {file.path: file for file in report.files}, dict(zip(paths, traits, strict=True))
-    for path, fault in reader_faults(readers, Shards(by_path, others, described, has_card)):
+    for path, fault in reader_faults(readers, ShardsToRead(by_path, others, described, has_card)):
         if path not in files:
             files[path] = FileReport(path)
             report.files.append(files[path])

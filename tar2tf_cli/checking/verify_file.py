@@ -16,7 +16,7 @@ from tar2tf_cli.api.values import KeySplit
 from tar2tf_cli.checking.checks import own_checks
 from tar2tf_cli.checking.expectations import EXAMPLES, NO_EXPECTATIONS, Expectations, Messages
 from tar2tf_cli.checking.faults import Fault, FileReport, KeyLists, damage, unreadable
-from tar2tf_cli.checking.files import FileContext, FileTask, ReadOptions, Run
+from tar2tf_cli.checking.files import CheckOptions, FileContext, FileTask, Run
 from tar2tf_cli.checking.salvage import Salvage, SalvagePart
 from tar2tf_cli.checking.subset import Subset
 from tar2tf_cli.checking.values import Faults
@@ -93,7 +93,7 @@ class CheckRun(Run):
         options: how files are read.
     """
 
-    def __init__(self, checks: Checks, salvage: Salvage | None = None, **options: Unpack[ReadOptions]) -> None:
+    def __init__(self, checks: Checks, salvage: Salvage | None = None, **options: Unpack[CheckOptions]) -> None:
         super().__init__(**options)
         self.checks = checks
         self._salvage = salvage

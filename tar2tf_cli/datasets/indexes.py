@@ -18,7 +18,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.api.source import Ranges, Source
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
-from tar2tf_cli.datasets.shards import Shard
+from tar2tf_cli.datasets.shards import DatasetShard
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats import kernel
@@ -84,7 +84,7 @@ class Layout(ABC):
     of: str
     wrong_index: tuple[str, ...]
 
-    def scan(self, shard: Shard, ranges: Ranges) -> ShardIndex:
+    def scan(self, shard: DatasetShard, ranges: Ranges) -> ShardIndex:
         """Find all samples of a shard.
 
         Raises:
@@ -95,7 +95,7 @@ class Layout(ABC):
             return self.read(opened, shard)
 
     @abstractmethod
-    def read(self, opened: OpenShard, shard: Shard) -> ShardIndex:
+    def read(self, opened: OpenShard, shard: DatasetShard) -> ShardIndex:
         """Find all samples of a shard by reading it from front to back.
 
         Raises:
@@ -104,7 +104,7 @@ class Layout(ABC):
         """
 
     @abstractmethod
-    def from_beside(self, data: bytes, shard: Shard, ranges: Ranges) -> ShardIndex | None:
+    def from_beside(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
         """Read an index file; None unless it is one of these bytes, and known to be complete."""
 
     def contents(self, buffers: list[bytes], places: Places) -> list[bytes]:
@@ -117,7 +117,7 @@ class Layout(ABC):
         return []
 
     @abstractmethod
-    def content(self, data: bytes, shard: Shard, digest: int | None) -> bytes | Sample:
+    def content(self, data: bytes, shard: DatasetShard, digest: int | None) -> bytes | Sample:
         """Return the record or sample that takes these bytes.
 
         Args:
@@ -136,7 +136,7 @@ class RecordLayout(Layout):
     of = "tfrecord"
     wrong_index = ("length_crc", "too_large", "truncated")
 
-    def scan(self, shard: Shard, ranges: Ranges) -> ShardIndex:
+    def scan(self, shard: DatasetShard, ranges: Ranges) -> ShardIndex:
         try:
             return ShardIndex(self.of, find_records(partial(ranges.read, shard.item), shard.size, shard.name))
         except DamagedShardError as error:
@@ -145,10 +145,10 @@ class RecordLayout(Layout):
             error.hint = f"tar2tf verify --salvage writes its good records: {shard.name}"
             raise
 
-    def read(self, opened: OpenShard, shard: Shard) -> ShardIndex:
+    def read(self, opened: OpenShard, shard: DatasetShard) -> ShardIndex:
         return ShardIndex(self.of, offsets_in(RecordReader(opened.content, shard.name, want="lengths")))
 
-    def from_beside(self, data: bytes, shard: Shard, ranges: Ranges) -> ShardIndex | None:
+    def from_beside(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
         """Read an index file; only a manifest's number of records shows that no line is missing."""
         offsets = index_of_lines(data, shard.size)
         if offsets is None or shard.records != len(offsets) - 1:
@@ -167,7 +167,7 @@ class RecordLayout(Layout):
         whole: list[bytes] = native.unframed(buffers, places.tobytes()) if native else []
         return whole
 
-    def content(self, data: bytes, shard: Shard, digest: int | None) -> bytes:
+    def content(self, data: bytes, shard: DatasetShard, digest: int | None) -> bytes:
         return unframed(data)
 
 
@@ -181,17 +181,17 @@ class UnitLayout(Layout):
         self._kind = kind
         self._key_split: KeySplit = key_split
 
-    def read(self, opened: OpenShard, shard: Shard) -> ShardIndex:
+    def read(self, opened: OpenShard, shard: DatasetShard) -> ShardIndex:
         units = self._kind.units(opened.content, shard.name)
         offsets = array("q", [offset for offset, _ in units])
         offsets.append(units.offset)
         return ShardIndex(self.of, np.frombuffer(offsets, np.int64))
 
-    def from_beside(self, data: bytes, shard: Shard, ranges: Ranges) -> ShardIndex | None:
+    def from_beside(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
         """Return None: nothing is known of such an index."""
         return None
 
-    def content(self, data: bytes, shard: Shard, digest: int | None) -> Sample:
+    def content(self, data: bytes, shard: DatasetShard, digest: int | None) -> Sample:
         return self._kind.sample(data, shard.name, self._key_split)
 
 
@@ -204,7 +204,7 @@ class TarLayout(Layout):
     def __init__(self, key_split: KeySplit) -> None:
         self._key_split: KeySplit = key_split
 
-    def scan(self, shard: Shard, ranges: Ranges) -> ShardIndex:
+    def scan(self, shard: DatasetShard, ranges: Ranges) -> ShardIndex:
         try:
             return super().scan(shard, ranges)
         except NotAdjacentTarError:
@@ -212,10 +212,10 @@ class TarLayout(Layout):
                 members = find_members(opened.seekable or opened, shard.name, self._key_split)
             return self._regrouped(members, shard)
 
-    def read(self, opened: OpenShard, shard: Shard) -> ShardIndex:
+    def read(self, opened: OpenShard, shard: DatasetShard) -> ShardIndex:
         return self._index(find_samples(opened.seekable or opened, shard.name, self._key_split), shard)
 
-    def from_beside(self, data: bytes, shard: Shard, ranges: Ranges) -> ShardIndex | None:
+    def from_beside(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
         """Read an index of `wds2idx`, which is complete if nothing but its entries is in the tar.
 
         Other members, and long headers, lie in gaps between entries, each of which is read. What the index says of each
@@ -239,14 +239,14 @@ class TarLayout(Layout):
         digests = np.array([sample.digest(self._key_split) for sample in samples], np.uint64)
         return self._index(samples, shard)._replace(digests=digests)
 
-    def content(self, data: bytes, shard: Shard, digest: int | None) -> Sample:
+    def content(self, data: bytes, shard: DatasetShard, digest: int | None) -> Sample:
         sample = sample_in(data, shard.name, self._key_split)
         if digest not in (None, sample_digest(sample)):
             message = f"the sample {sample[KEY]!r} is at the offset of another one in the index"
             raise DamagedShardError(message, kind="index", shard=shard.name)
         return sample
 
-    def _regrouped(self, members: Mapping[str, Sequence[tuple[int, int]]], shard: Shard) -> ShardIndex:
+    def _regrouped(self, members: Mapping[str, Sequence[tuple[int, int]]], shard: DatasetShard) -> ShardIndex:
         """The index of a tar as if the members of each sample were adjacent, and where they are."""
         runs = np.array([run for own in members.values() for run in own], np.int64)
         plain = np.concatenate(([0], np.cumsum(runs[:, 1] - runs[:, 0])))
@@ -255,7 +255,7 @@ class TarLayout(Layout):
         streams = Streams(MEMBERS, np.append(runs[:, 0], shard.size), plain)
         return ShardIndex(self.of, offsets, keys, streams)
 
-    def _index(self, samples: Iterable[TarSample], shard: Shard) -> ShardIndex:
+    def _index(self, samples: Iterable[TarSample], shard: DatasetShard) -> ShardIndex:
         offsets, keys = array("q"), array("Q")
         for sample in samples:
             offsets.append(sample.start)
@@ -283,7 +283,7 @@ class Indexes:
         self._said = False
         self._layouts: dict[str, Layout] = {each.of: each for each in (RecordLayout(), TarLayout(key_split))}
 
-    def find(self, shard: Shard, ranges: Ranges, *, beside: bool = True) -> ShardIndex:
+    def find(self, shard: DatasetShard, ranges: Ranges, *, beside: bool = True) -> ShardIndex:
         """Return the index of a shard.
 
         Args:
@@ -317,7 +317,7 @@ class Indexes:
         kind = format_of(head)
         return self.layout(kind.name if kind else DEFAULT_FORMAT)
 
-    def _decompressed(self, shard: Shard, method: str) -> ShardIndex:
+    def _decompressed(self, shard: DatasetShard, method: str) -> ShardIndex:
         """Read a compressed shard once, to find its samples and the streams that they are in."""
         log, head, layout = StreamLog(_MOST_AT_ONCE), b"", self.layout(DEFAULT_FORMAT)
         try:
@@ -337,7 +337,7 @@ class Indexes:
         stored, plain = np.array([*log.stored, shard.size]), np.array([*log.plain, log.size])
         return index._replace(streams=Streams(method, stored, plain))
 
-    def _say(self, shard: Shard) -> None:
+    def _say(self, shard: DatasetShard) -> None:
         """Note, once, that shards in a bucket are read to find what they hold."""
         if is_remote(shard.name) and not self._said:
             self._said = True
@@ -347,14 +347,14 @@ class Indexes:
                 "convert --index writes indexes next to shards"
             )
 
-    def keep(self, shard: Shard, index: ShardIndex) -> None:
+    def keep(self, shard: DatasetShard, index: ShardIndex) -> None:
         """Keep an index for the next time, as far as possible."""
         if path := self._path(shard):
             with suppress(OSError, SinkError):  # a home that cannot be written to is no fault of the shard's
                 os.makedirs(self.folder, exist_ok=True)
                 write_whole(path, packed_index(index, shard.name, str(shard.item.version)), lasting=False)
 
-    def _kept(self, shard: Shard) -> ShardIndex | None:
+    def _kept(self, shard: DatasetShard) -> ShardIndex | None:
         path = self._path(shard)
         with suppress(OSError):
             if path:
@@ -364,13 +364,13 @@ class Indexes:
                     return kept
         return None
 
-    def _check_count(self, index: ShardIndex, shard: Shard) -> None:
+    def _check_count(self, index: ShardIndex, shard: DatasetShard) -> None:
         number = len(index.offsets) - 1
         if shard.records not in (None, number):
             message = f"the file has {number:,} records, but {shard.records:,} in the manifest"
             raise DamagedShardError(message, kind="count", shard=shard.name, hint="convert again")
 
-    def _path(self, shard: Shard) -> str | None:
+    def _path(self, shard: DatasetShard) -> str | None:
         """Return the path of a shard's index; its name depends on everything that says which bytes the shard has."""
         if not self.folder or shard.item.version is None:
             return None
@@ -379,7 +379,7 @@ class Indexes:
         return os.path.join(self.folder, f"{hashlib.sha256(whole).hexdigest()[:32]}.index")
 
 
-def _beside(layout: Layout, shard: Shard, ranges: Ranges) -> ShardIndex | None:
+def _beside(layout: Layout, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
     """The index in a file SHARD.idx, or that of DALI if SHARD.idx is Energon's; None unless it is of these bytes."""
     for name in (f"{shard.item.name}.idx", dali_beside_energon(shard.item.name)):
         item = shard.source.find([name]).get(name)

@@ -32,7 +32,7 @@ from tar2tf_cli.datasets.schema import (
     check_default,
     manifest_schema,
 )
-from tar2tf_cli.datasets.shards import Paths, Shard, find_shards, paths_in
+from tar2tf_cli.datasets.shards import DatasetShard, Paths, find_shards, paths_in
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError, count
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.formats.checksums import key_hash
@@ -215,7 +215,7 @@ class Records(Sequence[T]):
 
     def __init__(
         self,
-        shards: Sequence[Shard],
+        shards: Sequence[DatasetShard],
         where: Indexes,
         *,
         raw: bool = False,
@@ -544,7 +544,7 @@ class Records(Sequence[T]):
     def _traits(self, number: int) -> FormatTraits:
         return find_format(self._index(number).of).traits
 
-    def _usable(self, shard: Shard, ranges: Ranges) -> ShardIndex:
+    def _usable(self, shard: DatasetShard, ranges: Ranges) -> ShardIndex:
         index = self._where.find(shard, ranges)
         of_samples = find_format(index.of).traits.holds == "sample"
         if self._raw and of_samples:

@@ -31,7 +31,7 @@ Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class DatasetShard:
     """A shard of records.
 
     Attributes:
@@ -63,7 +63,7 @@ class Shard:
         return self.item.size
 
 
-def find_shards(paths: Sequence[str], split: str | None, **reach: Unpack[ConnectionOptions]) -> list[Shard]:
+def find_shards(paths: Sequence[str], split: str | None, **reach: Unpack[ConnectionOptions]) -> list[DatasetShard]:
     """Return the shards of manifests, files, folders and templates, in the order given.
 
     Args:
@@ -78,7 +78,7 @@ def find_shards(paths: Sequence[str], split: str | None, **reach: Unpack[Connect
     """
     if not paths:
         raise UsageError("there are no shards: name a manifest, files or a folder")
-    raw, read, shards = Decoder(), list[Document](), list[Shard]()
+    raw, read, shards = Decoder(), list[Document](), list[DatasetShard]()
     for named in resolve_each(paths, **reach):
         read += named.documents
         if split is not None and not named.documents:
@@ -87,7 +87,7 @@ def find_shards(paths: Sequence[str], split: str | None, **reach: Unpack[Connect
         for document in named.documents:
             shards += _of_manifest(document, split, raw)
         _check(named)
-        shards += [Shard(named.source, item, raw) for item in named.items]
+        shards += [DatasetShard(named.source, item, raw) for item in named.items]
     if split is not None:
         listed(read, split)
     if len(read) > 1:  # examples of all manifests have the same features, dtypes and ranks
@@ -112,7 +112,7 @@ def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]]) -> list[str]:
     return [os.fspath(path) for path in (*several, *more)]
 
 
-def _of_manifest(document: Document, split: str | None, raw: Decoder) -> Iterator[Shard]:
+def _of_manifest(document: Document, split: str | None, raw: Decoder) -> Iterator[DatasetShard]:
     manifest = document.manifest
     try:
         examples = find_format(manifest.format).traits.carries_examples
@@ -121,7 +121,7 @@ def _of_manifest(document: Document, split: str | None, raw: Decoder) -> Iterato
         raise error.at(shard=document.path) from None
     shards = [shard for shard in manifest.shards if split in (None, shard.split)]
     for shard, item in zip(shards, document.whole(shards), strict=True):
-        yield Shard(document.folder, item, decode, shard.records)
+        yield DatasetShard(document.folder, item, decode, shard.records)
 
 
 def read_manifests(paths: Sequence[str], *, beside: bool = False, **reach: Unpack[ConnectionOptions]) -> list[Document]:

@@ -108,7 +108,7 @@ class Value(NamedTuple):
     fit: Callable[[list[Any]], bool]
 
 
-Rule: TypeAlias = "Value | tuple[None, Rule] | list[Rule] | dict[str | type[str], Rule]"
+JsonShape: TypeAlias = "Value | tuple[None, JsonShape] | list[JsonShape] | dict[str | type[str], JsonShape]"
 """Which JSON is accepted.
 
 A value; `(None, rule)` for null or what the rule accepts; `[rule]` for a list of any length, and several rules for one
@@ -117,7 +117,7 @@ keys: a name with a question mark may be missing, and other keys are ignored.
 """
 
 
-def check(value: object, rule: Rule, path: str = "") -> None:
+def check(value: object, rule: JsonShape, path: str = "") -> None:
     """Check that JSON is as a rule says.
 
     Raises:
@@ -139,7 +139,7 @@ def check(value: object, rule: Rule, path: str = "") -> None:
         _check_object(value, rule, path)
 
 
-def _all_fit(values: list[object], rule: Rule) -> bool:
+def _all_fit(values: list[object], rule: JsonShape) -> bool:
     """Whether all items of a long list are certainly accepted; objects are looked at key by key."""
     if isinstance(rule, Value):
         return rule.fit(values)
@@ -150,14 +150,14 @@ def _all_fit(values: list[object], rule: Rule) -> bool:
     return _are(values, dict) and all(_key_fits(values, str(key), inner) for key, inner in rule.items())
 
 
-def _key_fits(objects: list[dict[str, object]], key: str, rule: Rule) -> bool:
+def _key_fits(objects: list[dict[str, object]], key: str, rule: JsonShape) -> bool:
     """Whether all values of a key are certainly accepted, and none is missing that may not be."""
     name = key.removesuffix("?")
     found = [value[name] for value in objects if name in value]
     return (name != key or len(found) == len(objects)) and _all_fit(found, rule)
 
 
-def _check_object(value: object, rule: dict[str | type[str], Rule], path: str) -> None:
+def _check_object(value: object, rule: dict[str | type[str], JsonShape], path: str) -> None:
     if not isinstance(value, dict):
         _refuse(path, "an object", value)
     dot = f"{path}." if path else ""
@@ -231,11 +231,15 @@ _COUNT: Final = Value("a whole number, 0 or more", _are_counts)
 _LABEL: Final = Value("a whole number", partial(_are, kind=int))
 _DTYPE: Final = _one_of(*dict.fromkeys(dtype for dtypes in DTYPES.values() for dtype in dtypes))
 _DIGEST: Final = _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal digits")
-_LOOK: Final[dict[str | type[str], Rule]] = {"dtype": _DTYPE, "shape": [(None, _COUNT)], "encoding": _one_of(*DTYPES)}
-_INPUT: Final[Rule] = {"name": _NAME, "size": (None, _COUNT), "version": (None, _NAME)}
-_SHARD: Final[Rule] = {"path": _BELOW, "records": _COUNT, "bytes": _COUNT, "digest": _DIGEST, "split?": _NAME}
-_LOST: Final[Rule] = {"input": _NAME, "from": _COUNT, "to": (None, _COUNT), "bytes": _COUNT}
-MANIFEST: Final[dict[str | type[str], Rule]] = {
+_LOOK: Final[dict[str | type[str], JsonShape]] = {
+    "dtype": _DTYPE,
+    "shape": [(None, _COUNT)],
+    "encoding": _one_of(*DTYPES),
+}
+_INPUT: Final[JsonShape] = {"name": _NAME, "size": (None, _COUNT), "version": (None, _NAME)}
+_SHARD: Final[JsonShape] = {"path": _BELOW, "records": _COUNT, "bytes": _COUNT, "digest": _DIGEST, "split?": _NAME}
+_LOST: Final[JsonShape] = {"input": _NAME, "from": _COUNT, "to": (None, _COUNT), "bytes": _COUNT}
+MANIFEST: Final[dict[str | type[str], JsonShape]] = {
     "spec": {
         "output": {"path": _BELOW, "compression?": _one_of("none", "gzip", "zstd"), "to?": _NAME},
         "input?": {"fields?": {}, "joined?": [[_INPUT]]},

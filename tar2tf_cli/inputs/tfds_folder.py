@@ -31,7 +31,7 @@ _DEFAULT_FORMAT: Final = "tfrecord"
 Json: TypeAlias = "dict[str, Any]"
 
 
-class _Shard(Protocol):
+class _WrittenShard(Protocol):
     """A shard that was written: an entry of a manifest."""
 
     @property
@@ -106,7 +106,7 @@ class TfdsFolder:
         stored = _stored(_as_object(self.files[FEATURES], FEATURES), _Level("", ()))
         return {name: {**about, "count": records} if always else about for name, about, always in stored}
 
-    def for_shards(self, shards: Sequence[_Shard]) -> dict[str, bytes]:
+    def for_shards(self, shards: Sequence[_WrittenShard]) -> dict[str, bytes]:
         """Return the files that describe other shards with these records, by name.
 
         Raises:
@@ -124,7 +124,7 @@ def _renewed(before: Json, now: Json) -> Json:
     return {**before, **now, "numBytes": before.get("numBytes", now["numBytes"])} if records[0] == records[1] else now
 
 
-def splits_of_shards(shards: Sequence[_Shard], name: str) -> list[Json]:
+def splits_of_shards(shards: Sequence[_WrittenShard], name: str) -> list[Json]:
     """Describe shards for `dataset_info.json`, split by split; without splits, all are of train.
 
     Args:
@@ -134,7 +134,7 @@ def splits_of_shards(shards: Sequence[_Shard], name: str) -> list[Json]:
     Raises:
         UsageError: when TensorFlow Datasets does not find shards that are named so.
     """
-    splits: dict[str, list[_Shard]] = {}
+    splits: dict[str, list[_WrittenShard]] = {}
     for shard in shards:
         splits.setdefault(shard.split or "train", []).append(shard)
     return [

@@ -167,7 +167,7 @@ def may_be_misnamed(name: str, extends: bool) -> bool:
     return extends or "?" in name or len(name.encode("utf-8", "surrogateescape")) >= _LONG
 
 
-class EntryNames:
+class CommonEntries:
     """Finds samples that lack entries of all others, which tells that a shard was cut short or partly overwritten.
 
     Args:
@@ -288,7 +288,7 @@ class Grouper:
     ) -> None:
         self.names = NameSplitter(key_split)
         self._faults = FaultySamples(shard, report)
-        self.entries = EntryNames(self._faults, may_lack=may_lack)
+        self.entries = CommonEntries(self._faults, may_lack=may_lack)
         self._lost = LostMembers()
         self._seen = SeenKeys()
         self._strict = strict
