@@ -55,6 +55,14 @@ def test_a_message_begins_with_where(places, where):
     assert str(error) == (f"{where}: what" if where else "what")
 
 
+@pytest.mark.parametrize("text", ["x", "size: 3"])
+@pytest.mark.parametrize("number", [int, float])
+def test_the_reason_for_a_number_that_is_none_is_the_whole_text(number, text):
+    with pytest.raises(ValueError, match=r"invalid literal|could not convert") as caught:
+        number(text)
+    assert errors.reason(caught.value) == repr(text)
+
+
 def test_places_are_filled_in_only_where_they_are_unknown():
     error = SampleError("what", key="k", offset=0)
     assert error.at(shard="a.tar", key="other", offset=512) is error

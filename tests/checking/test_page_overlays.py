@@ -57,6 +57,17 @@ def close(found: Sequence[Sequence[float]], wanted: Sequence[Sequence[float]]) -
     return len(found) == len(wanted) and bool(np.allclose(found, wanted, atol=1e-3))
 
 
+@pytest.mark.parametrize("key", ["category_name", "category", "class_name", "class", "label", "name", "text"])
+def test_the_class_of_a_box_is_found_under_any_usual_name(
+    tmp_path: Path, run_inspect: Callable[..., Ran], key: str
+) -> None:
+    about = {"objects": [{"bbox": as_written("xywh", TRUTH[0], False), "other": "no", key: "cat"}]}
+    sample = {"jpg": jpeg(photo(HEIGHT, WIDTH)), "json": json.dumps(about).encode()}
+    tar, path = write_tar(tmp_path / "x.tar", [("a", sample)]), tmp_path / "x.html"
+    page = page_of(run_inspect(tar, "--html", path, "--boxes", "json:objects.*.bbox"), path)
+    assert [text for tag, text in page.texts if tag == "text"] == ["cat"]
+
+
 @pytest.mark.parametrize("relative", [False, True])
 @pytest.mark.parametrize("form", ["xywh", "xyxy", "cxcywh", "yxyx"])
 def test_declared_boxes_are_drawn_where_they_lie(

@@ -70,6 +70,11 @@ TRAPS: dict[str, tuple[str, bytes, set[str]]] = {
         {"hf", "tfds"},
     ),
     "records": ("a.record", framed(*[an_example(a=1)] * 8), {"energon", "hf", "tfds", "webdataset", "wids"}),
+    "records lack": (
+        "a.record",
+        framed(*[an_example(a=1, b=1)] * 5, *[an_example(a=1)] * 3),
+        {"energon", "grain", "hf", "tfds", "webdataset", "wids"},
+    ),
     "lists": (
         "a.record",
         framed(*[an_example(a=[1] * (1 + number % 2)) for number in range(8)]),

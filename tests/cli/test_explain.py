@@ -51,7 +51,8 @@ def test_all_codes_are_one_json_document() -> None:
     done = tar2tf("explain", "--all", "--json")
     document = json.loads(done.stdout)
     assert [item["code"] for item in document] == sorted(EXPLANATIONS)
-    assert set(document[0]) == {"code", "means", "causes", "remedy"}
+    assert {tuple(item) for item in document} == {("code", "means", "causes", "remedy")}
+    assert all(isinstance(text, str) and text for item in document for text in item.values())
 
 
 @pytest.mark.parametrize(

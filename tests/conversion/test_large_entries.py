@@ -19,6 +19,7 @@ from shards import contents, examples, samples, shards_in, write_members, write_
 from tar2tf_cli import Dataset, Pipeline, inspect, open_records
 from tar2tf_cli.checking.inspect import read_samples
 from tar2tf_cli.errors import SampleError, UsageError
+from tar2tf_cli.events import Events
 from tar2tf_cli.ops import Func, Select
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 
@@ -206,6 +207,23 @@ def test_the_dry_run_shows_a_large_entry(tmp_path: Path) -> None:
     write_members(tmp_path / "in.tar", [("a.bin", bytes(5000))])
     done = tar2tf("convert", tmp_path / "in.tar", "-o", tmp_path / "x.record", "--dry-run", *SMALL)
     assert "bytes, 5,000 long" in done.stdout
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_entries_that_stay_in_files_count_as_read(pure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tar2tf_cli.engines.base.PROGRESS_SECONDS", -1)  # after every block
+    monkeypatch.setenv("TAR2TF_PURE", pure)
+    tar = write_tar(tmp_path / "in.tar", samples(30, 5000))
+    seen: list[int] = []
+
+    class Progress(Events):
+        def progress(self, size: int) -> None:
+            seen.append(size)
+
+    conversion = Conversion(str(tar), str(tmp_path / "x.record"), max_entry_size=3000)
+    tar2tf_cli.convert(conversion, workers=1, events=Progress())
+    assert seen == sorted(seen)
+    assert seen[-1] == tar.stat().st_size
 
 
 # --- What is larger than an example may be ---

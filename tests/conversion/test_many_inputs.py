@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from commands import tar2tf
+from servers import FaultyServer
 from shards import contents, records, samples, samples_of, shards_in, tree, write_members, write_tar
 from tar2tf_cli import convert
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
@@ -167,6 +169,32 @@ def expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: Any) 
 
 def spools(folder: Path) -> list[Path]:
     return sorted(folder.glob(".*/input-*.spool"))
+
+
+def test_small_inputs_on_a_server_are_asked_for_several_at_once(web: FaultyServer, tmp_path: Path) -> None:
+    for tar in tars(tmp_path / "in", 12):
+        web.objects[f"b/{tar.name}"] = tar.read_bytes()
+    take, lock, several = web.take, threading.Lock(), threading.Event()
+    waiting = 0
+
+    def held(request: str) -> Any:
+        nonlocal waiting
+        if request.startswith("GET"):
+            with lock:
+                waiting += 1
+                if waiting == 3:
+                    several.set()
+            several.wait(1)
+            with lock:
+                waiting -= 1
+        return take(request)
+
+    names = ",".join(sorted(path.name for path in (tmp_path / "in").iterdir()))
+    conversion = Conversion(f"{web.url}/b/{{{names}}}", str(tmp_path / "x.record"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(web, "take", held)
+        convert(conversion, workers=1)
+    assert several.is_set()
 
 
 def test_what_a_group_read_before_an_error_is_not_read_again(

@@ -85,5 +85,9 @@ def test_a_script_shows_notes_on_standard_error_unless_it_turns_them_off(tar: Pa
 
 
 def test_a_run_that_continues_is_noted(caplog: pytest.LogCaptureFixture) -> None:
-    Events().resumed(3)
-    assert caplog.messages == ["continuing an interrupted run: 3 shards already done"]
+    for shards in (1, 3):
+        Events().resumed(shards)
+    assert caplog.messages == [
+        "continuing an interrupted run: 1 shard already done",
+        "continuing an interrupted run: 3 shards already done",
+    ]

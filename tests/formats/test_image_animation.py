@@ -123,6 +123,7 @@ def test_a_gif_without_the_byte_that_ends_it_is_whole() -> None:
         frames[:-2]: "cut short in frame 2",
         frames[:13]: "cut short",
         b"GIF89a\1\0\1\0\0\0\0;": "no frame",
+        b"GIF89a\1\0\1\0\0\0\0": "truncated GIF: it is cut short",
         by_hand((9, 9), (0, 0, indices(9, 9), None), colors=16): "a colour that is not among its 16",
     }.items():
         with pytest.raises(ImageError, match=words):

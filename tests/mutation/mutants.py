@@ -30,16 +30,17 @@ OPERATORS: list[tuple[type, Operator]] = [*mutation_operators, (cst.Expr, drop_c
 _UNTESTED_CALLS = ("cast", "TypeVar", "NewType", "ParamSpec", "NamedTuple", "len", "isinstance")
 
 LEFT_OUT: dict[type[cst.CSTNode], m.BaseMatcherNode] = {
+    cst.AnnAssign: m.AnnAssign(annotation=m.Annotation(m.Name("TypeAlias"))),
     cst.Annotation: m.Annotation(),
     cst.Decorator: m.Decorator(),
     cst.FunctionDef: m.FunctionDef(name=m.Name("__repr__")),
     cst.ImportFrom: m.ImportFrom(),
     cst.Call: m.Call(func=m.OneOf(*map(m.Name, _UNTESTED_CALLS))),
     cst.If: m.If(test=m.Name("TYPE_CHECKING") | m.Attribute(attr=m.Name("TYPE_CHECKING"))),
-    cst.Assign: m.Assign(targets=[m.AssignTarget(target=m.Name("__all__"))]),
+    cst.Assign: m.Assign(targets=[m.AssignTarget(target=m.Name("__all__") | m.Name("TYPE_CHECKING"))]),
     cst.SimpleString: m.SimpleString(value=m.MatchIfTrue(lambda text: " " in text)),
 }
-"""What has no behaviour, what mypy holds, and prose."""
+"""What has no behaviour, what mypy holds, and text with spaces."""
 
 
 class Mutant(NamedTuple):
@@ -113,7 +114,7 @@ def draw(seed: int, count: int, rooms: list[str]) -> list[Mutant]:
     for path in sorted((ROOT / PACKAGE).rglob("*.py")):
         file = str(path.relative_to(ROOT / PACKAGE))
         room = file.partition("/")[0].removesuffix(".py")
-        if not rooms or room in rooms:
+        if room in rooms if rooms else room != "testing":  # whose changes make a suite of tests weaker
             files[room][file] = _statements(path)
     lines = {room: sum(sizes.values()) for room, sizes in files.items()}
     turns = [room for room in sorted(lines) if lines[room]][:count]

@@ -108,7 +108,7 @@ class Laboratory:
             return ""
         if code < 0:
             return "a time limit"
-        return next(iter(failed.read_text().splitlines()), "the import of its tests")
+        return next(iter(failed.read_text().splitlines()), f"pytest, which ended with {code} before any test")
 
     def _run(self, request: Request) -> int:
         assert self._warm.stdin is not None

@@ -480,6 +480,8 @@ def test_seen_keys_answer_as_a_set_would(keys):
     for key in keys:
         assert seen.add(key) == (key not in plain)
         plain.add(key)
+    assert all(key in seen for key in plain)
+    assert "another" not in seen
 
 
 def test_sorted_keys_take_eight_bytes_each():
