@@ -6,7 +6,7 @@ import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from io import BytesIO
 from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -33,6 +33,7 @@ from tar2tf_cli.inputs.base import LocatedShard, MergedSource
 from tar2tf_cli.inputs.manifest import Document, Manifest, differing
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.reader import attempts
+from tar2tf_cli.inputs.record_samples import Forms, forms_in
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.ops.func import asking
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
@@ -130,7 +131,11 @@ def _plan(run: CheckRun, manifest: Manifest, bucket: str, templates: Sequence[st
     spec = overlaid(manifest.spec, {"input": given, "retry_for": reach.get("retry_for")})
     plan = make_plan(build(spec), endpoint=reach.get("endpoint"), paths=bool(templates))
     maps = {name: manifest.labels.get(name, {}) for name, labels in plan.conversion.labels.items() if labels == AUTO}
-    plan = plan._replace(labels={name: LabelMap(numbers) for name, numbers in maps.items()})
+    forms = [forms_in(plan.source, item) for item in plan.undescribed]
+    plan = plan._replace(
+        labels={name: LabelMap(numbers) for name, numbers in maps.items()},
+        forms=reduce(Forms.joined, forms) if forms else None,
+    )
     listed, now = (spec.get("input", {}).get("keys_digest") for spec in (manifest.spec, plan.manifest().spec))
     if listed != now:
         hint = "restore the file, or convert again"

@@ -21,7 +21,7 @@ from tar2tf_cli.flow.select import keys_of
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.inputs.kinds import open_kind
 from tar2tf_cli.inputs.manifest import Manifest, read_document
-from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found, resolve
+from tar2tf_cli.inputs.shard_set import ShardSet, may_hold_examples, nothing_found, resolve
 from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input, Output
 from tar2tf_cli.spec.sample_keys import selection_of
 from tar2tf_cli.spec.urls import is_remote
@@ -30,6 +30,7 @@ from tar2tf_cli.stores import reach_of
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.joined import Joined
     from tar2tf_cli.inputs.manifest import ShardEntry
+    from tar2tf_cli.inputs.record_samples import Forms
     from tar2tf_cli.inputs.tfds_folder import TfdsFolder
     from tar2tf_cli.spec.urls import ConnectionOptions
 
@@ -160,6 +161,7 @@ class Plan(NamedTuple):
             empty text.
         labels: the label maps of features whose labels are `auto`, by name, once they are known.
         joins: datasets whose entries are added to the samples.
+        forms: the forms of features of TFRecords that no manifest describes; None if each input decides for itself.
     """
 
     conversion: Conversion
@@ -167,6 +169,7 @@ class Plan(NamedTuple):
     stems: list[str]
     labels: Mapping[str, LabelMap] = MappingProxyType({})
     joins: Sequence[Joined] = ()
+    forms: Forms | None = None
 
     @property
     def source(self) -> Source:
@@ -221,6 +224,7 @@ class Plan(NamedTuple):
             f"--labels {AUTO}": AUTO in spec.labels.values(),
             "<total>": "total" in spec.output.template.fields,
             "an input that can be read only once": not source.capabilities().resumable,
+            "TFRecords whose features no manifest describes": bool(self.undescribed),
             f"--from {spec.input.kind}": None in source.listing_info().documents.values(),
         }
         return next((reason for reason, applies in reasons.items() if applies), None)
@@ -265,7 +269,18 @@ class Plan(NamedTuple):
 
     def read_plan(self) -> ReadPlan:
         """Return how the inputs are read, and their samples become records."""
-        return ReadPlan.of(self.work, self.source, self.joins, self.shards.described, self.shards.stems)
+        return ReadPlan.of(self.work, self.source, self.joins, self.shards.described, self.shards.stems, self.forms)
+
+    @property
+    def undescribed(self) -> Sequence[ObjectInfo]:
+        """The inputs that together decide about the forms of features: none if records are copied, or one decides."""
+        spec, known = self.conversion, self.source.capabilities()
+        copies = spec.keeps_entries and spec.output.traits.carries_examples
+        if copies or known.gives != "bytes" or not known.repeatable:
+            return ()
+        described = self.shards.described
+        inputs = [item for item in self.inputs if item.name not in described and may_hold_examples(item.name)]
+        return inputs if len(inputs) > 1 else ()
 
     def manifest(self) -> Manifest:
         """The part of the manifest that is known before anything is read."""

@@ -1,7 +1,7 @@
 """The tasks that read inputs.
 
-`ReadInputs` makes an index and a spool of their records. Before it, `FindTexts` finds labels, and `FindStrata` what
-`--stratify` divides.
+`ReadInputs` makes an index and a spool of their records. Before it, `FindForms` finds which features of
+TFRecords are lists, `FindTexts` labels, and `FindStrata` what `--stratify` divides.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import accumulate, dropwhile, islice
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.api.op import Op
 from tar2tf_cli.api.values import RecordBatch
@@ -28,6 +28,9 @@ from tar2tf_cli.formats.files import WholeFile, crc32c_of_file
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.ops.select import flatten
 from tar2tf_cli.spec.conversion import Conversion
+
+if TYPE_CHECKING:
+    from tar2tf_cli.inputs.record_samples import Forms
 
 _LARGE_RECORD: Final = 8192
 _PROBE: Final = 16
@@ -192,6 +195,27 @@ def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
 
 Texts: TypeAlias = dict[str, set[str]]
 """Texts by feature."""
+
+
+class FindForms(NamedTuple):
+    """Finds the forms of the features in one input, which no manifest describes.
+
+    Attributes:
+        number: the input's number in the plan.
+    """
+
+    number: int
+
+    def needs_folder(self, worker: Worker) -> bool:
+        """Whether it needs files of other tasks: never."""
+        return False
+
+    def run(self, worker: Worker) -> Forms:
+        """Return the forms; none if the input is no TFRecord."""
+        from tar2tf_cli.inputs.record_samples import Forms, forms_in  # only here, as most inputs are tars
+
+        item = worker.inputs.items[self.number]
+        return Forms() if item.name in worker.inputs.described else forms_in(worker.inputs.source, item)
 
 
 class FindTexts(NamedTuple):

@@ -7,7 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing, suppress
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -16,7 +16,7 @@ from tar2tf_cli.api.source import Source
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, destination
 from tar2tf_cli.conversion.plan import Plan, joined_to, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Summary, Tally
-from tar2tf_cli.conversion.read_inputs import FindStrata, FindTexts, Hashes, Texts
+from tar2tf_cli.conversion.read_inputs import FindForms, FindStrata, FindTexts, Hashes, Texts
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
 from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, Strata
@@ -128,7 +128,9 @@ def _run(
         writers = int(readers > 1 and plan.source.capabilities().remote)  # so that no reader has to wait for a shard
         inputs = [path for path in plan.source.paths([*plan.inputs[:1], *plan.inputs[-1:]]) if not is_remote(path)]
         engine = partial(place.engine, carries=target.reads_shards, inputs=inputs)
-        first_pass = partial(_first_pass, _worker(plan, target, place, None, cpus), partial(engine, readers), events)
+        find = partial(_first_pass, engine=partial(engine, readers), events=events)
+        plan = _with_forms(plan, partial(find, _worker(plan, target, place, None, cpus)))
+        first_pass = partial(find, _worker(plan, target, place, None, cpus))
         plan = _with_labels(plan, target.folder, first_pass)
         strata = _strata(plan, target.folder, first_pass)
         manifest.labels.update(plan.label_maps)
@@ -160,10 +162,11 @@ FirstPass: TypeAlias = Callable[[Callable[[int], Task], Callable[[int, Any], Non
 
 def _first_pass(
     worker: Worker,
-    engine: Callable[[], Engine],
-    events: Events,
     task_of: Callable[[int], Task],
     take: Callable[[int, Any], None],
+    *,
+    engine: Callable[[], Engine],
+    events: Events,
 ) -> None:
     """Read all inputs before the conversion does."""
     inputs = worker.inputs
@@ -171,6 +174,17 @@ def _first_pass(
     sizes = [item.size for item in inputs.items]
     events.planned(len(where), None if None in sizes else sum(size or 0 for size in sizes))
     run_tasks(InOrder([*tasks], where, take, events.progress), engine(), worker)
+
+
+def _with_forms(plan: Plan, first_pass: FirstPass) -> Plan:
+    """Return a plan with the forms of features that several TFRecords decide about; they are read for it."""
+    if not plan.undescribed:
+        return plan
+    from tar2tf_cli.inputs.record_samples import Forms  # only here, as most inputs are tars
+
+    found: list[Forms] = []
+    first_pass(FindForms, lambda number, forms: found.append(forms))
+    return plan._replace(forms=reduce(Forms.joined, found))
 
 
 def _with_labels(plan: Plan, folder: str, first_pass: FirstPass) -> Plan:
@@ -250,6 +264,7 @@ def _worker(plan: Plan, target: Target, place: Backend, maker: RecordMaker | Non
     threads = place.threads(plan.threads(cpus))
     shards = plan.shards
     inputs = TaskInputs(plan.work, shards.source, shards.items, plan.joins, shards.described, maker, shards.stems)
+    inputs.forms = plan.forms
     return Worker(inputs, target.folder, threads, direct, fills)
 
 

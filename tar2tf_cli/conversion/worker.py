@@ -25,6 +25,7 @@ from tar2tf_cli.spec.conversion import Conversion
 if TYPE_CHECKING:
     from tar2tf_cli.features.described import Described
     from tar2tf_cli.inputs.joined import Joined
+    from tar2tf_cli.inputs.record_samples import Forms
 
 WorkingFile: TypeAlias = Literal["index", "spool", "table"]
 """A kind of file in a working folder."""
@@ -124,6 +125,7 @@ class TaskInputs:
         maker: makes the records elsewhere; None where the tasks make them of the inputs.
         stems: what the keys of records without a key begin with, by the names of inputs whose stem others have, too.
         strata: under `--stratify`, the hashes at which splits end for each value.
+        forms: the forms of features of TFRecords that no manifest describes; None if each input decides for itself.
     """
 
     conversion: Conversion
@@ -134,6 +136,7 @@ class TaskInputs:
     maker: RecordMaker | None = None
     stems: Mapping[str, str] = field(default_factory=dict)
     strata: Strata = field(default_factory=dict)
+    forms: Forms | None = None
     _plan: ReadPlan | None = None
 
     def open(self, number: int, options: ReadOptions, on_bytes: OnBytes = None) -> InputFlow:
@@ -148,7 +151,7 @@ class TaskInputs:
         if self.maker:
             return cast("InputFlow", self.maker.read(item, on_bytes))
         self._plan = plan = self._plan or ReadPlan.of(
-            self.conversion, self.source, self.joined, self.described, self.stems
+            self.conversion, self.source, self.joined, self.described, self.stems, self.forms
         )
         return InputFlow(plan, item, options._replace(first=number == 0), on_bytes=on_bytes)
 

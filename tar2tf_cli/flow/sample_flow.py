@@ -45,7 +45,7 @@ from tar2tf_cli.spec.conversion import Conversion
 if TYPE_CHECKING:
     from tar2tf_cli.features.described import Described
     from tar2tf_cli.inputs.joined import Joined
-    from tar2tf_cli.inputs.record_samples import RecordSamples
+    from tar2tf_cli.inputs.record_samples import Forms, RecordSamples
 
 T = TypeVar("T")
 
@@ -164,6 +164,7 @@ class ReadPlan:
         joined: Sequence[Joined] = (),
         described: Mapping[str, Described] = MappingProxyType({}),
         stems: Mapping[str, str] = MappingProxyType({}),
+        forms: Forms | None = None,
     ) -> ReadPlan:
         """Plan how the inputs of a conversion are read.
 
@@ -174,6 +175,7 @@ class ReadPlan:
             described: the features of TFRecords that a manifest describes, by the names of the inputs.
             stems: what the keys of records without a key begin with, by the names of inputs; by default, the stem of
                 the input's name.
+            forms: the forms of features of TFRecords that no manifest describes; by default, each decides for itself.
         """
         spec, gives, context = conversion.input, source.capabilities().gives, context_of(conversion)
         tar = TarRules(
@@ -186,6 +188,7 @@ class ReadPlan:
             described=described,
             stems=stems,
             key_feature=spec.key_feature,
+            forms=forms,
         )
         encoder = conversion.output.format.encoder()
         simple = not conversion.group_by and (conversion.only_chooses or expresses(conversion))

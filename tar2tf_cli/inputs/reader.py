@@ -20,7 +20,7 @@ from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 
 if TYPE_CHECKING:
     from tar2tf_cli.features.described import Described
-    from tar2tf_cli.inputs.record_samples import RecordSamples
+    from tar2tf_cli.inputs.record_samples import Forms, RecordSamples
 
 LOOK_AHEAD: Final = 32 << 20
 """Bytes of a compressed or remote tar that are searched for a key that appears again."""
@@ -63,6 +63,7 @@ class ReadRules(NamedTuple):
         only_records: whether it is a TFRecord whatever its first bytes look like, and may have no records.
         small: whether it is read at once, so that samples cannot be read by their offset.
         described: the features of TFRecords that a manifest describes, by the names of the inputs.
+        forms: the forms of features of TFRecords that no manifest describes; None if each input decides for itself.
         key_feature: the feature that holds the key of each record; None for `__key__`.
         stems: what the keys of records without a key begin with, by the names of inputs whose stem others have, too.
     """
@@ -74,6 +75,7 @@ class ReadRules(NamedTuple):
     described: Mapping[str, Described] = MappingProxyType({})
     stems: Mapping[str, str] = MappingProxyType({})
     key_feature: str | None = None
+    forms: Forms | None = None
 
 
 class InputContent(Protocol):
@@ -230,6 +232,7 @@ class InputReader:
                 on_fault,
                 may_be_empty=rules.only_records,
                 described=rules.described.get(item.name, {}),
+                forms=rules.forms,
                 stem=self.stem,
                 key_feature=rules.key_feature,
             )

@@ -5,16 +5,17 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from math import prod
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tar2tf_cli.api.objects import ObjectInfo, Readable
-from tar2tf_cli.api.source import OnFault
+from tar2tf_cli.api.source import OnFault, Source
 from tar2tf_cli.api.values import KEY, Batch, Kind, RecordBatch, Sample
-from tar2tf_cli.errors import DamagedShardError, SampleError
+from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError
 from tar2tf_cli.features.described import DTYPES, Census, Described, Expected, expected
 from tar2tf_cli.features.feature_map import MIXED
 from tar2tf_cli.formats import kernel
@@ -35,6 +36,47 @@ _COPIED: Final = 1 << 18
 _DIGITS: Final = 6
 
 
+class Forms(NamedTuple):
+    """The form of each feature in records that no manifest describes.
+
+    Attributes:
+        lists: features of which some record has no or several values.
+        ranks: of each feature NAME with a feature NAME/shape, the length of that, if it always is the shape of NAME;
+            otherwise None.
+    """
+
+    lists: frozenset[str] = frozenset()
+    ranks: Mapping[str, int | None] = MappingProxyType({})
+
+    @property
+    def unshaped(self) -> Collection[str]:
+        """The features of which some record's NAME/shape has another product or rank than a shape would."""
+        return frozenset(name for name, rank in self.ranks.items() if rank is None)
+
+    def joined(self, other: Forms) -> Forms:
+        """Return the forms of these and other records together."""
+        both = self.ranks.keys() & other.ranks.keys()
+        differing = {name: None for name in both if self.ranks[name] != other.ranks[name]}
+        return Forms(self.lists | other.lists, {**self.ranks, **other.ranks, **differing})
+
+
+def forms_in(source: Source, item: ObjectInfo) -> Forms:
+    """Return the forms of the features in an input; none if it is no TFRecord, or cannot be read."""
+    with suppress(Tar2tfError), OpenShard(source, item) as shard:
+        if shard.kind and shard.kind.traits.carries_examples:
+            return _forms_of(shard.content, shard.name)
+    return Forms()
+
+
+def _forms_of(stream: Readable, name: str) -> Forms:
+    """The forms of the features in the records of a stream that can be read."""
+    inference, reader = FeatureInference(), RecordReader(stream, name)
+    for block in iter_resuming(lambda: reader.blocks(inference), reader.resume, lambda error, more: None):
+        if not isinstance(block, bytes):
+            inference.look_at(features_of(block[1]))
+    return inference.forms()
+
+
 class RecordSamples:
     """Reads a TFRecord: each example as a sample, or every record as it is, of whatever message; CRCs are checked.
 
@@ -49,6 +91,7 @@ class RecordSamples:
         on_fault: called with the error of each faulty sample; when it returns, the sample is skipped.
         may_be_empty: whether it may hold no records.
         described: its features, where a manifest describes them.
+        forms: the forms of its features, where other inputs decide about them, too.
         stem: what the keys of records without a key begin with.
         key_feature: the feature that holds the key, which remains an entry; None for `__key__`.
 
@@ -67,6 +110,7 @@ class RecordSamples:
         *,
         may_be_empty: bool,
         described: Described = MappingProxyType({}),
+        forms: Forms | None = None,
         stem: str = "",
         key_feature: str | None = None,
     ) -> None:
@@ -77,6 +121,7 @@ class RecordSamples:
         self._plain = shard.plain
         self._on_fault = on_fault
         self._described = described
+        self._forms = forms
         self._may_be_empty = may_be_empty
         self._key_feature = key_feature
         self._stem = stem or shard.item.stem
@@ -97,32 +142,25 @@ class RecordSamples:
 
         if self._described:
             return ExampleEntries(self._described)
-        inference = self._inference()
-        return ExampleEntries({}, inference.lists(), inference.unshaped())
+        forms = self._forms or self._forms_of_input()
+        return ExampleEntries({}, forms.lists, forms.unshaped)
 
-    def _inference(self) -> FeatureInference:
+    def _forms_of_input(self) -> Forms:
         """Read the input to its end to infer the form of each feature."""
         if self.seekable and self._plain:
-            inference = self._inference_of(self._plain)
+            forms = _forms_of(self._plain, self._name)
             self._plain.seek(0)
-            return inference
+            return forms
         if self._copy:
-            return self._inference_of(self._copy.view())
+            return _forms_of(self._copy.view(), self._name)
         with OpenShard(self._shard.source, self._shard.item) as again:
-            return self._inference_of(again.content)
+            return _forms_of(again.content, self._name)
 
     def _copy_if_read_once(self) -> None:
         """Copy an input that can be read only once to a temporary file, from which it is read from here on."""
         if not (self._described or self._copy or self._shard.source.capabilities().repeatable):
             self._copy = SeekableShard(lambda: self._shard.content, self._name, seekable=False)
             self._reader = RecordReader(self._copy.view(), self._name)
-
-    def _inference_of(self, stream: Readable) -> FeatureInference:
-        inference, reader = FeatureInference(), RecordReader(stream, self._name)
-        for block in iter_resuming(lambda: reader.blocks(inference), reader.resume, lambda error, more: None):
-            if not isinstance(block, bytes):
-                inference.look_at(features_of(block[1]))
-        return inference
 
     def where(self) -> dict[str, str | int]:
         """Return the number and the offset of the current record."""
@@ -359,14 +397,10 @@ class FeatureInference:
             return
         self._census.expects_more()
 
-    def lists(self) -> Collection[str]:
-        """Return the features of which some record has no or several values."""
+    def forms(self) -> Forms:
+        """Return the forms of the features."""
         known = (*self._expected.items(), *self._shapes.items())
-        return frozenset(name for name, seen in known if seen.count != 1)
-
-    def unshaped(self) -> Collection[str]:
-        """Return the features of which some record's NAME/shape has another product or rank than a shape would."""
-        return frozenset(name for name, rank in self._ranks.items() if rank is None)
+        return Forms(frozenset(name for name, seen in known if seen.count != 1), self._ranks)
 
     def describe(self, schema: Schema) -> None:
         """Add the features to a schema."""

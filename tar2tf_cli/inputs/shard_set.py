@@ -533,7 +533,7 @@ def _with_documents(shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
         names = shards.left_out.describing()
         documents = [*_readable([_below(shards.bucket, name) for name in names], reach)]
         return described_by(_without_outputs(shards, documents), documents)
-    described = (item for item in shards.items if _may_be_described(item.name))
+    described = (item for item in shards.items if may_hold_examples(item.name))
     return described_by(shards, documents_beside(shards.source, described, reach))
 
 
@@ -630,8 +630,8 @@ def is_shard_name(name: str) -> bool:
     return format_named(name.lower()) is not None
 
 
-def _may_be_described(name: str) -> bool:
-    """Whether a name may be that of a shard whose features a manifest describes."""
+def may_hold_examples(name: str) -> bool:
+    """Whether a name may be that of a TFRecord, whose features a manifest may describe."""
     named = format_named(name.lower())
     return named is None or named.traits.carries_examples
 

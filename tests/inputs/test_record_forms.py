@@ -17,7 +17,7 @@ from shards import samples_of
 from tar2tf_cli import Conversion, Input, convert, open_records, verify
 from tar2tf_cli.api.values import Features
 from tar2tf_cli.formats.example import Encoder, bytes_list, float_list, frame, int64_list
-from tar2tf_cli.ops import Decode, Func
+from tar2tf_cli.ops import Decode, Func, Rename
 
 
 def record(number: int, values: list[int], texts: list[bytes]) -> bytes:
@@ -56,6 +56,21 @@ def test_an_episode_of_one_step_is_a_list_where_others_have_several(suffix: str,
     assert [list(sample["steps/text"]) for sample in samples] == [texts for _, texts in EPISODES]
     assert [sample["steps/reward"].tolist() for sample in samples] == [values for values, _ in EPISODES]
     assert [sample["label"].shape for sample in samples] == [(), (), ()]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_feature_has_one_form_in_all_inputs(workers: int, tmp_path: Path) -> None:
+    """The first shard has episodes of one step only."""
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    (shards / "a.tfrecord").write_bytes(record(9, *EPISODES[0]))
+    episodes(shards / "b.tfrecord")
+    ops = [Rename({"reward": "steps/reward"})]
+    made = Conversion(Input(str(shards)), str(tmp_path / "o.tar"), ops=ops, select="label,reward")
+    convert(made, workers=workers)
+    rewards = [entries["reward.npy"] for _, entries in samples_of(tmp_path / "o.tar")]
+    assert rewards == [npy(np.array(values)) for values, _ in (*EPISODES[:1], *EPISODES)]
+    assert verify(str(tmp_path / "_o-manifest.json"), against=str(shards), workers=1).ok
 
 
 @pytest.mark.parametrize("suffix", ["tfrecord", "tfrecord.gz"])
