@@ -366,7 +366,7 @@ def _with_small_mask(drawn: Picture) -> Overlay | None:
     overlay = drawn.overlay
     if overlay is None or overlay.levels is None:
         return overlay
-    return overlay._replace(levels=_whole(overlay.levels, cv2.INTER_NEAREST))
+    return overlay._replace(levels=_whole(overlay.levels, cv2.INTER_NEAREST_EXACT))
 
 
 def _small(pixels: Any) -> Any:

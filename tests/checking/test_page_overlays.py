@@ -207,6 +207,22 @@ def test_a_palette_mask_lies_over_its_image(
     assert (pixels[indices == 255] == 255).all()
 
 
+def test_a_large_mask_is_scaled_down_with_its_image_and_keeps_its_classes(
+    tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    levels = np.zeros((600, 900), np.uint8)
+    levels[150:310, 450:] = 7
+    sample = {"jpg": jpeg(photo(600, 900)), "seg.png": by_pillow(levels, "PNG", "L")}
+    tar, path = write_tar(tmp_path / "x.tar", [("a", sample)]), tmp_path / "x.html"
+    page = page_of(run_inspect(tar, "--html", path), path)
+    pixels = mask_on(page)
+    assert pixels.shape == (213, 320, 4)
+    assert {tuple(colour) for colour in pixels.reshape(-1, 4).tolist()} == {(0, 0, 0, 0), colour_of(7)}
+    rows, columns = np.nonzero(pixels[..., 3])
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (53, 109, 160, 319)  # of 150, 309, 450 and 899
+    assert path.stat().st_size < 60_000
+
+
 def test_masks_of_the_preset_and_of_decoded_arrays_are_found(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     indices, mask = palette_mask()
     tar = write_tar(tmp_path / "x.tar", [("a", {"jpg": jpeg(photo(HEIGHT, WIDTH)), "seg.png": mask})])
