@@ -23,7 +23,7 @@ class Crop(ImageOp):
     """Cut out height x width.
 
     It keeps the middle, and pads smaller images with 0, as `tf.image.resize_with_crop_or_pad` does. AT is another
-    place: a side, a corner such as top-left, or random, which depends on the seed and the key.
+    position: a side, a corner such as top-left, or random, which depends on the seed and the key.
 
     >>> parse_op("crop:jpg,224x224") == Crop("jpg", (224, 224))
     True

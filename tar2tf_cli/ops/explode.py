@@ -21,8 +21,8 @@ _DIGITS = 6
 class Explode(DeclaredOp):
     """Make a sample of each step of an episode.
 
-    The entries PREFIX/NAME have a value for each step, as in RLDS: the sample of a step has its own, as NAME. Entries
-    without the prefix are repeated in every sample. The key is KEY/000012 for the step of number 12, from 0.
+    The entries PREFIX/NAME have a value for each step, as in RLDS: the sample of a step gets its own value, as NAME.
+    Entries without the prefix are repeated in every sample. The key is KEY/000012 for the step of number 12, from 0.
 
     The number of steps is the length of the shortest of these entries; a longer one, such as a list of actions, is
     divided into as many equal parts. An array that has a shape of its own is divided along its first dimension.

@@ -263,8 +263,8 @@ class Filter(DeclaredOp):
     ENTRY keeps samples that have the entry, and !ENTRY samples that lack it. ENTRY=A,B keeps samples in which its text
     or number is A or B, and ENTRY!=A,B the others that have the entry. ENTRY<N, <=, > and >= compare numbers.
     ENTRY:path stands for a value inside a JSON entry. If the entry or path is missing, only !ENTRY keeps the sample.
-    Write a value that contains a comma in double quotes. ENTRY,ge,N is ENTRY>=N without characters that shells take for
-    themselves; so are eq, ne, gt, lt and le.
+    Write a value that contains a comma in double quotes. ENTRY,ge,N is ENTRY>=N without characters that are special to
+    shells; so are eq, ne, gt, lt and le.
 
     Args:
         condition: the condition, as after `filter:`.

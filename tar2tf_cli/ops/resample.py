@@ -19,7 +19,7 @@ class Resample(DeclaredOp):
     """Resample decoded sound to another rate.
 
     The sound is float32 (samples, channels), as `decode` makes it, and EXT/sample_rate becomes the new rate. It needs
-    the extra `audio`, and the result equals that of `soxr.resample` of high quality.
+    the extra `audio`, and the result equals that of `soxr.resample` with high quality.
 
     >>> parse_op("resample:wav,16000") == Resample("wav", 16000)
     True

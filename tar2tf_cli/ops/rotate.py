@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Rotate(ResamplingOp):
     """Rotate clockwise by degrees, or at random.
 
-    Without ANGLE, or with 0, the angle is random, and depends on the seed and the key. By the METHOD bilinear, pixels
-    are interpolated, except by multiples of 90 degrees; use nearest for masks.
+    Without ANGLE, or with 0, the angle is random, and depends on the seed and the key. With the METHOD bilinear, pixels
+    are interpolated, except at multiples of 90 degrees; use nearest for masks.
 
     >>> parse_op("rotate:jpg,90") == Rotate("jpg", 90)
     True
