@@ -205,9 +205,17 @@ def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     _print_found(report, report.files, _fault_lines(report, every=options["verbose"]), options)
     if not options["quiet"]:
         _print_report(report)
+        if options["bad_keys"]:
+            unnamed = sum(1 for file in report.files for fault in file.faults if _lacks_key(fault))
+            print_count(unnamed, "damaged record", " without a readable key, so in neither list of keys", note=True)
     if report.salvaged and report.salvaged.tars == len(report.files):
         raise UsageError("--salvage works on TFRecords, but the inputs are tars", hint=_CONVERT)
     return 0 if report.ok else 1
+
+
+def _lacks_key(fault: Fault) -> bool:
+    """Whether a fault is the loss of records, so that their keys are unknown."""
+    return fault.key is None and fault.kind in _LOSSES
 
 
 def _check_files(flags: dict[str, str], options: dict[str, Any]) -> None:

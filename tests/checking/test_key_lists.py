@@ -49,6 +49,14 @@ def test_listed_keys_choose_their_samples(tmp_path: Path, kind: str) -> None:
         assert (made.code, keys_of(tmp_path / f"{number}.record")) == (0, [key.decode("utf-8", "surrogateescape")])
 
 
+def test_a_damaged_record_is_in_neither_list_and_counted(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    path = samples(tmp_path, ["a", "b", "c"])
+    write(path, flipped(path.read_bytes(), 20))
+    ran = run(path, "--bad-keys", tmp_path / "bad", "--good", tmp_path / "good")
+    assert (ran.code, (tmp_path / "bad").read_text(), (tmp_path / "good").read_text()) == (1, "", "b\nc\n")
+    assert "note: 1 damaged record without a readable key, so in neither list of keys" in ran.err
+
+
 def test_the_keys_of_faulty_samples_and_of_all_others_are_listed(tmp_path: Path, run: Callable[..., Ran]) -> None:
     keys = [key.encode("utf-8", "surrogateescape") for key in ODD]
     records = [an_example(__key__=key, text=b"x") for key in keys]
