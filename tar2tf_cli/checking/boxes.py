@@ -41,7 +41,10 @@ def _faults(prefix: str, features: Mapping[str, ParsedFeature]) -> Iterator[str]
         elif min(left, top) < -_ROUNDED or max(right, bottom) > 1 + _ROUNDED:
             yield f"{shown} is not inside the image: sides are fractions from 0 to 1"
     labels = f"{prefix.rpartition('/')[0]}/class/label"
-    for number, label in enumerate(_values(features, labels, "int64")):
+    classes = _values(features, labels, "int64")
+    if classes and len(classes) != len(columns[0]):  # texts may stand for them
+        yield f"{prefix!r} has {len(columns[0])} boxes, but {labels!r} has {len(classes)} classes"
+    for number, label in enumerate(classes):
         if label < 1:
             yield f"item {number} of {labels!r} is {label:g}, but classes are numbered from 1, as 0 is the background"
 

@@ -116,6 +116,8 @@ class LabelMap(dict[str, int]):
         if text not in self:
             where = f"the label map {self.path}" if self.path else "the label map"
             hint = "add it to the map, or skip such samples with --on-error skip"
+            if not isinstance(value, (bytes, str)) and value in self.values():
+                hint = "it is one of the numbers of the map, not one of its texts; leave out --labels if it is meant so"
             raise SampleError(f"{where} has no number for {text!r}", hint=hint)
         return self[text]
 

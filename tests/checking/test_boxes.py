@@ -43,6 +43,13 @@ def test_a_box_that_breaks_training_is_named(box: list[float], label: int, words
     assert tar2tf("verify", path).returncode == 0
 
 
+def test_boxes_and_classes_that_differ_in_number_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tfrecord", [[0, 0, 1, 1]], [1, 7])
+    done = tar2tf("verify", path, "--decode")
+    assert (done.returncode, "1 boxes, but 'image/object/class/label' has 2 classes" in done.stdout) == (1, True)
+    assert tar2tf("verify", write(tmp_path / "y.tfrecord", [[0, 0, 1, 1]], []), "--decode").returncode == 0
+
+
 def test_good_boxes_are_no_fault(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tfrecord", [[0, 0, 1, 1], [0.2, 0.3, 0.4, 0.5]], [1, 7])
     assert tar2tf("verify", path, "--decode").returncode == 0

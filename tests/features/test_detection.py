@@ -177,6 +177,10 @@ def test_boxes_may_touch_the_edge_as_tools_round(tmp_path: Path) -> None:
             {"annotations": [{**CAT, "category_id": 9}], "categories": [{"id": 1, "name": "cat"}]},
             "has the class 9, which is not among the categories",
         ),
+        (
+            {"annotations": [CAT, {**DOG, "category_id": 99}], "categories": NAMES[:1]},
+            "has the class 99, which is not among the categories",
+        ),
         ([{**CAT, "category_id": "cat"}], "'cat' is not a whole number"),
         ([{**CAT, "name": "cat"}, DOG], "only some"),
         ([{**CAT, "category_id": float("inf")}], "inf is not a whole number"),

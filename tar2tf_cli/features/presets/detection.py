@@ -132,7 +132,8 @@ def _annotated(about: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
                 raise SampleError(f"annotation {number} has {what}", hint=_HINT)
         _, _, width, height = _box(number, item["bbox"])
         text = next((item[key] for key in _NAMES if isinstance(item.get(key), str)), None)
-        text = names.get(_whole(item["category_id"])) if text is None else text
+        if text is None and names:
+            text = names.get(_whole(item["category_id"]), "")  # a class that is not there is a fault of its own
         objects["boxes"].append(item["bbox"])
         objects["label"].append(item["category_id"])
         objects["is_crowd"].append(item.get("iscrowd", 0))
