@@ -54,18 +54,32 @@ class Select:
 
 
 class SelectAll(Select):
-    """Select all entries whose names match a pattern, such as `*.jpg`, as a list in natural order: 2 before 10."""
+    """Select all entries whose names match a pattern, such as `*.jpg`, in natural order: 2 before 10.
 
-    def select(self, sample: Sample) -> list[object]:
+    They are a list, or if they are decoded one array, whose first dimension counts them.
+    """
+
+    def select(self, sample: Sample) -> object:
         """Return the entries.
 
         Raises:
-            SampleError: when there are none.
+            SampleError: when there are none, or arrays of several shapes.
         """
         names = names_matching(sample, self.ext_name)
         if not names:
             raise missing_entry(sample, f"has no entry {self.ext_name!r} to select", self.ext_name, "--select")
-        return [whole(sample[name]) for name in names]
+        values = [whole(sample[name]) for name in names]
+        return self._stacked(values) if all(getattr(value, "ndim", 0) for value in values) else values
+
+    def _stacked(self, arrays: Sequence[Any]) -> object:
+        import numpy as np
+
+        shapes = {array.shape: list(array.shape) for array in arrays}
+        if len(shapes) > 1:
+            shown = ", ".join(map(str, shapes.values()))
+            hint = f"give them one shape: --op 'resize:{self.ext_name},HEIGHTxWIDTH'"
+            raise SampleError(f"entries {self.ext_name!r} have several shapes, {shown}", hint=hint)
+        return np.stack(arrays)
 
 
 class SelectJSON(Select):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from commands import tar2tf
+from images import jpeg
 from shards import examples, write_tar
 from tar2tf_cli import load_dataset, open_records
 from tar2tf_cli.conversion.run import convert
@@ -286,6 +287,20 @@ def test_what_is_no_selection_is_an_error(value: Any) -> None:
 def test_a_list_that_names_a_feature_twice_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"'json'.*twice"):
         parse_select(["json:a", "json:b"])
+
+
+def test_decoded_entries_of_one_name_become_one_array(tmp_path: Path) -> None:
+    frames = {f"frame{number}.jpg": jpeg(np.full((8, 10 + number, 3), 9 * number, np.uint8)) for number in (10, 2, 1)}
+    write_tar(tmp_path / "a.tar", [("0", frames)])
+    decode = ("convert", tmp_path / "a.tar", "--op", "decode:*.jpg", "--select", "frames=*.jpg", "-o")
+    done = tar2tf(*decode, tmp_path / "x.record")
+    assert done.returncode == 3
+    assert "entries '*.jpg' have several shapes, [8, 11, 3], [8, 12, 3], [8, 20, 3]" in done.stderr
+    done = tar2tf(*decode, tmp_path / "y.record", "--op", "resize:*.jpg,4x6,nearest")
+    assert done.returncode == 0, done.stderr
+    (one,) = open_records(tmp_path / "y.record")
+    pixels = np.frombuffer(one["frames"], np.uint8).reshape(one["frames/shape"])
+    assert (pixels.shape, pixels.mean((1, 2, 3)).round().tolist()) == ((3, 4, 6, 3), [9, 18, 90])
 
 
 def test_a_name_and_the_same_with_a_number_are_in_natural_order(tmp_path: Path) -> None:
