@@ -30,23 +30,58 @@ _PAGE: Final = 1000
 
 
 def token() -> str | None:
-    """Return the user's token: HF_TOKEN, the file HF_TOKEN_PATH, or that of `hf auth login`.
+    """Return the user's token, as the package huggingface_hub finds it.
+
+    It is HF_TOKEN, or that of `hf auth login` in the file HF_TOKEN_PATH; HF_HUB_DISABLE_IMPLICIT_TOKEN says that none
+    is sent. Logins that expire, those of a browser and of CI servers, are left to the package, if it is installed.
 
     Raises:
         UsageError: when HF_TOKEN_PATH names no file.
     """
-    if given := os.environ.get("HF_TOKEN"):
+    if os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").upper() in _TRUE:
+        return None
+    if os.environ.get("HF_OIDC_RESOURCE") and (found := _token_of_library()):
+        return found
+    if given := _clean(os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or ""):
         return given
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    home = os.environ.get("HF_HOME") or os.path.join(cache, "huggingface")
+    home = os.path.expandvars(os.environ.get("HF_HOME") or os.path.join(cache, "huggingface"))
     path = file_of("HF_TOKEN_PATH") or os.path.expanduser(os.path.join(home, "token"))
     try:
         with open(path, encoding="utf-8") as file:
-            return file.read().strip() or None
+            stored = _clean(file.read())
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read as the file of `hf auth login`: {error}") from None
+    return (_token_of_library() or stored) if stored and _expires(stored, path) else stored
+
+
+_TRUE: Final = ("1", "ON", "YES", "TRUE")
+
+
+def _clean(text: str) -> str | None:
+    return text.replace("\r", "").replace("\n", "").strip() or None
+
+
+def _expires(token: str, path: str) -> bool:
+    """Whether a token is that of a login by browser, which the package renews by what it keeps next to it."""
+    try:
+        with open(os.path.join(os.path.dirname(path), "stored_tokens"), encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return any(token in section and "refresh_token" in section for section in text.split("["))
+
+
+def _token_of_library() -> str | None:
+    """Return the token that huggingface_hub has, perhaps a renewed one; None if it is not installed."""
+    try:
+        from huggingface_hub import get_token
+    except ImportError:
+        return None
+    found = get_token()
+    return str(found) if found else None
 
 
 class HubStore(WebStore):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from servers import Forwarder, serving
 
@@ -30,6 +30,7 @@ class Hub:
         page: entries in a page of a tree.
         token: the token that is asked for; empty for a public dataset.
         seen: for each request to the Hub, its method and path.
+        tokens: for each request to the Hub, its Authorization.
         authorizations: what the server of the bytes received as Authorization.
         refusals: statuses and headers of the next answers, in place of their own.
         damaged: whether a byte of each file is changed on its way.
@@ -42,6 +43,7 @@ class Hub:
     page: int = 3
     token: str = ""
     seen: list[str] = field(default_factory=list)
+    tokens: list[str | None] = field(default_factory=list)
     authorizations: list[str | None] = field(default_factory=list)
     refusals: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     damaged: bool = False
@@ -87,6 +89,7 @@ def hub_server(name: str = "me/photos") -> Iterator[Hub]:
     class Handler(Forwarder):
         def do_GET(self) -> None:
             hub.seen.append(f"{self.command} {self.path}")
+            hub.tokens.append(self.headers["Authorization"])
             if hub.refusals:
                 status, headers = hub.refusals.pop(0)
                 self.answer(status, headers, b'{"error": "later"}')
@@ -106,10 +109,14 @@ def hub_server(name: str = "me/photos") -> Iterator[Hub]:
                     self.json({"id": name, "sha": sha})
                 else:
                     self.refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+            elif path == f"/api/datasets/{name}":
+                self.json({"id": name, "sha": hub.branches["main"], "siblings": []})
             elif match := re.fullmatch(rf"/api/datasets/{name}/tree/(\w+)(?:/(.*))?", path):
-                self.tree(match[1], unquote(match[2] or ""), int(query.get("cursor", ["0"])[0]))
+                self.tree(
+                    hub.branches.get(match[1], match[1]), unquote(match[2] or ""), int(query.get("cursor", ["0"])[0])
+                )
             elif match := re.fullmatch(rf"/datasets/{name}/resolve/(\w+)/(.*)", path):
-                self.resolve(match[1], unquote(match[2]))
+                self.resolve(hub.branches.get(match[1], match[1]), unquote(match[2]))
             else:
                 self.refuse(401, "RepoNotFound", "Repository not found")
 
@@ -135,7 +142,7 @@ def hub_server(name: str = "me/photos") -> Iterator[Hub]:
             elif is_large(data):
                 digest = hashlib.sha256(data).hexdigest()
                 linked = {"X-Linked-Size": str(len(data)), "X-Linked-ETag": f'"{digest}"', "X-Repo-Commit": sha}
-                location = f"{hub.bytes_url}/{sha}{self.path.split(sha)[1]}?signature=1"
+                location = f"{hub.bytes_url}/{sha}/{quote(path)}?signature=1"
                 self.answer(302, {"Location": location, **linked}, b"Found")
             else:
                 headers = {"ETag": f'"{git_digest(data)}"', "X-Repo-Commit": sha}

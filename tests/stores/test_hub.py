@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -18,6 +21,7 @@ from tar2tf_cli import Conversion, Input, Output, convert
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores import open_source, open_store
+from tar2tf_cli.stores.hub import token
 from tar2tf_cli.testing.shards import read_all, tar_of
 
 DATASET = "hf://datasets/me/photos"
@@ -123,6 +127,103 @@ def test_the_login_of_the_command_hf_is_used(hub: Hub, tmp_path: Path) -> None:
     assert open_source(DATASET).list([])
     with pytest.raises(SourceError, match="restricted"):
         open_source(DATASET, no_sign_request=True).list([])
+
+
+LIBRARY = """
+import json, sys
+from huggingface_hub import HfApi, get_token, hf_hub_download
+from huggingface_hub.utils import build_hf_headers
+api = HfApi()
+sha = api.dataset_info("me/photos", revision="main").sha
+listed = {
+    entry.path: [entry.size, entry.lfs.sha256 if entry.lfs else None]
+    for entry in api.list_repo_tree("me/photos", repo_type="dataset", revision=sha, recursive=True)
+}
+path = hf_hub_download("me/photos", "a/x.tar", repo_type="dataset", revision=sha, cache_dir=sys.argv[1])
+print(json.dumps([sha, listed, open(path, "rb").read().decode()]))
+"""
+
+
+def paths(requests: list[str]) -> list[str]:
+    """The paths of requests for a dataset; the package may ask for news of its own, too."""
+    return [request.partition("?")[0].split(" ")[1] for request in requests if "/datasets/" in request]
+
+
+def test_the_hub_s_own_package_sends_the_same_requests_and_tokens(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    hub.token, hub.page = "secret", 2
+    hub.commit(**{"a/x.tar": b"the bytes of a tar", "a/y.tar": b"those of another", "s.txt": b"small"})
+    ran = subprocess.run([sys.executable, "-c", LIBRARY, tmp_path], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    sha, listed, data = json.loads(ran.stdout.splitlines()[-1])
+    theirs, their_tokens, their_bytes = [*hub.seen], [*hub.tokens], [*hub.authorizations]
+    for seen in (hub.seen, hub.tokens, hub.authorizations):
+        seen.clear()
+    source = open_source(DATASET)
+    items = source.list(["**/*"])
+    assert {item.name: [item.size, item.checksum and item.checksum[1]] for item in items} == listed
+    first = next(item for item in items if item.name == "a/x.tar")
+    assert read_all(source, first) == data.encode()
+    assert source.listing_info().identity == {"revision": sha}
+    assert paths(theirs) == paths(hub.seen)  # a HEAD of the package stands for our GET, which follows the redirect
+    assert {"Bearer secret"} == {*hub.tokens} <= {*their_tokens}
+    assert {*their_bytes} == {*hub.authorizations} == {None}
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"HF_TOKEN": " given\n"},
+        {"HUGGING_FACE_HUB_TOKEN": "older"},
+        {"HF_TOKEN": "given", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"},
+        {"HF_HOME": "HOME"},
+        {"HF_HOME": "$PLACE/home"},
+        {"HF_TOKEN_PATH": "HOME/other", "HF_HOME": "HOME"},
+        {"XDG_CACHE_HOME": "HOME/cache"},
+    ],
+    ids=str,
+)
+def test_the_token_is_the_one_that_the_hub_s_package_sends(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    for name in ("HF_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path / "home"
+    for path, text in (("token", "of the home\r\n"), ("other", "of a path"), ("cache/huggingface/token", "of XDG")):
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_text(text)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PLACE", str(tmp_path))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value.replace("HOME", str(home)))
+    code = "from huggingface_hub.utils import build_hf_headers as h; print(h().get('authorization'))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    found = token()
+    assert (f"Bearer {found}" if found else "None") == ran.stdout.strip()
+
+
+def test_a_login_that_expires_is_left_to_the_hub_s_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    for name in ("HF_TOKEN", "HF_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    package = ModuleType("huggingface_hub")
+    package.get_token = lambda: "renewed"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", package)
+    (tmp_path / "token").write_text("of a browser")
+    assert token() == "of a browser"
+    (tmp_path / "stored_tokens").write_text("[one]\nhf_token = of a browser\nrefresh_token = x\nexpires_at = 1\n")
+    assert token() == "renewed"
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert token() == "of a browser"
+    (tmp_path / "token").write_text("another one")
+    assert token() == "another one"
 
 
 @pytest.mark.parametrize("headers", [{"Retry-After": "7"}, {"RateLimit": '"api";r=0;t=7'}])
