@@ -11,10 +11,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from typing_extensions import NotRequired
 
 KEY: Final = "__key__"
 """The name under which a sample has its key."""
+
+Array: TypeAlias = "NDArray[Any]"
+"""A NumPy array of any dtype and shape."""
 
 Sample: TypeAlias = dict[str, Any]
 """`__key__` (str: the member path without extension) and one entry per extension; bytes as they come."""

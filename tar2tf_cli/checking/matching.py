@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from tar2tf_cli.errors import write_errors
 
 if TYPE_CHECKING:
-    pass
+    from tar2tf_cli.api.values import Array
 
 DIGESTS_AT_ONCE: Final = 1 << 17
 """How many digests are compared at once; each takes about 60 bytes of memory then."""
 
 _PIECE: Final = 1 << 20
 
-Numbers: TypeAlias = NDArray[Any]
+Numbers: TypeAlias = "Array"
 """Digests, as unsigned 64-bit integers."""
 
 

@@ -22,7 +22,7 @@ import cv2
 import numpy as np
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.values import KEY
+from tar2tf_cli.api.values import KEY, Array
 from tar2tf_cli.checking.contents import is_text, shortened
 from tar2tf_cli.checking.decode import ValueChecker
 from tar2tf_cli.checking.files import AHEAD, CheckOptions, FileContext, FileTask, Run, contents_of, values_of
@@ -335,7 +335,7 @@ def _integers(value: object) -> list[int]:
     return value.values() if isinstance(value, ParsedFeature) and value.kind == "int64" else []
 
 
-def _pixels(name: str, values: Mapping[str, Any]) -> Any:
+def _pixels(name: str, values: Mapping[str, Any]) -> Array:
     """The pixels of an image that was decoded to an array, as uint8 RGB; floats up to 1 are scaled."""
     value, shape = values[name], _shape_of(name, values)
     if isinstance(value, ParsedFeature):
@@ -369,14 +369,14 @@ def _with_small_mask(drawn: Picture) -> Overlay | None:
     return overlay._replace(levels=_whole(overlay.levels, cv2.INTER_NEAREST_EXACT))
 
 
-def _small(pixels: Any) -> Any:
+def _small(pixels: Array) -> Array:
     """The centre of an image, scaled down."""
     pixels = image.center_crop(pixels)
     side = min(len(pixels), _SIDE)
     return cv2.resize(np.ascontiguousarray(pixels), (side, side), interpolation=cv2.INTER_AREA)
 
 
-def _whole(pixels: Any, interpolation: int = cv2.INTER_AREA) -> Any:
+def _whole(pixels: Array, interpolation: int = cv2.INTER_AREA) -> Array:
     """An image with all that lies on it, scaled down."""
     height, width = pixels.shape[:2]
     scale = min(_LARGE_SIDE / max(height, width), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.api.values import KEY, Sample
+from tar2tf_cli.api.values import KEY, Array, Sample
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, context_of
@@ -85,7 +85,7 @@ def _in_colours(value: object) -> NDArray[np.uint8]:
     return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, axis=2))
 
 
-def _levels(value: Any) -> NDArray[Any]:
+def _levels(value: Any) -> Array:
     from tar2tf_cli.formats.image import codecs
 
     value = whole(value)

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count, groupby
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, StoredIndex, size_around
 from tar2tf_cli.errors import write_errors
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tar2tf_cli.api.values import Array
     from tar2tf_cli.spec.conversion import Conversion
 
 
@@ -255,7 +256,7 @@ class Units(NamedTuple):
     length: int
 
 
-Buffer: TypeAlias = "array[int] | NDArray[Any]"
+Buffer: TypeAlias = "array[int] | Array"
 """Unsigned 64-bit integers."""
 
 _Range: TypeAlias = tuple[int, int]
@@ -270,7 +271,7 @@ class DuplicateIndex:
     """
 
     def __init__(self) -> None:
-        self._seen: list[NDArray[Any]] = []  # sorted digests; each array is at least twice as long as the next
+        self._seen: list[Array] = []  # sorted digests; each array is at least twice as long as the next
         self.repeated: list[int] = []
 
     def among(self, high: Buffer, low: Buffer) -> NDArray[np.bool_]:

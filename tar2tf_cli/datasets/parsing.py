@@ -6,12 +6,14 @@ features/decoder.py has the same rules for readers without TensorFlow.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tar2tf_cli.features.described import Described, is_optional, is_shape_of_array
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+    from tar2tf_cli.api.values import FeatureDescription
 
 
 def feature_description(features: Described, records: int) -> dict[str, Any]:
@@ -35,7 +37,7 @@ def feature_description(features: Described, records: int) -> dict[str, Any]:
     return description
 
 
-def batch_parser(features: Described, records: int) -> Callable[[object], dict[str, tf.Tensor]] | None:
+def batch_parser(features: Described, records: int) -> Callable[[tf.Tensor], dict[str, tf.Tensor]] | None:
     """A function from a batch of serialised examples to tensors, as `record_parser` makes them of each example.
 
     It takes a twentieth of the time. None if there are no features, examples may lack one, or the shape of one is not
@@ -52,14 +54,14 @@ def batch_parser(features: Described, records: int) -> Callable[[object], dict[s
     own = {name: feature for name, feature in features.items() if name not in shapes}
     description = feature_description(own, records)
 
-    def parse(examples: Any) -> dict[str, tf.Tensor]:
-        parsed: Mapping[str, Any] = tf.io.parse_example(examples, description)
+    def parse(examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        parsed = cast("Mapping[str, tf.Tensor]", tf.io.parse_example(examples, description))
         return {name: _cast(_all_restored(feature, parsed[name]), feature["dtype"]) for name, feature in own.items()}
 
     return parse
 
 
-def _all_restored(feature: Mapping[str, Any], values: tf.Tensor) -> tf.Tensor:
+def _all_restored(feature: FeatureDescription, values: tf.Tensor) -> tf.Tensor:
     """The values of a feature in a batch of examples, of the shape that all of them have."""
     import tensorflow as tf
 
@@ -96,7 +98,7 @@ def record_parser(features: Described, records: int = 0) -> Callable[[object], d
     return parse
 
 
-def _restored(name: str, feature: Mapping[str, Any], parsed: Mapping[str, Any], optional: bool) -> tf.Tensor:
+def _restored(name: str, feature: FeatureDescription, parsed: Mapping[str, tf.Tensor], optional: bool) -> tf.Tensor:
     import tensorflow as tf
 
     value, shape, dtype = parsed[name], feature["shape"], feature["dtype"]
@@ -132,13 +134,13 @@ def _cast(value: tf.Tensor, dtype: str) -> tf.Tensor:
     return value if dtype in ("bytes", value.dtype.name) else tf.cast(value, dtype)
 
 
-def _own_shape(name: str, shape: list[int | None], parsed: Mapping[str, Any]) -> Any:
+def _own_shape(name: str, shape: list[int | None], parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """The shape of one example's array: fixed, stored beside it, or given by the image's height, width and channels."""
     import tensorflow as tf
 
     if f"{name}/shape" in parsed:
         return parsed[f"{name}/shape"]
     if shape.count(None) <= 1:
-        return [-1 if size is None else size for size in shape]
+        return tf.constant([-1 if size is None else size for size in shape])
     folder = name.rpartition("/")[0]
     return tf.stack([parsed[f"{folder}/{axis}"] for axis in ("height", "width", "channels")])

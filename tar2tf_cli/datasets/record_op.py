@@ -6,7 +6,7 @@ where this TensorFlow lacks a function that it needs, there is none, and tf.data
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +15,8 @@ from tar2tf_cli.formats import kernel
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+    from tar2tf_cli.api.values import FeatureDescription
 
     Columns = dict[str, tf.Tensor]
 
@@ -101,7 +103,7 @@ def _loaded(path: str) -> object:
         return None
 
 
-def _stored(feature: Mapping[str, Any]) -> Any:
+def _stored(feature: FeatureDescription) -> tf.DType:
     """The dtype of the values as they are stored."""
     import tensorflow as tf
 
@@ -109,7 +111,7 @@ def _stored(feature: Mapping[str, Any]) -> Any:
     return tf.as_dtype(stored.get(feature["encoding"], feature["dtype"]))
 
 
-def _shaped(values: Any, feature: Mapping[str, Any]) -> tf.Tensor:
+def _shaped(values: tf.Tensor, feature: FeatureDescription) -> tf.Tensor:
     """Values of many examples with the shape and dtype that the manifest gives."""
     import tensorflow as tf
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tar2tf_cli.api.op import OpContext
-from tar2tf_cli.api.values import KEY, Encoding, Feature, FeatureDescription, Features, Sample
+from tar2tf_cli.api.values import KEY, Array, Encoding, Feature, FeatureDescription, Features, Sample
 from tar2tf_cli.errors import MissingNameError, SampleError, UsageError, meant, reason
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.features.labels import AUTO, LabelMap, Unnumbered
@@ -17,10 +17,6 @@ from tar2tf_cli.features.presets import Make, Preset
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, packed_floats, raw
 from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.ops.select import Select, Selection, flatten
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 Look: TypeAlias = tuple[Literal[Encoding, "mixed"], str, tuple[int | None, ...]]
 _PLAIN: Final[Look] = ("bytes", "bytes", ())
@@ -467,7 +463,7 @@ def _array(value: object) -> bytes | Feature:
     raise TypeError(f"no feature can hold an array of {array.dtype.type.__name__.rstrip('_')}")
 
 
-def _bytes_of(array: NDArray[Any], dtype: Any) -> memoryview:
+def _bytes_of(array: Array, dtype: Any) -> memoryview:
     """The bytes of an array in C order, of a dtype that can hold its values."""
     import numpy as np
 

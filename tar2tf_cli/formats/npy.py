@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from tar2tf_cli.api.values import Array
 
 
 MAGIC: Final = b"\x93NUMPY"
@@ -24,7 +24,7 @@ _PYTHON_2: Final = re.compile(r"(?<=\d)L\b")  # it wrote shapes such as (3L, 4L)
 _ONE_AT_A_TIME: Final = threading.Lock()  # before Python 3.13, the parser can raise SystemError in several threads
 
 
-def to_npy(array: NDArray[Any]) -> bytes:
+def to_npy(array: Array) -> bytes:
     """Return an array of numbers as an npy file of version 1, in C order, little-endian; always the same bytes."""
     import numpy as np
 
@@ -38,7 +38,7 @@ class PickledError(ValueError):
     """The array holds Python objects, which are pickled."""
 
 
-def read_array(data: bytes) -> NDArray[Any]:
+def read_array(data: bytes) -> Array:
     """Return the array in the bytes of an npy file, as a copy in C order and the machine's byte order.
 
     Pickles are never loaded, and nothing is allocated before the header and the length agree.
@@ -97,7 +97,7 @@ def read_header(data: bytes) -> tuple[tuple[Any, bool, tuple[int, ...]], int]:
 _MOST_BYTES: Final = 2 << 30  # no tf.train.Example is larger
 
 
-def read_arrays(data: bytes) -> dict[str, NDArray[Any]]:
+def read_arrays(data: bytes) -> dict[str, Array]:
     """Return the arrays of an npz file by name, each as `read_array` does.
 
     Raises:

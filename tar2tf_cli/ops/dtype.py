@@ -13,7 +13,7 @@ from tar2tf_cli.ops.image import ImageOp
 from tar2tf_cli.ops.rules import Rule, one_of, rule
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from tar2tf_cli.api.values import Array
 
 
 _PYTHON_TYPES: Final = {float: "float32", int: "int32", bool: "bool"}
@@ -48,7 +48,7 @@ class Convert(_DtypeOp):
     usage = "convert:EXT,DTYPE"
     examples = ("convert:jpg,float32",)
 
-    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+    def change(self, pixels: Array, key: str, context: OpContext) -> Array:
         return image.convert_dtype(pixels, self.dtype)
 
 
@@ -66,7 +66,7 @@ class Cast(_DtypeOp):
     usage = "cast:EXT,DTYPE"
     examples = ("cast:jpg,uint8",)
 
-    def change(self, pixels: NDArray[Any], key: str, context: OpContext) -> Any:
+    def change(self, pixels: Array, key: str, context: OpContext) -> Array:
         return image.cast(pixels, self.dtype)
 
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tar2tf_cli.api.values import Sample
+from tar2tf_cli.api.values import Array, Sample
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.formats.npy import MAGIC
@@ -328,7 +328,7 @@ class ArrayEntry:
         self.entry = entry
         value = whole(sample[entry])
         self._is_npy = isinstance(value, bytes)
-        self.value: NDArray[Any] = read_array(value) if isinstance(value, bytes) else value
+        self.value: Array = read_array(value) if isinstance(value, bytes) else value
 
     def rows(self, length: int, what: str) -> Numbers:
         """Return its numbers as rows of a length.

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from tar2tf_cli.api.backend import StoredShard
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
@@ -35,7 +35,7 @@ from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote import transformers as etl
-from tar2tf_cli.remote.stream import Asked, Part, Settings, StreamReader, end_record, from_example
+from tar2tf_cli.remote.stream import AnswerEnd, Asked, Part, Settings, StreamReader, end_record, from_example
 from tar2tf_cli.remote.transformers import Transformers
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores.objects import look_up, open_object, retry
@@ -44,6 +44,7 @@ from tar2tf_cli.stores.transfer import ResumingStream
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.op import Op
+    from tar2tf_cli.stores.ais import AisStore
 
 
 """The message from which a transformer was made."""
@@ -106,7 +107,7 @@ class RemoteSource(ObjectSource):
         """Return tasks that each have the cluster store a shard."""
         return [MakeShard(item, path) for path, item in shards.items()], _ShardContext(self, store, replaceable, folder)
 
-    def make_shard(self, item: ObjectInfo, target: Store, path: str, on_bytes: OnBytes = None) -> dict[str, Any]:
+    def make_shard(self, item: ObjectInfo, target: Store, path: str, on_bytes: OnBytes = None) -> AnswerEnd:
         """Have the cluster store an input's records as a shard, which is checked there.
 
         Args:
@@ -135,9 +136,9 @@ class RemoteSource(ObjectSource):
         self.check_input(item, end["size"], on_bytes)
         return end
 
-    def store_as(self, item: ObjectInfo, target: Any, path: str) -> None:
+    def store_as(self, item: ObjectInfo, target: Store, path: str) -> None:
         """Have the cluster store the records of an input."""
-        self._transformers.store_as(self._made_of, item, target, path, **self._query(item, "records"))
+        self._transformers.store_as(self._made_of, item, cast("AisStore", target), path, **self._query(item, "records"))
 
     def _stream(self, item: ObjectInfo, part: Part = "") -> ResumingStream:
         """The transformer's answer, whose size and version are not those of the object."""
@@ -206,7 +207,7 @@ def _noted_fault(note: Mapping[str, Any]) -> SampleError | DamagedShardError:
     return SampleError(note["message"]).at(**where)
 
 
-def _has_checksum(store: Store, shard: ObjectInfo, end: Mapping[str, Any]) -> bool:
+def _has_checksum(store: Store, shard: ObjectInfo, end: AnswerEnd) -> bool:
     """Whether an object has the checksum that an end record gives; it is read where the cluster's own is another."""
     known = {"xxhash": end.get("xxh64"), "xxhash2": end.get("xxh64"), "crc32c": f"{end['crc32c']:08x}"}
     kind, value = shard.checksum or ("", "")
@@ -259,7 +260,7 @@ class MakeShard(NamedTuple):
             write_whole(self._end_file(context), [end_record(end)], lasting=False)
         return StoredShard(InputReport.from_json(end["report"]), end["bytes"], end["crc32c"])
 
-    def _left(self, context: _ShardContext) -> dict[str, Any] | None:
+    def _left(self, context: _ShardContext) -> AnswerEnd | None:
         """The end record that an interrupted run saved, if there is one."""
         where = context.source.locate(self.item.name)
         with contextlib.suppress(FileNotFoundError, DamagedShardError), open(self._end_file(context), "rb") as file:

@@ -19,7 +19,7 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -27,7 +27,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, Final, TypeAlias
+from typing import IO, Final, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
 import httpx
@@ -67,6 +67,7 @@ from tar2tf_cli.remote.stream import (
     ENVIRONMENT,
     NODES,
     TARGET,
+    AnswerEnd,
     Asked,
     Settings,
     StreamWriter,
@@ -244,7 +245,7 @@ def _end_file(name: str, settings: str) -> str:
     return os.path.join(tempfile.gettempdir(), f"tar2tf-end-{digest}")
 
 
-def _keep_end(path: str, answer: str, end: Mapping[str, Any]) -> None:
+def _keep_end(path: str, answer: str, end: AnswerEnd) -> None:
     """Cut the end record off an answer and keep it, with the XXH64 of the rest, AIStore's usual checksum."""
     import xxhash
 
@@ -292,14 +293,14 @@ class Transform:
             conversion = replace(self._to_samples, select=entries, record_to_example=to_features)
         source = _Object(path, name, seekable=conversion.limit is None)
         end = self._write(conversion, source, asked, answer, check)
-        if asked.part:
+        if asked.part and end:
             _keep_end(end_file, answer, end)
         if asked.part == "end":
             os.replace(end_file, answer)
 
     def _write(
         self, conversion: Conversion, source: _Object, asked: Asked, answer: str, check: Callable[[], None]
-    ) -> dict[str, object]:
+    ) -> AnswerEnd | None:
         (item,) = source.list()
         plan, at_once = ReadPlan.of(conversion, source), asked.gives_samples
         ahead = at_once or conversion.limit is not None
@@ -320,7 +321,7 @@ class Transform:
                 if not (at_once and file.size):
                     raise
                 writer.fail(error)
-                return {}
+                return None
 
     def _add(self, writer: StreamWriter, reading: InputFlow, most: int | None, check: Callable[[], None]) -> None:
         one_by_one = self._settings.keys or most is not None

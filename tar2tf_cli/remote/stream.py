@@ -35,11 +35,11 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 import tar2tf_cli.errors as errors
 from tar2tf_cli.api.objects import Readable
-from tar2tf_cli.api.values import KEY, Record, Sample
+from tar2tf_cli.api.values import KEY, Array, Record, Sample
 from tar2tf_cli.errors import DamagedShardError, RemoteError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.formats.example import FRAMING, frame, parse, record_length, unframed
@@ -50,7 +50,7 @@ from tar2tf_cli.spec import __version__, yaml_file
 from tar2tf_cli.spec.conversion import Conversion
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from typing_extensions import NotRequired
 
     from tar2tf_cli.api.values import RecordBatch
     from tar2tf_cli.formats.files import RecordFile
@@ -179,6 +179,28 @@ class Settings:
         return yaml_file.build(yaml_file.overlaid({"input": _BUCKET, "output": {"path": "-"}}, self.spec))
 
 
+class AnswerEnd(TypedDict):
+    """The end record of an answer.
+
+    Keys:
+        records: number of records.
+        bytes: size of the framed records in bytes.
+        crc32c: CRC-32C of these bytes.
+        xxh64: their XXH64 in hexadecimal digits, where only the end was asked for.
+        size: size of the input in bytes, as stored; None if that is not known.
+        settings: digest of the settings of the transformer.
+        report: the report of the input.
+    """
+
+    records: int
+    bytes: int
+    crc32c: int
+    xxh64: NotRequired[str]
+    size: int | None
+    settings: str
+    report: dict[str, object]
+
+
 Part: TypeAlias = Literal["", "records", "end"]
 
 
@@ -280,7 +302,7 @@ class StreamWriter:
         """Append a batch of records, where no keys are sent."""
         self._file.write([batch.data], len(batch.data))
 
-    def finish(self, report: InputReport, size: int | None) -> dict[str, Any]:
+    def finish(self, report: InputReport, size: int | None) -> AnswerEnd:
         """Append the end record, and return what it says.
 
         Args:
@@ -288,7 +310,7 @@ class StreamWriter:
             size: the size of the input in bytes, as stored.
         """
         self._file.flush()
-        end = {
+        end: AnswerEnd = {
             "records": report.samples,
             "bytes": self._file.size,
             "crc32c": self._file.crc,
@@ -306,7 +328,7 @@ class StreamWriter:
         self._file.write([*frame([data], len(data)), DONE], len(data) + FRAMING + len(DONE))
 
 
-def end_record(end: Mapping[str, object]) -> bytes:
+def end_record(end: AnswerEnd) -> bytes:
     """The end of a stream: an end record, and what follows it."""
     data = _END + json.dumps(end).encode("ascii")
     return b"".join(frame([data], len(data))) + DONE
@@ -374,7 +396,7 @@ class StreamReader:
         for _, parts, *_ in self.records():
             yield self._checked(b"".join(parts))
 
-    def end(self) -> dict[str, Any]:
+    def end(self) -> AnswerEnd:
         """Return the content of the end record, where nothing else was asked for.
 
         Raises:
@@ -435,10 +457,10 @@ class StreamReader:
         text = control[len(_ERROR) :].decode("utf-8", "surrogateescape")
         return error_of(text, self._name) or self._damage("the error in the cluster's answer is malformed", "damaged")
 
-    def _accepted(self, control: bytes) -> dict[str, Any]:
+    def _accepted(self, control: bytes) -> AnswerEnd:
         """Return the content of an end record, if it comes from a transformer with these settings."""
         try:
-            end: dict[str, Any] = json.loads(control[len(_END) :])
+            end: AnswerEnd = json.loads(control[len(_END) :])
             settings = end["settings"]
         except (ValueError, KeyError, TypeError):
             raise self._damage("the end record of the cluster's answer is malformed", "damaged") from None
@@ -448,7 +470,8 @@ class StreamReader:
                 shard=self._name,
                 hint="start one with: tar2tf etl init --spec SPEC",
             )
-        for fault in end["report"].get("errors", ()):
+        report: dict[str, Any] = end["report"]
+        for fault in report.get("errors", ()):
             fault["shard"] = self._name
         return end
 
@@ -504,7 +527,7 @@ def _feature(name: str, value: Any) -> tuple[str, bytes]:
     return name + suffix, file.getvalue()
 
 
-def _as_uint8(array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
+def _as_uint8(array: Array) -> tuple[str, Array]:
     """Return the array to send for another one, and the suffix that says how the other is made of it."""
     import numpy as np
 
@@ -524,13 +547,13 @@ def _as_uint8(array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
     return _ARRAY, array
 
 
-def _same(array: NDArray[Any], other: NDArray[Any]) -> bool:
+def _same(array: Array, other: Array) -> bool:
     """Whether two arrays of one dtype are equal bit for bit: 0.0 and -0.0 differ."""
     bits = f"u{array.dtype.itemsize}"
     return bool((array.view(bits) == other.view(bits)).all())
 
 
-def _restored(suffix: str, dtype: str, small: NDArray[Any]) -> NDArray[Any]:
+def _restored(suffix: str, dtype: str, small: Array) -> Array:
     """Return the array of which `_as_uint8` returned another one with this suffix."""
     from tar2tf_cli.formats.image import convert_dtype
 
@@ -552,7 +575,7 @@ def from_example(message: bytes) -> Sample:
     return sample
 
 
-def _array(suffix: str, npy: bytes) -> NDArray[Any]:
+def _array(suffix: str, npy: bytes) -> Array:
     """Return the array in a feature whose name has a suffix."""
     array = read_array(npy)
     for form in (_WHOLE, _SCALED):

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Image: TypeAlias = NDArray[Any]
+    from tar2tf_cli.api.values import Array
+
+    Image: TypeAlias = Array
 else:
 
     class _OnFirstUse:

@@ -10,6 +10,7 @@ from functools import cache, lru_cache, partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
+from tar2tf_cli.api.values import Array
 from tar2tf_cli.errors import ImageError, UsageError
 from tar2tf_cli.formats.image import Image, NDArray, cv2, headers, np, opencv, shape_of
 
@@ -216,9 +217,7 @@ DEPTHS: Final = ("uint8", "uint16")
 """Values of `dtype` that `decode` accepts."""
 
 
-def decode(
-    data: bytes, channels: int = 0, *, dtype: str = "uint8", max_pixels: int = DEFAULT_MAX_PIXELS
-) -> NDArray[Any]:
+def decode(data: bytes, channels: int = 0, *, dtype: str = "uint8", max_pixels: int = DEFAULT_MAX_PIXELS) -> Array:
     """Decode a BMP, JPEG, PNG or WebP to (height, width, channels): the pixels of `tf.io.decode_image`.
 
     Args:
@@ -320,7 +319,7 @@ def decode_indices(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDAr
     return np.ascontiguousarray(levels.reshape(*levels.shape[:2], -1)[..., :1] // (255 // ((1 << depth) - 1)))
 
 
-def _with_channels(image: NDArray[Any], channels: int) -> NDArray[Any]:
+def _with_channels(image: Array, channels: int) -> Array:
     """Gray as RGB, or without alpha."""
     present = image.shape[2]
     if channels in (0, present):
@@ -336,7 +335,7 @@ def _by_opencv(data: bytes, name: str, flags: int | None = None) -> Any:
         return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED if flags is None else flags)
 
 
-def _swapped(image: Any) -> Any:
+def _swapped(image: Array) -> Array:
     """Colours from OpenCV's order, blue first, to red first, or back; gray as it is."""
     codes = {3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGBA}
     return cv2.cvtColor(image, codes[image.shape[2]]) if image.ndim == 3 and image.shape[2] in codes else image
@@ -542,7 +541,7 @@ def _decode_webp(data: bytes, channels: int) -> NDArray[np.uint8]:
     return np.asarray(_swapped(image))
 
 
-_Decoder: TypeAlias = "Callable[[bytes, int], NDArray[Any]]"
+_Decoder: TypeAlias = "Callable[[bytes, int], Array]"
 _DECODERS: Final[dict[str, _Decoder]] = {
     "png": _decode_png,
     "bmp": _decode_bmp,
