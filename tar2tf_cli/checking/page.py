@@ -159,12 +159,12 @@ def _faults(report: Report, shown: Sequence[ShownFault], pages: Sequence[ShardPa
 
 
 def _decoded(pages: Sequence[ShardPage]) -> str:
-    """The number of values that were drawn, and so decoded, in words."""
+    """The number of values that were decoded, in words."""
     drawn = Counter[str]()
     for page in pages:
         drawn["image"] += sum(map(len, page.pictures.values()))
         for _, clip in _named(page.clips):
-            drawn["sound" if clip.kind.startswith("audio/") else "video"] += 1
+            drawn["sound" if clip.kind.startswith("audio/") else "video"] += clip.decoded
     counted = [count(number, what) for what, number in drawn.items() if number]
     return f" ({', '.join(counted)})" if counted else ""
 

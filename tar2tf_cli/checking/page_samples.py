@@ -113,13 +113,15 @@ class Clip(NamedTuple):
         kind: such as `audio/wav`.
         size: its size in bytes.
         data: all of it or, of some kinds, its beginning; empty if it is too large for the page.
-        fault: why it cannot be decoded; empty if it can be, or nothing here decodes it.
+        decoded: whether it was decoded, or that failed; large ones, and kinds that nothing here decodes, are not.
+        fault: why it cannot be decoded; empty if it can be.
     """
 
     caption: Caption
     kind: str
     size: int
     data: bytes = b""
+    decoded: bool = False
     fault: str = ""
 
 
@@ -391,12 +393,13 @@ def _clip(name: str, kind: str, value: bytes | StoredBytes, caption: Caption) ->
     """A sound or video that is decoded if it is held in memory, and its beginning if it is too large for the page."""
     size, most = len(value), MOST_VIDEO if kind.startswith("video/") else MOST_SOUND
     whole = value if isinstance(value, bytes) else None
-    faults = ValueChecker(Counter()).undecodable([(name, whole)]) if whole else []
-    fault = faults[0][1] if faults else ""
+    unknown = Counter[str]()
+    faults = ValueChecker(unknown).undecodable([(name, whole)]) if whole else []
+    fault, decoded = faults[0][1] if faults else "", bool(whole and not unknown)
     if whole is not None and size <= most:
-        return Clip(caption, kind, size, whole, fault)
+        return Clip(caption, kind, size, whole, decoded, fault)
     head = value[:most] if isinstance(value, bytes) else value.head()[:most]
-    return Clip(caption, kind, size, _beginning(kind, head) if kind in _CUT else b"", fault)
+    return Clip(caption, kind, size, _beginning(kind, head) if kind in _CUT else b"", decoded, fault)
 
 
 def _beginning(kind: str, head: bytes) -> bytes:

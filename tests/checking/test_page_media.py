@@ -76,6 +76,13 @@ def test_sounds_that_cannot_be_decoded_are_faults(tmp_path: Path, run_inspect: C
     assert "decoded (2 sounds), so others may be damaged" in page.text
 
 
+def test_sounds_that_were_not_decoded_are_not_counted_as_such(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    samples = [("a", {"wav": a_wav(44100, 80)}), ("b", {"wav": a_wav()})]  # of 7 MB, which is not held in memory
+    page = page_of(run_inspect(write_tar(tmp_path / "x.tar", samples), "--html", tmp_path / "p"), tmp_path / "p")
+    assert len(page.all("audio")) == 2
+    assert "decoded (1 sound), so others may be damaged" in page.text
+
+
 def test_few_sounds_are_on_the_page_however_many_there_are(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     for shard in range(5):
         samples = [(f"{number}", {"wav": a_wav(16000, 10)}) for number in range(20)]
