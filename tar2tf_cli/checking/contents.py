@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf, isfinite, prod
@@ -604,6 +604,7 @@ class Contents:
         skipped: names of files in a directory that are neither tar nor TFRecord.
         bucket: what was inspected.
         manifests: those that were inspected.
+        types: the types that TensorFlow Datasets gives the features, by name, if its files describe the shards.
 
     >>> inspect("shards", workers=1).entries["cls"].count
     24
@@ -613,6 +614,7 @@ class Contents:
     skipped: list[str] = field(default_factory=list)
     bucket: str = ""
     manifests: Sequence[Manifest] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def format(self) -> str:
@@ -681,6 +683,9 @@ class Contents:
             merged.update(shard.payload)
         return merged
 
+    def _type(self, name: str) -> dict[str, str]:
+        return {"type": self.types[name]} if name in self.types else {}
+
     def to_json(self) -> dict[str, object]:
         """The document that `inspect --json` prints."""
         return {
@@ -692,6 +697,7 @@ class Contents:
             **({"skipped": dict(sorted(self.skipped_members.items()))} if self.skipped_members else {}),
             **({"shapes": self.shapes} if self.shapes else {}),
             "entries": {
-                name: {**stats.to_json(), "missing": self.lacking(stats)} for name, stats in self.entries.items()
+                name: {**stats.to_json(), "missing": self.lacking(stats), **self._type(name)}
+                for name, stats in self.entries.items()
             },
         }

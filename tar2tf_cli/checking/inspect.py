@@ -119,6 +119,8 @@ def inspect(
                 raise shard.error
         contents.shards.append(shard)
     contents.skipped += named.left_out.others
+    with suppress(SourceError, ValueError):  # the shards are inspected as they are stored
+        contents.types = named.tfds.types() if named.tfds else {}
     if not contents.shards:
         raise nothing_found(source.bucket)
     return contents

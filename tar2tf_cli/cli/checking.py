@@ -548,7 +548,8 @@ def _print_markdown(contents: Contents) -> None:
     """Print all shards, and all entries or features, as tables of Markdown."""
     noun = _noun(contents)
     shards: list[tuple[str, ...]] = [(one.name, f"{one.samples:,}", _bytes(one.bytes)) for one in contents.shards]
-    entries = [_row(name, stats, contents.lacking(stats)) for name, stats in contents.entries.items()]
+    types = contents.types
+    entries = [_row(name, stats, contents.lacking(stats), types.get(name)) for name, stats in contents.entries.items()]
     heading = ("name", "count", "missing", "kind", "min", "mean", "max", "example")
     for titles, rows in ((("shard", f"{noun}s", "size"), shards), (heading, entries)):
         if rows is entries:
@@ -587,7 +588,7 @@ def _print_entries(contents: Contents) -> None:
     missing = [contents.lacking(stats) for stats in entries.values()]
     optional = int(any(missing))
     rows = [
-        _row(name, stats, lacking if optional else None)
+        _row(name, stats, lacking if optional else None, contents.types.get(name))
         for (name, stats), lacking in islice(zip(entries.items(), missing, strict=True), _MOST_ENTRIES)
     ]
     name = "feature" if contents.format == "tfrecord" else "entry"
@@ -602,12 +603,15 @@ def _print_entries(contents: Contents) -> None:
         echo(f"and {len(entries) - _MOST_ENTRIES:,} more; use --json to see all")
 
 
-def _row(name: str, stats: Stats, missing: int | None) -> tuple[str, ...]:
+def _row(name: str, stats: Stats, missing: int | None, declared: str | None) -> tuple[str, ...]:
+    """Return the cells for an entry; its declared type, if any, follows the kind of its values."""
     from tar2tf_cli.checking.contents import shortened
 
     lacking = [] if missing is None else [f"{missing:,}" if missing else "-"]
     example = shortened(stats.example or "", _MOST_EXAMPLE)
-    return (name, f"{stats.count:,}", *lacking, *stats.summary(_bytes), example)
+    kind, *sizes = stats.summary(_bytes)
+    kinds = f"{kind}: {declared}" if declared else kind
+    return (name, f"{stats.count:,}", *lacking, kinds, *sizes, example)
 
 
 def _length(stats: Stats) -> str:

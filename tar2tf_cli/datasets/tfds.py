@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from tar2tf_cli.conversion.plan import why_no_tfds
 from tar2tf_cli.datasets.indexes import write_beside
 from tar2tf_cli.datasets.records import open_records
 from tar2tf_cli.datasets.shards import read_manifests
@@ -122,14 +123,10 @@ def check_output(output: Output, name: str | None) -> None:
         UsageError: when it will not, or this is not a name of a dataset.
     """
     _name_and_version(name, os.path.dirname(output.template.manifest()))
-    if output.is_stream or is_remote(output.path):
-        raise UsageError("--tfds describes shards in a folder", hint=RIGHT_NAMES)
-    if not output.traits.carries_examples:
-        raise UsageError(f"--tfds describes TFRecord shards, and the output is {output.format.name}", hint=RIGHT_NAMES)
-    if output.compression != "none":
-        raise UsageError(_GZIP, hint="leave out --compression")
-    if not output.template.is_found_by_tfds():
-        raise UsageError(f"TensorFlow Datasets does not find shards that are named {output.path}", hint=RIGHT_NAMES)
+    if is_remote(output.path):
+        raise UsageError("--tfds describes shards in a folder, not in a bucket", hint=RIGHT_NAMES)
+    if why := why_no_tfds(output):
+        raise UsageError(f"--tfds describes shards for TensorFlow Datasets, but {why}", hint=RIGHT_NAMES)
 
 
 def _name_and_version(text: str | None, folder: str) -> tuple[str, str]:

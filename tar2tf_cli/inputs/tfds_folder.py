@@ -103,8 +103,14 @@ class TfdsFolder:
 
     def described(self, records: int) -> dict[str, FeatureDescription]:
         """Return encoding, dtype, shape and count of each feature, as a manifest of as many records has them."""
-        stored = _stored(_as_object(self.files[FEATURES], FEATURES), _Level("", ()))
-        return {name: {**about, "count": records} if always else about for name, about, always in stored}
+        return {one.name: {**one.about, "count": records} if one.always else one.about for one in self._features()}
+
+    def types(self) -> dict[str, str]:
+        """Return the type that TensorFlow Datasets gives each feature, by its name in examples, as text."""
+        return {one.name: one.text for one in self._features()}
+
+    def _features(self) -> Iterator[_Stored]:
+        return _stored(_as_object(self.files[FEATURES], FEATURES), _Level("", ()))
 
     def for_shards(self, shards: Sequence[_WrittenShard]) -> dict[str, bytes]:
         """Return the files that describe other shards with these records, by name.
@@ -216,22 +222,37 @@ def _as_object(data: bytes, path: str) -> Json:
 
 # --- Features as they are stored ---
 
-_Stored: TypeAlias = "tuple[str, FeatureDescription, bool]"
-"""The name of a feature in examples, its encoding, dtype and shape, and whether every example has it."""
+
+class _Stored(NamedTuple):
+    """A feature of examples: its name, description, whether every example has it, and its class in `features.json`."""
+
+    name: str
+    about: FeatureDescription
+    always: bool
+    kind: str
+
+    @property
+    def text(self) -> str:
+        """Class, dtype and shape, such as `Tensor float32 [?, 2]`."""
+        dtype, shape = self.about["dtype"], self.about["shape"]
+        lengths = ", ".join("?" if length is None else str(length) for length in shape)
+        return " ".join(filter(None, (self.kind, dtype if dtype != "bytes" else "", f"[{lengths}]" if shape else "")))
 
 
 class _Level(NamedTuple):
-    """The position of a feature in nested ones: its name, and the lengths of the sequences around it."""
+    """The position of a feature in nested ones: its name, the lengths of the sequences around it, and its class."""
 
     name: str
     lengths: tuple[int | None, ...]
+    kind: str = ""
 
     def inner(self, name: str) -> _Level:
-        return _Level(f"{self.name}/{name}" if self.name else name, self.lengths)
+        return self._replace(name=f"{self.name}/{name}" if self.name else name)
 
 
 def _stored(feature: Json, level: _Level) -> Iterator[_Stored]:
     """Yield the features of examples that hold one feature of `features.json`."""
+    level = level._replace(kind=str(feature.get("pythonClassName", "")).rpartition(".")[2])
     if (inner := feature.get("featuresDict")) is not None:
         for name, one in inner.get("features", {}).items():
             yield from _stored(one, level.inner(name))
@@ -281,7 +302,8 @@ def _tensor(tensor: Json, level: _Level, *, may_be_missing: bool) -> Iterator[_S
         yield from _placed(level.inner("shape"), "int64", "int32", (len(shape),), always=not may_be_missing)
         level = level.inner("value")
     elif encoding == "bytes" and not level.lengths and dtype in DTYPES["raw"]:
-        yield level.name, {"dtype": dtype, "shape": [*shape], "encoding": "raw"}, not may_be_missing
+        about: FeatureDescription = {"dtype": dtype, "shape": [*shape], "encoding": "raw"}
+        yield _Stored(level.name, about, not may_be_missing, level.kind)
         return
     yield from _placed(level, "bytes", "bytes", (), always=not may_be_missing)
 
@@ -294,10 +316,10 @@ def _placed(
     if len(level.lengths) > 1:
         for depth in range(len(level.lengths) - 1):
             about: FeatureDescription = {"dtype": "int64", "shape": [None], "encoding": "int64"}
-            yield f"{name}/ragged_row_lengths_{depth}", about, always
+            yield _Stored(f"{name}/ragged_row_lengths_{depth}", about, always, "row lengths")
         name, whole = f"{name}/ragged_flat_values", [None, *shape]
     whole = whole if whole.count(None) < 2 else [None]
-    yield name, {"dtype": dtype, "shape": whole, "encoding": encoding}, always
+    yield _Stored(name, {"dtype": dtype, "shape": whole, "encoding": encoding}, always, level.kind)
 
 
 def _shape(about: Json) -> tuple[int | None, ...]:

@@ -246,9 +246,9 @@ def test_convert_describes_its_output_each_time_it_is_run(tmp_path: Path) -> Non
     [
         (["-o", "out/x-<>.record"], "does not find shards that are named out/x-<>.record"),
         (["-o", "out/<input>.record"], "does not find shards that are named out/<input>.record"),
-        (["-o", "-"], "--tfds describes shards in a folder"),
+        (["-o", "-"], "it reads shards in a folder"),
         (["-o", "s3://bucket/x-<00000>.record"], "--tfds describes shards in a folder"),
-        (["-o", "out/x.record", "--compression", "gzip"], "cannot read gzip shards"),
+        (["-o", "out/x.record", "--compression", "gzip"], "it cannot read compressed shards"),
         (["-o", "out/x.record", "--tfds", "1"], "'1' cannot be the name of a dataset"),
     ],
 )
