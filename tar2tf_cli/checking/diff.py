@@ -26,6 +26,7 @@ from tar2tf_cli.checking.files import (
     CheckOptions,
     FileTask,
     Run,
+    declared_types,
 )
 from tar2tf_cli.checking.matching import FileStarts, Numbers, Spill, left_over, match
 from tar2tf_cli.checking.rows import ROW, Details, Entries, FileRows, RowsContext, rows_of
@@ -113,6 +114,7 @@ class Differences:
         by_content: whether samples were matched by content, because the records of one dataset have no keys.
         out_of_order: how many samples come after a sample in the first dataset, but before it in the second. Samples
             that only one dataset has do not count.
+        types: features that both have, and to which TensorFlow Datasets gives another type in A than in B, with both.
         moved: the keys of the first two such samples, in the order of the first dataset.
         ignore_order: whether the order makes no difference.
 
@@ -126,6 +128,10 @@ class Differences:
         self.a: Dataset = a.dataset
         self.b: Dataset = b.dataset
         self.ignore_order: bool = ignore_order
+        both = a.types.keys() & b.types.keys()
+        self.types: dict[str, tuple[str, str]] = {
+            name: (a.types[name], b.types[name]) for name in sorted(both) if a.types[name] != b.types[name]
+        }
         self.by_content: bool = (a.keyless == len(a)) != (b.keyless == len(b)) and bool(len(a) and len(b))
         column = "content" if self.by_content else "whole"
         partner = match(a.column(column), b.column(column))
@@ -151,7 +157,7 @@ class Differences:
     @property
     def equal(self) -> bool:
         """Whether there is no difference."""
-        return not any(self.counts.values()) and (self.ignore_order or not self.out_of_order)
+        return not (self.types or any(self.counts.values())) and (self.ignore_order or not self.out_of_order)
 
     def of(self, kind: DifferenceKind) -> Iterator[Difference]:
         """The differences of a kind, in the order of the first dataset, or of the second where only that has them."""
@@ -202,6 +208,7 @@ class Differences:
             "entries": {name: dict(counts) for name, counts in sorted(self.entries.items())},
             "by_content": self.by_content,
             "out_of_order": self.out_of_order,
+            **({"types": {name: [*pair] for name, pair in self.types.items()}} if self.types else {}),
             "moved": self.moved and list(self.moved),
             "differences": listed,
         }
@@ -306,6 +313,7 @@ class _Side:
         stems: the beginning of the keys of records without a key, by the paths of files whose stem others have, too.
         numbers: the features of its records that hold numbers, and their kinds.
         dataset: the dataset.
+        types: the types that TensorFlow Datasets gives the features, by name, if its files describe the shards.
         starts: the positions at which the rows of each file start.
         keyless: how many samples have no key.
     """
@@ -316,6 +324,7 @@ class _Side:
         self.stems = {named.source.locate(name): stem for name, stem in named.stems.items()}
         self.numbers: dict[str, Kind | None] = {}
         self.dataset = Dataset(without_secrets(named.bucket))
+        self.types = declared_types(named)
         self._spilled_rows, self._spilled_details = Spill(), Spill()
         self._file_rows: dict[int, FileRows] = {}
 

@@ -44,6 +44,21 @@ class CheckOptions(ConnectionOptions, total=False):
     events: Events | None
 
 
+def declared_types(shards: ShardSet) -> dict[str, str]:
+    """Return the types that files of TensorFlow Datasets give the features; none where they are absent or damaged."""
+    try:
+        found = shards.tfds
+        if not found and len(shards.documents) == 1:
+            folder = shards.documents[0].folder
+            if len(folder.find(["dataset_info.json", "features.json"])) == 2:
+                from tar2tf_cli.inputs.tfds_folder import TfdsFolder  # only here, as few shards are described so
+
+                found = TfdsFolder.read(folder)
+        return found.types() if found else {}
+    except (SourceError, ValueError):  # the shards are read as they are stored
+        return {}
+
+
 class Run:
     """One run of readings.
 

@@ -36,6 +36,7 @@ from tar2tf_cli.checking.files import (
     FileTask,
     Run,
     contents_of,
+    declared_types,
     values_of,
 )
 from tar2tf_cli.errors import (
@@ -119,8 +120,7 @@ def inspect(
                 raise shard.error
         contents.shards.append(shard)
     contents.skipped += named.left_out.others
-    with suppress(SourceError, ValueError):  # the shards are inspected as they are stored
-        contents.types = named.tfds.types() if named.tfds else {}
+    contents.types = declared_types(named)
     if not contents.shards:
         raise nothing_found(source.bucket)
     return contents

@@ -717,6 +717,8 @@ def _difference_lines(differences: Differences, *, every: bool) -> Iterator[str]
         yield from _changes(differences, some) if every and kind == "changed" else map(_line, some)
         if shown < number:
             yield f"{_WORDS[kind]}: {number - shown:,} more; use -v to see all"
+    for name, (ours, theirs) in differences.types.items():
+        yield f"type: {name} is {ours} in A, and {theirs} in B"
     if differences.moved and not differences.ignore_order:
         before, after = ("a record" if key is None else repr(key) for key in differences.moved)
         places = f" (and {count(differences.out_of_order - 1, 'more place')})" if differences.out_of_order > 1 else ""
@@ -757,6 +759,8 @@ def _print_differences(differences: Differences) -> None:
         message(f"equal: {count(differences.same, 'sample')}{order}")
         return
     said = [f"{number:,} {_WORDS[kind]}" for kind, number in differences.counts.items() if number]
+    if differences.types:
+        said.append(f"{count(len(differences.types), 'type')} of features")
     if differences.out_of_order and not differences.ignore_order:
         said.append("a different order")
     message(f"not equal: {', '.join(said)}; {count(differences.same, 'sample')} the same")

@@ -22,7 +22,7 @@ from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.inputs.kinds import open_kind
 from tar2tf_cli.inputs.manifest import Manifest, read_document
 from tar2tf_cli.inputs.shard_set import ShardSet, may_hold_examples, nothing_found, resolve
-from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input, Output
+from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input
 from tar2tf_cli.spec.sample_keys import selection_of
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import reach_of
@@ -131,19 +131,6 @@ def _without_output(conversion: Conversion, shards: ShardSet, reach: ConnectionO
 
 def _real(folder: str) -> str:
     return folder.rstrip("/") if is_remote(folder) else os.path.realpath(folder)
-
-
-def why_no_tfds(output: Output) -> str | None:
-    """Return why TensorFlow Datasets could not read an output; None if it can."""
-    if output.is_stream:
-        return "it reads shards in a folder"
-    if not output.traits.carries_examples:
-        return f"it reads TFRecord shards, and the output is {output.format.name}"
-    if output.compression != "none":
-        return "it cannot read compressed shards"
-    if not output.template.is_found_by_tfds():
-        return f"it does not find shards that are named {output.path}"
-    return None
 
 
 _QUICK_INPUTS: Final = 8
@@ -263,8 +250,7 @@ class Plan(NamedTuple):
         """Yield what a user should know about the inputs, a sentence each."""
         yield from self.shards.note_on_others()
         yield from self.shards.notes(of_faults=not self.conversion.input.ignore_gaps)
-        why = why_no_tfds(self.conversion.output)
-        if self.shards.tfds and self.conversion.keeps_entries and why:
+        if self.shards.tfds and self.conversion.keeps_entries and (why := self._why_no_tfds()):
             yield f"note: features.json and dataset_info.json are not written for the output: {why}"
 
     def read_plan(self) -> ReadPlan:
@@ -297,8 +283,13 @@ class Plan(NamedTuple):
     @property
     def tfds(self) -> TfdsFolder | None:
         """The files that describe the inputs for TensorFlow Datasets and will describe the output; None without any."""
-        spec = self.conversion
-        return self.shards.tfds if self.shards.tfds and spec.keeps_entries and not why_no_tfds(spec.output) else None
+        described = self.shards.tfds if self.conversion.keeps_entries else None
+        return described if described and not self._why_no_tfds() else None
+
+    def _why_no_tfds(self) -> str | None:
+        from tar2tf_cli.inputs.tfds_folder import why_no_tfds  # only here, as few inputs are described so
+
+        return why_no_tfds(self.conversion.output)
 
     def documents(self, described: str = "", shards: Sequence[ShardEntry] = ()) -> dict[str, bytes]:
         """Paths and content of the files to be written beside the manifest.

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from tar2tf_cli.conversion.plan import why_no_tfds
 from tar2tf_cli.datasets.indexes import write_beside
 from tar2tf_cli.datasets.records import open_records
 from tar2tf_cli.datasets.shards import read_manifests
@@ -21,7 +20,7 @@ from tar2tf_cli.features.described import is_optional
 from tar2tf_cli.features.labels import LabelMap
 from tar2tf_cli.formats.image.headers import header
 from tar2tf_cli.inputs.manifest import Manifest
-from tar2tf_cli.inputs.tfds_folder import INFO, RIGHT_NAMES, splits_of_shards, to_json
+from tar2tf_cli.inputs.tfds_folder import INFO, RIGHT_NAMES, splits_of_shards, to_json, why_no_tfds
 from tar2tf_cli.spec.conversion import Output
 from tar2tf_cli.spec.urls import is_remote
 

@@ -18,6 +18,7 @@ from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import Encoding, FeatureDescription
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.features.described import DTYPES
+from tar2tf_cli.spec.conversion import Output
 
 INFO: Final = "dataset_info.json"
 FEATURES: Final = "features.json"
@@ -180,6 +181,19 @@ def shard_template(paths: Sequence[str], usual: str) -> str:
     if len(paths) == 1:
         return _literal(paths[0])
     raise UsageError(f"TensorFlow Datasets does not find shards that are named like {paths[0]}", hint=RIGHT_NAMES)
+
+
+def why_no_tfds(output: Output) -> str | None:
+    """Return why TensorFlow Datasets could not read an output; None if it can."""
+    if output.is_stream:
+        return "it reads shards in a folder"
+    if not output.traits.carries_examples:
+        return f"it reads TFRecord shards, and the output is {output.format.name}"
+    if output.compression != "none":
+        return "it cannot read compressed shards"
+    if not output.template.is_found_by_tfds():
+        return f"it does not find shards that are named {output.path}"
+    return None
 
 
 def _literal(text: str) -> str:

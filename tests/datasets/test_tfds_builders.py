@@ -14,7 +14,7 @@ import pytest
 
 from commands import tar2tf
 from shards import records
-from tar2tf_cli import inspect, open_records
+from tar2tf_cli import diff, inspect, open_records
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -210,6 +210,18 @@ def test_as_supervised_still_gives_input_and_target(tfds: ModuleType, built: Pat
         return
     image, label = next(iter(after.as_dataset(split="validation", as_supervised=True)))
     assert (image.dtype.name, image.shape[2], label.dtype.name) == ("uint8", 3, "int64")
+
+
+def test_diff_compares_values_and_the_types_of_features(built: Path, tmp_path: Path) -> None:
+    after = resharded(built, tmp_path, "--num-shards", "2")
+    assert diff(built, after).equal
+    features = after / "features.json"
+    features.write_text(features.read_text().replace('"dtype": "float64"', '"dtype": "float32"'))
+    found = diff(built, after)
+    name, shape = ("f64", "") if built.parts[-2] == "flat" else ("steps/action", " [?, 2]")
+    assert found.types[name] == (f"Tensor float64{shape}", f"Tensor float32{shape}")
+    assert (found.equal, found.counts["changed"]) == (False, 0)
+    assert f"type: {name} is Tensor float64{shape} in A" in tar2tf("diff", built, after).stdout
 
 
 def test_inspect_names_the_type_of_each_feature(built: Path) -> None:
