@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,7 +17,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import Look, Schema
 from tar2tf_cli.inputs.manifest import Document, ShardEntry
-from tar2tf_cli.inputs.shard_set import ShardSet, documents_beside, resolve_each
+from tar2tf_cli.inputs.shard_set import ShardSet, documents_beside, may_hold_examples, resolve_each
 from tar2tf_cli.plugins import find_format
 from tar2tf_cli.spec.urls import without_secrets
 
@@ -87,13 +88,29 @@ def find_shards(paths: Sequence[str], split: str | None, **reach: Unpack[Connect
         for document in named.documents:
             shards += _of_manifest(document, split, raw)
         _check(named)
-        shards += [DatasetShard(named.source, item, raw) for item in named.items]
+        decoders = dict(_decoders(named, reach))
+        shards += [DatasetShard(named.source, item, decoders.get(item.name, raw)) for item in named.items]
     if split is not None:
         listed(read, split)
     if len(read) > 1:  # examples of all manifests have the same features, dtypes and ranks
         decode = Decoder(*together(read))
         shards = [shard if shard.records is None else replace(shard, decode=decode) for shard in shards]
     return shards
+
+
+def _decoders(named: ShardSet, reach: ConnectionOptions) -> Iterator[tuple[str, Decoder]]:
+    """The decoders of shards that were named one by one, by name, where a manifest next to them describes them."""
+    items = [] if named.listed else [item for item in named.items if may_hold_examples(item.name)]
+    paths = {os.path.normpath(named.source.locate(item.name)): item for item in items}
+    for document in documents_beside(named.source, items, reach):
+        manifest = document.manifest
+        if find_format(manifest.format).traits.carries_examples:
+            with suppress(SourceError):  # what it says cannot be decoded
+                decode = Decoder(manifest.features, manifest.records)
+                for entry in manifest.shards:
+                    item = paths.get(os.path.normpath(document.folder.locate(entry.path)))
+                    if item and item.size in (None, entry.bytes):
+                        yield item.name, decode
 
 
 def _check(shards: ShardSet) -> None:

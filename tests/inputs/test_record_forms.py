@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,15 @@ def test_damage_leaves_the_form_of_the_records_that_can_be_read(tmp_path: Path) 
     out = tmp_path / "out.tar"
     convert(Conversion(Input(str(path)), str(out), select={"r": "steps/reward"}, on_error="skip"), workers=1)
     assert [list(entries) for _, entries in samples_of(out)] == [["r.npy"], ["r.npy"]]
+
+
+def test_a_shard_that_is_opened_alone_has_the_values_that_the_manifest_next_to_it_describes(tmp_path: Path) -> None:
+    episodes(tmp_path / "in.tfrecord")
+    convert(Conversion(str(tmp_path / "in.tfrecord"), str(tmp_path / "out.record")), workers=1)
+    (tmp_path / "alone").mkdir()
+    alone = shutil.copy(tmp_path / "out.record", tmp_path / "alone")
+    rewards = [
+        [sample["steps/reward"].tolist() for sample in open_records(path)]
+        for path in (tmp_path / "_out-manifest.json", tmp_path / "out.record", alone)
+    ]
+    assert rewards == [[[5], [1, 2, 3], [7]], [[5], [1, 2, 3], [7]], [5, [1, 2, 3], 7]]
