@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.api.values import FeatureDescription, Kind
-from tar2tf_cli.errors import SourceError, few
+from tar2tf_cli.errors import SourceError, count, few
 from tar2tf_cli.formats.example import TAGS, ParsedFeature
 
 Described: TypeAlias = Mapping[str, FeatureDescription]
@@ -289,7 +289,18 @@ def notes_on_shapes(features: Described, spec: Mapping[str, object]) -> list[str
     notes = [f"{_note_on_image(name, image, varying[name])}, or {_BATCHED}" for name, image in images.items()]
     for what, names in (("arrays of several shapes", arrays), ("lists of several lengths", lists)):
         notes += [f"{what}: {few(names)}; {_BATCHED}"] * bool(names)
+    shapeless = [name for name in arrays if _missing_shapes(name, features)]
+    missing = sum(_missing_shapes(name, features) for name in shapeless)
+    if missing:
+        what = f"{few(shapeless)}: {count(missing, 'empty list')} without a shape"
+        notes.append(f"{what}; load_dataset, open_records and the code of inspect --code give them one")
     return notes
+
+
+def _missing_shapes(name: str, features: Described) -> int:
+    """How many examples have an array without its feature NAME/shape: empty lists, whose rank is not known."""
+    stored = features.get(f"{name}/shape")
+    return features[name].get("count", 0) - stored.get("count", 0) if stored else 0
 
 
 def _image_of(name: str, shape: Sequence[int | None], spec: Mapping[str, Any]) -> str | None:

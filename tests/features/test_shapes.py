@@ -13,7 +13,7 @@ from commands import convert, tar2tf
 from images import by_pillow, jpeg, photo
 from make_bytes import npy
 from shards import write_tar
-from tar2tf_cli import load_dataset
+from tar2tf_cli import load_dataset, open_records
 
 RAGGED = "batch them with load_dataset(..., batch=N, ragged=True) or pad=True"
 
@@ -102,3 +102,14 @@ def test_features_of_one_shape_give_no_note(tmp_path: Path) -> None:
         [(str(number), {"npy": npy(np.ones((2, 3))), "txt": b"a" * number}) for number in range(4)],
     )
     assert everywhere(tmp_path / "in", tmp_path / "a.record", "--op", "decode:npy") == []
+
+
+def test_a_list_that_is_empty_is_said_to_have_no_shape(tmp_path: Path) -> None:
+    """JSON does not tell the rank of an empty list, and one sample does not follow from another."""
+    values = ["[]", "[[1,2,3,4],[5,6,7,8]]", "[[1,2,3,4]]"]
+    write_tar(tmp_path / "a.tar", [(str(n), {"json": text.encode()}) for n, text in enumerate(values)])
+    out, options = tmp_path / "o.record", ("--select", "b=json", "--type", "b=int64_list")
+    said = convert(tmp_path / "a.tar", "-o", out, *options).stderr
+    told = "load_dataset, open_records and the code of inspect --code give them one"
+    assert f"b: 1 empty list without a shape; {told}\n" in said
+    assert [sample["b"].shape for sample in open_records(tmp_path / "_o-manifest.json")] == [(0, 4), (2, 4), (1, 4)]
