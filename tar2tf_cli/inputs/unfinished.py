@@ -6,7 +6,6 @@ the claim, an object in a hidden folder of the same name, which a conversion wri
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -93,8 +92,13 @@ def _unfinished_in(folders: Iterable[str], store: Store | None) -> Iterator[Unfi
 
 def _working_in(folder: str) -> Iterator[Unfinished]:
     """The conversions that have their working folders in a local folder."""
-    for name in sorted(os.listdir(folder or ".")):
+    names = list[str]()
+    with suppress(OSError):  # of one that may be entered, but not listed
+        names += sorted(os.listdir(folder or "."))
+    for name in names:
         if name.startswith(".") and name.endswith(_WORKING):
+            import json  # only here, as few folders have such a folder
+
             with suppress(OSError, ValueError, LookupError, TypeError, UsageError):
                 with open(os.path.join(folder, name, "journal"), "rb") as journal:
                     head = json.loads(journal.readline().rpartition(b" ")[0])
@@ -103,6 +107,8 @@ def _working_in(folder: str) -> Iterator[Unfinished]:
 
 def _claimed_in(folder: str, store: Store) -> Iterator[Unfinished]:
     """The conversions that have a claim in a folder of a bucket; none if it cannot be written to or listed."""
+    import json
+
     from tar2tf_cli.stores.objects import read_object, retry
 
     top = store.at("").locate("")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from commands import end, start, tar2tf, wait_until
 from shards import large_shards, records, samples, shards_in, small_shards, write_tar
-from tar2tf_cli import open_records
+from tar2tf_cli import open_records, verify
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.inputs.numbering import conflicting_totals, splits_of
 from tar2tf_cli.spec.templates import FileSpec
@@ -209,6 +210,18 @@ def test_an_unfinished_conversion_is_noticed_however_its_output_is_named(options
     end(process)
     folder = next(tmp_path.glob("out/**/x-*.record")).parent
     assert "_x-manifest.json is not finished (unfinished)" in run("verify", folder, code=1)
+
+
+def test_a_folder_above_that_may_not_be_listed_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards, listed = small_shards(tmp_path / "in"), os.listdir
+
+    def refusing(folder: str) -> list[str]:
+        if folder == str(tmp_path):
+            raise PermissionError(13, "Permission denied", folder)
+        return listed(folder)
+
+    monkeypatch.setattr(os, "listdir", refusing)
+    assert verify(str(shards), workers=1).ok
 
 
 def test_the_conversion_itself_may_continue_in_the_folder_of_its_inputs(tmp_path: Path) -> None:
