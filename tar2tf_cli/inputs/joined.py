@@ -469,7 +469,7 @@ def is_table(path: str) -> bool:
     if os.path.isdir(path):
         names = [name for name in os.listdir(path) if not name.startswith((".", "_"))]
         return any(map(has_table_suffix, names)) and not any(map(format_named, names))
-    if not os.path.isfile(path):
+    if format_named(path.lower()) or not os.path.isfile(path):
         return is_named_as_table(path)
     source = DirectorySource(path)
     with OpenShard(source, source.list(())[0]) as shard:

@@ -81,6 +81,9 @@ class Rows:
         if method := compression_of(head):
             raise SourceError(f"is compressed with {method}", shard=self.path, hint="decompress it first")
         text = head[self._start :].lstrip()
+        for begins, what, hint in _NO_TABLES:
+            if text[: len(begins)].lower() == begins:
+                raise SourceError(f"is {what}, not a table", shard=self.path, hint=hint)
         self.form: Form = form or ("jsonl" if text.startswith((b"{", b"[")) else "csv")
         first, *_ = text.splitlines() or [b""]
         self._mark = "," if form else max(_MARKS, key=lambda mark: first.count(mark.encode()))
@@ -216,6 +219,17 @@ _HEADER: Final = "name the columns in the first row; without such a row, name th
 
 
 _OBJECTS: Final = "write one object per line; for a JSON list, use jq -c '.[]'"
+
+
+_PAGE: Final = "fetch the table itself"
+
+_NO_TABLES: Final = (
+    (b"version https://git-lfs.github.com/spec/", "a Git LFS pointer", "fetch what it points to: git lfs pull"),
+    (b"<?xml", "an XML document, perhaps an error page", _PAGE),
+    (b"<!doctype html", "a web page, perhaps an error page", _PAGE),
+    (b"<html", "a web page, perhaps an error page", _PAGE),
+)
+"""How files begin that would pass for CSV, but are none; what they are, and what to do."""
 
 
 def no_rows(path: str) -> SourceError:

@@ -300,6 +300,28 @@ def test_a_table_that_is_not_as_asked_for_is_refused(tmp_path, data, options, fa
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n", "a Git LFS pointer"),
+        (b'\n<?xml version="1.0"?>\n<Error/>\n', "an XML document"),
+        (b"<!DOCTYPE html>\n<p>404</p>\n", "a web page"),
+        (b"<HTML>\n<p>404</p>\n", "a web page"),
+    ],
+)
+def test_what_a_server_sent_in_place_of_a_table_is_named(tmp_path, data, what):
+    (tmp_path / "t.csv").write_bytes(data)
+    (tmp_path / "t.tar").write_bytes(data)
+    write_tar(tmp_path / "a.tar", [("a", {"txt": b"x"})])
+    out = ("-o", tmp_path / "o.record")
+    read = tar2tf("convert", tmp_path / "t.csv", "--from", "table", *out)
+    joined = tar2tf("convert", tmp_path / "a.tar", "--join", tmp_path / "t.csv", *out)
+    assert [f"t.csv: is {what}" in done.stderr for done in (read, joined)] == [True, True]
+    named_as_tar = tar2tf("convert", tmp_path / "a.tar", "--join", tmp_path / "t.tar", *out)
+    assert "t.tar: cannot be joined: it is " in named_as_tar.stderr
+    assert {done.returncode for done in (read, joined, named_as_tar)} == {3}
+
+
 @pytest.mark.parametrize(("name", "shown"), [("data.csv", "name, path, label"), ("data.jsonl", "name, path, label")])
 def test_convert_of_a_table_says_how(tmp_path, photos, name, shown):
     done = tar2tf("convert", table(tmp_path, photos, name), "-o", tmp_path / "t.record")
