@@ -89,7 +89,7 @@ def _npy(data: bytes) -> Parts:
     return {"": npy.read_array(data)}
 
 
-# --- Sound: WAV by numpy, FLAC, Ogg and MP3 by libsndfile ---
+# --- Sound: WAV by numpy, FLAC, Ogg, MP3 and AIFF by libsndfile ---
 
 # It is float32 (samples, channels), where whole numbers are scaled to -1 up to 1, and `sample_rate`, samples for each
 # second.
@@ -163,10 +163,10 @@ def _of_three_bytes(sound: memoryview) -> NDArray[np.generic]:
 
 
 def decode_with_libsndfile(data: bytes) -> Parts:
-    """Decode a FLAC, an Ogg (Vorbis, Opus) or an MP3.
+    """Decode a FLAC, an Ogg (Vorbis, Opus), an MP3 or an AIFF.
 
-    FLAC is lossless: a number of n bits is divided by 2^(n-1). What a lossy codec gives depends on its version, and may
-    differ in the last bits between CPUs.
+    FLAC and AIFF are lossless: a number of n bits is divided by 2^(n-1). What a lossy codec gives depends on its
+    version, and may differ in the last bits between CPUs.
 
     Raises:
         SampleError: damaged or cut short, or a codec that libsndfile lacks.
@@ -176,10 +176,12 @@ def decode_with_libsndfile(data: bytes) -> Parts:
         import soundfile
     except (ImportError, OSError):  # OSError: without libsndfile
         raise UsageError(
-            "FLAC, Ogg and MP3 need the package soundfile", hint="pip install 'tar2tf-cli[audio]'"
+            "FLAC, Ogg, MP3 and AIFF need the package soundfile", hint="pip install 'tar2tf-cli[audio]'"
         ) from None
     if data.startswith(b"OggS"):
         _check_ogg(data)
+    elif data.startswith(b"FORM"):
+        _check_aiff(data)
     elif sniff(data[:_HEAD]) == "audio/mpeg":
         _check_mp3(data)
     try:
@@ -233,6 +235,13 @@ _BITRATES: Final = (  # kbit/s by index, of layer III: MPEG 1, and MPEG 2 and 2.
 _MPEG_RATES: Final = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}
 
 
+def _check_aiff(data: bytes) -> None:
+    """Check that an AIFF has all bytes of its form: libsndfile takes the rest of the file for all of the sound."""
+    size = int.from_bytes(data[4:8], "big")
+    if size + 8 > len(data):
+        raise SampleError(f"truncated AIFF: {size + 8:,} bytes by its header, but {len(data):,}")
+
+
 def _check_mp3(data: bytes) -> None:
     """Check that an MP3 is a chain of frames up to its end: mpg123 skips junk between them in silence.
 
@@ -280,4 +289,5 @@ _OTHERS: Final[Mapping[str, Callable[[bytes], Parts]]] = {
     "audio/flac": decode_with_libsndfile,
     "audio/ogg": decode_with_libsndfile,
     "audio/mpeg": decode_with_libsndfile,
+    "audio/aiff": decode_with_libsndfile,
 }

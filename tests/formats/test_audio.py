@@ -110,6 +110,18 @@ def test_a_flac_is_what_was_encoded(width: int) -> None:
         assert (found[""].dtype, found["sample_rate"]) == (np.float32, 16000)
 
 
+@pytest.mark.parametrize("width", [16, 24])
+def test_an_aiff_is_what_was_encoded_and_half_of_one_is_refused(width: int) -> None:
+    for samples, channels in SHAPES[4:]:
+        sound = waves(samples, channels)
+        data = saved(sound, 16000, "AIFF", f"PCM_{width}")
+        found = decode_with_libsndfile(data)
+        np.testing.assert_array_equal(found[""], sound / np.float32(32768))
+        assert (found[""].dtype, found["sample_rate"]) == (np.float32, 16000)
+        with pytest.raises(SampleError, match="truncated AIFF"):
+            decode_with_libsndfile(data[: len(data) * 2 // 3])
+
+
 @pytest.mark.parametrize("codec", ["VORBIS", "OPUS"])
 def test_an_ogg_sounds_like_what_was_encoded(codec: str) -> None:
     time = np.arange(48000) / 48000
