@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
@@ -175,12 +176,16 @@ class ShardsToRead(NamedTuple):
         others: the names of files next to the shards.
         described: whether files of TensorFlow Datasets describe the shards.
         has_card: whether a dataset card says which files are shards.
+        splits: the split of each shard that belongs to one, by its path.
+        hosts: how many hosts divide the shards among them.
     """
 
     traits: Mapping[str, ShardTraits]
     others: Sequence[str] = ()
     described: bool = False
     has_card: bool = False
+    splits: Mapping[str, str] = MappingProxyType({})
+    hosts: int = 1
 
     def of(self, format: str) -> Iterator[tuple[str, ShardTraits]]:
         """Iterate over the shards of a format."""
@@ -340,6 +345,17 @@ def _outnumbered(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
         yield path, f"{what}; write a dataset card: tar2tf export hf"
 
 
+def _few(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
+    """Fewer shards of a split than hosts, so that some hosts have none."""
+    by_split: dict[str, list[str]] = {}
+    for path in shards.traits:
+        by_split.setdefault(shards.splits.get(path, ""), []).append(path)
+    for split, paths in by_split.items():
+        if len(paths) < shards.hosts:
+            what = f"{count(len(paths), 'shard')}{f' of {split}' if split else ''} for {shards.hosts} hosts"
+            yield paths[0], f"there are only {what}, so some get none, and it fails there; convert with --num-shards"
+
+
 def _undescribed(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
     if not shards.described and (path := next((path for path, _ in shards.of("tfrecord")), None)):
         yield path, "no dataset_info.json and features.json describe the shards; tar2tf export tfds writes them"
@@ -354,8 +370,8 @@ READERS: Final[Mapping[str, Sequence[ReaderRule]]] = {
     "grain": (_dots, _lacking, _ragged),
     "hf": (_TARS, _compression({"tar": ("zstd",)}), _adjacent, _dots, _capitals, _same_first, _nulls, _outnumbered),
     "ray": (_compression({"tfrecord": _PLAIN}), _adjacent, _dots, _capitals, _lists, _side_files),
-    "tfds": (_only("tfrecord", "TFRecords"), _compression({"tfrecord": _PLAIN}), _undescribed),
-    "webdataset": (_TARS, _compression({"tar": ("zstd",)}), _adjacent, _dots),
+    "tfds": (_only("tfrecord", "TFRecords"), _compression({"tfrecord": _PLAIN}), _undescribed, _few),
+    "webdataset": (_TARS, _compression({"tar": ("zstd",)}), _adjacent, _dots, _few),
     "wids": (_TARS, _compression({"tar": _PLAIN}), _adjacent, _dots, _capitals, _long),
 }
 """The rules of each reader."""

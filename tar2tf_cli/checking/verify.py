@@ -26,7 +26,7 @@ from tar2tf_cli.inputs.shard_set import (
     nothing_found,
 )
 from tar2tf_cli.inputs.unfinished import Unfinished, unfinished_at
-from tar2tf_cli.ops.rules import accepted, one_of, optional, text
+from tar2tf_cli.ops.rules import accepted, one_of, optional, text, whole_number
 from tar2tf_cli.spec.templates import format_named
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def verify(
     keys: bool = False,
     subset: str | None = None,
     readers: str | None = None,
+    hosts: int = 1,
     **options: Unpack[CheckOptions],
 ) -> Report:
     """Check shards, or everything that a manifest lists.
@@ -78,6 +79,7 @@ def verify(
             each day. Of the other shards, existence and size are checked.
         readers: other readers, such as `"hf,dali"`: everything over which they trip is a fault, too. The readers are
             dali, energon, grain, hf (Hugging Face datasets), ray, tfds, webdataset and wids.
+        hosts: how many hosts will divide the shards among them, for `readers`.
         allow_empty: whether an empty file is a TFRecord without records, and not a fault.
         options: those of `inspect`: `rules`, `workers`, `endpoint`, `retry_for`, `no_sign_request` and `events`.
 
@@ -95,6 +97,8 @@ def verify(
     if subset and (salvage or against):
         raise UsageError("--subset reads a part of the shards: leave out --salvage and --against")
     names = _reader_names(accepted(text, readers, "readers")) if readers else []
+    if accepted(whole_number(1), hosts, "hosts") > 1 and not names:
+        raise UsageError("--hosts is for --for, which says how the shards are read", hint="add --for webdataset")
     part = Subset.parse(accepted(text, subset, "subset")) if subset else None
     checks = Checks(fast, decode, messages, allow_empty, allow_func, keys, part)
     with closing(Salvage(os.fspath(salvage))) if salvage else nullcontext() as good:
@@ -106,7 +110,7 @@ def verify(
         else:
             report = _verify(run, bucket, templates, paths=paths)
         if names:
-            _check_readers(run, run.shards(bucket, templates, paths=paths), names, report)
+            _check_readers(run, run.shards(bucket, templates, paths=paths), names, report, hosts)
         if good:
             report.salvaged = good.finish(report.files)
     return report
@@ -142,7 +146,7 @@ def _reader_names(readers: str) -> list[str]:
     return parse_readers(readers)
 
 
-def _check_readers(run: CheckRun, shards: ShardSet, readers: Sequence[str], report: Report) -> None:
+def _check_readers(run: CheckRun, shards: ShardSet, readers: Sequence[str], report: Report, hosts: int) -> None:
     """Add a fault for everything over which one of the readers trips."""
     from tar2tf_cli.checking.readers import ShardsToRead, names_files, reader_faults, shard_traits
 
@@ -157,7 +161,9 @@ def _check_readers(run: CheckRun, shards: ShardSet, readers: Sequence[str], repo
     described = {"dataset_info.json", "features.json"} <= found.keys()
     has_card = "README.md" in found and names_files(shards.source, found["README.md"])
     files, by_path = {file.path: file for file in report.files}, dict(zip(paths, traits, strict=True))
-    for path, fault in reader_faults(readers, ShardsToRead(by_path, others, described, has_card)):
+    splits = {shards.source.locate(name): split for name, split in shards.splits.items()}
+    read = ShardsToRead(by_path, others, described, has_card, splits, hosts)
+    for path, fault in reader_faults(readers, read):
         if path not in files:
             files[path] = FileReport(path)
             report.files.append(files[path])

@@ -142,6 +142,14 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
     "fault: capitals in extensions, dots in keys, compression, members that are not adjacent, files next to shards.",
 )
 @sample_option(
+    "--hosts N",
+    type=whole_number,
+    default=1,
+    show_default=False,
+    help="With --for: hosts that share the shards.",
+    more="Some readers fail on a host that gets no shard. The default is 1.",
+)
+@sample_option(
     "--subset PART",
     help="Read a part: 3/30, or 5% or 10GB a day.",
     more="3/30 is the third of thirty parts. A percentage or a size selects another part each day, by the date, so "
@@ -188,7 +196,18 @@ def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     _choose_json(options)
     files = {"--salvage": "salvage", "--report": "report_path", "--bad-keys": "bad_keys", "--good": "good"}
     _check_files(files, options)
-    chosen = ("fast", "decode", "salvage", "against", "allow_func", "messages", "allow_empty", "subset", "readers")
+    chosen = (
+        "fast",
+        "decode",
+        "salvage",
+        "against",
+        "allow_func",
+        "messages",
+        "allow_empty",
+        "subset",
+        "readers",
+        "hosts",
+    )
     how = {name: options[name] for name in chosen}
     how["keys"] = bool(options["bad_keys"] or options["good"])
     with Terminal(**options) as terminal, prints_on_stderr():

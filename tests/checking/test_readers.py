@@ -280,6 +280,57 @@ def test_ray_trips_over_lists_and_side_files_of_records(name: str, tmp_path: Pat
     assert as_meant == (tripped(path.parent, "ray") == set())
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_webdataset_trips_where_a_host_gets_no_shard(
+    hosts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Ran]
+) -> None:
+    paths = [str(write(tmp_path / f"{number}.tar", a_tar(SAMPLES))) for number in range(2)]
+    ran = run(tmp_path, "--for", "webdataset", "--hosts", str(hosts))
+    assert (ran.code, "there are only 2 shards for 3 hosts" in ran.out) == ((1, True) if hosts == 3 else (0, False))
+    wds = pytest.importorskip("webdataset")
+    monkeypatch.setenv("WORLD_SIZE", str(hosts))
+    monkeypatch.setenv("RANK", str(hosts - 1))
+    dataset = wds.WebDataset(paths, shardshuffle=False, nodesplitter=wds.split_by_node)
+    if hosts == 2:
+        assert len([*dataset]) == 8
+    else:
+        with pytest.raises(ValueError, match="No samples found"):
+            next(iter(dataset))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tfds_trips_where_a_host_gets_no_shard(tmp_path: Path) -> None:
+    found = pytest.importorskip("tensorflow_datasets")
+    import tensorflow as tf
+
+    tar = write(tmp_path / "in" / "a.tar", a_tar(SAMPLES))
+    convert = ("convert", tar, "-o", tmp_path / "out/x-<00000>.record", "--num-shards", "2", "--for", "tfds", "-q")
+    assert tar2tf(*convert).returncode == 0
+    for hosts in (2, 3):
+        context = tf.distribute.InputContext(num_input_pipelines=hosts, input_pipeline_id=hosts - 1)
+        config = found.ReadConfig(input_context=context)
+        builder = found.builder_from_directory(str(tmp_path / "out"))
+        trips = not verify(str(tmp_path / "out"), workers=1, readers="tfds", hosts=hosts).ok
+        if trips:
+            with pytest.raises(ValueError, match="num_input_pipelines"):
+                builder.as_dataset(split="train", read_config=config)
+        else:
+            assert len([*builder.as_dataset(split="train", read_config=config)]) == 4
+        assert trips == (hosts == 3)
+
+
+def test_hosts_share_the_shards_of_each_split(tmp_path: Path, run: Callable[..., Ran]) -> None:
+    write(tmp_path / "in.tar", a_tar(SAMPLES))
+    out = tmp_path / "out" / "<split>-<>.tar"
+    convert = ("convert", tmp_path / "in.tar", "-o", out, "--split", "train=0.5,val=0.5")
+    assert tar2tf(*convert, "--num-shards", "train=3,val=1", "-q").returncode == 0
+    ran = run(tmp_path / "out", "--for", "webdataset", "--hosts", "2")
+    assert "there are only 1 shard of val for 2 hosts" in ran.out
+    assert "of train" not in ran.out
+    assert "--hosts is for --for" in run(tmp_path / "out", "--hosts", "2").err
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_grain_batches_what_has_one_form(trap: tuple[Path, set[str]]) -> None:
     grain = pytest.importorskip("grain")
