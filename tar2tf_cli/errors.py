@@ -552,11 +552,11 @@ def reason(error: Exception) -> str:
     return text.partition(": ")[2] if text.startswith(("invalid literal for int", "could not convert")) else text
 
 
-def meant(name: object, known: Iterable[object]) -> str:
-    """`; did you mean 'NEAREST'?`, or nothing when no known name is similar."""
+def meant(name: object, known: Iterable[object], least: float = 0.6) -> str:
+    """`; did you mean 'NEAREST'?`, or nothing when no known name is similar, at `least` so much of 1."""
     from difflib import get_close_matches
 
-    near = get_close_matches(str(name), [str(item) for item in known], 1)
+    near = get_close_matches(str(name), [str(item) for item in known], 1, least)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

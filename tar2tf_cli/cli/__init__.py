@@ -294,7 +294,7 @@ _OLD_OPTIONS: Final = {
 def _near_option(name: str, known: Iterable[str]) -> str:
     """`; did you mean '--limit'?`, or nothing: the dashes that all options begin with make none of them near."""
     words = {option.lstrip("-"): option for option in known if option.startswith("--")}
-    near = meant(name.lstrip("-"), words)
+    near = meant(name.lstrip("-"), words, least=0.7)
     return near.replace("'", "'--", 1) if near and name.startswith("--") else ""
 
 

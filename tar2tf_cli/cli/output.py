@@ -208,6 +208,10 @@ class Terminal(Events):
     def progress(self, size: int) -> None:
         if self._bar is not None:
             self._bar.update(size - self._bar.n)
+            if (
+                size == self._total and self._bar.last_print_n > self._done
+            ):  # too soon after the last for it to be drawn
+                self._bar.refresh()
         elif self._lines_wanted and time.monotonic() - self._printed > _PLAIN_SECONDS:
             self._printed = time.monotonic()
             message(self._line(size))

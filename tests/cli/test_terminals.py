@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -77,6 +78,17 @@ def test_a_bar_moves_on_a_terminal_and_goes_away(workers: str, tmp_path: Path) -
     text = on_a_terminal("convert", "-", "-o", tmp_path / "x", "-j", workers, environment={}, feed=feed, bars=2)
     assert text.count("B/s") >= 2
     assert text.rstrip().splitlines()[-1].rpartition("\r")[2].startswith("400 records")
+
+
+def test_with_a_limit_the_bar_ends_at_100_percent(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time\n\ndef slow(sample):\n    time.sleep(0.05)\n    return sample\n")
+    for number in range(3):
+        write_tar(tmp_path / "in" / f"{number}.tar", samples(40, 1_000_000, first=40 * number))
+    options = ("--limit", "30", "--op", f"func:{tmp_path / 'slow.py'}:slow", "-j", "1")
+    text = on_a_terminal("convert", tmp_path / "in", "-o", tmp_path / "x", *options, environment={})
+    drawn = [int(percent) for percent in re.findall(r"(\d+)%\|", text)]
+    assert drawn[0] < 50
+    assert drawn[-1] == 100
 
 
 @pytest.mark.parametrize(

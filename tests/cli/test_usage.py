@@ -380,7 +380,8 @@ def test_options_with_underscores_and_a_limit_of_all_mean_what_older_scripts_mea
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"), [("--num-shrads", "--num-shards"), ("--limt", "--limit"), ("--report", ""), ("-z", "")]
+    ("given", "meant"),
+    [("--num-shrads", "--num-shards"), ("--limt", "--limit"), ("--report", ""), ("--foobar", ""), ("-z", "")],
 )
 def test_only_a_near_option_is_suggested(given: str, meant: str, tmp_path: Path) -> None:
     done = tar2tf("convert", "x", given, "1", cwd=tmp_path)
