@@ -30,7 +30,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypedDict
+
+from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.structs import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.objects import ObjectInfo

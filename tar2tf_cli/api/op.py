@@ -10,9 +10,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.values import Sample
+from tar2tf_cli.structs import NamedTuple
 
 Samples: TypeAlias = "Sample | Iterable[Sample] | None"
 """Result of an op: the changed sample, several samples, or None for a sample that is skipped."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, Literal, Protocol, TypeAlias
 
 from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.values import Features, KeySplit, MessagePart, Sample
 from tar2tf_cli.errors import DamagedShardError
+from tar2tf_cli.structs import NamedTuple
 
 KernelForm: TypeAlias = Literal["record", "members"]
 """The bytes that the kernel makes of plain samples: framed tf.train.Examples, or members of a tar."""

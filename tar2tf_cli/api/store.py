@@ -11,12 +11,12 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.errors import SourceError, UsageError
+from tar2tf_cli.structs import dataclass
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -47,7 +47,7 @@ class ObjectExists(SourceError):
     """An object of that name exists already."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Body:
     """The response to a request for an object, from an offset on.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from io import BytesIO
 from itertools import groupby, islice
@@ -40,6 +39,7 @@ from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.spec.yaml_file import build, overlaid
+from tar2tf_cli.structs import dataclass
 
 Origin: TypeAlias = tuple[str, Sequence[str]]
 """The source of shards: bucket and templates."""
@@ -200,7 +200,7 @@ class _Record(NamedTuple):
             return {}
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class _Side(FileContext):
     """One of the two sides: the inputs, which are converted again, or the shards.
 
@@ -354,7 +354,7 @@ RecordId: TypeAlias = tuple[int, int]
 """A record: the number of its file, and its number in the file."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Differences:
     """The differences of two sets of records.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from math import inf, isfinite, prod
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
@@ -19,6 +18,7 @@ from tar2tf_cli.formats.example import ParsedFeature, fields, read_varint
 from tar2tf_cli.formats.image import MOST_VALUES, values_described
 from tar2tf_cli.formats.npy import read_header
 from tar2tf_cli.formats.streams import riff_chunks, sniff
+from tar2tf_cli.structs import dataclass, field
 
 _MOST_JSON: Final = 1 << 20
 _WITHOUT_HEADER: Final = tuple(f"image/{name}" for name in ("avif", "heic", "jp2", "jxl", "exr", "psd"))
@@ -247,7 +247,7 @@ STEPS: Final = "[]"
 """Ends the name of a feature list of a tf.train.SequenceExample; its sizes are numbers of steps."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Numbers:
     """The numbers of a feature: the smallest, the largest, their sum and how many they are; NaN is left out.
 
@@ -301,7 +301,7 @@ class Numbers:
         self.count += count
 
 
-@dataclass(slots=True)
+@dataclass
 class Stats:
     """Statistics of the values of one entry or feature.
 
@@ -523,7 +523,7 @@ def _range(low: object, high: object) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-@dataclass(slots=True)
+@dataclass
 class ShardContents:
     """The contents of one shard.
 
@@ -595,7 +595,7 @@ def _of_unreadable(error: SourceError, status: str) -> dict[str, object]:
     return {"status": status, "faults": [fault_of(error).to_json()]}
 
 
-@dataclass(slots=True)
+@dataclass
 class Contents:
     """The contents of the shards of a bucket.
 

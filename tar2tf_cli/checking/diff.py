@@ -13,7 +13,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
@@ -37,6 +36,7 @@ from tar2tf_cli.inputs.record_samples import numbered, stem_of
 from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.structs import dataclass, field
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -79,7 +79,7 @@ class Difference(NamedTuple):
         return {"kind": self.kind, "key": self.key, **{name: at for name, at in found.items() if at}, **entries}
 
 
-@dataclass(slots=True)
+@dataclass
 class Dataset:
     """One of two datasets that are compared.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.spec import __version__
+from tar2tf_cli.structs import NamedTuple, dataclass, field
 
 _MOST_FAULTS: Final = 1000
 
@@ -69,7 +69,7 @@ class Fault(NamedTuple):
         return {"kind": self.kind, "record": self.record, "offset": self.offset, "message": self.message, **known}
 
 
-@dataclass(slots=True)
+@dataclass
 class KeyLists:
     """The keys of the samples of a file, for `convert --keys`.
 
@@ -84,7 +84,7 @@ class KeyLists:
     stem: str = ""
 
 
-@dataclass(slots=True)
+@dataclass
 class FileReport:
     """The results for one file.
 
@@ -204,7 +204,7 @@ class Salvaged(NamedTuple):
         return {"path": self.path, "records": self.records, "bytes": self.bytes, "lost": lost}
 
 
-@dataclass(slots=True)
+@dataclass
 class Report:
     """The results of a verification.
 

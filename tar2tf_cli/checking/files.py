@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.api.backend import Outcome, Task
 from tar2tf_cli.api.objects import ObjectInfo
@@ -25,6 +24,7 @@ from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.ops.rules import accepted, text
 from tar2tf_cli.ops.rules import workers as number_of
 from tar2tf_cli.spec.urls import ConnectionOptions
+from tar2tf_cli.structs import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from tar2tf_cli.spec.conversion import PathText
@@ -136,7 +136,7 @@ def as_texts(bucket: PathText, templates: PathText | Sequence[PathText]) -> tupl
     return accepted(text, bucket, "bucket"), [accepted(text, name, "each template") for name in several]
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class FileContext:
     """The context that the tasks of one run share.
 

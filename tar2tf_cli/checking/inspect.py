@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from math import prod
@@ -59,6 +58,7 @@ from tar2tf_cli.inputs.shard_set import nothing_found
 from tar2tf_cli.inputs.tar_samples import TarSamples
 from tar2tf_cli.plugins import format_names, plugin_names
 from tar2tf_cli.samples.keys import key_of
+from tar2tf_cli.structs import dataclass
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -317,7 +317,7 @@ def _look_at_feature(stats: Stats, feature: ParsedFeature) -> None:
 # --- Samples one by one, as they are stored ---
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RawSample:
     """One sample as it is stored.
 

@@ -13,7 +13,6 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from math import log2, prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -38,6 +37,7 @@ from tar2tf_cli.formats.streams import riff_chunks, sniff
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.ops.annotations import Geometry
 from tar2tf_cli.samples.keys import key_of
+from tar2tf_cli.structs import dataclass, field
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -125,7 +125,7 @@ class Clip(NamedTuple):
     fault: str = ""
 
 
-@dataclass(slots=True)
+@dataclass
 class ShardPage:
     """The part of the page that is about one shard.
 

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
@@ -26,6 +25,7 @@ from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.samples.keys import split_name, unwanted
 from tar2tf_cli.spec.conversion import Output
+from tar2tf_cli.structs import dataclass, field
 
 _EXAMINED: Final = 5
 """How many samples Hugging Face's datasets looks at to learn the columns."""
@@ -37,7 +37,7 @@ _TYPE: Final = 156
 """The offset of the type in a header of a tar."""
 
 
-@dataclass(slots=True)
+@dataclass
 class ShardTraits:
     """Properties of one shard over which readers trip.
 

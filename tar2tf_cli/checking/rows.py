@@ -8,7 +8,6 @@ import re
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -31,6 +30,7 @@ from tar2tf_cli.formats.streams import foreign
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarSamples
 from tar2tf_cli.samples.keys import key_of
+from tar2tf_cli.structs import dataclass, field
 
 if TYPE_CHECKING:
     from tar2tf_cli.features.feature_map import TypeName
@@ -75,7 +75,7 @@ class FileRows(NamedTuple):
     numbers: Mapping[str, Kind | None] = {}
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class RowsContext(FileContext):
     """The context of the tasks that make rows.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from tar2tf_cli.checking.faults import FileReport, Salvaged
 from tar2tf_cli.errors import OutputExistsError, UsageError, read_failed, write_errors
 from tar2tf_cli.formats.example import FRAMING, frame
 from tar2tf_cli.formats.files import RecordFile, WholeFile
 from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.structs import NamedTuple
 
 _BLOCK: Final = 1 << 20
 

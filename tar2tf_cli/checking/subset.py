@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import date
-from typing import Final, NamedTuple
+from typing import Final
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.formats.checksums import key_hash
+from tar2tf_cli.structs import NamedTuple
 
 _PART: Final = re.compile(r"(\d{1,9})/(\d{1,9})")
 _PERCENT: Final = re.compile(r"(\d+(?:\.\d+)?)%")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +33,7 @@ from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_samples, index_lines
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.plugins import find_format
+from tar2tf_cli.structs import dataclass, field, replace
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _LENGTH: Final = 8  # bytes of the length in front of a record
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Checks:
     """The checks of one run, as the user chose them.
 
@@ -67,7 +67,7 @@ class Checks:
     subset: Subset | None = None
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class CheckContext(FileContext):
     """The context that the checks of one run share.
 
@@ -163,7 +163,7 @@ def _check_file(
     return report
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _FileCheck:
     """The check of one file; the attributes are the arguments of `_check_file`."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -48,6 +47,7 @@ from tar2tf_cli.cli.output import (
 )
 from tar2tf_cli.errors import SampleError, alternatives, count, few
 from tar2tf_cli.plugins import input_kinds, preset_names
+from tar2tf_cli.structs import replace
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.plan import Plan

@@ -9,7 +9,6 @@ import re
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from io import BytesIO
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
@@ -29,6 +28,7 @@ from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import PathTemplate, check_replaceable, hidden_name
 from tar2tf_cli.stores import reach_of
+from tar2tf_cli.structs import dataclass, field
 
 JournalEntry: TypeAlias = list[Any]
 """A whole shard: lane, number, size, records, CRC-32C, and its path as far as that is known."""
@@ -254,7 +254,7 @@ _DOCUMENTS: Final = ("labels.json", "examples.csv")
 """Documents that sources write next to the manifest; those of a conversion that is replaced are deleted."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Decision:
     """How a run treats existing output, and why; decided before the run changes anything.
 

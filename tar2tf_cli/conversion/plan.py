@@ -7,9 +7,8 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
@@ -26,6 +25,7 @@ from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input
 from tar2tf_cli.spec.sample_keys import selection_of
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import reach_of
+from tar2tf_cli.structs import NamedTuple, replace
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.joined import Joined

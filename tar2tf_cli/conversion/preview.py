@@ -6,7 +6,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from tar2tf_cli.api.objects import ObjectInfo
@@ -23,6 +22,7 @@ from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan, flow
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.spec.conversion import Output
+from tar2tf_cli.structs import dataclass
 
 _INPUTS: Final = 3
 _SAMPLES: Final = 32
@@ -52,7 +52,7 @@ class Estimate(NamedTuple):
     seconds: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclass
 class _Seen:
     """Totals of a few converted samples: features, stored bytes, records, and bytes of records in shards."""
 

@@ -10,7 +10,6 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.api.objects import ObjectInfo
@@ -47,6 +46,7 @@ from tar2tf_cli.formats.files import RecordFile, crc32c_of_file, sync
 from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, digest, without_collection
 from tar2tf_cli.inputs.report import InputReport, Notes
 from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.structs import dataclass, field
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.store import Store
@@ -58,7 +58,7 @@ _TIMES: Final = 4
 _MUCH: Final = 1_000_000
 
 
-@dataclass(slots=True)
+@dataclass
 class Summary:
     """Result of a conversion: the shards that it wrote, and the samples that it skipped.
 

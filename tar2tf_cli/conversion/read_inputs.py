@@ -10,9 +10,8 @@ import os
 from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from itertools import accumulate, dropwhile, islice
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.api.op import Op
 from tar2tf_cli.api.values import RecordBatch
@@ -28,6 +27,7 @@ from tar2tf_cli.formats.files import WholeFile, crc32c_of_file
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.ops.select import flatten
 from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.structs import NamedTuple, replace
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.record_samples import Forms

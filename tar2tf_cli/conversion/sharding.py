@@ -14,14 +14,14 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count, groupby
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, StoredIndex, size_around
 from tar2tf_cli.errors import write_errors
 from tar2tf_cli.formats.files import write_whole
+from tar2tf_cli.structs import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,7 +152,7 @@ class InputRange(NamedTuple):
     records: int
 
 
-@dataclass(slots=True)
+@dataclass
 class PlannedShard:
     """A shard to be written: its lane, its number in the lane (from 0), and its pieces in order.
 

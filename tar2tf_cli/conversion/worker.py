@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
@@ -21,6 +20,7 @@ from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.inputs.reader import attempts
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.structs import dataclass, field
 
 if TYPE_CHECKING:
     from tar2tf_cli.features.described import Described
@@ -37,7 +37,7 @@ def groups_in(folder: str) -> frozenset[int]:
     return frozenset(int(name[1]) for name in names if name)
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Group:
     """Inputs that were read together; in the working folder, its files are named by the first input.
 
@@ -112,7 +112,7 @@ def load_group(path: str) -> Group | None:
 _LOADED: Final = 1 << 17  # up to this size, reading an input again costs more than copying it
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class TaskInputs:
     """The inputs of a conversion, each of which a task can open.
 
@@ -169,7 +169,7 @@ class TaskInputs:
         return size is not None and size <= min(_LOADED, self.conversion.max_entry_size)
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Worker:
     """The context that the tasks of a conversion share.
 

@@ -6,7 +6,7 @@ import os
 import queue
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.conversion.read_inputs import spooled
@@ -18,6 +18,7 @@ from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions
 from tar2tf_cli.formats.files import RecordFile, shard_file, sync
 from tar2tf_cli.sinks import Flusher
 from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.structs import NamedTuple
 
 _COPY: Final = 1 << 18  # stays in the CPU cache until it is written
 MOST_OPEN: Final = 64

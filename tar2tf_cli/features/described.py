@@ -8,7 +8,6 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
 from struct import Struct
@@ -17,6 +16,7 @@ from typing import Any, Final, TypeAlias
 from tar2tf_cli.api.values import FeatureDescription, Kind
 from tar2tf_cli.errors import SourceError, count, few
 from tar2tf_cli.formats.example import TAGS, ParsedFeature
+from tar2tf_cli.structs import dataclass, replace
 
 Described: TypeAlias = Mapping[str, FeatureDescription]
 """Descriptions of features in a manifest, by name."""
@@ -39,7 +39,7 @@ DTYPES: Final[dict[str, tuple[str, ...]]] = {
 """The dtypes that each encoding can hold; those of lists begin with the dtype of the list."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Expected:
     """Requirements of one feature; None allows anything.
 

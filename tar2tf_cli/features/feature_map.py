@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -17,6 +16,7 @@ from tar2tf_cli.features.presets import Make, Preset
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, packed_floats, raw
 from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.ops.select import Select, Selection, flatten
+from tar2tf_cli.structs import dataclass, field
 
 Look: TypeAlias = tuple[Literal[Encoding, "mixed"], str, tuple[int | None, ...]]
 _PLAIN: Final[Look] = ("bytes", "bytes", ())
@@ -24,7 +24,7 @@ MIXED: Final[Look] = ("mixed", "", ())
 """Of a feature that is of several kinds, which only records that pass as they are may have."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Schema:
     """The common schema of the features of many examples.
 

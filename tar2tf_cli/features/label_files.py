@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
+
+from tar2tf_cli.structs import NamedTuple
 
 FORMS: Final = (
     'write lines of CLASS, CLASS<TAB>TEXT or CLASS<TAB>N, JSON such as {"CLASS": N}, or COCO categories, or a .pbtxt, '

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from struct import Struct
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tar2tf_cli.api.op import Op, OpContext
 from tar2tf_cli.api.values import KEY, Batch, Kind
@@ -19,6 +19,7 @@ from tar2tf_cli.features.feature_map import Look, Schema
 from tar2tf_cli.formats.example import TAGS
 from tar2tf_cli.ops.select import Select, flatten
 from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.structs import NamedTuple
 
 _HEAD: Final = Struct("=3i")
 _KINDS: Final[dict[str, Kind]] = {"int64": "int64", "float": "float", "bytes": "bytes"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby
 from typing import Any, Final
@@ -16,6 +15,7 @@ from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.formats.listed import Listed
 from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.structs import dataclass
 
 _NO_GROUP: Final = "name samples GROUP/NAME, such as --key '<input>/<n:06>'"
 _ONCE: Final = "leave it out of --group-once, so that the group has a list of it"

@@ -14,11 +14,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.op import BoxCounts, OpContext
@@ -41,6 +40,7 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.samples.keys import key_of
 from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.structs import NamedTuple, dataclass, replace
 
 if TYPE_CHECKING:
     from tar2tf_cli.features.described import Described
@@ -132,7 +132,7 @@ def feature_map_of(conversion: Conversion, context: OpContext | None = None) -> 
     return FeatureMap(conversion.types, conversion.select, preset, context or context_of(conversion), conversion.labels)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ReadPlan:
     """How the samples of a conversion's inputs become records: what all inputs have in common, in one process.
 

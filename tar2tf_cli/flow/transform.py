@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.api.op import Op, OpContext
@@ -14,6 +13,7 @@ from tar2tf_cli.errors import SampleError
 from tar2tf_cli.features.tf_example import TFExample, transform
 from tar2tf_cli.formats.files import whole_sample
 from tar2tf_cli.ops.base import apply_ops
+from tar2tf_cli.structs import dataclass, replace
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -41,7 +41,7 @@ LocatedResult: TypeAlias = tuple[R | SampleError, str, L]
 """A result of an item, or its error, with the item's key and location."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Transform:
     """A function from a sample or example to its results: none, one or several, whatever the thread.
 

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from io import BytesIO
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from tar2tf_cli.api.objects import ByteStream, Readable
 from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError, Tar2tfError, UsageError, few
 from tar2tf_cli.formats.example import begins_record
+from tar2tf_cli.structs import NamedTuple
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.errors import DamagedShardError, Lost
@@ -16,6 +16,7 @@ from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import MASK, crc32c, extend, masked
 from tar2tf_cli.formats.example import FRAMING, known_lengths, read_varint, record_length, varint
 from tar2tf_cli.formats.streams import Cursor, OnDamage, iter_resuming
+from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Samples, Source
@@ -14,6 +14,7 @@ from tar2tf_cli.api.values import SourceReport
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.structs import NamedTuple
 
 CHUNK: Final = 128
 """Files or rows per input. More would leave workers idle at the end, fewer would make the manifest long."""

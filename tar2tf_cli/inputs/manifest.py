@@ -9,14 +9,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
     Final,
     Generic,
-    NamedTuple,
     NoReturn,
     TypeAlias,
     TypedDict,
@@ -36,6 +34,7 @@ from tar2tf_cli.spec.templates import PathTemplate
 from tar2tf_cli.spec.urls import is_remote, without_secrets
 from tar2tf_cli.stores import read_with_folder
 from tar2tf_cli.stores.directory import DirectorySource
+from tar2tf_cli.structs import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired, Unpack
@@ -305,7 +304,7 @@ class ShardEntry(NamedTuple):
         return whole if self.split is None else {**whole, "split": self.split}
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Manifest:
     """A manifest's content.
 

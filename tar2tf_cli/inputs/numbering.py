@@ -7,7 +7,9 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
+
+from tar2tf_cli.structs import NamedTuple
 
 _DIGITS: Final = re.compile(r"\d+")
 _OF_TOTAL: Final = re.compile(r"(\d+)(-of-(\d+))(?!.*-of-\d)")

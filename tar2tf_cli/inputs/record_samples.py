@@ -6,7 +6,6 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from math import prod
 from types import MappingProxyType, ModuleType
@@ -25,6 +24,7 @@ from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import SeekableShard
 from tar2tf_cli.samples.keys import key_of
+from tar2tf_cli.structs import replace
 
 if TYPE_CHECKING:
     from tar2tf_cli.features.decoder import ExampleEntries

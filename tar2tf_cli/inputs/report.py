@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 from tar2tf_cli.errors import DamagedShardError, Lost, Tar2tfError, count
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.samples.keys import split_name
 from tar2tf_cli.spec.conversion import Input
+from tar2tf_cli.structs import dataclass, field
 
 T = TypeVar("T")
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class InputReport:
     """The result of reading one input.
 
@@ -170,7 +170,7 @@ def fault_note(error: Tar2tfError) -> dict[str, object]:
 
 
 _EMPTY: Final = InputReport()
-_PLAIN: Final = [(item.name, getattr(_EMPTY, item.name)) for item in fields(InputReport) if item.name != "schema"]
+_PLAIN: Final = [(name, value) for name, value in vars(_EMPTY).items() if name != "schema"]
 
 
 class Notes:

@@ -15,10 +15,9 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import ListingInfo, Source
@@ -39,6 +38,7 @@ from tar2tf_cli.spec.templates import (
 )
 from tar2tf_cli.spec.urls import ConnectionOptions, is_remote, without_secrets
 from tar2tf_cli.stores import open_source
+from tar2tf_cli.structs import NamedTuple, dataclass, field, replace
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

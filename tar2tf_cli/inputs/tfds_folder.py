@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from tar2tf_cli.api.source import Source
@@ -19,6 +18,7 @@ from tar2tf_cli.api.values import Encoding, FeatureDescription
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.spec.conversion import Output
+from tar2tf_cli.structs import dataclass
 
 INFO: Final = "dataset_info.json"
 FEATURES: Final = "features.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS, Op
@@ -32,6 +31,7 @@ from tar2tf_cli.spec.templates import (
     output_format,
 )
 from tar2tf_cli.spec.urls import as_recorded, check_url, is_remote, without_secrets
+from tar2tf_cli.structs import dataclass
 
 if TYPE_CHECKING:
     from tar2tf_cli.ops.annotations import Boxes, Geometry, Mask, Points

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from math import isnan
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from tar2tf_cli.api.op import JsonSchema
 from tar2tf_cli.errors import Problem, ProblemsError, UsageError
@@ -21,6 +21,7 @@ from tar2tf_cli.ops.rules import Rule, accepted, real, refusal, rule, text, whol
 from tar2tf_cli.ops.select import ANY, Selection, parse_select
 from tar2tf_cli.plugins import preset_names
 from tar2tf_cli.spec.sample_keys import JoinOn, KeyTemplate, selection_of
+from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.op import Op

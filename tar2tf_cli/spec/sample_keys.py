@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tar2tf_cli.api.values import KEY, Sample
@@ -12,6 +11,7 @@ from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.ops.base import missing_entry
 from tar2tf_cli.ops.select import Select, to_selection
+from tar2tf_cli.structs import dataclass
 
 _FIELD: Final = re.compile(
     r"<(?P<field>input|key|n)(?::(?P<form>[^<>]*))?>|\{(?P<selection>[^{}]+)\}|(?P<text>[^<>{}]+)"

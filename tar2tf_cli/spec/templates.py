@@ -7,13 +7,14 @@ import re
 import warnings
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, OutputExistsError, UsageError, few, meant
 from tar2tf_cli.formats.files import is_stream
 from tar2tf_cli.plugins import DEFAULT_FORMAT, added_formats, find_format, formats
 from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.structs import NamedTuple
 
 MAX_NAMES: Final = 1_000_000
 """The most names that a brace template may expand to."""

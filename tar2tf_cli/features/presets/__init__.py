@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Sample
@@ -18,6 +18,7 @@ from tar2tf_cli.ops.base import IMAGE_ENTRIES
 from tar2tf_cli.ops.user_code import called
 from tar2tf_cli.ops.user_code import label as name_of
 from tar2tf_cli.plugins import load_plugin, plugin_names, preset_names
+from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
     from tar2tf_cli.formats.image.headers import ImageHeader

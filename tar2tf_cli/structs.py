@@ -1,0 +1,174 @@
+"""Dataclasses and named tuples that are cheap to define: their methods are shared, not compiled for each class.
+
+To define a standard one, Python compiles source text, which takes 1 to 10 million instructions. A conversion imports
+fifty of them, which was a quarter of its start-up. Type checkers see the standard ones, and `dataclasses.fields` and
+`dataclasses.replace` work. To make an object takes about a microsecond longer, so what is made for each sample stays a
+standard one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    from dataclasses import Field
+    from inspect import Signature
+
+    from typing_extensions import Self
+
+_Object = TypeVar("_Object")
+
+
+class _Factory:
+    """The function that makes the default of a field."""
+
+    def __init__(self, make: Callable[[], object]) -> None:
+        self.make = make
+
+
+def _field(*, default_factory: Callable[[], object]) -> object:
+    return _Factory(default_factory)
+
+
+def _dataclass(cls: Any = None, *, frozen: bool = False, eq: bool = True, repr: bool = True) -> Any:
+    """Turn a class with annotated attributes into a dataclass, as `dataclasses.dataclass` does."""
+    if cls is None:
+        return lambda decorated: _dataclass(decorated, frozen=frozen, eq=eq, repr=repr)
+    _describe(cls)
+    cls.__dataclass_fields__ = _LazyFields()
+    cls.__init__ = _init
+    if repr:
+        cls.__repr__ = _repr
+    if eq:
+        cls.__eq__, cls.__hash__ = _eq, _hash if frozen else None
+    if frozen:
+        cls.__setattr__ = cls.__delattr__ = _refuse
+    return cls
+
+
+def _describe(cls: Any) -> None:
+    """Give a class the names, types and defaults of its fields, those of its base classes first."""
+    cls._types = getattr(cls, "_types", {}) | cls.__annotations__
+    defaults = {name: getattr(cls, name) for name in cls._types if hasattr(cls, name)}
+    cls._factories = {name: value.make for name, value in defaults.items() if isinstance(value, _Factory)}
+    cls._defaults = {name: value for name, value in defaults.items() if name not in cls._factories}
+    cls.__signature__ = _LazySignature()
+
+
+def _bound(cls: Any, args: tuple[object, ...], given: dict[str, object]) -> dict[str, Any]:
+    """Return the value of each field for the arguments of a call."""
+    named = dict(zip(cls._types, args, strict=False)) | given
+    made = {name: make() for name, make in cls._factories.items() if name not in named}
+    values: dict[str, Any] = cls._defaults | made | named
+    if len(named) != len(args) + len(given) or values.keys() != cls._types.keys():
+        cls.__signature__.bind(*args, **given)  # raises the error
+    return values
+
+
+def _init(self: Any, *args: object, **given: object) -> None:
+    cls = type(self)
+    for name, value in _bound(cls, args, given).items():
+        object.__setattr__(self, name, value)
+    if hasattr(cls, "__post_init__"):
+        self.__post_init__()
+
+
+def _values(self: Any) -> tuple[object, ...]:
+    return tuple(getattr(self, name) for name in self._types)
+
+
+def _repr(self: Any) -> str:
+    return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._types)})"
+
+
+def _eq(self: Any, other: object) -> bool:
+    return _values(self) == _values(other) if type(other) is type(self) else NotImplemented
+
+
+def _hash(self: Any) -> int:
+    return hash(_values(self))
+
+
+def _refuse(self: object, name: str, *value: object) -> NoReturn:
+    from dataclasses import FrozenInstanceError
+
+    raise FrozenInstanceError(f"cannot assign to field {name!r}" if value else f"cannot delete field {name!r}")
+
+
+def _replace(obj: _Object, /, **changes: object) -> _Object:
+    """Return a copy with other values of some fields, as `dataclasses.replace` does."""
+    return type(obj)(**{name: getattr(obj, name) for name in obj._types} | changes)  # type: ignore[attr-defined]
+
+
+class _NamedTuple(tuple[Any, ...]):
+    """A tuple whose items have names, as `typing.NamedTuple` makes it."""
+
+    _types: ClassVar[dict[str, str]] = {}
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        _describe(cls)
+        cls._fields = tuple(cls._types)
+        for number, name in enumerate(cls._fields):
+            setattr(cls, name, property(itemgetter(number)))
+
+    def __new__(cls, *args: object, **given: object) -> Self:
+        if given or len(args) != len(cls._fields):
+            values = _bound(cls, args, given)
+            args = tuple(map(values.__getitem__, cls._fields))
+        return tuple.__new__(cls, args)
+
+    def __getnewargs__(self) -> tuple[object, ...]:
+        return tuple(self)
+
+    def __repr__(self) -> str:
+        return _repr(self)
+
+    def _asdict(self) -> dict[str, object]:
+        return dict(zip(self._fields, self, strict=True))
+
+    def _replace(self, **changes: object) -> Self:
+        return type(self)(**{**self._asdict(), **changes})
+
+
+class _LazyFields:
+    """The fields as the standard library describes them, made when they are asked for."""
+
+    def __get__(self, _: object, cls: Any) -> dict[str, Field[Any]]:
+        import dataclasses
+
+        fields: list[tuple[str, Any, Any]] = []
+        for name in cls._types:
+            known: dict[str, Any] = {"default": cls._defaults[name]} if name in cls._defaults else {}
+            if name in cls._factories:
+                known = {"default_factory": cls._factories[name]}
+            fields.append((name, cls._types[name], dataclasses.field(**known)))
+        made = dataclasses.make_dataclass(cls.__name__, fields)
+        return {field.name: field for field in dataclasses.fields(made)}
+
+
+class _LazySignature:
+    """The signature of `__init__`, made when help or an error asks for it."""
+
+    def __get__(self, _: object, cls: Any) -> Signature:
+        from inspect import Parameter, Signature
+
+        defaults = cls._defaults | dict.fromkeys(cls._factories, ...)
+        kind, empty = Parameter.POSITIONAL_OR_KEYWORD, Parameter.empty
+        return Signature(
+            [
+                Parameter(name, kind, default=defaults.get(name, empty), annotation=cls._types[name])
+                for name in cls._types
+            ]
+        )
+
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+    from dataclasses import field as field
+    from dataclasses import replace as replace
+    from typing import NamedTuple as NamedTuple
+else:
+    dataclass, field, replace, NamedTuple = _dataclass, _field, _replace, _NamedTuple

@@ -1,0 +1,126 @@
+"""Structs are the standard dataclasses and named tuples, only cheaper to define."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+import typing
+from collections.abc import Callable
+
+import pytest
+
+from tar2tf_cli import structs
+
+
+@structs.dataclass(frozen=True)
+class Shard:
+    """A struct to try."""
+
+    name: str
+    size: int = 0
+    keys: list[str] = structs.field(default_factory=list)
+
+
+@structs.dataclass(frozen=True)
+class Tar(Shard):
+    """A struct with the fields of another."""
+
+    method: str = "none"
+
+
+@structs.dataclass(eq=False)
+class Counts:
+    """A struct that is equal to itself only."""
+
+    samples: int = 0
+
+    def __post_init__(self) -> None:
+        """Count one more."""
+        self.samples += 1
+
+
+class Span(structs.NamedTuple):
+    """A named tuple to try."""
+
+    start: int
+    end: int = 9
+
+
+@dataclasses.dataclass(frozen=True)
+class StandardShard:
+    """The struct as the standard library makes it."""
+
+    name: str
+    size: int = 0
+    keys: list[str] = dataclasses.field(default_factory=list)
+
+
+class StandardSpan(typing.NamedTuple):
+    """The named tuple as the standard library makes it."""
+
+    start: int
+    end: int = 9
+
+
+def test_fields_are_given_by_position_or_name_and_have_defaults() -> None:
+    assert Tar("a", method="gzip", size=3) == Tar("a", 3, [], "gzip")
+    assert Shard("a").keys == []
+    assert Shard("a").keys is not Shard("a").keys
+    assert Counts().samples == 1
+    assert [*Span(1)] == [1, 9]
+    assert Span(end=2, start=1) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda kind: kind(),
+        lambda kind: kind(1, 2, 3, 4),
+        lambda kind: kind(1, **{next(iter(inspect.signature(kind).parameters)): 1}),
+        lambda kind: kind(1, other=1),
+        lambda kind: kind(other=1),
+    ],
+)
+@pytest.mark.parametrize("kind", [Shard, StandardShard, Span, StandardSpan])
+def test_calls_that_do_not_fit_the_fields_are_refused(call: Callable[[type], object], kind: type) -> None:
+    with pytest.raises(TypeError):
+        call(kind)
+
+
+@pytest.mark.parametrize("value", [Tar("a", 3, [], "gzip"), Span(1, 2)])
+def test_copies_are_equal(value: object) -> None:
+    assert copy.copy(value) == pickle.loads(pickle.dumps(value)) == value
+    assert type(pickle.loads(pickle.dumps(value))) is type(value)
+
+
+def test_equality_and_hashes_are_those_of_the_standard_library() -> None:
+    assert Shard("a") != Shard("b")
+    assert Shard("a") != Tar("a")
+    assert Counts() != Counts()
+    assert hash(Span(1, 2)) == hash((1, 2))
+    assert hash(structs.replace(Shard("a"), keys=())) == hash(("a", 0, ()))  # type: ignore[arg-type]
+    assert repr(Shard("a")) == repr(StandardShard("a")).replace("StandardShard", "Shard")
+    assert repr(Span(1)) == repr(StandardSpan(1)).replace("StandardSpan", "Span")
+
+
+def test_frozen_fields_are_not_assigned() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Shard("a").name = "b"  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del Shard("a").name
+    with pytest.raises(AttributeError):
+        Span(1).start = 2  # type: ignore[misc]
+
+
+def test_the_functions_of_the_standard_library_know_them() -> None:
+    assert dataclasses.is_dataclass(Tar)
+    assert [(field.name, field.default) for field in dataclasses.fields(Shard)] == [
+        (field.name, field.default) for field in dataclasses.fields(StandardShard)
+    ]
+    assert dataclasses.replace(Tar("a"), size=1) == structs.replace(Tar("a"), size=1) == Tar("a", 1)
+    assert dataclasses.asdict(Shard("a")) == dataclasses.asdict(StandardShard("a"))
+    assert [*inspect.signature(Tar).parameters] == ["name", "size", "keys", "method"]
+    assert Span(1)._replace(end=2)._asdict() == {"start": 1, "end": 2}
+    assert Span._fields == ("start", "end")
