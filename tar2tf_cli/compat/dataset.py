@@ -344,20 +344,19 @@ class AisDataset(Dataset):
             UsageError: for arguments that contradict each other, or that are not used.
         """
         check_tensorflow("load_from_tar")
+        _check_names(options, "load_from_tar")
         for_files = {"max_shard_size": max_shard_size, "overwrite": overwrite, "update": update}
         for_pairs = {"output_types": output_types, "output_shapes": output_shapes}
         if path is not None and path != "":
             import tensorflow as tf
 
             _refuse({"record_to_pair": record_to_pair, **for_pairs}, "datasets in memory, without a path")
-            _check_names(options)
             how = (options, max_shard_size)
             paths = self._save(template, path, record_to_example, *how, overwrite=overwrite, update=update)
             return tf.data.TFRecordDataset(paths)
         _refuse({**for_files, "record_to_example": record_to_example}, "TFRecord files: also give a path")
         if record_to_pair is None:
             return self.load(template, output_types=output_types, output_shapes=output_shapes, **options)
-        _check_names(options)
         ops = () if self._raw else self._ops  # without conversions, the function gets the sample as it is in the tar
         stream = self._stream(template, partial(_pair, record_to_pair), ops, **options)
         return stream.dataset(output_types, output_shapes)
@@ -375,11 +374,11 @@ def _refuse(given: Mapping[str, object], what_for: str) -> None:
         raise UsageError(f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} only for {what_for}")
 
 
-def _check_names(options: Mapping[str, object]) -> None:
+def _check_names(options: Mapping[str, object], method: str = "load") -> None:
     """Refuse keyword arguments that there are not, as Python does."""
     for name in options:
         if name not in _OPTIONS:
-            raise TypeError(f"load() got an unexpected keyword argument {name!r}{meant(name, _OPTIONS)}")
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{meant(name, _OPTIONS)}")
 
 
 def _bucket(name: str | os.PathLike[str], proxy_url: str | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.features.label_files import FORMS, NUMBER, Label, Labels, label_of, parse_labels
 from tar2tf_cli.formats.files import whole
-from tar2tf_cli.formats.streams import GZIP_MAGIC
+from tar2tf_cli.formats.streams import GZIP_MAGIC, LFS_POINTER, LFS_PULL
 
 AUTO: Final = "auto"
 """Stands for the map of all values of a feature, which are numbered from 0 in sorted order, instead of a path."""
@@ -58,6 +58,8 @@ def load_labels(path: str | os.PathLike[str]) -> Labels:
     try:
         with open(name, "rb") as file:
             data = file.read()
+        if data.startswith(LFS_POINTER):
+            raise SourceError("is a Git LFS pointer, not a label map", shard=name, hint=LFS_PULL)
         text = (gzip.decompress(data) if data.startswith(GZIP_MAGIC) else data).decode("utf-8-sig")
         return parse_labels(text, name.lower().removesuffix(".gz"))
     except (OSError, EOFError, zlib.error) as error:

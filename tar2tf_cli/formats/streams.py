@@ -84,6 +84,11 @@ _MAGICS: Final = (
     (b"ARROW1", "arrow"),
     (b"\x89HDF\r\n\x1a\n", "hdf5"),
 )
+LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
+"""How a file begins that Git LFS left in place of another."""
+
+LFS_PULL: Final = "fetch what it points to: git lfs pull"
+
 _FETCH: Final = "if it is an error page, fetch the shard itself"
 _IMAGES: Final = "for images, name their folder with convert --from imagefolder"
 _ADVICE: Final = {
@@ -176,8 +181,8 @@ def _text(head: bytes) -> tuple[str, str] | None:
     words = text.split()
     if not words or len(text.encode()) < len(head) - 3 or not "".join(words).isprintable():
         return None
-    if text.startswith("version https://git-lfs"):
-        return "a Git LFS pointer", "fetch what it points to: git lfs pull"
+    if head.startswith(LFS_POINTER):
+        return "a Git LFS pointer", LFS_PULL
     columns = _columns(text.lstrip())
     return f"text that begins with {' '.join(words)[:40]!r}", _FETCH if columns is None else _rows(columns)
 

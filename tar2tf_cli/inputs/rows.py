@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.errors import NothingFoundError, SampleError, SourceError, UsageError, few, read_failed
-from tar2tf_cli.formats.streams import compression_of, open_stream
+from tar2tf_cli.formats.streams import LFS_POINTER, LFS_PULL, compression_of, open_stream
 from tar2tf_cli.inputs.base import LocatedShard, MergedSource
 from tar2tf_cli.inputs.tar_samples import SeekableShard
 from tar2tf_cli.spec.templates import expand
@@ -224,7 +224,7 @@ _OBJECTS: Final = "write one object per line; for a JSON list, use jq -c '.[]'"
 _PAGE: Final = "fetch the table itself"
 
 _NO_TABLES: Final = (
-    (b"version https://git-lfs.github.com/spec/", "a Git LFS pointer", "fetch what it points to: git lfs pull"),
+    (LFS_POINTER, "a Git LFS pointer", LFS_PULL),
     (b"<?xml", "an XML document, perhaps an error page", _PAGE),
     (b"<!doctype html", "a web page, perhaps an error page", _PAGE),
     (b"<html", "a web page, perhaps an error page", _PAGE),

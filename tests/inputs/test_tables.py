@@ -322,6 +322,20 @@ def test_what_a_server_sent_in_place_of_a_table_is_named(tmp_path, data, what):
     assert {done.returncode for done in (read, joined, named_as_tar)} == {3}
 
 
+def test_git_lfs_pointers_in_place_of_images_and_label_maps_are_named(tmp_path):
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    (tmp_path / "photos" / "cat" / "a.jpg").write_bytes(pointer)
+    (tmp_path / "labels.txt").write_bytes(pointer)
+    write_tar(tmp_path / "a.tar", [("a", {"cls": b"x"})])
+    out = ("-o", tmp_path / "o.record")
+    photos = tar2tf("convert", "--from", "imagefolder", tmp_path / "photos", *out)
+    labels = tar2tf("convert", tmp_path / "a.tar", "--labels", f"cls={tmp_path}/labels.txt", *out)
+    assert "it is a Git LFS pointer; fetch what it points to" in photos.stderr
+    assert "labels.txt: is a Git LFS pointer, not a label map" in labels.stderr
+    assert (photos.returncode, labels.returncode) == (3, 3)
+
+
 @pytest.mark.parametrize(("name", "shown"), [("data.csv", "name, path, label"), ("data.jsonl", "name, path, label")])
 def test_convert_of_a_table_says_how(tmp_path, photos, name, shown):
     done = tar2tf("convert", table(tmp_path, photos, name), "-o", tmp_path / "t.record")

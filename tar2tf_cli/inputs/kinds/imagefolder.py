@@ -17,7 +17,7 @@ from tar2tf_cli.features.label_files import FORMS, Labels
 from tar2tf_cli.features.labels import imagenet_labels, load_labels, number_classes, to_bytes
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.image import headers
-from tar2tf_cli.formats.streams import IMAGE_SUFFIXES
+from tar2tf_cli.formats.streams import IMAGE_SUFFIXES, LFS_POINTER, LFS_PULL
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import resolve
@@ -289,6 +289,8 @@ def _folder(name: str) -> str:
 
 
 def _beginning(data: bytes) -> str:
+    if data.startswith(LFS_POINTER):
+        return f"it is a Git LFS pointer; {LFS_PULL}"
     return f"it begins with {data[:6].hex(' ')}" if data else "it is empty"
 
 
