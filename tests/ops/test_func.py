@@ -13,12 +13,14 @@ import pytest
 from commands import tar2tf
 from op_cases import IMAGES, run
 from shards import examples
+from tar2tf_cli import open_records
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.ops import (
     Func,
     OpContext,
     parse_op,
 )
+from verify_runs import a_tar, write
 
 # --- Your function ---
 
@@ -301,6 +303,22 @@ def test_a_function_takes_arguments_by_name(tmp_path: Path, monkeypatch: pytest.
         assert op.canonical() == by_flag.canonical()
         assert op.apply({"__key__": "a"}, OpContext()) == {"__key__": "a", "made": [3, "cat", [1, 2]]}
     assert by_flag.canonical()["args"] == {"size": 3, "name": "cat", "flags": [1, 2]}
+
+
+def test_a_function_gets_its_arguments_in_each_process(tmp_path: Path) -> None:
+    code = "import os\n\ndef mark(sample, text):\n    return {**sample, 'text': text, 'pid': os.getpid()}\n"
+    (tmp_path / "mark.py").write_text(code)
+    for number in range(4):
+        members = [(f"{number}-{n}.cls", b"1") for n in range(200)]
+        write(tmp_path / f"in-{number}.tar", a_tar(members))
+    op = f"func:{tmp_path / 'mark.py'}:mark,text=dog"
+    for workers in ("1", "3"):
+        out = tmp_path / workers / "o-<>.record"
+        options = ("--op", op, "--op", "keep:text", "--records-per-shard", "300", "-j", workers, "-q")
+        assert tar2tf("convert", tmp_path, "in-*.tar", "-o", out, *options).returncode == 0
+    one, three = ({path.name: path.read_bytes() for path in (tmp_path / f).glob("*.record")} for f in "13")
+    assert one == three
+    assert {record["text"] for record in open_records(tmp_path / "3")} == {b"dog"}
 
 
 @pytest.mark.parametrize(

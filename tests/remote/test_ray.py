@@ -22,6 +22,7 @@ from interruptions import END, kill_once_published
 from ray_nodes import RAY, Cluster, ray_cluster, start_node
 from servers import moto_server, read_aws_models_once
 from shards import every_file, large_shards, mixed_shards, shards_in, tree, write_tar
+from tar2tf_cli import open_records
 
 pytestmark = [
     pytest.mark.skipif(
@@ -306,6 +307,16 @@ def test_a_bucket_is_written_to_without_any_folder_that_the_nodes_share(
     streamed = start("convert", mixed, "-o", "-", *options[:2], "-q", *on_ray, stdout=subprocess.PIPE)
     assert streamed.communicate(SECONDS)[0] == (tmp_path / "whole.record").read_bytes()
     end(streamed)
+
+
+def test_a_function_gets_its_arguments_on_each_node(mixed: Path, on_ray: list[str], tmp_path: Path) -> None:
+    (tmp_path / "mark.py").write_text("def mark(sample, text, size):\n    return {**sample, 'mark': [text] * size}\n")
+    options = ["--op", f"func:{tmp_path / 'mark.py'}:mark,text=dog,size=2", "--max-shard-size", "40kB", "-q"]
+    for where, engine in (("ray", on_ray), ("local", [])):
+        assert convert(mixed, "-o", tmp_path / where / "t-<>.record", *options, *engine).returncode == 0
+    assert every_file(tmp_path / "ray") == every_file(tmp_path / "local")
+    records = open_records(tmp_path / "ray")
+    assert [*records[0]["mark"]] == [b"dog", b"dog"]
 
 
 # --- Ways in ---
