@@ -28,8 +28,8 @@ class Boxes(Declared):
     """Boxes that lie on an image, and move with it.
 
     Args:
-        at: their selection: `ENTRY:PATH` in JSON, an array of (n, 4), or the prefix of four features, such as
-            `image/object/bbox` for `image/object/bbox/xmin` and so on.
+        at: their selection: `ENTRY:PATH` in JSON, an array of (n, 4), a text (`txt`) with the lines of YOLO's labels,
+            or the prefix of four features, such as `image/object/bbox` for `image/object/bbox/xmin` and so on.
         format: the meaning of the four numbers; x and y are those of the left upper corner in `xywh`.
         relative: whether they are fractions of the image's width and height.
         of: the entry of the image; by default the first of `IMAGE_ENTRIES`, or `image/encoded`.

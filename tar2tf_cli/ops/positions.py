@@ -84,6 +84,8 @@ def _boxes_at(sample: Sample, selection: str, beside: Sequence[str]) -> BoxList 
     value = whole(sample[entry])
     if hasattr(value, "dtype") or (isinstance(value, bytes) and value.startswith(MAGIC)):
         return _BoxArray(sample, entry, beside)
+    if isinstance(value, bytes) and not path and entry.rpartition(".")[2] == "txt":
+        return _BoxLines(sample, entry, value)
     document = JsonEntry(sample, entry)
     return _JsonBoxes(document, path, beside) if document.fits(path) else None
 
@@ -311,6 +313,47 @@ class _BoxArray(BoxList):
                     _check_length(entry, len(array.value), len(kept))
                     array.write(array.value[kept])
         self._array.write(numbers[kept])
+
+
+class _BoxLines(BoxList):
+    """Boxes in the text of YOLO's labels, a line for each: class, centre, width and height as fractions of the sides.
+
+    A line may end with a number more, as that of a detector does with its confidence.
+    """
+
+    form = "cxcywh"
+
+    def __init__(self, sample: Sample, entry: str, text: bytes) -> None:
+        self._sample = sample
+        self._entry = entry
+        self._lines = [line.split() for line in text.decode("utf-8-sig", "replace").splitlines() if line.strip()]
+
+    def numbers(self) -> Numbers:
+        import numpy as np
+
+        rows: list[list[float]] = []
+        for number, parts in enumerate(self._lines, 1):
+            try:
+                row = [*map(float, parts[1:])]
+            except ValueError:
+                row = []
+            if len(row) not in (4, 5):
+                shown = " ".join(parts)
+                hint = "name boxes in JSON by their path, as in json:objects.*.bbox"
+                message = f"line {number} of {self._entry!r} is {shown!r}, not class, x, y, width and height as in YOLO"
+                raise SampleError(message, hint=hint)
+            rows.append(row[:4])
+        return np.array(rows, "f8").reshape(-1, 4)
+
+    def classes(self) -> Sequence[str]:
+        return [parts[0] for parts in self._lines]
+
+    def replace(self, numbers: Numbers, scales: Numbers, kept: NDArray[np.bool_]) -> None:
+        text = ""
+        for parts, row, keep in zip(self._lines, numbers.tolist(), kept.tolist(), strict=True):
+            if keep:
+                text += " ".join([parts[0], *(f"{value:.6g}" for value in row), *parts[5:]]) + "\n"
+        self._sample[self._entry] = text.encode()
 
 
 class ArrayEntry:

@@ -205,6 +205,24 @@ def test_lists_beside_boxes_lose_the_items_of_dropped_ones() -> None:
     assert json.loads(made["json"]) == {"boxes": [[3, 3, 4, 4]], "labels": ["dog"], "other": [1, 2]}
 
 
+def test_lines_of_yolo_follow_with_their_classes() -> None:
+    text = b"0 0.2 0.4 0.2 0.4\n\n2 0.9 0.8 0.2 0.4 0.75\r\n1 0.5 0.5 0.4 0.4\n"
+    sample = {"__key__": "a", "jpg": pixels(50, 100), "txt": text}
+    assert follow({**sample}, "flip:jpg", boxes="txt")["txt"] == (
+        b"0 0.8 0.4 0.2 0.4\n2 0.1 0.8 0.2 0.4 0.75\n1 0.5 0.5 0.4 0.4\n"
+    )
+    cut = follow({**sample}, "crop:jpg,40x60,top-left", boxes="txt")
+    assert cut["txt"] == b"0 0.333333 0.5 0.333333 0.5\n1 0.75 0.625 0.5 0.5\n"
+    assert follow({**sample, "txt": b""}, "flip:jpg", boxes="txt")["txt"] == b""
+
+
+@pytest.mark.parametrize("line", ["0 0.2 0.4 0.2", "cat", "0 0.1 0.2 0.3 0.4 0.5 0.6", "0 a b c d"])
+def test_lines_that_are_not_those_of_yolo_are_an_error(line: str) -> None:
+    sample = {"__key__": "a", "jpg": pixels(), "labels.txt": f"0 0.2 0.4 0.2 0.4\n{line}".encode()}
+    with pytest.raises(SampleError, match=r"line 2 of 'labels[.]txt' is '.*', not class, x, y, width and height"):
+        follow(sample, "flip:jpg", boxes="labels.txt")
+
+
 def test_arrays_keep_their_dtype() -> None:
     boxes = np.array([[0, 0, 4, 4], [8, 8, 4, 4]], np.int32)
     sample = {"__key__": "a", "jpg": pixels(20, 20), "boxes": boxes, "labels": np.array([7, 9])}
