@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
@@ -243,7 +243,18 @@ def verify_shards(run: CheckRun, shards: ShardSet) -> Report:
     for document in shards.documents:
         if faults := [*_not_converted(document.manifest)]:
             report.files.append(FileReport(document.path, "manifest", faults=faults))
+    if shards.listed:
+        report.files += _lacking(shards.documents, {file.path for file in report.files})
     return report
+
+
+def _lacking(documents: Sequence[Document], known: Collection[str]) -> Iterator[FileReport]:
+    """Yield the report of each shard that a manifest lists and its folder lacks, unless it is among known ones."""
+    for document in documents:
+        there = {item.name for item in document.there()}
+        for shard in document.manifest.shards:
+            if shard.path not in there and document.folder.locate(shard.path) not in known:
+                yield _missing(document.folder, shard, document.manifest.format)
 
 
 def _unfinished(one: Unfinished) -> FileReport:

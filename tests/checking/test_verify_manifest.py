@@ -165,6 +165,13 @@ def test_a_manifest_that_was_not_made_use_of_is_mentioned(out: Path, run: Callab
     assert f"{manifest_of(out)} was skipped" in ran.err
 
 
+def test_a_folder_lacks_what_its_manifest_lists(out: Path, run: Callable[..., Ran]) -> None:
+    *_, last = sorted(out.glob("*.record"))
+    last.unlink()
+    ran = run(out)
+    assert (ran.code, f"{last}: the file is missing; the manifest lists it" in ran.out) == (1, True)
+
+
 def test_what_the_conversion_skipped_is_said_every_time(tmp_path: Path, run: Callable[..., Ran]) -> None:
     tar = write(tmp_path / "in.tar", a_tar(some_members(60))[:60_000])
     assert convert(tar, "-o", tmp_path / "out" / "x.record", "--on-error", "skip").code == 1
