@@ -7,6 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, TypeAlias
@@ -55,6 +56,7 @@ from tar2tf_cli.inputs.tar_index import (
 from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, format_of
 from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.stores.objects import read_object
 
 _HEAD: Final = 1 << 12
 _SAMPLES: Final = 8
@@ -298,10 +300,12 @@ class Indexes:
         """
         index = self._kept(shard)
         if index is None:
-            head = ranges.read(shard.item, 0, _HEAD)
-            method = compression_of(head)
-            layout = self._layout_of(head)
-            index = _beside(layout, shard, ranges) if beside and not method else None
+            with ThreadPoolExecutor(1) as pool:  # in a bucket, each costs a round trip
+                file = pool.submit(_index_file, shard) if beside else None
+                head = ranges.read(shard.item, 0, _HEAD)
+            method, layout = compression_of(head), self._layout_of(head)
+            data = file.result() if file and not method else None
+            index = None if data is None else layout.from_beside(data, shard, ranges)
             if index is None:
                 self._say(shard)
                 index = self._decompressed(shard, method) if method else layout.scan(shard, ranges)
@@ -379,16 +383,22 @@ class Indexes:
         return os.path.join(self.folder, f"{hashlib.sha256(whole).hexdigest()[:32]}.index")
 
 
-def _beside(layout: Layout, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
-    """The index in a file SHARD.idx, or that of DALI if SHARD.idx is Energon's; None unless it is of these bytes."""
+def _index_file(shard: DatasetShard) -> bytes | None:
+    """The bytes of SHARD.idx, or of DALI's index if SHARD.idx is Energon's; None if there is no such file."""
     for name in (f"{shard.item.name}.idx", dali_beside_energon(shard.item.name)):
-        item = shard.source.find([name]).get(name)
-        if item is None:
+        if (data := _read_file(shard.source, name)) is None:
             return None
-        data = read_to_end(shard.source.open(item))
         if not energon_offsets(data):
-            return layout.from_beside(data, shard, ranges)
+            return data
     return None
+
+
+def _read_file(source: Source, name: str) -> bytes | None:
+    """The bytes of a file next to shards; None if there is none."""
+    if store := source.store():
+        return read_object(store, name)
+    item = source.find([name]).get(name)
+    return None if item is None else read_to_end(source.open(item))
 
 
 def _some(count: int, ranges: Ranges) -> range:

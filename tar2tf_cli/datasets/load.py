@@ -25,7 +25,7 @@ from tar2tf_cli.datasets.examples import (
 )
 from tar2tf_cli.datasets.parsing import batch_parser, record_parser
 from tar2tf_cli.datasets.record_op import RecordOp
-from tar2tf_cli.datasets.records import open_records
+from tar2tf_cli.datasets.records import open_documents
 from tar2tf_cli.datasets.shards import Paths, listed, paths_in, read_manifests, together
 from tar2tf_cli.errors import SourceError, UsageError, check_tensorflow
 from tar2tf_cli.features.described import check_features
@@ -154,7 +154,7 @@ def load_dataset(
         reader = RecordOp(part.names(), counts, part.numbers)
         examples = ByPosition(reader, part.count, order, part.together())
     else:
-        records = open_records(paths, split=split, raw=True, **reach)
+        records = open_documents(read, split)
         every = [entry.records for _, entry in shards]
         examples = ByPosition(
             RecordsByPosition(records, every, part.chosen, part.numbers), part.count, order, part.together()

@@ -32,7 +32,7 @@ from tar2tf_cli.datasets.schema import (
     check_default,
     manifest_schema,
 )
-from tar2tf_cli.datasets.shards import DatasetShard, Paths, find_shards, paths_in
+from tar2tf_cli.datasets.shards import DatasetShard, Paths, find_shards, paths_in, shards_of
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError, count
 from tar2tf_cli.features.presets import find_preset
 from tar2tf_cli.formats.checksums import key_hash
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.features.decoder import Decoder
     from tar2tf_cli.formats.tfrecord import Keys
+    from tar2tf_cli.inputs.manifest import Document
     from tar2tf_cli.spec.urls import ConnectionOptions
 
     class _Opening(ConnectionOptions, total=False):
@@ -158,6 +159,11 @@ def open_records(
     chosen = find_shards(paths_in(shards, more), split, **reach)
     indexes = Indexes(None if index_folder is None else os.fspath(index_folder), key_split)
     return Records(chosen, indexes, raw=raw, preset=preset, default=default)
+
+
+def open_documents(read: Sequence[Document], split: str | None) -> Records[bytes]:
+    """Open the shards of manifests that were read, as `open_records` does with `raw=True`."""
+    return Records(shards_of(read, split), Indexes(), raw=True)
 
 
 class _Span(NamedTuple):

@@ -113,6 +113,12 @@ def _decoders(named: ShardSet, reach: ConnectionOptions) -> Iterator[tuple[str, 
                         yield item.name, decode
 
 
+def shards_of(read: Sequence[Document], split: str | None) -> list[DatasetShard]:
+    """Return the shards of manifests that were read, or those of one split."""
+    raw = Decoder()
+    return [shard for document in read for shard in _of_manifest(document, split, raw)]
+
+
 def _check(shards: ShardSet) -> None:
     """Refuse what is no dataset, and log what a user should know about one."""
     shards.check_kinds()
@@ -136,7 +142,7 @@ def _of_manifest(document: Document, split: str | None, raw: Decoder) -> Iterato
         decode = Decoder(manifest.features, manifest.records) if examples else raw
     except SourceError as error:
         raise error.at(shard=document.path) from None
-    shards = [shard for shard in manifest.shards if split in (None, shard.split)]
+    shards = [shard for shard in document.shards if split in (None, shard.split)]
     for shard, item in zip(shards, document.whole(shards), strict=True):
         yield DatasetShard(document.folder, item, decode, shard.records)
 

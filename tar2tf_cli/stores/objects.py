@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeVar
 
@@ -36,24 +35,25 @@ def retry(store: Store, request: Callable[[], T], shard: str, offset: int | None
     return persist(request, store.retry_for, shard=shard, offset=offset)
 
 
-@contextmanager
-def _timed(store: Store) -> Iterator[None]:
-    """Note how long the requests in a `with` block took, which is an upper limit of a round trip."""
-    began = time.monotonic()
-    yield
+def note_round_trip(store: Store, began: float) -> None:
+    """Note that a request which began at this time was answered, as an upper limit of a round trip."""
     store.round_trip = min(store.round_trip, time.monotonic() - began)
 
 
 def look_up(store: Store, name: str) -> ObjectInfo | None:
     """Return one object as `Store.head` does, with retries."""
-    with _timed(store):
-        return retry(store, lambda: store.head(name), store.locate(name))
+    began = time.monotonic()
+    item = retry(store, lambda: store.head(name), store.locate(name))
+    note_round_trip(store, began)
+    return item
 
 
 def look_up_each(store: Store, names: Sequence[str]) -> dict[str, ObjectInfo]:
     """Return the objects that exist, by name, many requests at once and with retries."""
-    with _timed(store):
-        known = store.head_each(names)
+    began = time.monotonic()
+    known = store.head_each(names)
+    if known:  # a store that does not ask for several at once answers without a request
+        note_round_trip(store, began)
     rest = [name for name in names if name not in known]
     found = {name: known[name] for name in names if name in known}
     if rest:
@@ -69,9 +69,11 @@ def open_object(store: Store, item: ObjectInfo) -> ParallelStream:
 
 
 def read_object(store: Store, name: str) -> bytes | None:
-    """Return a small object's bytes, with retries; None when it does not exist."""
-    item = look_up(store, name)
-    return None if item is None else read_to_end(open_object(store, item))
+    """Return a small object's bytes, in one request with retries; None when it does not exist."""
+    try:
+        return read_to_end(open_object(store, ObjectInfo(name, None, None)))
+    except NoSuchObject:
+        return None
 
 
 def _fetch(store: Store, item: ObjectInfo, start: int, size: int | None) -> Body:

@@ -15,7 +15,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Ranges
 from tar2tf_cli.api.store import Store, Transient
 from tar2tf_cli.errors import SourceError, changed
-from tar2tf_cli.stores.objects import retry
+from tar2tf_cli.stores.objects import note_round_trip, retry
 from tar2tf_cli.stores.retries import in_time
 
 Block: TypeAlias = "Future[bytes]"
@@ -127,7 +127,7 @@ class ObjectRanges(Ranges):
     def _request(self, item: ObjectInfo, start: int, size: int) -> bytes:
         where, began = self._store.locate(item.name), time.monotonic()
         with closing(self._store.fetch(item, start, size)) as body:
-            self._store.round_trip = min(self._store.round_trip, time.monotonic() - began)
+            note_round_trip(self._store, began)
             if not body.is_of(item.size, item.version):
                 raise changed(where, start)
             if body.start != start:

@@ -166,6 +166,14 @@ def test_shards_in_a_bucket_are_shuffled_and_parted_alike(manifest: Path, web: F
         assert numbers(load_dataset(url, **options)) == numbers(load_dataset(manifest, **options))  # type: ignore[arg-type]
 
 
+def test_a_bucket_is_asked_once_for_the_manifest_and_for_each_index(manifest: Path, web: FaultyServer) -> None:
+    web.objects.update({f"in/{path.name}": path.read_bytes() for path in manifest.parent.iterdir()})
+    assert len(numbers(load_dataset(f"{web.url}/in/{manifest.name}", shuffle=True, seed=1))) == COUNT
+    asked = [(method, path.rpartition("/")[2]) for method, path, _ in web.log if path.endswith((".json", ".idx"))]
+    indexes = [("GET", f"{path.name}.idx") for path in manifest.parent.glob("*.record")]
+    assert sorted(asked) == sorted([("GET", manifest.name), *indexes])
+
+
 def test_a_missing_shard_is_an_error_when_shuffled_too(manifest: Path, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(manifest.parent, tmp_path / "copy"))
     (copied / "00003.record").unlink()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,10 @@ import pytest
 from servers import FaultyServer
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Ranges
+from tar2tf_cli.api.store import Body, Store
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores import open_source
+from tar2tf_cli.stores.objects import look_up_each
 from tar2tf_cli.stores.ranges import ObjectRanges
 
 DATA = os.urandom((3 << 20) + 12_345)
@@ -147,3 +151,26 @@ def test_far_away_a_record_comes_with_the_mebibyte_around_it(web: FaultyServer, 
     store.round_trip = 0.5
     assert ranges.read(item, len(DATA) - 9, 9) == DATA[-9:]
     assert asked(web)[1:] == [len(DATA) - (3 << 20)], "no more than there is"
+
+
+class FarStore(Store):
+    """A store whose answers take 50 ms, and that asks for one object at a time."""
+
+    def list(self, prefix: str) -> Iterable[ObjectInfo]:
+        return ()
+
+    def head(self, name: str) -> ObjectInfo | None:
+        time.sleep(0.05)
+        return ObjectInfo(name, 1, "1")
+
+    def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
+        raise NotImplementedError
+
+    def locate(self, name: str) -> str:
+        return name
+
+
+def test_a_round_trip_is_that_of_a_request() -> None:
+    store = FarStore("far", "")
+    assert [*look_up_each(store, ["a", "b"])] == ["a", "b"]
+    assert store.round_trip >= 0.05
