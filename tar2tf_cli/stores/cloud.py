@@ -531,9 +531,15 @@ class CloudStore(ClientStore):
 
         body = Body(read, lambda: None, answer.range[0], info.size, info.version)
         if self._plain and size is None and info.size:  # TLS sees to it that bytes arrive as they were sent
-            body.checksum = self.likely_checksum(info) or (self.checksum, "")
+            body.checksum = self.expected_checksum(info)
             body.ask = partial(self._checksum, item.name)
         return body
+
+    def expected_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
+        """Return kind and value of the checksum to compare a transfer with; the value is empty if it has to be asked
+        for, and there is none for an object of which the store knows no checksum.
+        """
+        return self.checksum, ""
 
     def _checksum(self, name: str) -> str | None:
         """Ask for the checksum of an object; None if the store has none, or the credentials cannot sign a URL."""
@@ -668,6 +674,10 @@ class S3Store(CloudStore):
         """
         is_sum = _MD5.fullmatch(item.version or "") and os.environ.get("TAR2TF_CHECK_ETAG") != "0"
         return ("md5", str(item.version)) if is_sum else None
+
+    def expected_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
+        """Return the ETag if it is an MD5: S3 knows no other checksum, and hashing costs twice what receiving does."""
+        return self.likely_checksum(item)
 
     def checksum_in(self, headers: Mapping[str, str]) -> str | None:
         """Return the ETag unless a key of the user's own is involved, with which it is something else."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import pickle
 import signal
@@ -661,3 +662,33 @@ def test_a_session_token_is_not_sent_where_its_server_redirects_to(monkeypatch: 
                 "x",
             )
     assert not received
+
+
+@pytest.mark.usefixtures("s3")
+@pytest.mark.parametrize(("etag", "checks"), [(f"{'0' * 32}-3", ""), ("0" * 32, "0")])
+def test_an_object_whose_checksum_s3_does_not_know_is_neither_hashed_nor_asked_about(
+    etag: str, checks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object that was uploaded in parts has another ETag than its MD5."""
+    monkeypatch.setenv("TAR2TF_CHECK_ETAG", checks)
+    monkeypatch.setattr(hashlib, "md5", None)
+    asked = list[str]()
+
+    class InParts(QuietHandler):
+        def do_GET(self) -> None:
+            asked.append(self.command)
+            self.send_response(200)
+            about = {"ETag": f'"{etag}"', "Content-Length": "5", "Last-Modified": "Mon, 23 Nov 2026 17:47:15 GMT"}
+            for name, value in about.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(b"bytes")
+
+        do_HEAD = do_GET
+
+    with serving(InParts) as url:
+        source = open_source("s3://bucket", endpoint=url)
+        (item,) = source.list(["x.tar"])
+        assert read_all(source, item) == b"bytes"
+    assert asked == ["HEAD", "GET"]
