@@ -20,7 +20,7 @@ from tar2tf_cli.flow.select import keys_of
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.inputs.kinds import open_kind
 from tar2tf_cli.inputs.manifest import Manifest, read_document
-from tar2tf_cli.inputs.shard_set import ShardSet, may_hold_examples, nothing_found, resolve
+from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found, resolve
 from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input
 from tar2tf_cli.spec.sample_keys import selection_of
 from tar2tf_cli.spec.urls import is_remote
@@ -264,9 +264,7 @@ class Plan(NamedTuple):
         copies = spec.keeps_entries and spec.output.traits.carries_examples
         if copies or known.gives != "bytes" or not known.repeatable:
             return ()
-        described = self.shards.described
-        inputs = [item for item in self.inputs if item.name not in described and may_hold_examples(item.name)]
-        return inputs if len(inputs) > 1 else ()
+        return self.shards.undescribed if len(self.shards.undescribed) > 1 else ()
 
     def manifest(self) -> Manifest:
         """The part of the manifest that is known before anything is read."""

@@ -117,6 +117,11 @@ class ShardSet:
         return stems_of(self.items)
 
     @cached_property
+    def undescribed(self) -> Sequence[ObjectInfo]:
+        """The shards that may be TFRecords, by their names, and that no manifest describes."""
+        return [item for item in self.items if item.name not in self.described and may_hold_examples(item.name)]
+
+    @cached_property
     def tfds(self) -> TfdsFolder | None:
         """The files that describe the shards for TensorFlow Datasets; None without any.
 
