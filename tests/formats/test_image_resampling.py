@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import cv2
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -48,6 +49,18 @@ def test_pixels_at_the_rim_of_a_kernel_count_as_in_tensorflow(method: str, antia
         theirs = tf.image.resize(pixels, (height, 2), method, antialias=antialias)
         ours = image.resample(pixels, height, 2, method, antialias=antialias)
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=0.002)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_opencv_is_left_as_the_program_had_it(used: bool) -> None:
+    before = cv2.ipp.useIPP()
+    try:
+        cv2.ipp.setUseIPP(used)
+        used = cv2.ipp.useIPP()  # not where OpenCV was built without it
+        image.resize(noise(9, 8, 3), 5, 4)
+        assert cv2.ipp.useIPP() == used
+    finally:
+        cv2.ipp.setUseIPP(before)
 
 
 def test_a_mask_keeps_its_classes_with_nearest() -> None:

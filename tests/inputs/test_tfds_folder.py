@@ -202,6 +202,8 @@ def test_damaged_descriptions_are_named(described: Path) -> None:
     info.write_text('{"splits": [{"name": 3, "shardLengths": ["x"]}]}')
     with pytest.raises(DamagedShardError, match="does not describe shards as TensorFlow Datasets does"):
         open_records(info)
+    info.write_text('{"splits": []}')
+    assert "lists no shards" in tar2tf("inspect", info).stderr
 
 
 EVERY_TYPE: dict[str, tuple[dict[str, Any], dict[str, tuple[str, str, list[int | None]]]]] = {

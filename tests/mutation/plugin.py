@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+FAILED, PASSED = map(os.environ.get, ("MUTATION_FAILED", "MUTATION_PASSED"))  # tests change the environment
+
 MOST_CASES = 40
 """Of each function that reaches a mutant."""
 
@@ -38,13 +40,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Write the test's name into the file for its outcome."""
     if report.failed:
-        _append("MUTATION_FAILED", function_of(report.nodeid))
+        _append(FAILED, function_of(report.nodeid))
     elif report.when == "call" and report.passed:
-        _append("MUTATION_PASSED", f"{report.duration:.3f} {report.nodeid}")
+        _append(PASSED, f"{report.duration:.3f} {report.nodeid}")
 
 
-def _append(variable: str, line: str) -> None:
-    path = os.environ.get(variable)
+def _append(path: str | None, line: str) -> None:
     if path and "PYTEST_XDIST_WORKER" not in os.environ:  # the process that started it is told, too
         with open(path, "a") as file:
             file.write(line + "\n")

@@ -63,7 +63,8 @@ class Reach:
             kept = json.loads(MAP.read_text())
         except FileNotFoundError:
             raise SystemExit("no map of what tests reach: make it with `python -m tests.mutation --map`") from None
-        return cls(kept["blocks"], [Test(name, seconds, frozenset(of)) for name, seconds, of in kept["tests"]])
+        tests = [Test(name, seconds, frozenset(of)) for name, seconds, of in kept["tests"]]
+        return cls(kept["blocks"], [test for test in tests if (ROOT / test.name.partition("::")[0]).exists()])
 
     @cached_property
     def _of_block(self) -> dict[str, list[Test]]:

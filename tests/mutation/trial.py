@@ -108,7 +108,8 @@ class Laboratory:
             return ""
         if code < 0:
             return "a time limit"
-        return next(iter(failed.read_text().splitlines()), f"pytest, which ended with {code} before any test")
+        end = (self._folder / "log").read_text().splitlines()[-1:]
+        return next(iter(failed.read_text().splitlines()), f"pytest, which ended with {code}: {''.join(end)}")
 
     def _run(self, request: Request) -> int:
         assert self._warm.stdin is not None

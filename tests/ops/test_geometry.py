@@ -274,9 +274,9 @@ def test_a_box_that_breaks_training_makes_its_sample_faulty_or_is_dropped(box: A
 
 
 def test_keypoints_of_coco_outside_become_unlabelled() -> None:
-    sample = {"__key__": "a", "jpg": pixels(20, 20), "json": b'{"k": [0, 0, 2, 10, 10, 1, 0, 0, 0]}'}
+    sample = {"__key__": "a", "jpg": pixels(20, 20), "json": b'{"k": [0, 0, 2, 10, 10, 1, 0, 0, 0, 1, 2, 0]}'}
     made = follow(sample, "crop:jpg,10x10", points="json:k,format=xyv")
-    assert json.loads(made["json"])["k"] == [0, 0, 0, 5, 5, 1, 0, 0, 0]
+    assert json.loads(made["json"])["k"] == [0, 0, 0, 5, 5, 1, 0, 0, 0, 1, 2, 0]
 
 
 def test_a_function_that_changes_an_image_has_to_say_how() -> None:

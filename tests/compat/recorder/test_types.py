@@ -90,6 +90,18 @@ def test_attributes_behave_as_properties_and_subclasses_inherit_them():
         tfrecordable(dtype="int8")
 
 
+def test_arguments_of_a_class_reach_its_other_base():
+    class Tagged:
+        def __init_subclass__(cls, tag, **options):
+            super().__init_subclass__(**options)
+            cls.tag = tag
+
+    class Mine(Example, Tagged, tag="mine"):
+        pass
+
+    assert Mine.tag == "mine"
+
+
 def test_datasets_are_divided_between_trainers(toys, tmp_path):
     path, data = toys
     generate_and_save_train_eval_test_tfrecords_files(tmp_path / "out", ToyExample, path, 1, src_data_dirpath=data)
