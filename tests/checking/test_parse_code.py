@@ -204,6 +204,14 @@ def test_arrays_of_every_kind_that_we_write_are_those_that_load_dataset_gives(
                 assert one[name].numpy().tobytes() == other[name].numpy().tobytes()
 
 
+def test_only_code_that_reads_arrays_imports_numpy(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
+    tar = write_tar(tmp_path / "in.tar", [("0", {"cls": b"1", "npy": npy(np.ones((2, 3)))})])
+    for name, options in (("array", ()), ("number", ("--op", "keep:cls"))):
+        assert convert(tar, "-o", tmp_path / name / "x.record", *options).code == 0
+        code = run_inspect(tmp_path / name, "--code").out
+        assert ("import numpy" in code, "import threading" in code) == (name == "array",) * 2
+
+
 def test_a_raw_array_without_a_manifest_stays_bytes(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     tar = write_tar(tmp_path / "in.tar", [("0", {"npy": npy(np.ones((2, 3)))})])
     assert convert(tar, "-o", tmp_path / "out" / "x.record", "--op", "decode:npy").code == 0

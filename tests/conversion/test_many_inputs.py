@@ -53,6 +53,19 @@ def test_the_sizes_of_all_inputs_are_not_added_up_for_each_of_them(
     assert asked["size"] < 5
 
 
+def test_progress_is_told_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tars(tmp_path / "in", 30)
+    monkeypatch.setattr("tar2tf_cli.engines.base.PROGRESS_SECONDS", 1000)
+    seen: list[int] = []
+
+    class Progress(Events):
+        def progress(self, size: int) -> None:
+            seen.append(size)
+
+    convert(Conversion(str(tmp_path / "in"), str(tmp_path / "out.record")), workers=1, events=Progress())
+    assert 1 <= len(seen) < 10
+
+
 def test_workers_share_the_cpus_so_that_numpy_and_opencv_start_no_threads_in_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,16 @@ def test_the_earlier_output_is_valid_until_all_of_the_new_one_is_there(tars: Pat
     assert len(shards_in(out, "x-*.record")) == 3
 
 
+def test_indexes_of_shards_that_are_no_more_go_with_them(tars: Path, tmp_path: Path) -> None:
+    command = ["convert", tars, "-o", tmp_path / "out" / "x-<>.record", "--index", "--records-per-shard"]
+    assert tar2tf(*command, 20).returncode == 0
+    assert tar2tf(*command, 60, "--overwrite").returncode == 0
+    shards = {"x-1.record", "x-2.record"}
+    assert {name for name in every_file(tmp_path / "out") if name.startswith("x-")} == shards | {
+        f"{name}.idx" for name in shards
+    }
+
+
 @pytest.mark.on_disk
 @pytest.mark.xdist_group("killed")
 def test_a_kill_between_two_renames_leaves_no_manifest_and_the_same_command_continues(

@@ -218,6 +218,18 @@ def test_two_samples_of_one_key_are_not_mixed_up_in_one_tar(options: list[str], 
     convert(tmp_path / "in", "-o", tmp_path / "apart-<input>.tar")
 
 
+@pytest.mark.parametrize("size", [500, 20_000])
+@pytest.mark.parametrize("options", [[], ["--limit", "30"], ["--shuffle"]], ids=str)
+def test_the_manifest_counts_the_samples_of_each_entry(size: int, options: list[str], tmp_path: Path) -> None:
+    for number in range(2):
+        write_tar(tmp_path / "in" / f"{number}.tar", samples(20, size, first=20 * number))
+    convert(tmp_path / "in", "-o", tmp_path / "x.tar", *options)
+    features = json.loads((tmp_path / "_x-manifest.json").read_text())["features"]
+    count = 30 if "--limit" in options else 40
+    assert {name: feature["count"] for name, feature in features.items()} == dict.fromkeys(features, count)
+    assert {"jpg", "cls"} <= features.keys()
+
+
 def test_a_folder_of_tars_is_read_in_the_order_of_its_manifest(tmp_path: Path) -> None:
     source = small_shards(tmp_path / "in", shards=1)
     convert(source, "-o", tmp_path / "out/x-<>.tar", "--records-per-shard", "6")

@@ -97,6 +97,14 @@ def test_dates_are_texts_and_nulls_are_absent(tmp_path: Path) -> None:
     assert "day" not in second
 
 
+def test_an_image_without_bytes_is_named_with_its_file_and_row(tmp_path: Path) -> None:
+    images = [{"bytes": b"x", "path": "a.bin"}, {"bytes": None, "path": "b.bin"}]
+    path = write(tmp_path / "a.parquet", {"image": images})
+    done = tar2tf("convert", "--from", "table", path, "-o", tmp_path / "x.record")
+    assert done.returncode == 3
+    assert f"{path}, row 2" in done.stderr
+
+
 def test_rows_are_shuffled_limited_and_split_as_samples_are(tmp_path: Path) -> None:
     path = write(tmp_path / "t.parquet", numbered())
     for workers in (1, 2):

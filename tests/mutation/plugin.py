@@ -37,6 +37,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
 
 
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Write the name of a file that cannot be imported."""
+    if report.failed:
+        _append(FAILED, report.nodeid)
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Write the test's name into the file for its outcome."""
     if report.failed:

@@ -65,13 +65,14 @@ class Laboratory:
         return Outcome(mutant, found_by, len(names), len(tests), time.monotonic() - begin)
 
     def _found_by(self, mutant: Mutant, names: list[str]) -> str:
-        """Name the first test that fails with a mutant and passes without it; empty if there is none."""
+        """Name the first test, or file, that fails with a mutant and passes without it; empty if there is none."""
         while names:
             with self._holding(mutant):
                 failed = self._failing(names)
-            if "::" not in failed or not self._failing([failed]):
+            again = [name for name in names if name == failed or name.startswith(f"{failed}::")]
+            if not again or not self._failing(again):
                 return failed
-            names = [name for name in names if name != failed]
+            names = [name for name in names if name not in again]
         return ""
 
     @contextmanager
