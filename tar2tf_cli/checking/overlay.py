@@ -89,7 +89,7 @@ def _as_sample(values: Values) -> Sample:
     return {name: _plain(value) for name, value in values.items()} | {KEY: ""}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if not isinstance(value, ParsedFeature):
         return value
     return value.values() if value.kind == "bytes" else np.array(value.values())

@@ -215,7 +215,7 @@ class _Sheet:
         self._geometry = geometry
         self._chance = chance
 
-    def add_picture(self, name: str, values: Mapping[str, Any], caption: Caption) -> None:
+    def add_picture(self, name: str, values: Mapping[str, object], caption: Caption) -> None:
         """Draw an image, or do not."""
         place = self._place(name, self._most)
         if place < self._most:

@@ -163,7 +163,7 @@ FirstPass: TypeAlias = Callable[[Callable[[int], Task], Callable[[int, Any], Non
 def _first_pass(
     worker: Worker,
     task_of: Callable[[int], Task],
-    take: Callable[[int, Any], None],
+    take: Callable[[int, object], None],
     *,
     engine: Callable[[], Engine],
     events: Events,

@@ -125,7 +125,7 @@ def _is_nan(value: object) -> bool:
     return isinstance(value, (float, np.floating)) and value != value
 
 
-def _together(name: str, values: Sequence[Any]) -> Any:
+def _together(name: str, values: Sequence[object]) -> object:
     """Return the arrays of all samples of a group along a first dimension, numbers and lists one after the other.
 
     Texts and objects are a list.

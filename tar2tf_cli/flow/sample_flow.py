@@ -454,7 +454,7 @@ class InputFlow:
         )
         return chain(results, self._end())
 
-    def grouped(self, samples: Iterable[Any], transform: Transform) -> Iterator[Sample]:
+    def grouped(self, samples: Iterable[object], transform: Transform) -> Iterator[Sample]:
         """Iterate over the groups of samples, each a sample, after the ops of a transform."""
         from tar2tf_cli.flow.group import SampleGroups  # only here, as few conversions group samples
 

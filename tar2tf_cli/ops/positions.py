@@ -233,7 +233,7 @@ class _JsonBoxes(BoxList):
                 return [str(value) for value in values] if isinstance(values, list) else ()
         return ()
 
-    def _class_of(self, item: dict[str, Any]) -> str:
+    def _class_of(self, item: dict[str, object]) -> str:
         for key in _CLASS_NAMES:
             if isinstance(item.get(key), str):
                 return str(item[key])

@@ -516,7 +516,7 @@ def to_features(sample: Sample) -> dict[str, bytes]:
     return dict(_feature(name, value) for name, value in {**sample, KEY: key}.items())
 
 
-def _feature(name: str, value: Any) -> tuple[str, bytes]:
+def _feature(name: str, value: object) -> tuple[str, bytes]:
     if isinstance(value, bytes):
         return name, value
     import numpy as np

@@ -184,7 +184,7 @@ class Transformers:
             persist(lambda: self.delete(name), _END_SECONDS, shard=self.where)
 
     def make_for(
-        self, settings: Settings, inputs: Iterable[ObjectInfo], *, seconds: float | None = None, **options: Any
+        self, settings: Settings, inputs: Iterable[ObjectInfo], *, seconds: float | None = None, **options: object
     ) -> TransformerMessage:
         """Make a transformer with given settings, as `make_anew` does.
 
