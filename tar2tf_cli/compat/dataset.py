@@ -682,7 +682,7 @@ class _Stream:
         self._begun: list[tuple[Iterator[tuple[str, Any]], _Noted]] = []
         self._iterations = 0
 
-    def dataset(self, types: Any, shapes: Any) -> tf.data.Dataset[Any]:
+    def dataset(self, types: object, shapes: object) -> tf.data.Dataset[Any]:
         """The `tf.data.Dataset`; its element spec is given, or inferred from the first element."""
         check_tensorflow("Dataset in memory")
         import tensorflow as tf

@@ -48,7 +48,7 @@ class Func(DeclaredOp):
 
     def __init__(
         self,
-        func: Callable[..., Any] | str,
+        func: Callable[..., object] | str,
         ext_name: str | None = None,
         args: Mapping[str, JsonValue] | None = None,
     ) -> None:

@@ -414,7 +414,7 @@ def preset(value: object, label: str) -> str:
     return str(value)
 
 
-def function(value: object, label: str) -> Callable[..., Any]:
+def function(value: object, label: str) -> Callable[..., object]:
     """Accept a function."""
     if not callable(value):
         raise ValueError(f"{label} must be a function, not {value!r}")

@@ -411,7 +411,7 @@ def _arguments(cls: type[Example], given: Mapping[str, object]) -> dict[str, dic
     return taken
 
 
-def _taken(method: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _taken(method: Callable[..., object], given: Mapping[str, object]) -> dict[str, object]:
     parameters = inspect.signature(method).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return dict(given)
