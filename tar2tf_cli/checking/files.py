@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from tar2tf_cli.api.backend import Outcome, Task
 from tar2tf_cli.api.objects import ObjectInfo
@@ -263,7 +263,7 @@ def _as_bytes(sample: Sample) -> Sample:
     return {name: value if isinstance(value, bytes) else str(value).encode() for name, value in sample.items()}
 
 
-def features_of(record: bytes, *, sequence: bool = False) -> dict[str, Any]:
+def features_of(record: bytes, *, sequence: bool = False) -> dict[str, bytes | ParsedFeature]:
     """The features of a record that are set; a record of another kind is a single value with the name `record`.
 
     With `sequence`, those in the context of a tf.train.SequenceExample, which is a record of another kind without it.
@@ -275,7 +275,7 @@ def features_of(record: bytes, *, sequence: bool = False) -> dict[str, Any]:
     return {name: feature for name, feature in features.items() if feature.kind}
 
 
-def values_of(content: Sample | bytes) -> dict[str, Any]:
+def values_of(content: Sample | bytes) -> Sample:
     """The entries of a sample; or the features of a record, those of one bytes value as bytes."""
     if isinstance(content, dict):
         return content
@@ -283,5 +283,5 @@ def values_of(content: Sample | bytes) -> dict[str, Any]:
     return {name: value.parts()[0] if _is_single(value) else value for name, value in features.items()}
 
 
-def _is_single(value: bytes | ParsedFeature) -> bool:
+def _is_single(value: bytes | ParsedFeature) -> TypeGuard[ParsedFeature]:
     return isinstance(value, ParsedFeature) and value.kind == "bytes" and value.count == 1

@@ -21,7 +21,7 @@ import cv2
 import numpy as np
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.values import KEY, Array
+from tar2tf_cli.api.values import KEY, Array, Sample
 from tar2tf_cli.checking.contents import is_text, shortened
 from tar2tf_cli.checking.decode import ValueChecker
 from tar2tf_cli.checking.files import AHEAD, CheckOptions, FileContext, FileTask, Run, contents_of, values_of
@@ -215,7 +215,7 @@ class _Sheet:
         self._geometry = geometry
         self._chance = chance
 
-    def add_picture(self, name: str, values: Mapping[str, object], caption: Caption) -> None:
+    def add_picture(self, name: str, values: Sample, caption: Caption) -> None:
         """Draw an image, or do not."""
         place = self._place(name, self._most)
         if place < self._most:
@@ -240,7 +240,7 @@ class _Sheet:
         return seen if seen < most else self._chance.randrange(seen + 1)
 
 
-def _add(page: ShardPage, values: dict[str, Any], sheet: _Sheet) -> None:
+def _add(page: ShardPage, values: Sample, sheet: _Sheet) -> None:
     """Add the sample whose key is the last of the page."""
     size = sum(_value_size(value) for name, value in values.items() if name != KEY)
     page.sizes[int(log2(max(size, 1)) * STEPS_PER_DOUBLING)] += 1
@@ -337,7 +337,7 @@ def _integers(value: object) -> list[int]:
     return value.values() if isinstance(value, ParsedFeature) and value.kind == "int64" else []
 
 
-def _pixels(name: str, values: Mapping[str, Any]) -> Array:
+def _pixels(name: str, values: Sample) -> Array:
     """The pixels of an image that was decoded to an array, as uint8 RGB; floats up to 1 are scaled."""
     value, shape = values[name], _shape_of(name, values)
     if isinstance(value, ParsedFeature):

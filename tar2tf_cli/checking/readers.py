@@ -19,6 +19,7 @@ from tar2tf_cli.api.source import Source
 from tar2tf_cli.checking.faults import Fault
 from tar2tf_cli.checking.files import FileContext, contents_of, features_of
 from tar2tf_cli.errors import SourceError, UsageError, count, few, meant
+from tar2tf_cli.formats.example import ParsedFeature
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.formats.tar import TarReader
 from tar2tf_cli.inputs.open_shard import OpenShard
@@ -161,7 +162,7 @@ def _read_features(shard: OpenShard, rules: TarRules, traits: ShardTraits) -> No
             traits.samples += 1
             traits.names.update(features.keys())
             for name, feature in features.items():
-                if name != "record":
+                if isinstance(feature, ParsedFeature):
                     traits.varying.setdefault(name, set()).add(feature.count)
 
 

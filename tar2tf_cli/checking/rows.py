@@ -15,7 +15,7 @@ import xxhash
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.api.values import KEY, Feature, Kind, StoredValue
+from tar2tf_cli.api.values import KEY, Feature, Kind, Sample, StoredValue
 from tar2tf_cli.checking.files import (
     FileContext,
     contents_of,
@@ -159,7 +159,7 @@ class Digester:
         self._seeds: dict[tuple[str, str | None], int] = {}
         self.numbers: dict[str, Kind | None] = {}
 
-    def digests(self, key: str | None, entries: Mapping[str, object]) -> tuple[int, Entries]:
+    def digests(self, key: str | None, entries: Sample) -> tuple[int, Entries]:
         """The digest of a key, 0 if there is none, and those of the entries."""
         if self._wanted:
             entries = _as_features(entries, self._wanted)
@@ -202,7 +202,7 @@ def _parts(feature: ParsedFeature) -> Iterator[bytes]:
 # --- Entries of tars as the features that they are compared with ---
 
 
-def _as_features(entries: Mapping[str, Any], wanted: Mapping[str, Kind | None]) -> dict[str, Any]:
+def _as_features(entries: Sample, wanted: Mapping[str, Kind | None]) -> Sample:
     """The entries, with numbers in place of those that hold them as text or as an array, also one named `NAME.npy`."""
     made: dict[str, Any] = {}
     for name, value in entries.items():

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from tar2tf_cli.api.values import Sample
 from tar2tf_cli.features import described
 from tar2tf_cli.features.described import DTYPES, Described, Expected
 from tar2tf_cli.formats import kernel
@@ -61,7 +62,7 @@ class Decoder:
             self._steps = [step for step in steps if step.name not in shapes]
             self._columns = _Columns({step.name: (step.form, step.wanted) for step in steps}, self._steps)
 
-    def __call__(self, message: bytes) -> dict[str, Any]:
+    def __call__(self, message: bytes) -> Sample:
         """Return the values of one example.
 
         Raises:

@@ -347,7 +347,7 @@ def _is_word(value: object, kind: TypeName) -> bool:
     return kind.startswith("int64") and isinstance(text, str) and not any(map(str.isdigit, text)) and bool(text.strip())
 
 
-def _as_features(values: dict[str, Any]) -> Features:
+def _as_features(values: Sample) -> Features:
     """Convert values to features: bytes and features unchanged, anything else by its Python or NumPy type."""
     for value in values.values():
         if type(value) is not bytes and type(value) is not Feature:
