@@ -7,7 +7,8 @@ import os
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from itertools import count
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from tar2tf_cli.errors import SinkError, Tar2tfError, write_errors
 from tar2tf_cli.formats.files import make_folders, sync
@@ -147,16 +148,23 @@ class Sink(Protocol):
 T = TypeVar("T")
 
 
-class Flusher(Generic[T]):
-    """Flushes files to the disk in its own thread, one after the other.
+_MOST_FLUSHED: Final = 8  # files at once: 2,048 small ones take 3 s, and 15 s one after the other
 
-    The thread starts with the first file, so that processes can be forked before.
+
+class Flusher(Generic[T]):
+    """Flushes files to the disk in threads of its own, and gives the items back in the order in which they were put.
+
+    The threads start with the first files, so that processes can be forked before.
     """
 
     def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[tuple[Sequence[str], T] | None] = queue.SimpleQueue()
-        self._flushed: queue.SimpleQueue[tuple[list[T], Tar2tfError | None]] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._waiting: queue.SimpleQueue[tuple[int, Sequence[str], T] | None] = queue.SimpleQueue()
+        self._flushed: queue.SimpleQueue[tuple[int, T] | Tar2tfError] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._numbers = count()
+        self._put = threading.Lock()
+        self._next = 0
+        self._early: dict[int, T] = {}  # items that wait for those before them
         self.pending = 0
 
     def submit(self, paths: Sequence[str], item: T) -> None:
@@ -164,27 +172,33 @@ class Flusher(Generic[T]):
         if paths:
             self.expect()
             self.put(paths, item)
-        else:
-            self.pending += 1
-            self._flushed.put(([item], None))
+            return
+        self.pending += 1
+        with self._put:
+            self._flushed.put((next(self._numbers), item))
 
     def expect(self) -> None:
         """Count an item that another thread is going to put, or fail."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True)
-            self._thread.start()
+        if len(self._threads) <= min(self.pending, _MOST_FLUSHED - 1):
+            thread = threading.Thread(target=self._run, daemon=True)
+            self._threads.append(thread)
+            thread.start()
         self.pending += 1
 
     def put(self, paths: Sequence[str], item: T) -> None:
         """Flush files of an item that is expected; can be called in any thread."""
-        self._waiting.put((paths, item))
+        with self._put:
+            self._waiting.put((next(self._numbers), paths, item))
 
     def fail(self, error: Tar2tfError) -> None:
         """Have `done` raise an error in the place of an item that is expected."""
-        self._flushed.put(([], error))
+        self._flushed.put(error)
 
     def done(self, timeout: float = 0) -> list[T]:
-        """Return the items whose files are on the disk; wait up to `timeout` seconds for the first.
+        """Return the items whose files, and those of all items before, are on the disk; wait for the first.
+
+        Args:
+            timeout: the most seconds to wait.
 
         Raises:
             Tar2tfError: when a file could not be flushed, or an item failed.
@@ -192,33 +206,38 @@ class Flusher(Generic[T]):
         items: list[T] = []
         while self.pending:
             try:
-                item, error = self._flushed.get(timeout > 0 and not items, timeout)
+                flushed = self._flushed.get(timeout > 0 and not items, timeout)
             except queue.Empty:
                 break
-            self.pending -= 1
-            if error:
-                raise error
-            items += item
+            if isinstance(flushed, Tar2tfError):
+                self.pending -= 1
+                raise flushed
+            self._early[flushed[0]] = flushed[1]
+            while self._next in self._early:
+                items.append(self._early.pop(self._next))
+                self._next += 1
+                self.pending -= 1
         return items
 
     def close(self) -> None:
-        """End the thread after the current file."""
-        if self._thread:
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    self._waiting.get_nowait()
+        """End the threads after their current files."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._waiting.get_nowait()
+        for _ in self._threads:
             self._waiting.put(None)
-            if self._thread.ident is not None:  # Ctrl-C may have come before it began
-                self._thread.join()
-            self._thread = None
+        for thread in self._threads:
+            if thread.ident is not None:  # Ctrl-C may have come before it began
+                thread.join()
+        self._threads.clear()
 
     def _run(self) -> None:
         while entry := self._waiting.get():
-            paths, item = entry
+            number, paths, item = entry
             try:
                 for path in paths:
                     sync(path)
-                self._flushed.put(([item], None))
+                self._flushed.put((number, item))
             except SinkError as error:
                 self.fail(error)
 
