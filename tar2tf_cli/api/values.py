@@ -236,6 +236,21 @@ class Batch:
                 values.append(data[start : start + size])
         return values
 
+    def entry_sizes(self) -> dict[str, list[int]]:
+        """Return the sizes of the entries of each name, by sample."""
+        sizes, found = array("q", self.spans)[1::2], dict[str, list[int]]()
+        for kind, firsts in self._first_entries().items():
+            for position, name in enumerate(self._names_of(kind)):
+                found.setdefault(name, []).extend([sizes[first + position] for first in firsts])
+        return found
+
+    def _first_entries(self) -> dict[int, list[int]]:
+        """Return the numbers of the first entries of the samples of each signature."""
+        found = dict[int, list[int]]()
+        for kind, first in zip(self._column(3), self._column(4), strict=True):
+            found.setdefault(kind, []).append(first)
+        return found
+
     def _names_of(self, kind: int) -> tuple[str, ...]:
         return tuple(self.signatures[kind].decode().split("\0")[:-1])
 

@@ -401,6 +401,13 @@ class Stats:
         self.count += 1
         self.total += size
 
+    def add_all(self, sizes: Sequence[int]) -> None:
+        """Add the sizes of several values."""
+        self.least = min(sizes) if not self.count else min(self.least, min(sizes))
+        self.most = max(self.most, max(sizes))
+        self.count += len(sizes)
+        self.total += sum(sizes)
+
     def add_list(self, kind: str | None, number: int) -> None:
         """Add the kind of a list and its number of values; None for a feature without a list."""
         self.lists[kind] += 1

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from itertools import count
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.values import KEY, Sample
+from tar2tf_cli.api.values import KEY, Batch, Sample
 from tar2tf_cli.checking.contents import (
     STEPS,
     Contents,
@@ -52,7 +52,8 @@ from tar2tf_cli.formats.example import ParsedFeature, parse, parse_lists
 from tar2tf_cli.formats.files import LARGE_VALUE, StoredBytes, WholeFile, pieces_of
 from tar2tf_cli.formats.image import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.image.headers import is_palette, orientation
-from tar2tf_cli.formats.streams import foreign
+from tar2tf_cli.formats.kernel import native
+from tar2tf_cli.formats.streams import OnDamage, foreign, iter_resuming
 from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard
 from tar2tf_cli.inputs.shard_set import nothing_found
 from tar2tf_cli.inputs.tar_samples import TarSamples
@@ -169,18 +170,45 @@ def _read_shard(
         contents = ShardContents(shard.name, item.name)
         contents.instead = None if shard.format else foreign(shard.head)
         beginning = _whole_or_head if shard.seekable else StoredBytes.head
-        read = contents_of(shard, rules, on_damage, end, contents.count_fault)
         try:
-            for _, content in read:
-                contents.samples += 1
-                if isinstance(content, bytes):
-                    add_record(contents, content, looks)
-                else:
-                    add_sample(contents, content, looks, beginning)
+            if shard.format == "tar":
+                with closing(TarSamples(shard, rules, contents.count_fault)) as tar:
+                    _read_tar(tar, contents, looks, beginning, on_damage)
+                    end(tar)
+            else:
+                for _, content in contents_of(shard, rules, on_damage):
+                    contents.samples += 1
+                    if isinstance(content, bytes):
+                        add_record(contents, content, looks)
+                    else:
+                        add_sample(contents, content, looks, beginning)
         except DamagedShardError as error:
             on_damage(error, False)
         contents.format, contents.bytes, contents.compression = shard.format, shard.size, shard.compression
     return None if any(tar.must_regroup for tar in tars) else contents
+
+
+def _read_tar(
+    tar: TarSamples, contents: ShardContents, looks: int, beginning: Callable[[StoredBytes], bytes], damaged: OnDamage
+) -> None:
+    """Count the samples of a tar; plain ones in batches, once values of each of their entries were examined."""
+    kernel = native()
+    for content in iter_resuming(lambda: tar.samples(kernel), tar.resume, damaged):
+        if isinstance(content, Batch) and _is_examined(contents, content, looks):
+            contents.samples += len(content)
+            for name, sizes in content.entry_sizes().items():
+                contents.stats(name).add_all(sizes)
+        else:
+            samples = tar.one_by_one(content) if isinstance(content, Batch) else [content]
+            for sample in samples:
+                contents.samples += 1
+                add_sample(contents, sample, looks, beginning)
+
+
+def _is_examined(contents: ShardContents, batch: Batch, looks: int) -> bool:
+    """Whether enough values were examined of each entry that the samples of a batch have."""
+    names = {name for of_some in batch.count_names() for name in of_some if name != KEY}
+    return all(name in contents.entries and contents.entries[name].count >= looks for name in names)
 
 
 def _whole_or_head(data: StoredBytes) -> bytes:

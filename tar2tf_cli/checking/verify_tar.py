@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from tar2tf_cli.api.source import SampleFault
-from tar2tf_cli.api.values import KEY, Sample
+from tar2tf_cli.api.values import KEY, Batch, Sample
 from tar2tf_cli.checking.checks import own_checks
 from tar2tf_cli.checking.expectations import Expectations
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage
@@ -15,6 +15,7 @@ from tar2tf_cli.checking.values import Checked, Faults, Value, decoded, value_ch
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.example import delimited_name
 from tar2tf_cli.formats.files import whole_sample
+from tar2tf_cli.formats.kernel import native
 from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
@@ -46,11 +47,21 @@ def check_tar(
 
     own = own_checks("check_sample")
     names = EntryNames(report, expectations)
+    kernel = None if decoders or own or report.keys else native()
     rules = rules._replace(sizes_only=not (decoders or own), every_byte=True)
     with closing(TarSamples(shard, rules, note)) as tar:
 
+        def stored_samples() -> Iterator[Sample]:
+            for stored in iter_resuming(lambda: tar.samples(kernel), tar.resume, damaged):
+                if not isinstance(stored, Batch):
+                    yield stored
+                elif names.count_fitting(stored):
+                    report.records += len(stored)
+                else:
+                    yield from tar.one_by_one(stored)
+
         def samples() -> Iterator[Checked]:
-            for stored in iter_resuming(tar.samples, tar.resume, damaged):
+            for stored in stored_samples():
                 report.records += 1
                 names.check(stored, tar.offset)
                 if report.keys and not (decoders or own):
@@ -115,11 +126,21 @@ class EntryNames:
     def check(self, sample: Sample, offset: int) -> None:
         """Report faults in the names of a sample's entries."""
         names = tuple(sample)
-        if names not in self._samples:
+        if names not in self._misfits:
             self._misfits[names] = [*self._find(names)]
         self._samples[names] += 1
         for kind, what in self._misfits[names]:
             self._report.add(Fault(kind, f"sample {sample[KEY]}{what}", None, offset, key=sample[KEY]))
+
+    def count_fitting(self, batch: Batch) -> bool:
+        """Count the names of samples without faults in them; False, and nothing is counted, if there is a fault."""
+        counts = batch.count_names()
+        for names in counts.keys() - self._misfits.keys():
+            self._misfits[names] = [*self._find(names)]
+        if any(self._misfits[names] for names in counts):
+            return False
+        self._samples += counts
+        return True
 
     def counts(self) -> Mapping[str, int]:
         """Return how many samples have each entry."""

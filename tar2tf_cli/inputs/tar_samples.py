@@ -299,6 +299,7 @@ class TarSamples:
         able, stream, in_place = shard.source.capabilities(), shard.content, shard.seekable
         self.seekable = in_place is not None
         self._on_bytes = shard.on_bytes if in_place else None
+        self._most_in_batch = 2 * rules.least
         regroup = self._whether_to_regroup(stream, rules, repeatable=able.repeatable)
         self.regroups, self.may_regroup = bool(regroup), regroup is None
         self._grouper = grouper = Grouper(
@@ -400,7 +401,9 @@ class TarSamples:
             return self._regrouper.samples(self._tar, self._members)
         if native is None:
             return self._grouper.samples(self._tar)
-        return self._grouper.samples(self._tar, KernelBatcher(native, self._tar, self._grouper.names.rule))
+        return self._grouper.samples(
+            self._tar, KernelBatcher(native, self._tar, self._grouper.names.rule, self._most_in_batch)
+        )
 
     def one_by_one(self, batch: Batch) -> Iterator[Sample]:
         """Iterate over the samples of the batch that was given last."""

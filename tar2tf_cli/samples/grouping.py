@@ -27,15 +27,18 @@ class KernelBatcher:
         native: the kernel.
         tar: reads the members; a batch begins at its next header.
         key_split: where a name is split into key and extension.
+        most: the size above which a sample is not read for a batch, as some of its entries may stay in the tar.
 
     Attributes:
         pause: how many members to read one by one where there was no batch.
     """
 
-    def __init__(self, native: ModuleType, tar: TarReader, key_split: KeySplit) -> None:
+    def __init__(self, native: ModuleType, tar: TarReader, key_split: KeySplit, most: int) -> None:
         self._samples = native.samples
         self._cursor = tar.cursor
         self._last_dot = key_split == "last"
+        self._most = most
+        self._first_chunk = tar.cursor.chunk
         self._next_pause = self.pause = 1
 
     def batch(self, previous: str, differs: bool) -> Batch | None:
@@ -49,7 +52,7 @@ class KernelBatcher:
         cursor, more = self._cursor, True
         while more:
             answer = self._samples(cursor.buffer, cursor.position, self._last_dot, differs, before)
-            more = answer is True and cursor.read_ahead()
+            more = answer is True and len(cursor.buffer) - cursor.position < self._most and cursor.read_ahead()
         if type(answer) is tuple:
             found = Batch(*answer)
             return replace(found, end=cursor.start + found.end, start=cursor.start)
@@ -60,12 +63,14 @@ class KernelBatcher:
         return None
 
     def take(self, batch: Batch) -> None:
-        """Continue after a batch."""
+        """Continue after a batch, and read more at once, as small samples may follow."""
         self._cursor.position = batch.end - batch.start
+        self._cursor.chunk = min(2 * self._cursor.chunk, self._cursor.CHUNK)
         self._next_pause = 1
 
     def wait(self) -> None:
         """Have members read one by one, more of them each time."""
+        self._cursor.chunk = self._first_chunk
         self.pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _MOST_PAUSE)
 
 
