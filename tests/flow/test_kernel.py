@@ -17,12 +17,20 @@ from hypothesis import strategies as st
 from hypothesis_profile import example_count
 from kernel_build import built, needs_compiler
 from make_bytes import END, File, files_of, long_name, member, padded, pax, tar_of
-from tar2tf_cli.api.values import RecordBatch
+from tar2tf_cli.api.values import KeySplit, RecordBatch
+from tar2tf_cli.checking import inspect as inspect_module
+from tar2tf_cli.checking.expectations import Expectations
+from tar2tf_cli.checking.faults import FileReport
+from tar2tf_cli.checking.verify import verify
+from tar2tf_cli.checking.verify_tar import check_tar
 from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.features.described import Expected
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.streams import Cursor
+from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.ops import parse_op
 from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import open_source
@@ -389,3 +397,57 @@ def test_the_kernel_makes_the_features_of_any_tar_that_python_makes(
     path = tmp_path_factory.getbasetemp() / "any.tar"
     path.write_bytes(tar_of(files, tarfile.USTAR_FORMAT))
     agree(path, **changed(change, on_error=on_error, chunk=chunk, first=first))
+
+
+# --- What verify and inspect find ---
+
+
+def found(path: Path, native: ModuleType | None, rules: TarRules, chunk: int) -> list[Any]:
+    """Everything that verify and inspect say of a tar."""
+    with (
+        patch.object(kernel, "built", lambda: native),
+        patch.object(Cursor, "CHUNK", chunk),
+        patch.object(inspect_module, "LOOKS", 2),
+    ):
+        contents = inspect_module.inspect(path, rules=rules, workers=1, damaged=True)
+        return [verify(path, rules=rules, workers=1).to_json(), contents.to_json()]
+
+
+@example_count(100)
+@given(
+    data=some_tar(),
+    key_split=st.sampled_from(["first", "last"]),
+    regroup=st.sampled_from([None, False]),
+    chunk=st.sampled_from([512, 4096, 70_000, 1 << 20]),
+    compressed=st.sampled_from([False, False, True]),
+)
+def test_verify_and_inspect_find_the_same_in_any_tar_with_the_kernel_and_without(
+    tmp_path_factory: pytest.TempPathFactory,
+    data: bytes,
+    key_split: KeySplit,
+    regroup: bool | None,
+    chunk: int,
+    compressed: bool,
+) -> None:
+    path, rules = tmp_path_factory.getbasetemp() / "checked.tar", TarRules(key_split, regroup)
+    path.write_bytes(gzip.compress(data, 1) if compressed else data)
+    assert found(path, built(), rules, chunk) == found(path, None, rules, chunk)
+
+
+def test_a_schema_is_held_against_the_names_in_batches(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    samples = [(f"{number:03}", ("jpg", "cls") if number % 50 else ("jpg", "cls", "new")) for number in range(200)]
+    path.write_bytes(tar_of((f"{key}.{name}", b"1") for key, names in samples for name in names))
+    expectations = Expectations(dict.fromkeys(["__key__", "jpg", "cls"], Expected()))
+    reports = []
+    for native in (built(), None):
+        report = FileReport(str(path), "tar")
+        with (
+            patch.object(kernel, "built", lambda native=native: native),
+            OpenShard(open_source(str(path)), open_source(str(path)).list(())[0]) as shard,
+        ):
+            check_tar(shard, TarRules(), report, expectations)
+        report.close()
+        reports.append(report)
+    assert reports[0] == reports[1]
+    assert reports[0].counts["schema"] == 4
