@@ -271,15 +271,20 @@ class Batch:
 
     def samples(self) -> Iterator[tuple[int, Sample]]:
         """Iterate over the samples, each with the offset in the tar of its first header."""
-        rows, spans, data = array("q", self.rows), array("q", self.spans), self.data
-        names = [self._names_of(kind) for kind in range(len(self.signatures))]
-        for row in range(0, len(rows), _ROW):
-            start, key, key_size, kind, first = rows[row : row + 5]
-            sample: Sample = {KEY: data[key : key + key_size].decode()}
-            for entry, name in enumerate(names[kind], first):
-                position, size = spans[2 * entry : 2 * entry + 2]
+        data, names = self.data, [self._names_of(kind) for kind in range(len(self.signatures))]
+        for start, kind, key, spans in self.layout():
+            sample: Sample = {KEY: key}
+            for name, position, size in zip(names[kind], spans[::2], spans[1::2], strict=True):
                 sample[name] = data[position : position + size]
             yield self.start + start, sample
+
+    def layout(self) -> Iterator[tuple[int, int, str, list[int]]]:
+        """Iterate over the samples: first header, signature, key, and the position and size of each entry in turn."""
+        rows, spans, data = array("q", self.rows).tolist(), array("q", self.spans).tolist(), self.data
+        widths = [2 * signature.count(b"\0") for signature in self.signatures]
+        for row in range(0, len(rows), _ROW):
+            start, key, key_size, kind, first = rows[row : row + 5]
+            yield start, kind, data[key : key + key_size].decode(), spans[2 * first : 2 * first + widths[kind]]
 
 
 class SourceReport(Protocol):

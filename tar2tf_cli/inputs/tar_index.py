@@ -15,15 +15,17 @@ from io import BytesIO
 from typing import Final, NamedTuple
 
 from tar2tf_cli.api.objects import Readable
-from tar2tf_cli.api.values import KEY, KeySplit, Sample
+from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.errors import DamagedShardError, EntryError, SampleError, UsageError
 from tar2tf_cli.formats.checksums import key_hash
+from tar2tf_cli.formats.kernel import native
 from tar2tf_cli.formats.tar import BLOCK, Entries, Member, TarReader, padded, text
-from tar2tf_cli.samples.grouping import Grouper, no_samples
+from tar2tf_cli.samples.grouping import Grouper, KernelBatcher, no_samples
 from tar2tf_cli.samples.keys import split_name, unwanted
 
 VERSION: Final = b"v1.2"
 _NUMBERS: Final = re.compile(rb"\d{19,}(?= )")  # more than an offset has
+_MOST_IN_BATCH: Final = 1 << 13  # the rest of a larger sample is not read, but skipped
 _PUT_TOGETHER: Final = "tar2tf convert IN -o 'new-<>.tar' writes tars in which"
 
 
@@ -99,7 +101,12 @@ def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[T
     grouper = _grouper(name, key_split)
     reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.names.wants, name))
     members: deque[tuple[int, TarEntry]] = deque()  # with the offsets of their headers
-    for sample in grouper.samples(_noted(reader, grouper, members)):
+    kernel = native()
+    batcher = KernelBatcher(kernel, reader, grouper.names.rule, _MOST_IN_BATCH) if kernel else None
+    for sample in grouper.samples(_noted(reader, grouper, members), batcher):
+        if isinstance(sample, Batch):
+            yield from _samples_in(sample)
+            continue
         entries: list[TarEntry] = []
         while len(entries) < len(sample) - 1:
             start, entry = members.popleft()
@@ -112,6 +119,16 @@ def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[T
     if grouper.empty:
         raise no_samples(grouper.names.skipped + reader.skipped)
     reader.check_ends()
+
+
+def _samples_in(batch: Batch) -> Iterator[TarSample]:
+    data, begin = batch.data, batch.start
+    for start, _, key, spans in batch.layout():
+        entries = [
+            TarEntry(begin + position, size, text(data[position - BLOCK : data.index(0, position - BLOCK)]))
+            for position, size in zip(spans[::2], spans[1::2], strict=True)
+        ]
+        yield TarSample(key, begin + start, entries)
 
 
 def find_members(stream: Readable, name: str, key_split: KeySplit) -> dict[str, list[tuple[int, int]]]:
@@ -239,12 +256,14 @@ def index_lines(samples: Iterable[TarSample]) -> list[bytes]:
 
 
 def _line(sample: TarSample) -> bytes:
-    for entry in sample.entries:
-        if entry.member.split() != [entry.member]:
+    if len(" ".join([member for _, _, member in sample.entries]).split()) != len(sample.entries):
+        for entry in sample.entries:
+            if entry.member.split() == [entry.member]:
+                continue
             message = f"the name {entry.member!r} contains a space, which an index of DALI cannot store"
             raise UsageError(message, hint="give the members other names")
     begin = len(sample.key) + 1  # extensions are those of the names, as DALI tells JPG from jpg
-    text = " ".join(f"{member[begin:]} {offset} {size} {member}" for offset, size, member in sample.entries)
+    text = " ".join([f"{member[begin:]} {offset} {size} {member}" for offset, size, member in sample.entries])
     return f"{text}\n".encode("utf-8", "surrogateescape")
 
 

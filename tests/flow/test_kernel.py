@@ -30,6 +30,7 @@ from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.streams import Cursor
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.tar_index import find_samples
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.ops import parse_op
 from tar2tf_cli.spec.conversion import Conversion, Input
@@ -399,18 +400,27 @@ def test_the_kernel_makes_the_features_of_any_tar_that_python_makes(
     agree(path, **changed(change, on_error=on_error, chunk=chunk, first=first))
 
 
-# --- What verify and inspect find ---
+# --- What verify, inspect and index find ---
 
 
 def found(path: Path, native: ModuleType | None, rules: TarRules, chunk: int) -> list[Any]:
-    """Everything that verify and inspect say of a tar."""
+    """Everything that verify, inspect and index find in a tar."""
     with (
         patch.object(kernel, "built", lambda: native),
         patch.object(Cursor, "CHUNK", chunk),
         patch.object(inspect_module, "LOOKS", 2),
     ):
         contents = inspect_module.inspect(path, rules=rules, workers=1, damaged=True)
-        return [verify(path, rules=rules, workers=1).to_json(), contents.to_json()]
+        return [verify(path, rules=rules, workers=1).to_json(), contents.to_json(), index_of(path, rules.key_split)]
+
+
+def index_of(path: Path, key_split: KeySplit) -> Any:
+    """The samples that are found from the headers of a tar, or why there is no index of it."""
+    with path.open("rb", buffering=0) as tar:
+        try:
+            return list(find_samples(tar, "x", key_split))
+        except Tar2tfError as error:
+            return type(error), str(error), error.hint
 
 
 @example_count(100)
@@ -421,7 +431,7 @@ def found(path: Path, native: ModuleType | None, rules: TarRules, chunk: int) ->
     chunk=st.sampled_from([512, 4096, 70_000, 1 << 20]),
     compressed=st.sampled_from([False, False, True]),
 )
-def test_verify_and_inspect_find_the_same_in_any_tar_with_the_kernel_and_without(
+def test_verify_inspect_and_index_find_the_same_in_any_tar_with_the_kernel_and_without(
     tmp_path_factory: pytest.TempPathFactory,
     data: bytes,
     key_split: KeySplit,
