@@ -239,7 +239,7 @@ def test_convert_writes_what_a_reader_needs_and_verify_finds_nothing(
         ("hf", "s3://b/x-<>.tar", "describes shards in a folder"),
         ("wids,dali", "x-<>.tar.gz", "--for wids: it does not read gzip"),
         ("tfds", "x-<>.tar", "--for tfds: it reads TFRecords only"),
-        ("tfds", "x-<>.record", "TensorFlow Datasets does not find shards that are named"),
+        ("tfds", "x-<>.record", "does not find shards that are named"),
         ("ray,grian", "x-<>.record", "--for knows no reader 'grian'; did you mean 'grain'?"),
     ],
 )
