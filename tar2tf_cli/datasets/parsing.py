@@ -141,6 +141,6 @@ def _own_shape(name: str, shape: list[int | None], parsed: Mapping[str, tf.Tenso
     if f"{name}/shape" in parsed:
         return parsed[f"{name}/shape"]
     if shape.count(None) <= 1:
-        return tf.constant([-1 if size is None else size for size in shape])
+        return tf.constant([-1 if size is None else size for size in shape], tf.int32)  # none is float32
     folder = name.rpartition("/")[0]
     return tf.stack([parsed[f"{folder}/{axis}"] for axis in ("height", "width", "channels")])
