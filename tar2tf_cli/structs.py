@@ -59,10 +59,13 @@ def _describe(cls: Any) -> None:
 
 def _bound(cls: Any, args: tuple[object, ...], given: dict[str, object]) -> dict[str, Any]:
     """Return the value of each field for the arguments of a call."""
-    named = dict(zip(cls._types, args, strict=False)) | given
-    made = {name: make() for name, make in cls._factories.items() if name not in named}
-    values: dict[str, Any] = cls._defaults | made | named
-    if len(named) != len(args) + len(given) or values.keys() != cls._types.keys():
+    positional = dict(zip(cls._types, args, strict=False))
+    values: dict[str, Any] = {**cls._defaults, **positional, **given}
+    for name, make in cls._factories.items():
+        if name not in values:
+            values[name] = make()
+    named = not given or (given.keys() <= cls._types.keys() and given.keys().isdisjoint(positional))
+    if not named or len(values) < len(cls._types) or len(positional) < len(args):
         cls.__signature__.bind(*args, **given)  # raises the error
     return values
 
@@ -130,7 +133,10 @@ class _NamedTuple(tuple[Any, ...]):
         return dict(zip(self._fields, self, strict=True))
 
     def _replace(self, **changes: object) -> Self:
-        return type(self)(**{**self._asdict(), **changes})
+        values = [changes.pop(name, value) for name, value in zip(self._fields, self, strict=True)]
+        if changes:
+            raise TypeError(f"got unexpected field names: {[*changes]}")
+        return tuple.__new__(type(self), values)
 
 
 class _LazyFields:

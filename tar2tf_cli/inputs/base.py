@@ -14,6 +14,7 @@ from tar2tf_cli.api.values import SourceReport
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.spec.urls import without_secrets
+from tar2tf_cli.stores.directory import OF_FILES
 from tar2tf_cli.structs import NamedTuple
 
 CHUNK: Final = 128
@@ -164,7 +165,7 @@ class _Unreadable(Source):
         raise self._error
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(seekable=True)
+        return OF_FILES
 
     def locate(self, name: str) -> str:
         return self.bucket

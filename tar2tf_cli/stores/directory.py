@@ -18,6 +18,9 @@ from tar2tf_cli.errors import SourceError, UsageError, changed, read_failed, rem
 from tar2tf_cli.spec.templates import resolve
 from tar2tf_cli.stores.base import templates_of
 
+OF_FILES: Final = Capabilities(seekable=True)
+"""The capabilities of files on this machine."""
+
 
 class DirectorySource(Source):
     """A directory whose files are shards; a path to a file is that one shard.
@@ -61,7 +64,7 @@ class DirectorySource(Source):
 
     def capabilities(self) -> Capabilities:
         """Return the capabilities of files."""
-        return Capabilities(seekable=True)
+        return OF_FILES
 
     def ranges(self) -> FileRanges:
         """Return a reader of ranges of the files."""
