@@ -55,9 +55,7 @@ class Checked(Generic[Given, Kept]):
         self.name = name
 
     def __get__(self, instance: object, owner: type) -> Kept:
-        """Return the value; on the class, the default, which `dataclass` reads."""
-        if instance is not None:
-            return instance.__dict__[self.name]  # type: ignore[no-any-return]
+        """Return the default, which `dataclass` reads on the class; an object has the value itself."""
         if self.default is _REQUIRED:
             raise AttributeError(self.name)
         return self.default  # type: ignore[no-any-return]
@@ -68,8 +66,9 @@ class Checked(Generic[Given, Kept]):
         schema: JsonSchema = getattr(self._check, "schema", {})
         return {**schema, "default": self.default} if type(self.default) in (bool, int, str) else schema
 
-    def __set__(self, instance: object, value: Given) -> None:
-        instance.__dict__[self.name] = self.check(value)
+    if TYPE_CHECKING:  # `dataclass` stores what `check` returns
+
+        def __set__(self, instance: object, value: Given) -> None: ...
 
     def check(self, value: object, label: str = "") -> Kept:
         """Validate a value and return it as stored.
