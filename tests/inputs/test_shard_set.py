@@ -178,7 +178,7 @@ def test_other_names_state_no_number_of_shards(name: str) -> None:
 @pytest.fixture
 def unfinished(tmp_path: Path) -> Path:
     """A folder with some shards of a conversion that was killed."""
-    shards = large_shards(tmp_path / "in", shards=6, each=40, size=60_000)
+    shards = large_shards(tmp_path / "in", shards=24, each=40, size=60_000)
     out = tmp_path / "out"
     process = start("convert", shards, "-o", out / "x-<>.record", "--max-shard-size", "700kB", "-j", "1")
     wait_until(lambda: len(shards_in(out)) > 1, "a second shard", process=process)
