@@ -1,36 +1,24 @@
-"""The tasks that read inputs.
-
-`ReadInputs` makes an index and a spool of their records. Before it, `FindForms` finds which features of
-TFRecords are lists, `FindTexts` labels, and `FindStrata` what `--stratify` divides.
-"""
+"""The task that reads inputs: it makes an index of their records, and a spool unless they are read again later."""
 
 from __future__ import annotations
 
 import os
-from array import array
-from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import accumulate, dropwhile, islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Final
 
-from tar2tf_cli.api.op import Op
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.conversion.spool import Spool, SpoolIndex
 from tar2tf_cli.conversion.worker import Group, Worker, load_group, save_group
 from tar2tf_cli.errors import Tar2tfError
-from tar2tf_cli.features.labels import AUTO
-from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, context_of, feature_map_of
-from tar2tf_cli.flow.select import group_in, stratum_in
-from tar2tf_cli.flow.transform import Transform
-from tar2tf_cli.formats.checksums import hash64, key_hash
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions
+from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.files import WholeFile, crc32c_of_file
 from tar2tf_cli.inputs.report import InputReport
-from tar2tf_cli.ops.select import flatten
-from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.structs import NamedTuple, replace
+from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
-    from tar2tf_cli.inputs.record_samples import Forms
+    pass
 
 _LARGE_RECORD: Final = 8192
 _PROBE: Final = 16
@@ -191,118 +179,3 @@ def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
         raise
     reading.report.sample_keys = spool.sample_keys
     return reading.report
-
-
-Texts: TypeAlias = dict[str, set[str]]
-"""Texts by feature."""
-
-
-class FindForms(NamedTuple):
-    """Finds the forms of the features in one input, which no manifest describes.
-
-    Attributes:
-        number: the input's number in the plan.
-    """
-
-    number: int
-
-    def needs_folder(self, worker: Worker) -> bool:
-        """Whether it needs files of other tasks: never."""
-        return False
-
-    def run(self, worker: Worker) -> Forms:
-        """Return the forms; none if the input is no TFRecord."""
-        from tar2tf_cli.inputs.record_samples import Forms, forms_in  # only here, as most inputs are tars
-
-        item = worker.inputs.items[self.number]
-        return Forms() if item.name in worker.inputs.described else forms_in(worker.inputs.source, item)
-
-
-class FindTexts(NamedTuple):
-    """Finds the texts of features in one input.
-
-    Attributes:
-        number: the input's number in the plan.
-    """
-
-    number: int
-
-    def needs_folder(self, worker: Worker) -> bool:
-        """Whether it needs files of other tasks: never."""
-        return False
-
-    def run(self, worker: Worker) -> Texts:
-        """Return the texts of the samples that are not faulty, by feature.
-
-        Raises:
-            UsageError: when no sample of the first input has a feature.
-            SampleError: when a sample is faulty, and such samples are not skipped.
-            SourceError: when the input cannot be read.
-        """
-        spec = worker.conversion
-        maps = {name: AUTO for name, labels in spec.labels.items() if labels == AUTO}
-        transform = Transform(context_of(spec), _needed(spec), feature_map_of(replace(spec, labels=maps)).texts)
-        options = ReadOptions(threads=worker.threads, small=worker.inputs.is_small(self.number))
-        found: Texts = {}
-        for reading in worker.attempts(self.number, options):
-            found = {name: set() for name in maps}
-            for texts in reading.results(transform):
-                for name, some in texts.items():
-                    found[name] |= some
-            if reading.is_unusable():
-                found = {name: set() for name in maps}
-        return found
-
-
-Hashes: TypeAlias = dict[str, "array[int]"]
-"""The hash of the key of each sample, by the value of `--stratify`."""
-
-
-class FindStrata(NamedTuple):
-    """Finds the samples of each value of `--stratify` in one input.
-
-    Attributes:
-        number: the input's number in the plan.
-    """
-
-    number: int
-
-    def needs_folder(self, worker: Worker) -> bool:
-        """Whether it needs files of other tasks: never."""
-        return False
-
-    def run(self, worker: Worker) -> Hashes:
-        """Return the hashes of the samples that are not faulty, by value.
-
-        Raises:
-            SampleError: when a sample is faulty, and such samples are not skipped.
-            SourceError: when the input cannot be read.
-        """
-        spec = worker.conversion
-        transform = Transform(context_of(spec), _needed(spec))
-        options = ReadOptions(threads=worker.threads, small=worker.inputs.is_small(self.number))
-        found: Hashes = {}
-        for reading in worker.attempts(self.number, options):
-            found = {}
-            for key in reading.keys(transform):
-                group, stratum = group_in(key), stratum_in(key)
-                assert group is not None
-                assert stratum is not None
-                found.setdefault(stratum, array("Q")).append(hash64(group))
-            if reading.is_unusable():
-                found = {}
-        return found
-
-
-def _needed(spec: Conversion) -> tuple[Op, ...]:
-    """Return the ops without those at the end that only change images."""
-    chosen = flatten(spec.select or {}).items()
-    labelled = [name for name, labels in spec.labels.items() if labels == AUTO]
-    sources = {item.ext_name for name, item in chosen if any(f"{label}/".startswith(f"{name}/") for label in labelled)}
-
-    def only_pixels(op: Op) -> bool:
-        own = f"{getattr(op, 'ext', '')}/"  # an npz file has entries below its own
-        return op.releases_gil and not any(f"{source}/".startswith(own) for source in sources or labelled)
-
-    kept: Iterator[Op] = dropwhile(only_pixels, reversed(spec.ops))
-    return tuple(reversed([*kept]))

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import os
-from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import closing, suppress
-from functools import partial, reduce
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from tar2tf_cli.api.backend import Backend, Engine, RecordMaker, StoredShard, Task
+from tar2tf_cli.api.backend import Backend, Engine, RecordMaker, StoredShard
 from tar2tf_cli.api.source import Source
+from tar2tf_cli.conversion.first_pass import find_strata, run_first_pass, with_forms, with_labels
 from tar2tf_cli.conversion.output_state import NO_MANIFEST, destination
 from tar2tf_cli.conversion.plan import Plan, joined_to, make_plan
 from tar2tf_cli.conversion.publish import Publisher, Summary, Tally
-from tar2tf_cli.conversion.read_inputs import FindForms, FindStrata, FindTexts, Hashes, Texts
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
-from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, Strata
+from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex
 from tar2tf_cli.conversion.worker import TaskInputs, Worker
-from tar2tf_cli.conversion.working_folder import entry_of, line_of
 from tar2tf_cli.engines.base import InOrder, run_tasks
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.described import notes_on_shapes
-from tar2tf_cli.features.labels import AUTO, LabelMap
-from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.inputs.manifest import Manifest
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.ops.rules import workers as number_of
@@ -39,13 +33,6 @@ from tar2tf_cli.spec.urls import is_remote
 if TYPE_CHECKING:
     from tar2tf_cli.api.store import Store
     from tar2tf_cli.conversion.targets import Target
-
-
-_LABELS_FILE: Final = "labels"
-"""The file in the working folder that has the texts of labels, which a run that continues need not find again."""
-
-_STRATA_FILE: Final = "strata"
-"""The file in the working folder that has what `--stratify` found, for the same reason."""
 
 
 def convert(
@@ -128,11 +115,11 @@ def _run(
         writers = int(readers > 1 and plan.source.capabilities().remote)  # so that no reader has to wait for a shard
         inputs = [path for path in plan.source.paths([*plan.inputs[:1], *plan.inputs[-1:]]) if not is_remote(path)]
         engine = partial(place.engine, carries=target.reads_shards, inputs=inputs)
-        find = partial(_first_pass, engine=partial(engine, readers), events=events)
-        plan = _with_forms(plan, partial(find, _worker(plan, target, place, None, cpus)))
+        find = partial(run_first_pass, engine=partial(engine, readers), events=events)
+        plan = with_forms(plan, partial(find, _worker(plan, target, place, None, cpus)))
         first_pass = partial(find, _worker(plan, target, place, None, cpus))
-        plan = _with_labels(plan, target.folder, first_pass)
-        strata = _strata(plan, target.folder, first_pass)
+        plan = with_labels(plan, target.folder, first_pass)
+        strata = find_strata(plan, target.folder, first_pass)
         manifest.labels.update(plan.label_maps)
         made = target.manifest or ""
         again = not is_remote(made) and os.path.exists(made)
@@ -154,106 +141,6 @@ def _run(
         tally.summary.shards = target.finish(manifest, partial(plan.documents, tally.described))
         tally.summary.manifest, tally.summary.labels = target.manifest, plan.labels
     return tally.summary
-
-
-FirstPass: TypeAlias = Callable[[Callable[[int], Task], Callable[[int, Any], None]], None]
-"""Runs a task for each input, given its number, and gives number and result to a function, in input order."""
-
-
-def _first_pass(
-    worker: Worker,
-    task_of: Callable[[int], Task],
-    take: Callable[[int, object], None],
-    *,
-    engine: Callable[[], Engine],
-    events: Events,
-) -> None:
-    """Read all inputs before the conversion does."""
-    inputs = worker.inputs
-    tasks, where = map(task_of, range(len(inputs.items))), [*map(inputs.name, range(len(inputs.items)))]
-    sizes = [item.size for item in inputs.items]
-    events.planned(len(where), None if None in sizes else sum(size or 0 for size in sizes))
-    run_tasks(InOrder([*tasks], where, take, events.progress), engine(), worker)
-
-
-def _with_forms(plan: Plan, first_pass: FirstPass) -> Plan:
-    """Return a plan with the forms of features that several TFRecords decide about; they are read for it."""
-    if not plan.undescribed:
-        return plan
-    from tar2tf_cli.inputs.record_samples import Forms  # only here, as most inputs are tars
-
-    found: list[Forms] = []
-    first_pass(FindForms, lambda number, forms: found.append(forms))
-    return plan._replace(forms=reduce(Forms.joined, found))
-
-
-def _with_labels(plan: Plan, folder: str, first_pass: FirstPass) -> Plan:
-    """Return a plan in which every feature with labels has a label map; for `auto`, all inputs are read.
-
-    Args:
-        plan: the plan.
-        folder: the working folder, where texts that were found stay for a run that continues.
-        first_pass: reads all inputs.
-    """
-    names = [name for name, labels in plan.conversion.labels.items() if labels == AUTO]
-    if not names:
-        return plan
-    path = os.path.join(folder, _LABELS_FILE)
-    texts: Mapping[str, list[str]] | None = _left(path)
-    if texts is None:
-        texts_of: Texts = {name: set() for name in names}
-
-        def take(number: int, some: Texts) -> None:
-            for name in names:
-                texts_of[name] |= some[name]
-
-        first_pass(FindTexts, take)
-        texts = {name: sorted(some) for name, some in texts_of.items()}
-        write_whole(path, [line_of(texts)], lasting=False)
-    first = plan.conversion.first_label
-    return plan._replace(labels={name: LabelMap.of(some, first) for name, some in texts.items()})
-
-
-def _strata(plan: Plan, folder: str, first_pass: FirstPass) -> Strata:
-    """Return the hashes at which splits end for each value of `--stratify`; for it, all inputs are read.
-
-    Args:
-        plan: the plan.
-        folder: the working folder, where these hashes stay for a run that continues.
-        first_pass: reads all inputs.
-    """
-    if not plan.conversion.stratify:
-        return {}
-    path = os.path.join(folder, _STRATA_FILE)
-    strata: Strata | None = _left(path)
-    if strata is None:
-        hashes: Hashes = {}
-
-        def take(number: int, some: Hashes) -> None:
-            for value, more in some.items():
-                hashes.setdefault(value, array("Q")).extend(more)
-
-        first_pass(FindStrata, take)
-        strata = {value: cuts(some, plan.conversion.split.values()) for value, some in sorted(hashes.items())}
-        write_whole(path, [line_of(strata)], lasting=False)
-    return strata
-
-
-def cuts(hashes: Collection[int], fractions: Iterable[float]) -> list[int]:
-    """Return the hashes that divide others into fractions of them: each but the first fraction begins with one.
-
-    >>> cuts([40, 10, 30, 20], [0.5, 0.25, 0.25])
-    [30, 40]
-    """
-    ordered = [*sorted(hashes), 1 << 64]
-    return [ordered[round(end * len(hashes))] for end in [*accumulate(fractions)][:-1]]
-
-
-def _left(path: str) -> Any:
-    """Return the results of a first pass that an interrupted run saved; None if there are none, or damaged ones."""
-    with suppress(FileNotFoundError, ValueError), open(path, "rb") as file:
-        return entry_of(file.read())
-    return None
 
 
 def _worker(plan: Plan, target: Target, place: Backend, maker: RecordMaker | None, cpus: int) -> Worker:

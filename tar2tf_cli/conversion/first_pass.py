@@ -1,0 +1,257 @@
+"""The passes over all inputs that come before the conversion's own: forms of features, texts of labels, and strata.
+
+Each input is one task of a pass. What a pass finds stays in the working folder for a run that continues, except for
+the forms.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import reduce
+from itertools import accumulate, dropwhile
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from tar2tf_cli.api.backend import Engine, Task
+from tar2tf_cli.api.op import Op
+from tar2tf_cli.conversion.plan import Plan
+from tar2tf_cli.conversion.spool import Strata
+from tar2tf_cli.conversion.worker import Worker
+from tar2tf_cli.conversion.working_folder import entry_of, line_of
+from tar2tf_cli.engines.base import InOrder, run_tasks
+from tar2tf_cli.events import Events
+from tar2tf_cli.features.labels import AUTO, LabelMap
+from tar2tf_cli.flow.sample_flow import ReadOptions, context_of, feature_map_of
+from tar2tf_cli.flow.select import group_in, stratum_in
+from tar2tf_cli.flow.transform import Transform
+from tar2tf_cli.formats.checksums import hash64
+from tar2tf_cli.formats.files import write_whole
+from tar2tf_cli.ops.select import flatten
+from tar2tf_cli.spec.conversion import Conversion
+from tar2tf_cli.structs import NamedTuple, replace
+
+if TYPE_CHECKING:
+    from tar2tf_cli.inputs.record_samples import Forms
+
+
+_LABELS_FILE: Final = "labels"
+"""The file in the working folder that has the texts of labels, which a run that continues need not find again."""
+
+_STRATA_FILE: Final = "strata"
+"""The file in the working folder that has what `--stratify` found, for the same reason."""
+
+FirstPass: TypeAlias = Callable[[Callable[[int], Task], Callable[[int, Any], None]], None]
+"""A function that runs a task for each input, given its number, and passes number and result on, in input order."""
+
+
+def run_first_pass(
+    worker: Worker,
+    task_of: Callable[[int], Task],
+    take: Callable[[int, object], None],
+    *,
+    engine: Callable[[], Engine],
+    events: Events,
+) -> None:
+    """Read all inputs before the conversion does."""
+    inputs = worker.inputs
+    tasks, where = map(task_of, range(len(inputs.items))), [*map(inputs.name, range(len(inputs.items)))]
+    sizes = [item.size for item in inputs.items]
+    events.planned(len(where), None if None in sizes else sum(size or 0 for size in sizes))
+    run_tasks(InOrder([*tasks], where, take, events.progress), engine(), worker)
+
+
+def with_forms(plan: Plan, first_pass: FirstPass) -> Plan:
+    """Return a plan with the forms of features that several TFRecords decide about; they are read for it."""
+    if not plan.undescribed:
+        return plan
+    from tar2tf_cli.inputs.record_samples import Forms  # only here, as most inputs are tars
+
+    found: list[Forms] = []
+    first_pass(FindForms, lambda number, forms: found.append(forms))
+    return plan._replace(forms=reduce(Forms.joined, found))
+
+
+def with_labels(plan: Plan, folder: str, first_pass: FirstPass) -> Plan:
+    """Return a plan in which every feature with labels has a label map; for `auto`, all inputs are read.
+
+    Args:
+        plan: the plan.
+        folder: the working folder, where texts that were found stay for a run that continues.
+        first_pass: reads all inputs.
+    """
+    names = [name for name, labels in plan.conversion.labels.items() if labels == AUTO]
+    if not names:
+        return plan
+    path = os.path.join(folder, _LABELS_FILE)
+    texts: Mapping[str, list[str]] | None = _saved(path)
+    if texts is None:
+        texts_of: Texts = {name: set() for name in names}
+
+        def take(number: int, some: Texts) -> None:
+            for name in names:
+                texts_of[name] |= some[name]
+
+        first_pass(FindTexts, take)
+        texts = {name: sorted(some) for name, some in texts_of.items()}
+        write_whole(path, [line_of(texts)], lasting=False)
+    first = plan.conversion.first_label
+    return plan._replace(labels={name: LabelMap.of(some, first) for name, some in texts.items()})
+
+
+def find_strata(plan: Plan, folder: str, first_pass: FirstPass) -> Strata:
+    """Return the hashes at which splits end for each value of `--stratify`; for it, all inputs are read.
+
+    Args:
+        plan: the plan.
+        folder: the working folder, where these hashes stay for a run that continues.
+        first_pass: reads all inputs.
+    """
+    if not plan.conversion.stratify:
+        return {}
+    path = os.path.join(folder, _STRATA_FILE)
+    strata: Strata | None = _saved(path)
+    if strata is None:
+        hashes: Hashes = {}
+
+        def take(number: int, some: Hashes) -> None:
+            for value, more in some.items():
+                hashes.setdefault(value, array("Q")).extend(more)
+
+        first_pass(FindStrata, take)
+        strata = {value: cuts(some, plan.conversion.split.values()) for value, some in sorted(hashes.items())}
+        write_whole(path, [line_of(strata)], lasting=False)
+    return strata
+
+
+def cuts(hashes: Collection[int], fractions: Iterable[float]) -> list[int]:
+    """Return the hashes that divide others into fractions of them: each but the first fraction begins with one.
+
+    >>> cuts([40, 10, 30, 20], [0.5, 0.25, 0.25])
+    [30, 40]
+    """
+    ordered = [*sorted(hashes), 1 << 64]
+    return [ordered[round(end * len(hashes))] for end in [*accumulate(fractions)][:-1]]
+
+
+def _saved(path: str) -> Any:
+    """Return the results of a first pass that an interrupted run saved; None if there are none, or damaged ones."""
+    with suppress(FileNotFoundError, ValueError), open(path, "rb") as file:
+        return entry_of(file.read())
+    return None
+
+
+Texts: TypeAlias = dict[str, set[str]]
+"""Texts by feature."""
+
+
+class FindForms(NamedTuple):
+    """Finds the forms of the features in one input, which no manifest describes.
+
+    Attributes:
+        number: the input's number in the plan.
+    """
+
+    number: int
+
+    def needs_folder(self, worker: Worker) -> bool:
+        """Whether it needs files of other tasks: never."""
+        return False
+
+    def run(self, worker: Worker) -> Forms:
+        """Return the forms; none if the input is no TFRecord."""
+        from tar2tf_cli.inputs.record_samples import Forms, forms_in  # only here, as most inputs are tars
+
+        item = worker.inputs.items[self.number]
+        return Forms() if item.name in worker.inputs.described else forms_in(worker.inputs.source, item)
+
+
+class FindTexts(NamedTuple):
+    """Finds the texts of features in one input.
+
+    Attributes:
+        number: the input's number in the plan.
+    """
+
+    number: int
+
+    def needs_folder(self, worker: Worker) -> bool:
+        """Whether it needs files of other tasks: never."""
+        return False
+
+    def run(self, worker: Worker) -> Texts:
+        """Return the texts of the samples that are not faulty, by feature.
+
+        Raises:
+            UsageError: when no sample of the first input has a feature.
+            SampleError: when a sample is faulty, and such samples are not skipped.
+            SourceError: when the input cannot be read.
+        """
+        spec = worker.conversion
+        maps = {name: AUTO for name, labels in spec.labels.items() if labels == AUTO}
+        transform = Transform(context_of(spec), _needed(spec), feature_map_of(replace(spec, labels=maps)).texts)
+        options = ReadOptions(threads=worker.threads, small=worker.inputs.is_small(self.number))
+        found: Texts = {}
+        for reading in worker.attempts(self.number, options):
+            found = {name: set() for name in maps}
+            for texts in reading.results(transform):
+                for name, some in texts.items():
+                    found[name] |= some
+            if reading.is_unusable():
+                found = {name: set() for name in maps}
+        return found
+
+
+Hashes: TypeAlias = dict[str, "array[int]"]
+"""The hash of the key of each sample, by the value of `--stratify`."""
+
+
+class FindStrata(NamedTuple):
+    """Finds the samples of each value of `--stratify` in one input.
+
+    Attributes:
+        number: the input's number in the plan.
+    """
+
+    number: int
+
+    def needs_folder(self, worker: Worker) -> bool:
+        """Whether it needs files of other tasks: never."""
+        return False
+
+    def run(self, worker: Worker) -> Hashes:
+        """Return the hashes of the samples that are not faulty, by value.
+
+        Raises:
+            SampleError: when a sample is faulty, and such samples are not skipped.
+            SourceError: when the input cannot be read.
+        """
+        spec = worker.conversion
+        transform = Transform(context_of(spec), _needed(spec))
+        options = ReadOptions(threads=worker.threads, small=worker.inputs.is_small(self.number))
+        found: Hashes = {}
+        for reading in worker.attempts(self.number, options):
+            found = {}
+            for key in reading.keys(transform):
+                group, stratum = group_in(key), stratum_in(key)
+                assert group is not None
+                assert stratum is not None
+                found.setdefault(stratum, array("Q")).append(hash64(group))
+            if reading.is_unusable():
+                found = {}
+        return found
+
+
+def _needed(spec: Conversion) -> tuple[Op, ...]:
+    """Return the ops without those at the end that only change images."""
+    chosen = flatten(spec.select or {}).items()
+    labelled = [name for name, labels in spec.labels.items() if labels == AUTO]
+    sources = {item.ext_name for name, item in chosen if any(f"{label}/".startswith(f"{name}/") for label in labelled)}
+
+    def only_pixels(op: Op) -> bool:
+        own = f"{getattr(op, 'ext', '')}/"  # an npz file has entries below its own
+        return op.releases_gil and not any(f"{source}/".startswith(own) for source in sources or labelled)
+
+    kept: Iterator[Op] = dropwhile(only_pixels, reversed(spec.ops))
+    return tuple(reversed([*kept]))
