@@ -129,7 +129,8 @@ def meddle(sample):
         shutil.copyfile({new!r}, {path!r})
         os.unlink({new!r})
     return sample
-Flusher.put = lambda flusher, paths, item: flusher._flushed.put(([item], None))  # shards before it are there at once
+submit = Flusher.submit
+Flusher.submit = lambda flusher, paths, item: submit(flusher, [], item)  # shards before it are there at once
 """
 
 
