@@ -357,7 +357,7 @@ def test_verify_against_names_the_entry_that_differs(tmp_path: Path) -> None:
         ("x.tar.zst", ["--index"], "--index and --compression cannot"),
         ("-", ["--to", "tar", "--compression", "gzip"], "a tar that goes to - is not compressed"),
         ("x.tar", ["--remote-exec"], "--remote-exec writes TFRecords, but the output is a tar"),
-        ("x-<00000>.tar", ["--tfds", "x"], "--tfds describes TFRecord shards, and the output is tar"),
+        ("x-<00000>.tar", ["--tfds", "x"], "it reads TFRecord shards, and the output is tar"),
         ("x.tar", ["--to", "tars"], "--to must be 'tfrecord' or 'tar', not 'tars'"),
     ],
 )
