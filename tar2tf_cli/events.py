@@ -5,7 +5,7 @@ Notes go to the logger `tar2tf_cli` as warnings, which Python prints on standard
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 __all__ = ["Events", "note_once", "set_waiting", "waiting"]
@@ -62,7 +62,7 @@ class Events:
     def shard(self, path: str, records: int, size: int) -> None:
         """A shard was published under its final name."""
 
-    def fault(self, fault: dict[str, object]) -> None:
+    def fault(self, fault: Mapping[str, object]) -> None:
         """A faulty sample was skipped: its shard, key, member, offset and message; in input order."""
 
     def duplicates(self, keys: Sequence[str]) -> None:

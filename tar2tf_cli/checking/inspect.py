@@ -13,10 +13,10 @@ from contextlib import closing, suppress
 from functools import partial
 from itertools import count
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.values import KEY, Batch, Sample
+from tar2tf_cli.api.values import KEY, Array, Batch, Sample
 from tar2tf_cli.checking.contents import (
     STEPS,
     Contents,
@@ -244,7 +244,7 @@ def _look_at_value(stats: Stats, name: str, head: bytes, size: int) -> None:
             _add_distinct(stats, decode(head).get(""))
 
 
-def _add_distinct(stats: Stats, pixels: Any) -> None:
+def _add_distinct(stats: Stats, pixels: Array | None) -> None:
     """Add the values of a mask, if it is an image."""
     if pixels is not None and pixels.ndim in (2, 3):
         stats.add_distinct(distinct_values(pixels))

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import xxhash
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from tar2tf_cli.errors import write_errors
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from tar2tf_cli.api.values import Array
 
 DIGESTS_AT_ONCE: Final = 1 << 17
@@ -73,7 +75,7 @@ class Spill:
         start, end = self._ranges.get(number, (0, 0))
         return self._whole[start:end]
 
-    def by_file(self, dtype: Any) -> list[Numbers]:
+    def by_file(self, dtype: DTypeLike) -> list[Numbers]:
         """Return the data of all files as arrays of a dtype, in order of the numbers."""
         return [self.of(number).view(dtype) for number in sorted(self._ranges)]
 

@@ -268,7 +268,7 @@ def _kind(value: object) -> str:
     return ""
 
 
-def _value_size(value: Any) -> int:
+def _value_size(value: bytes | StoredBytes | ParsedFeature) -> int:
     return value.size if isinstance(value, ParsedFeature) else len(value)
 
 

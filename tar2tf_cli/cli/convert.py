@@ -79,7 +79,7 @@ def print_summary(summary: Summary, output: Output, *, quiet: bool, as_json: boo
     for text, faults in _grouped(summary.errors).items():
         first = faults[0]
         named = [first["shard"], first["member"] or first["key"] or f"offset {first['offset']}"]
-        message(f"{len(faults):,} x {text}, first: {printable(': '.join(filter(None, named)))}")
+        message(f"{len(faults):,} x {text}, first: {printable(': '.join(str(name) for name in named if name))}")
     if summary.skipped_samples and not (quiet and summary.up_to_date):
         message(f"{count(summary.skipped_samples, 'sample')} skipped{_lost(summary)}")
 
@@ -134,9 +134,9 @@ def _classes(names: Sequence[str]) -> str:
     return f"{count(len(names), 'class', 'classes')}: {few}{', …' if len(names) > 3 else ''}"
 
 
-def _grouped(errors: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def _grouped(errors: Sequence[Mapping[str, object]]) -> dict[str, list[Mapping[str, object]]]:
     """Errors grouped by message, ignoring numbers, bytes and quoted names."""
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[Mapping[str, object]]] = {}
     for error in errors:
         groups.setdefault(re.sub(r"'[^']*'|\b[0-9a-f]{2}\b|\d+", "…", str(error["message"])), []).append(error)
     return {str(group[0]["message"]): group for group in groups.values()}

@@ -243,7 +243,7 @@ class Terminal(Events):
             self._waited = now
             self.note(text)
 
-    def fault(self, fault: dict[str, Any]) -> None:
+    def fault(self, fault: Mapping[str, object]) -> None:
         if self._errors:
             import json
 

@@ -7,7 +7,7 @@ import stat
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import FileIO, TextIOBase
-from typing import Any, Protocol, TypeAlias
+from typing import IO, Any, Protocol, TypeAlias, cast
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import READ_ONCE, Capabilities, Source
@@ -30,6 +30,12 @@ class FileObject(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
+class ExampleMessage(Protocol):
+    """A message of protobuf, such as a tf.train.Example."""
+
+    def SerializeToString(self) -> bytes: ...
+
+
 Readable: TypeAlias = "str | os.PathLike[str] | FileObject"
 """A path or bucket, as `open_source` takes it, or an open binary file."""
 
@@ -48,8 +54,8 @@ class FileObjectSource(Source):
     def __init__(self, file: FileObject, number: int = 1) -> None:
         self._file = file
         self.bucket = name_of(file, f"<stream {number}>")
-        self._start = _position(file)
-        self._status = _status(file) if self._start == 0 else None
+        self._start = _position(cast("IO[bytes]", file))
+        self._status = _status(cast("IO[bytes]", file)) if self._start == 0 else None
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List one input; its size and version are known for a file of the disk."""
@@ -70,7 +76,7 @@ class FileObjectSource(Source):
         return name
 
 
-def _position(file: Any) -> int | None:
+def _position(file: IO[bytes]) -> int | None:
     """Return the position of an open file; None if it cannot seek."""
     try:
         return file.tell() if file.seekable() else None
@@ -78,7 +84,7 @@ def _position(file: Any) -> int | None:
         return None
 
 
-def _status(file: Any) -> os.stat_result | None:
+def _status(file: IO[bytes]) -> os.stat_result | None:
     """The status of a regular file that is read as it is; None for any other."""
     if not isinstance(getattr(file, "raw", file), FileIO):
         return None
@@ -131,7 +137,7 @@ def sources_of(inputs: Iterable[Readable]) -> Iterable[Source]:
             yield FileObjectSource(item, number)
 
 
-def check_inputs(inputs: Iterable[Any]) -> list[Readable]:
+def check_inputs(inputs: Iterable[object]) -> list[Readable]:
     """Return the inputs as a flat list; lists and other iterables are expanded.
 
     Raises:
@@ -142,7 +148,7 @@ def check_inputs(inputs: Iterable[Any]) -> list[Readable]:
         if isinstance(item, TextIOBase):
             raise UsageError(f"{name_of(item, 'an input')} is open as text", hint="open it with mode 'rb'")
         if isinstance(item, (str, os.PathLike)) or callable(getattr(item, "read", None)):
-            flat.append(item)
+            flat.append(cast("Readable", item))
         elif isinstance(item, Iterable) and not isinstance(item, (bytes, bytearray)):
             flat += check_inputs(item)
         else:
@@ -251,7 +257,7 @@ class TFRecordWriter:
         else:
             self._out = RecordStream(out, name_of(out, "<stream>"))
 
-    def write(self, example: TFExample | Mapping[str, bytes | Feature] | bytes | Any) -> None:
+    def write(self, example: TFExample | Mapping[str, bytes | Feature] | bytes | ExampleMessage) -> None:
         """Write an example, which may be a tf.train.Example or already be serialised.
 
         Raises:

@@ -53,7 +53,7 @@ class Destination:
     Attributes:
         template: the path template of the shards, relative to the sink.
         manifest: the manifest's path.
-        where: the same, or its URL, as shown to users.
+        where: the path or URL of the folder, as shown to users.
         sizes: path of the sizes of all records, for `--update`.
         prefix: the prefix of all shard paths that is omitted in the manifest.
         root: the manifest's folder.

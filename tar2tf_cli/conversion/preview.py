@@ -274,7 +274,7 @@ def _title(canonical: dict[str, Any]) -> str:
     return " ".join([name, *(f"{field}={value}" for field, value in fields.items())])
 
 
-def _looks(values: Any, palettes: Collection[str] = ()) -> dict[str, str]:
+def _looks(values: Sample, palettes: Collection[str] = ()) -> dict[str, str]:
     """Describe each value; for the pixels of masks, also the number of distinct values."""
     looks = {name: _look(value) for name, value in values.items() if name == KEY or not name.startswith("__")}
     for name, value in values.items():

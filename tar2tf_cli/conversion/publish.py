@@ -129,11 +129,11 @@ class Summary:
         }
 
 
-def _grouped(errors: Sequence[Mapping[str, Any]], most: int = 3) -> str:
+def _grouped(errors: Sequence[Mapping[str, object]], most: int = 3) -> str:
     """Return the messages of the first few kinds of faults, each with its number and the key of the first one."""
-    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    kinds: dict[str, list[Mapping[str, object]]] = {}
     for error in errors:
-        kinds.setdefault(error["message"], []).append(error)
+        kinds.setdefault(str(error["message"]), []).append(error)
     some = [f"{len(alike):,} x {text}, first: {alike[0]['key']}" for text, alike in [*kinds.items()][:most]]
     return "; ".join(some)
 

@@ -75,7 +75,9 @@ class RecordOp(NamedTuple):
 
         return read
 
-    def _read(self, first: Any, last: Any, seed: Any, known: bytes, widths: Sequence[Any], types: Sequence[Any]) -> Any:
+    def _read(
+        self, first: object, last: object, seed: object, known: bytes, widths: Sequence[object], types: Sequence[object]
+    ) -> Any:
         return _library().tar2tf_records(
             first=first, last=last, seed=seed, Tout=types, paths=self.paths, counts=self.counts, features=known,
             widths=widths, part=self.part,

@@ -1,4 +1,4 @@
-"""Where tasks run on this machine: in this process, or in worker processes."""
+"""Engines that run tasks on this machine: in this process, or in worker processes."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Array, Encoding, Feature, FeatureDescription, Features, Sample
@@ -17,6 +17,10 @@ from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, packe
 from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.ops.select import Select, Selection, flatten
 from tar2tf_cli.structs import dataclass, field
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
 
 Look: TypeAlias = tuple[Literal[Encoding, "mixed"], str, tuple[int | None, ...]]
 _PLAIN: Final[Look] = ("bytes", "bytes", ())
@@ -463,7 +467,7 @@ def _array(value: object) -> bytes | Feature:
     raise TypeError(f"no feature can hold an array of {array.dtype.type.__name__.rstrip('_')}")
 
 
-def _bytes_of(array: Array, dtype: Any) -> memoryview:
+def _bytes_of(array: Array, dtype: DTypeLike) -> memoryview:
     """The bytes of an array in C order, of a dtype that can hold its values."""
     import numpy as np
 

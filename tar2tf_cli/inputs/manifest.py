@@ -595,7 +595,7 @@ def read_document(path: str, **reach: Unpack[ConnectionOptions]) -> Document:
 
 
 def _tfds_document(path: str, folder: Source) -> Document:
-    """What `dataset_info.json` and `features.json` say of the shards in their folder, as a manifest would.
+    """Return what `dataset_info.json` and `features.json` say of the shards in their folder, as a manifest would.
 
     Raises:
         DamagedShardError: when one of the files is damaged.

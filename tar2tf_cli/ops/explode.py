@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias, cast
 
 from tar2tf_cli.api.op import OpContext
-from tar2tf_cli.api.values import KEY, Sample
+from tar2tf_cli.api.values import KEY, Array, Sample
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.ops.base import DeclaredOp, missing_entry, register
@@ -60,13 +60,17 @@ class Explode(DeclaredOp):
         return self._steps(sample[KEY], steps, others, count)
 
     @staticmethod
-    def _steps(key: str, steps: Mapping[str, Any], others: Sample, count: int) -> Iterator[Sample]:
+    def _steps(key: str, steps: Mapping[str, Values], others: Sample, count: int) -> Iterator[Sample]:
         for number in range(count):
             parts = {name: _part(values, number, len(values) // count) for name, values in steps.items()}
             yield {**others, **parts, KEY: f"{key}/{number:0{_DIGITS}d}"}
 
 
-def _values(value: Any) -> Any:
+Values: TypeAlias = "Sequence[object] | Array"
+"""The values of an entry, along its first dimension."""
+
+
+def _values(value: object) -> Values:
     """The values of an entry as an array, along its first dimension; one value is a list of one."""
     import numpy as np
 
@@ -75,9 +79,9 @@ def _values(value: Any) -> Any:
         texts = np.empty(1, object)
         texts[0] = value
         return texts
-    return np.atleast_1d(value) if not isinstance(value, (list, tuple)) else value
+    return value if isinstance(value, (list, tuple)) else np.atleast_1d(cast("Array", value))
 
 
-def _part(values: Any, number: int, size: int) -> Any:
+def _part(values: Values, number: int, size: int) -> object:
     """The values of one step: a single one, or several."""
     return values[number] if size == 1 else values[number * size : (number + 1) * size]

@@ -152,7 +152,7 @@ class Rename(_NamesOp):
         return sample
 
 
-def _sources(value: Any) -> list[Any]:
+def _sources(value: object) -> list[str]:
     if not isinstance(value, (str, list, tuple)) or not value:
         raise ValueError(f"needs a source or a list of them, not {value!r}")
     return value.split(";") if isinstance(value, str) else list(value)
@@ -215,7 +215,7 @@ def _itself(key: str, entries: object) -> list[str]:
     return [key]
 
 
-def _equal(key: str, wanted: str, entries: Any) -> list[str]:
+def _equal(key: str, wanted: str, entries: Sample) -> list[str]:
     if key not in entries:
         return []
     value = whole(entries[key])

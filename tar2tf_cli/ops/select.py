@@ -151,7 +151,7 @@ _parsed = lru_cache(maxsize=1)(json.loads)
 """Parse JSON; several selections take their values from the same entry, one after the other."""
 
 
-def json_of(name: str, value: Any) -> Any:
+def json_of(name: str, value: object) -> Any:
     """The value in a JSON entry, which is not to be changed; one that is neither bytes nor text is the value itself.
 
     Raises:

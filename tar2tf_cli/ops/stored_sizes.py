@@ -103,7 +103,7 @@ def _list_in_form(known: Any, numbers: Sequence[int]) -> Any:
     return np.array(numbers, known.dtype).view(type(known))
 
 
-def _numbers(known: Any) -> Sequence[Any]:
+def _numbers(known: Any) -> Sequence[int]:
     """Return the parts of a stored shape; none for a value that is no list."""
     if isinstance(known, bytes):
         return [int(part) for part in known.split() if part.isdigit()]

@@ -164,11 +164,11 @@ def find_preset(name: str) -> Preset:
     return found
 
 
-def of_record_to_example(function: Callable[[Sample], Any]) -> Make:
+def of_record_to_example(function: Callable[[Sample], object]) -> Make:
     """Make features with your own function, which returns a tf.train.Example, its bytes, or a dict of values."""
 
-    def features(sample: Sample, context: OpContext) -> dict[str, Any]:
-        example = called(function, whole_sample(sample))
+    def features(sample: Sample, context: OpContext) -> Sample:
+        example: Any = called(function, whole_sample(sample))
         if isinstance(example, dict):
             return example
         try:
