@@ -121,7 +121,8 @@ def _parsed(text: str) -> object:
     except RecursionError:
         raise ValueError(f" {_TOO_DEEP}") from None
     except (AttributeError, LookupError, TypeError, ValueError) as error:  # ruamel.yaml was not prepared for it
-        raise ValueError(f" not valid YAML: {error}") from None
+        unhashable = "unhashable" in str(error)  # each version of Python says it in other words
+        raise ValueError(f" not valid YAML: {'a list or mapping as a key' if unhashable else error}") from None
 
 
 def _complaint(error: MarkedYAMLError) -> str:

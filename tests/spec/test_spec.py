@@ -167,7 +167,7 @@ def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("select: {image: jpg, [cls, {a: jpg}]}\n", "spec.yaml: not valid YAML: unhashable"),
+        ("select: {image: jpg, [cls, {a: jpg}]}\n", "spec.yaml: not valid YAML: a list or mapping as a key"),
         ("seed: !!float 1e\n", "spec.yaml: not valid YAML"),
         ("!!set a: b\n", "spec.yaml: not valid YAML"),
         ("preset: !x image-label\n", "spec.yaml: there is no type '!x'; write 'image-label' without it"),
