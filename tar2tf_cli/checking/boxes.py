@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
 from tar2tf_cli.formats.example import ParsedFeature, parse
 
 _MARK: Final = b"/bbox/xmin"
 _SIDES: Final = ("xmin", "ymin", "xmax", "ymax")
+_SELECTED: Final = "label"  # what `--preset detection --select label=ENTRY` calls the classes
 _ROUNDED: Final = 1e-4  # a side may leave the image by so much of its length, as float32 rounds
 
 
-def box_faults(message: bytes) -> list[tuple[str, str]]:
-    """Return the faults of the boxes and classes in an example, each as its kind and a message."""
+def box_faults(message: bytes, numbers: Mapping[str, Set[int]]) -> list[tuple[str, str]]:
+    """Return the faults of the boxes and classes in an example, each as its kind and a message.
+
+    Args:
+        message: the example.
+        numbers: the numbers that classes may have, by feature.
+    """
     if _MARK not in message:
         return []
     try:
@@ -22,10 +28,10 @@ def box_faults(message: bytes) -> list[tuple[str, str]]:
     except ValueError:
         return []
     prefixes = [name.removesuffix("/xmin") for name in features if name.endswith("/bbox/xmin")]
-    return [("box", fault) for prefix in prefixes for fault in _faults(prefix, features)]
+    return [("box", fault) for prefix in prefixes for fault in _faults(prefix, features, numbers)]
 
 
-def _faults(prefix: str, features: Mapping[str, ParsedFeature]) -> Iterator[str]:
+def _faults(prefix: str, features: Mapping[str, ParsedFeature], numbers: Mapping[str, Set[int]]) -> Iterator[str]:
     columns = [_values(features, f"{prefix}/{side}", "float") for side in _SIDES]
     if len({len(column) for column in columns}) > 1:
         sizes = ", ".join(f"{len(column)} {side}" for side, column in zip(_SIDES, columns, strict=True))
@@ -47,6 +53,8 @@ def _faults(prefix: str, features: Mapping[str, ParsedFeature]) -> Iterator[str]
     for number, label in enumerate(classes):
         if label < 1:
             yield f"item {number} of {labels!r} is {label:g}, but classes are numbered from 1, as 0 is the background"
+        elif label not in numbers.get(labels, numbers.get(_SELECTED, (label,))):
+            yield f"item {number} of {labels!r} is {label:g}, which the label map in the manifest does not have"
 
 
 def _values(features: Mapping[str, ParsedFeature], name: str, kind: str) -> Sequence[float]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tar2tf_cli.structs import NamedTuple
@@ -22,12 +23,14 @@ class Expectations(NamedTuple):
         required: the names of features that every example, or of entries that every sample must have.
         messages: which messages records may be; None to require examples of each file whose first record is one.
         format: the format of the files.
+        numbers: the numbers of the classes in a label map, by feature.
     """
 
     schema: Mapping[str, Expected] | None = None
     required: frozenset[str] = frozenset()
     messages: Messages | None = None
     format: str | None = None
+    numbers: Mapping[str, Set[int]] = MappingProxyType({})
 
 
 NO_EXPECTATIONS: Final = Expectations()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, TypeAlias
 
 from tar2tf_cli.checking.faults import FileReport
@@ -51,7 +51,11 @@ def value_checker(report: FileReport, threads: int) -> ValueChecker | None:
 
 
 def decoded(
-    items: Iterator[Checked], values: Callable[[Sample], Iterable[Value]], checker: ValueChecker | None, threads: int
+    items: Iterator[Checked],
+    values: Callable[[Sample], Iterable[Value]],
+    checker: ValueChecker | None,
+    threads: int,
+    numbers: Mapping[str, Set[int]] | None = None,
 ) -> Iterator[Checked]:
     """Iterate over items in order, each with its faults; with a checker, values are decoded.
 
@@ -60,6 +64,7 @@ def decoded(
         values: returns the values of an item.
         checker: decodes values; None to pass the items on.
         threads: number of threads that decode.
+        numbers: the numbers that classes of boxes may have, by feature; any other feature may have any.
     """
     if checker is None:
         yield from items
@@ -69,7 +74,8 @@ def decoded(
 
     def located() -> Iterator[Located[Checked]]:
         for item in items:
-            faults = item.faults or [*checker.odd(values(item.values)), *(box_faults(item.data) if item.data else ())]
+            boxes = box_faults(item.data, numbers or {}) if item.data else ()
+            faults = item.faults or [*checker.odd(values(item.values)), *boxes]
             yield {} if item.faults else item.values, "", item._replace(faults=faults)
 
     for faults, _, item in work_in_threads(located(), lambda item: [checker.undecodable(values(item))], threads):

@@ -302,7 +302,8 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     schema |= dict.fromkeys(manifest.undescribed.get("features", ()), Expected())
     rules = run.rules._replace(key_split=manifest.spec.get("input", {}).get("key_split", run.rules.key_split))
     messages: Messages | None = "any" if "records" in manifest.undescribed else None
-    expectations = Expectations(schema, required, messages, manifest.format)
+    numbers = {name: frozenset(labels.values()) for name, labels in manifest.labels.items()}
+    expectations = Expectations(schema, required, messages, manifest.format, numbers)
     checked = iter(run.check(source, files, expectations, rules))
     there = zip(objects, manifest.shards, strict=True)
     report = Report([next(checked) if item else _missing(source, shard, manifest.format) for item, shard in there])

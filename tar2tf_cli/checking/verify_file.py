@@ -291,7 +291,10 @@ class _FileCheck:
                     keep=part.keep_framed if part else None,
                 )
                 keep = part.keep if part else None
-                check_tfrecord(reader, check if own else checker.check, report, decoders=decoders, keep=keep)
+                numbers = self.context.expectations.numbers
+                check_tfrecord(
+                    reader, check if own else checker.check, report, decoders=decoders, keep=keep, numbers=numbers
+                )
         finally:
             report.is_mixed = checker.is_mixed
             report.features, report.sequences, report.others = checker.counts(), checker.sequences, checker.others

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -100,6 +100,7 @@ def check_tfrecord(
     *,
     decoders: int = 0,
     keep: Callable[[bytes], None] | None = None,
+    numbers: Mapping[str, Set[int]] | None = None,
 ) -> None:
     """Read all records; fill in the report's faults and numbers.
 
@@ -109,6 +110,7 @@ def check_tfrecord(
         report: the report of the file.
         decoders: number of threads that decode images and arrays; 0 if they are not to be decoded.
         keep: called with each good record, in order.
+        numbers: the numbers that classes may have, by feature, if they are to be decoded.
 
     Raises:
         SourceError: when the file cannot be read for reasons other than damage.
@@ -120,7 +122,7 @@ def check_tfrecord(
             yield Checked({"record": data}, check(data), "", reader.count, offset, data)
 
     def checked_records() -> Iterator[Checked]:
-        return decoded(records(), _values, checker, decoders)
+        return decoded(records(), _values, checker, decoders, numbers)
 
     try:
         for checked in iter_resuming(checked_records, tally.resume, lambda error, more: None):

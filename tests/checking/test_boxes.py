@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from commands import tar2tf
+from images import jpeg
+from shards import write_tar
 
 
 def write(path: Path, boxes: list[list[float]], labels: list[int]) -> Path:
@@ -53,3 +56,21 @@ def test_boxes_and_classes_that_differ_in_number_are_named(tmp_path: Path) -> No
 def test_good_boxes_are_no_fault(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tfrecord", [[0, 0, 1, 1], [0.2, 0.3, 0.4, 0.5]], [1, 7])
     assert tar2tf("verify", path, "--decode").returncode == 0
+
+
+def test_a_class_that_the_label_map_of_the_manifest_lacks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "classes.csv").write_text("cat,1\ndog,2\n")
+    objects = [{"bbox": [0, 0, 4, 4], "kind": "cat"}, {"bbox": [2, 2, 4, 4], "kind": "dog"}]
+    image = jpeg(np.zeros((8, 8, 3), np.uint8))
+    write_tar(tmp_path / "in.tar", [("0", {"jpg": image, "json": json.dumps({"objects": objects}).encode()})])
+    select = "image=jpg,boxes=json:objects.*.bbox,label=json:objects.*.kind"
+    options = ("--preset", "detection", "--select", select, "--labels", f"label={tmp_path / 'classes.csv'}")
+    done = tar2tf("convert", tmp_path / "in.tar", "-o", tmp_path / "x.record", *options)
+    assert done.returncode == 0, done.stderr
+    manifest = tmp_path / "_x-manifest.json"
+    assert tar2tf("verify", manifest, "--decode").returncode == 0
+    about = json.loads(manifest.read_bytes())
+    assert about["labels"] == {"label": {"cat": 1, "dog": 2}}
+    manifest.write_text(json.dumps({**about, "labels": {"label": {"cat": 1, "cow": 3}}}))
+    done = tar2tf("verify", manifest, "--decode")
+    assert "item 1 of 'image/object/class/label' is 2, which the label map in the manifest does not have" in done.stdout
