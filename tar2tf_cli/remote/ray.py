@@ -172,7 +172,7 @@ _SUBMIT: Final = "run it in the cluster: ray job submit --address http://HEAD:82
 
 
 class RayBackend(Backend):
-    """A Ray cluster; this process connects to it when `cpus` is first asked for, unless it is connected already.
+    """A Ray cluster; this process connects to it, unless it is connected, when its CPUs or nodes are first asked for.
 
     Args:
         address: `HOST:PORT` or `auto`; by default RAY_ADDRESS, then the cluster of this machine, then a new one here.
@@ -273,6 +273,7 @@ class RayBackend(Backend):
         return function.options(num_cpus=0, scheduling_strategy=strategy, **options)
 
     def _nodes(self) -> list[dict[str, Any]]:
+        self._connect()
         return [node for node in self.ray.nodes() if node["Alive"]]
 
     def _connect(self) -> None:

@@ -125,6 +125,13 @@ def test_bytes_and_manifests_are_those_of_local_runs(mixed: Path, cluster: Clust
     assert tree(tmp_path / "ray") == tree(tmp_path / "one") == tree(tmp_path / "two")
 
 
+def test_the_number_of_tasks_at_once_can_be_given(mixed: Path, on_ray: list[str], tmp_path: Path) -> None:
+    convert(mixed, "-o", tmp_path / "here" / "all.record", "-j", "2")
+    done = tar2tf("convert", mixed, "-o", tmp_path / "ray" / "all.record", *on_ray, "-j", "2")
+    assert done.returncode == 0, done.stderr
+    assert tree(tmp_path / "ray") == tree(tmp_path / "here")
+
+
 def test_boxes_points_masks_and_sizes_follow_their_images_as_in_local_runs(on_ray: list[str], tmp_path: Path) -> None:
     tars = annotated_tars(tmp_path / "in")
     for engine, where in (("here", []), ("ray", on_ray)):
