@@ -645,7 +645,7 @@ def strict_parse_any(message: bytes) -> dict[str, ParsedFeature]:
     for tag, start, end in fields(message, 0, len(message), 0):
         if tag & 7 == 3:
             raise ValueError(f"a group ends at byte {end}: {_BY}")
-        if tag == _DELIMITED and message[position] != _DELIMITED and start < end:
+        if tag == _DELIMITED and message[position] != _DELIMITED and _has_values(message, start, end):
             raise ValueError(f"the tag of the features at byte {position} takes several bytes: {_NOT_SEEN}")
         if message[position] == _DELIMITED:
             for name, first, last in _entries(message, start, end):
@@ -656,6 +656,12 @@ def strict_parse_any(message: bytes) -> dict[str, ParsedFeature]:
     for name, (start, end) in values.items():
         _check_value(message, start, end, features[name])
     return features
+
+
+def _has_values(message: bytes, start: int, end: int) -> bool:
+    """Whether Features have a value, as protobuf reads them."""
+    entries = (place for tag, *place in fields(message, start, end, 1) if tag == _DELIMITED)
+    return any(feature.kind for entry in entries for feature in _entry(message, *entry)[1])
 
 
 def _entries(message: bytes, position: int, end: int) -> Iterator[tuple[str, int, int]]:
