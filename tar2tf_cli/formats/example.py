@@ -660,8 +660,12 @@ def strict_parse_any(message: bytes) -> dict[str, ParsedFeature]:
 
 def _has_values(message: bytes, start: int, end: int) -> bool:
     """Whether Features have a value, as protobuf reads them."""
-    entries = (place for tag, *place in fields(message, start, end, 1) if tag == _DELIMITED)
-    return any(feature.kind for entry in entries for feature in _entry(message, *entry)[1])
+    for tag, begin, stop in fields(message, start, end, 1):
+        if tag == _DELIMITED:
+            for inner, first, last in fields(message, begin, stop, 2):
+                if inner == _VALUE and feature_in(message, first, last).kind:
+                    return True
+    return False
 
 
 def _entries(message: bytes, position: int, end: int) -> Iterator[tuple[str, int, int]]:
