@@ -641,31 +641,23 @@ def strict_parse_any(message: bytes) -> dict[str, ParsedFeature]:
     """Return what `strict_parse` returns, without the kernel."""
     features = parse_any(message, sequence=True)
     values: dict[str, tuple[int, int]] = {}
-    position = 0
+    position = long_tag = 0
     for tag, start, end in fields(message, 0, len(message), 0):
         if tag & 7 == 3:
             raise ValueError(f"a group ends at byte {end}: {_BY}")
-        if tag == _DELIMITED and message[position] != _DELIMITED and _has_values(message, start, end):
-            raise ValueError(f"the tag of the features at byte {position} takes several bytes: {_NOT_SEEN}")
+        if tag == _DELIMITED and message[position] != _DELIMITED:
+            long_tag = position
         if message[position] == _DELIMITED:
             for name, first, last in _entries(message, start, end):
                 if first < last and features[name].kind:
                     values[name] = first, last
                     _check_kind(message, first)
         position = end
+    if any(feature.kind and feature.count and name not in values for name, feature in features.items()):
+        raise ValueError(f"the tag of the features at byte {long_tag} takes several bytes: {_NOT_SEEN}")
     for name, (start, end) in values.items():
         _check_value(message, start, end, features[name])
     return features
-
-
-def _has_values(message: bytes, start: int, end: int) -> bool:
-    """Whether Features have a value, as protobuf reads them."""
-    for tag, begin, stop in fields(message, start, end, 1):
-        if tag == _DELIMITED:
-            for inner, first, last in fields(message, begin, stop, 2):
-                if inner == _VALUE and feature_in(message, first, last).kind:
-                    return True
-    return False
 
 
 def _entries(message: bytes, position: int, end: int) -> Iterator[tuple[str, int, int]]:

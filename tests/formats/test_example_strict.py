@@ -52,6 +52,8 @@ PARSED = {
     "packed values, then one by one": message(NAME + value(in_bytes(0x1A, b"\x0a\x01\x05\x08\x05"))),
     "packed floats twice": message(NAME + value(in_bytes(0x12, in_bytes(0x0A, FLOAT) * 2))),
     "no features, with a long tag": b"\x8a\x00\x00" + GOOD,
+    "an empty list of features with a long tag": b"\x8a\x00" + message(NAME + value(in_bytes(0x1A)))[1:],
+    "features with a long tag, and others of their names": b"\x8a\x00" + GOOD[1:] + GOOD,
     "an empty entry of features with a long tag": b"\x8a\x00" + message(b"")[1:] + GOOD,
     "a name with a long tag": message(b"\x8a\x00\x01x" + value(INTS)),
     "a sequence example": GOOD + in_bytes(0x12, in_bytes(0x0A, in_bytes(0x0A, b"s"))),
