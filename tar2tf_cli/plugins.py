@@ -125,9 +125,10 @@ def find_format(name: str) -> ShardFormat:
     return found
 
 
-def formats() -> list[ShardFormat]:
+@cache
+def formats() -> tuple[ShardFormat, ...]:
     """Return our shard formats, in the order of their names."""
-    return [find_format(name) for name in sorted(format_names())]
+    return tuple(find_format(name) for name in sorted(format_names()))
 
 
 def added_formats() -> list[ShardFormat]:

@@ -407,7 +407,7 @@ def _completed(shards: ShardSet, reach: ConnectionOptions, *, described: bool) -
 
 def _with_splits(shards: ShardSet) -> ShardSet:
     """A set with the splits of its shards, as manifests say or else their names."""
-    where = _by_path(shards)
+    where = _by_path(shards) if shards.documents else {}
     splits = {
         item.name: entry.split
         for document in shards.documents
@@ -472,6 +472,8 @@ def _readable(paths: Iterable[str], reach: ConnectionOptions) -> Iterator[Docume
 
 def described_by(shards: ShardSet, documents: Sequence[Document]) -> ShardSet:
     """Return a set with what manifests say of its shards, and a listed set in the order of a manifest that has all."""
+    if not documents:
+        return replace(shards, documents=(), described={})
     where, items = _by_path(shards), shards.items
     for document in documents:
         ordered = [item for _, item in _both(document, where)]
@@ -537,7 +539,7 @@ def _with_documents(shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
     if shards.listed:
         names = shards.left_out.describing()
         documents = [*_readable([_below(shards.bucket, name) for name in names], reach)]
-        return described_by(_without_outputs(shards, documents), documents)
+        return described_by(_without_outputs(shards, documents), documents) if documents else shards
     described = (item for item in shards.items if may_hold_examples(item.name))
     return described_by(shards, documents_beside(shards.source, described, reach))
 

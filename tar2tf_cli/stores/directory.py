@@ -47,13 +47,14 @@ class DirectorySource(Source):
         """List as `list` does, adding dangling links and files whose state cannot be read, but no pipes and sockets."""
         listed = []
         for name in self._names(templates):
-            path = self.locate(name)
-            if os.path.isfile(path):
+            try:
                 listed.append(self._input(name))
-            elif not os.path.exists(path):
-                listed.append(ObjectInfo(name, None, None))
-            elif os.path.isdir(path) or self._only is not None or name in templates:
-                self._input(name)  # which says what it is instead
+            except SourceError:
+                path = self.locate(name)
+                if not os.path.exists(path):
+                    listed.append(ObjectInfo(name, None, None))
+                elif os.path.isdir(path) or self._only is not None or name in templates:
+                    raise
         return listed
 
     def open(self, item: ObjectInfo) -> FileIO:
