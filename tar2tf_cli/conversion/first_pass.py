@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import reduce
 from itertools import accumulate, dropwhile
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tar2tf_cli.api.backend import Engine, Task
 from tar2tf_cli.api.op import Op
@@ -23,7 +23,7 @@ from tar2tf_cli.conversion.working_folder import entry_of, line_of
 from tar2tf_cli.engines.base import InOrder, run_tasks
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.labels import AUTO, LabelMap
-from tar2tf_cli.flow.sample_flow import ReadOptions, context_of, feature_map_of
+from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, context_of, feature_map_of
 from tar2tf_cli.flow.select import group_in, stratum_in
 from tar2tf_cli.flow.transform import Transform
 from tar2tf_cli.formats.checksums import hash64
@@ -34,6 +34,8 @@ from tar2tf_cli.structs import NamedTuple, replace
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.record_samples import Forms
+
+T = TypeVar("T")
 
 
 _LABELS_FILE: Final = "labels"
@@ -47,14 +49,23 @@ FirstPass: TypeAlias = Callable[[Callable[[int], Task], Callable[[int, Any], Non
 
 
 def run_first_pass(
-    worker: Worker,
+    make_worker: Callable[[], Worker],
     task_of: Callable[[int], Task],
     take: Callable[[int, object], None],
     *,
     engine: Callable[[], Engine],
     events: Events,
 ) -> None:
-    """Read all inputs before the conversion does."""
+    """Read all inputs before the conversion does.
+
+    Args:
+        make_worker: makes the context of the tasks.
+        task_of: makes the task of an input, given its number.
+        take: called with the number of each input and its result, in input order.
+        engine: makes the engine that runs the tasks.
+        events: notified of progress.
+    """
+    worker = make_worker()
     inputs = worker.inputs
     tasks, where = map(task_of, range(len(inputs.items))), [*map(inputs.name, range(len(inputs.items)))]
     sizes = [item.size for item in inputs.items]
@@ -191,16 +202,15 @@ class FindTexts(NamedTuple):
         spec = worker.conversion
         maps = {name: AUTO for name, labels in spec.labels.items() if labels == AUTO}
         transform = Transform(context_of(spec), _needed(spec), feature_map_of(replace(spec, labels=maps)).texts)
-        options = ReadOptions(threads=worker.threads, small=worker.inputs.is_small(self.number))
-        found: Texts = {}
-        for reading in worker.attempts(self.number, options):
-            found = {name: set() for name in maps}
+
+        def texts_in(reading: InputFlow) -> Texts:
+            found: Texts = {name: set() for name in maps}
             for texts in reading.results(transform):
                 for name, some in texts.items():
                     found[name] |= some
-            if reading.is_unusable():
-                found = {name: set() for name in maps}
-        return found
+            return found
+
+        return _found(worker, self.number, texts_in) or {name: set() for name in maps}
 
 
 Hashes: TypeAlias = dict[str, "array[int]"]
@@ -229,18 +239,28 @@ class FindStrata(NamedTuple):
         """
         spec = worker.conversion
         transform = Transform(context_of(spec), _needed(spec))
-        options = ReadOptions(threads=worker.threads, small=worker.inputs.is_small(self.number))
-        found: Hashes = {}
-        for reading in worker.attempts(self.number, options):
-            found = {}
+
+        def hashes_in(reading: InputFlow) -> Hashes:
+            found: Hashes = {}
             for key in reading.keys(transform):
                 group, stratum = group_in(key), stratum_in(key)
                 assert group is not None
                 assert stratum is not None
                 found.setdefault(stratum, array("Q")).append(hash64(group))
-            if reading.is_unusable():
-                found = {}
-        return found
+            return found
+
+        return _found(worker, self.number, hashes_in) or {}
+
+
+def _found(worker: Worker, number: int, find: Callable[[InputFlow], T]) -> T | None:
+    """Return what is found in an input, if need be when it is read a second time; None if nothing of it may be used."""
+    found: T | None = None
+    options = ReadOptions(threads=worker.threads, small=worker.inputs.is_small(number))
+    for reading in worker.attempts(number, options):
+        found = find(reading)
+        if reading.is_unusable():
+            found = None
+    return found
 
 
 def _needed(spec: Conversion) -> tuple[Op, ...]:

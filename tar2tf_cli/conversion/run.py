@@ -116,8 +116,8 @@ def _run(
         inputs = [path for path in plan.source.paths([*plan.inputs[:1], *plan.inputs[-1:]]) if not is_remote(path)]
         engine = partial(place.engine, carries=target.reads_shards, inputs=inputs)
         find = partial(run_first_pass, engine=partial(engine, readers), events=events)
-        plan = with_forms(plan, partial(find, _worker(plan, target, place, None, cpus)))
-        first_pass = partial(find, _worker(plan, target, place, None, cpus))
+        plan = with_forms(plan, partial(find, partial(_worker, plan, target, place, None, cpus)))
+        first_pass = partial(find, partial(_worker, plan, target, place, None, cpus))
         plan = with_labels(plan, target.folder, first_pass)
         strata = find_strata(plan, target.folder, first_pass)
         manifest.labels.update(plan.label_maps)
