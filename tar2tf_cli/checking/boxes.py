@@ -10,7 +10,6 @@ from tar2tf_cli.formats.example import ParsedFeature, parse
 
 _MARK: Final = b"/bbox/xmin"
 _SIDES: Final = ("xmin", "ymin", "xmax", "ymax")
-_SELECTED: Final = "label"  # what `--preset detection --select label=ENTRY` calls the classes
 _ROUNDED: Final = 1e-4  # a side may leave the image by so much of its length, as float32 rounds
 
 
@@ -53,7 +52,7 @@ def _faults(prefix: str, features: Mapping[str, ParsedFeature], numbers: Mapping
     for number, label in enumerate(classes):
         if label < 1:
             yield f"item {number} of {labels!r} is {label:g}, but classes are numbered from 1, as 0 is the background"
-        elif label not in numbers.get(labels, numbers.get(_SELECTED, (label,))):
+        elif label not in numbers.get(labels, (label,)):
             yield f"item {number} of {labels!r} is {label:g}, which the label map in the manifest does not have"
 
 

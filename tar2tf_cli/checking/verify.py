@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
@@ -302,8 +302,7 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     schema |= dict.fromkeys(manifest.undescribed.get("features", ()), Expected())
     rules = run.rules._replace(key_split=manifest.spec.get("input", {}).get("key_split", run.rules.key_split))
     messages: Messages | None = "any" if "records" in manifest.undescribed else None
-    numbers = {name: frozenset(labels.values()) for name, labels in manifest.labels.items()}
-    expectations = Expectations(schema, required, messages, manifest.format, numbers)
+    expectations = Expectations(schema, required, messages, manifest.format, _class_numbers(manifest))
     checked = iter(run.check(source, files, expectations, rules))
     there = zip(objects, manifest.shards, strict=True)
     report = Report([next(checked) if item else _missing(source, shard, manifest.format) for item, shard in there])
@@ -313,6 +312,14 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     if whole.faults:
         report.files.append(whole)
     return report
+
+
+def _class_numbers(manifest: Manifest) -> dict[str, Set[int]]:
+    """Return the numbers in the label maps, by feature; the preset detection writes `label` as the class of boxes."""
+    numbers: dict[str, Set[int]] = {name: frozenset(labels.values()) for name, labels in manifest.labels.items()}
+    if manifest.spec.get("preset") == "detection" and "label" in numbers:
+        numbers["image/object/class/label"] = numbers.pop("label")
+    return numbers
 
 
 def _nearby(run: CheckRun, source: Source, manifest: Manifest, template: PathTemplate | None) -> dict[str, ObjectInfo]:

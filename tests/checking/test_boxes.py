@@ -73,4 +73,20 @@ def test_a_class_that_the_label_map_of_the_manifest_lacks_is_named(tmp_path: Pat
     assert about["labels"] == {"label": {"cat": 1, "dog": 2}}
     manifest.write_text(json.dumps({**about, "labels": {"label": {"cat": 1, "cow": 3}}}))
     done = tar2tf("verify", manifest, "--decode")
+    assert done.returncode == 1
     assert "item 1 of 'image/object/class/label' is 2, which the label map in the manifest does not have" in done.stdout
+
+
+def test_a_label_map_of_another_feature_says_nothing_about_the_classes_of_boxes(tmp_path: Path) -> None:
+    (tmp_path / "classes.csv").write_text("cat,1\ndog,2\n")
+    objects = {"label": "cat", "class": [5], "sides": [[0.0], [1.0]]}
+    write_tar(tmp_path / "in.tar", [("0", {"json": json.dumps(objects).encode()})])
+    low, high = "json:sides.0", "json:sides.1"
+    sides = {"xmin": low, "ymin": low, "xmax": high, "ymax": high}
+    box = ",".join(f"image/object/bbox/{side}={where}" for side, where in sides.items())
+    select = f"label=json:label,image/object/class/label=json:class,{box}"
+    options = ("--select", select, "--labels", f"label={tmp_path / 'classes.csv'}")
+    done = tar2tf("convert", tmp_path / "in.tar", "-o", tmp_path / "x.record", *options)
+    assert done.returncode == 0, done.stderr
+    done = tar2tf("verify", tmp_path / "_x-manifest.json", "--decode")
+    assert done.returncode == 0, done.stdout
