@@ -169,7 +169,7 @@ class Tar2tfError(Exception):
             "exit_code": self.exit_code,
         }
 
-    def at(self, **where: str | int | None) -> Self:
+    def at(self, **where: Unpack[Location]) -> Self:
         """Fill in those locations that are still unknown, and return the error itself."""
         for name, value in where.items():
             if getattr(self, name) is None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.api.shard_format import ShardFormat
 
-Group: TypeAlias = Literal["ops", "presets", "inputs", "stores", "formats", "checks"]
+PluginGroup: TypeAlias = Literal["ops", "presets", "inputs", "stores", "formats", "checks"]
 """The part of an entry point's group after `tar2tf.`."""
 
 _HERE: Final = os.path.dirname(__file__)
@@ -41,12 +41,12 @@ def files_in(folder: str) -> list[str]:
     return sorted(name[:-3] for name in names if name.endswith(".py") and not name.startswith("_"))
 
 
-def plugin_names(group: Group) -> list[str]:
+def plugin_names(group: PluginGroup) -> list[str]:
     """Return the names of the parts that other packages declare, sorted."""
     return sorted(_entry_points(group, *sys.path))
 
 
-def load_plugin(group: Group, name: str) -> object | None:
+def load_plugin(group: PluginGroup, name: str) -> object | None:
     """Return a part that another package declares; None if none has the name.
 
     Raises:
@@ -65,7 +65,7 @@ def load_plugin(group: Group, name: str) -> object | None:
 
 
 @cache
-def _entry_points(group: Group, *folders: str) -> dict[str, EntryPoint]:
+def _entry_points(group: PluginGroup, *folders: str) -> dict[str, EntryPoint]:
     if not any(_declarations(folders)):
         return {}
     from importlib.metadata import entry_points  # 30 ms

@@ -25,7 +25,7 @@ from tar2tf_cli.conversion.read_inputs import ReadInputs
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
 from tar2tf_cli.conversion.spool import SpoolIndex
-from tar2tf_cli.conversion.worker import Group, TaskInputs, Worker
+from tar2tf_cli.conversion.worker import InputGroup, TaskInputs, Worker
 from tar2tf_cli.conversion.write_shard import WriteShard
 from tar2tf_cli.engines.base import run_tasks
 from tar2tf_cli.events import Events
@@ -125,7 +125,7 @@ def result(task: Task) -> Any:
     if isinstance(task, WriteShard):
         return ShardReport(task.shard.size, task.shard.records, task.shard.number)
     assert isinstance(task, ReadInputs)
-    group = Group(task.numbers, SpoolIndex())
+    group = InputGroup(task.numbers, SpoolIndex())
     for number in task.numbers:
         group.index.sizes.append(SIZE + number)
         group.index.offsets.append(0)

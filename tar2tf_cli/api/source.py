@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.values import Sample, SourceReport
-from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
+from tar2tf_cli.errors import DamagedShardError, Location, SampleError, UsageError
 from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class ListingInfo(NamedTuple):
     listed_by: Sequence[str] = ("input.template", "input.tars")
 
 
-Samples: TypeAlias = "Generator[tuple[Mapping[str, str | None], Sample], None, None]"
+Samples: TypeAlias = "Generator[tuple[Location, Sample], None, None]"
 """Samples and the origin of each, as errors name it: a file or row as `member`, a tar as `shard`."""
 
 OnBytes: TypeAlias = "Callable[[int], None] | None"

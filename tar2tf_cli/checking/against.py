@@ -17,7 +17,7 @@ from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KEY
 from tar2tf_cli.checking.faults import Fault, FileReport, KeyLists
 from tar2tf_cli.checking.files import FileContext, FileTask
-from tar2tf_cli.checking.matching import FileStarts, Numbers, Spill, among, digest_of, left_over, match
+from tar2tf_cli.checking.matching import Digests, FileStarts, Spill, among, digest_of, left_over, match
 from tar2tf_cli.checking.verify_file import CheckRun
 from tar2tf_cli.conversion.plan import Plan, make_plan
 from tar2tf_cli.conversion.sharding import DuplicateIndex
@@ -100,11 +100,11 @@ def _check_alike(documents: Sequence[Document]) -> None:
 
 
 def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport]) -> None:
-    inputs = _Side(plan.source, TarRules(), items=plan.inputs, conversion=plan.work, plan=plan)
+    inputs = _ComparedFiles(plan.source, TarRules(), items=plan.inputs, conversion=plan.work, plan=plan)
     passing = None  # what keeps the entries of tars
     if plan.work.output.traits.holds == "sample":
         passing = Conversion(Input("-", key_split=plan.work.input.key_split), Output("-", to=plan.work.output.to))
-    outputs = _Side(shards, TarRules(), items=shards.list(()), conversion=passing)
+    outputs = _ComparedFiles(shards, TarRules(), items=shards.list(()), conversion=passing)
     with Spill() as expected, Spill() as actual:
         for side, digests in ((inputs, expected), (outputs, actual)):
             tasks = [FileTask(item, _digests_of) for item in side.items]
@@ -169,7 +169,7 @@ def _below(bucket: str, name: str) -> str:
 # --- The two sides ---
 
 
-class _Record(NamedTuple):
+class _ComparedRecord(NamedTuple):
     """A record that is in a shard, or should be.
 
     Attributes:
@@ -201,7 +201,7 @@ class _Record(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class _Side(FileContext):
+class _ComparedFiles(FileContext):
     """One of the two sides: the inputs, which are converted again, or the shards.
 
     Attributes:
@@ -214,7 +214,7 @@ class _Side(FileContext):
     conversion: Conversion | None = None
     plan: Plan | None = None
 
-    def attempts(self, item: ObjectInfo) -> Iterator[Iterator[_Record]]:
+    def attempts(self, item: ObjectInfo) -> Iterator[Iterator[_ComparedRecord]]:
         """Iterate over attempts to read the records of an input or shard, of which the last one counts."""
         if not self.conversion:
             yield self._stored(item)
@@ -225,18 +225,18 @@ class _Side(FileContext):
         ):
             yield _converted(reading, self.conversion)
 
-    def _stored(self, item: ObjectInfo) -> Iterator[_Record]:
+    def _stored(self, item: ObjectInfo) -> Iterator[_ComparedRecord]:
         """Iterate over the records of a shard whose CRCs are right, as the others are faults found elsewhere."""
         with OpenShard(self.source, item, self.on_bytes) as shard:
             reader = RecordReader(shard.content, shard.name)
             for offset, data in reader.undamaged():
-                yield _Record((data,), None, reader.count, offset)
+                yield _ComparedRecord((data,), None, reader.count, offset)
 
-    def at(self, ids: Iterable[RecordId]) -> Iterator[tuple[str, _Record]]:
+    def at(self, ids: Iterable[RecordId]) -> Iterator[tuple[str, _ComparedRecord]]:
         """The records with these ids, in order, each with the path of its input or shard."""
         for number, group in groupby(ids, key=lambda one: one[0]):
             item, wanted = self.items[number], {one[1] for one in group}
-            some: list[_Record] = []
+            some: list[_ComparedRecord] = []
             for records in self.attempts(item):
                 some = [
                     record._replace(parts=(b"".join(record.parts),))
@@ -247,14 +247,14 @@ class _Side(FileContext):
                 yield self.source.locate(item.name), record
 
 
-def _converted(reading: InputFlow, conversion: Conversion) -> Iterator[_Record]:
+def _converted(reading: InputFlow, conversion: Conversion) -> Iterator[_ComparedRecord]:
     """Iterate over the records that are made of an input again."""
     for number, (key, parts, _, written) in enumerate(islice(reading.records(), conversion.limit_of_each)):
         if reading.plan.keyed and written is not None:
             named = written.decode("utf-8", "surrogateescape")
-            yield _Record(parts, named, number, reading.offset, True, key)
+            yield _ComparedRecord(parts, named, number, reading.offset, True, key)
         else:
-            yield _Record(_inner(parts), key, sample=key)
+            yield _ComparedRecord(_inner(parts), key, sample=key)
 
 
 def _inner(parts: Iterable[bytes]) -> Iterator[bytes]:
@@ -266,7 +266,7 @@ def _inner(parts: Iterable[bytes]) -> Iterator[bytes]:
         held = part
 
 
-def _digests_of(item: ObjectInfo, side: _Side) -> list[bytes]:
+def _digests_of(item: ObjectInfo, side: _ComparedFiles) -> list[bytes]:
     """The digests of records and, if duplicates are skipped, both halves of those by which their samples are known."""
 
     digests, high, low = array("Q"), array("Q"), array("Q")
@@ -283,7 +283,7 @@ def _digests_of(item: ObjectInfo, side: _Side) -> list[bytes]:
     return [digests.tobytes(), high.tobytes(), low.tobytes()]
 
 
-def _first_of_each(files: Sequence[Numbers]) -> list[Numbers]:
+def _first_of_each(files: Sequence[Digests]) -> list[Digests]:
     """The numbers of the records in each file whose samples are no duplicates of earlier ones."""
     seen = DuplicateIndex()
     return [np.flatnonzero(seen.among(high, low)) for _, high, low in (columns.reshape(3, -1) for columns in files)]
@@ -293,7 +293,11 @@ def _first_of_each(files: Sequence[Numbers]) -> list[Numbers]:
 
 
 def _report(
-    differences: Differences, inputs: _Side, outputs: _Side, reports: list[FileReport], most: int | None
+    differences: UnmatchedRecords,
+    inputs: _ComparedFiles,
+    outputs: _ComparedFiles,
+    reports: list[FileReport],
+    most: int | None,
 ) -> None:
     """Add a fault for each difference, at most so many of a kind.
 
@@ -327,12 +331,12 @@ def _report(
             reports[0].add(Fault(kind, f"and {len(ids) - most:,} more of this kind in all shards"))
 
 
-def _fault(kind: str, record: _Record, key: str | None, what: str) -> Fault:
+def _fault(kind: str, record: _ComparedRecord, key: str | None, what: str) -> Fault:
     of = f"the record of the sample {key!r}" if key is not None else "the record"
     return Fault(kind, f"{of} {what}", record.number, record.offset, key=key)
 
 
-def _key(record: _Record) -> str | None:
+def _key(record: _ComparedRecord) -> str | None:
     """The key in a record of a shard, if it has one."""
     if record.key is not None:
         return record.key
@@ -340,7 +344,7 @@ def _key(record: _Record) -> str | None:
     return values[0].decode("utf-8", "surrogateescape") if kind == "bytes" and len(values) == 1 else None
 
 
-def _where(record: _Record, wanted: _Record) -> str:
+def _where(record: _ComparedRecord, wanted: _ComparedRecord) -> str:
     """The features in which a record differs from the one that should be there."""
     there, made = record.features, wanted.features
     names = sorted(name for name in there.keys() | made.keys() if there.get(name) != made.get(name))
@@ -355,7 +359,7 @@ RecordId: TypeAlias = tuple[int, int]
 
 
 @dataclass
-class Differences:
+class UnmatchedRecords:
     """The differences of two sets of records.
 
     Attributes:
@@ -369,7 +373,7 @@ class Differences:
     doubled: list[RecordId]
 
 
-def compare(first: Sequence[Numbers], second: Sequence[Numbers], limit: int | None = None) -> Differences:
+def compare(first: Sequence[Digests], second: Sequence[Digests], limit: int | None = None) -> UnmatchedRecords:
     """Compare the digests in two sets of files, regardless of their order.
 
     Args:
@@ -383,14 +387,14 @@ def compare(first: Sequence[Numbers], second: Sequence[Numbers], limit: int | No
     surplus = [digests[left] for digests, left in zip(second, there.split(extra), strict=True)]
     doubled = among(surplus, first)
     positions = np.flatnonzero(extra)
-    return Differences(
+    return UnmatchedRecords(
         missing=[wanted.file_of(position) for position in np.flatnonzero(matched < 0).tolist()],
         unexpected=[there.file_of(position) for position in positions[~doubled].tolist()],
         doubled=[there.file_of(position) for position in positions[doubled].tolist()],
     )
 
 
-def _limited(files: Sequence[Numbers], limit: int | None) -> Iterator[Numbers]:
+def _limited(files: Sequence[Digests], limit: int | None) -> Iterator[Digests]:
     for digests in files:
         yield digests[:limit]
         limit = None if limit is None else max(limit - len(digests), 0)

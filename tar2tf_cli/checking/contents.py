@@ -248,7 +248,7 @@ STEPS: Final = "[]"
 
 
 @dataclass
-class Numbers:
+class NumberStats:
     """The numbers of a feature: the smallest, the largest, their sum and how many they are; NaN is left out.
 
     They are decoded many at a time; `decode` does it with the rest, before they are looked at.
@@ -270,7 +270,7 @@ class Numbers:
         if len(waiting) > _WAITING:
             self.decode()
 
-    def decode(self) -> Numbers:
+    def decode(self) -> NumberStats:
         """Decode the numbers that wait, and return itself."""
         waiting, self.waiting = self.waiting, {}
         for kind, data in waiting.items():
@@ -290,7 +290,7 @@ class Numbers:
         if len(array):
             self._extend(array.min().item(), array.max().item(), array.sum(dtype=float).item(), len(array))
 
-    def update(self, other: Numbers) -> None:
+    def update(self, other: NumberStats) -> None:
         """Add those of another shard."""
         self._extend(other.decode().least, other.most, other.total, other.count)
 
@@ -336,7 +336,7 @@ class Stats:
     seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
     frames: dict[str, tuple[int, int]] = field(default_factory=dict)
     values: tuple[int, int] | None = None
-    numbers: Numbers = field(default_factory=Numbers)
+    numbers: NumberStats = field(default_factory=NumberStats)
     lists: Counter[str | None] = field(default_factory=Counter)
     turned: int = 0
     distinct: set[Any] | None = None

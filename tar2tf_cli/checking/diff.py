@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from tar2tf_cli.api.values import Kind
 from tar2tf_cli.checking.files import (
     CheckOptions,
+    FileRun,
     FileTask,
-    Run,
     declared_types,
 )
-from tar2tf_cli.checking.matching import FileStarts, Numbers, Spill, left_over, match
-from tar2tf_cli.checking.rows import ROW, Details, Entries, FileRows, RowsContext, rows_of
-from tar2tf_cli.checking.sample_values import Location, values_at
+from tar2tf_cli.checking.matching import Digests, FileStarts, Spill, left_over, match
+from tar2tf_cli.checking.rows import ROW, Details, EntryDigests, FileRows, RowsContext, rows_of
+from tar2tf_cli.checking.sample_values import SampleLocation, values_at
 from tar2tf_cli.errors import SourceError, write_errors
 from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard, unreadable
 from tar2tf_cli.inputs.record_samples import numbered, stem_of
@@ -68,8 +68,8 @@ class Difference(NamedTuple):
 
     kind: DifferenceKind
     key: str | None
-    a: Location | None = None
-    b: Location | None = None
+    a: SampleLocation | None = None
+    b: SampleLocation | None = None
     entries: Mapping[str, DifferenceKind] = {}
 
     def to_json(self) -> dict[str, object]:
@@ -80,7 +80,7 @@ class Difference(NamedTuple):
 
 
 @dataclass
-class Dataset:
+class ComparedDataset:
     """One of two datasets that are compared.
 
     Attributes:
@@ -125,8 +125,8 @@ class Differences:
     def __init__(self, a: _Side, b: _Side, rules: TarRules, *, ignore_order: bool) -> None:
         self._a, self._b = a, b
         self._rules = rules
-        self.a: Dataset = a.dataset
-        self.b: Dataset = b.dataset
+        self.a: ComparedDataset = a.dataset
+        self.b: ComparedDataset = b.dataset
         self.ignore_order: bool = ignore_order
         both = a.types.keys() & b.types.keys()
         self.types: dict[str, tuple[str, str]] = {
@@ -184,7 +184,9 @@ class Differences:
             elif location:
                 yield numbered(side.stems.get(location.path) or stem_of(location.path), location.number)
 
-    def values(self, side: Literal["a", "b"], locations: Sequence[Location]) -> dict[Location, dict[str, str]]:
+    def values(
+        self, side: Literal["a", "b"], locations: Sequence[SampleLocation]
+    ) -> dict[SampleLocation, dict[str, str]]:
         """Read the values of samples of one dataset again, as text; none of standard input.
 
         Raises:
@@ -234,7 +236,7 @@ def _out_of_order(partner: NDArray[np.int64]) -> tuple[int, tuple[int, int] | No
     return count, first
 
 
-def _differing(ours: Entries, theirs: Entries) -> dict[str, DifferenceKind]:
+def _differing(ours: EntryDigests, theirs: EntryDigests) -> dict[str, DifferenceKind]:
     """Return how each entry differs, without those that are equal."""
     names = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
     return {
@@ -270,7 +272,7 @@ def diff(
     >>> diff("shards", "out/_train-manifest.json", workers=1).equal
     True
     """
-    run = Run(**options)
+    run = FileRun(**options)
     named = [_open(run, each) for each in (a, b)]
     with ExitStack() as stack:
         with write_errors(tempfile.gettempdir()):
@@ -293,7 +295,7 @@ def _add(of: Sequence[tuple[_Side, int]], task: int, file_rows: FileRows) -> Non
     side.add(number, file_rows)
 
 
-def _open(run: Run, path: PathText) -> ShardSet:
+def _open(run: FileRun, path: PathText) -> ShardSet:
     """Resolve a path; a folder with a manifest stands for it, as the order of the shards is then known."""
     shards = run.shards(path)
     manifest = shards.folder_manifest()
@@ -323,7 +325,7 @@ class _Side:
         self.items = named.items
         self.stems = {named.source.locate(name): stem for name, stem in named.stems.items()}
         self.numbers: dict[str, Kind | None] = {}
-        self.dataset = Dataset(without_secrets(named.bucket))
+        self.dataset = ComparedDataset(without_secrets(named.bucket))
         self.types = declared_types(named)
         self._spilled_rows, self._spilled_details = Spill(), Spill()
         self._file_rows: dict[int, FileRows] = {}
@@ -374,11 +376,11 @@ class _Side:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def column(self, name: str) -> list[Numbers]:
+    def column(self, name: str) -> list[Digests]:
         """One of the digests of each row, by file."""
         return [rows[name] for rows in self._rows]
 
-    def keys(self, wanted: NDArray[np.bool_]) -> Numbers:
+    def keys(self, wanted: NDArray[np.bool_]) -> Digests:
         """The digests of the keys of some rows; those without a key are known by their number among all."""
         parts = [rows["key"][here] for rows, here in zip(self._rows, self.starts.split(wanted), strict=True)]
         keys = np.concatenate([np.empty(0, np.uint64), *parts])
@@ -391,10 +393,10 @@ class _Side:
         details: Details = pickle.loads(self._details[file][start:].data)
         return details
 
-    def location(self, position: int) -> Location:
+    def location(self, position: int) -> SampleLocation:
         """Return the location of the sample of a row."""
         file, number = self.starts.file_of(position)
-        return Location(self.dataset.shards[file], number)
+        return SampleLocation(self.dataset.shards[file], number)
 
     def __enter__(self) -> _Side:
         return self

@@ -59,7 +59,7 @@ def declared_types(shards: ShardSet) -> dict[str, str]:
         return {}
 
 
-class Run:
+class FileRun:
     """One run of readings.
 
     Args:

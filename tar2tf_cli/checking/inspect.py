@@ -32,8 +32,8 @@ from tar2tf_cli.checking.files import (
     AHEAD,
     CheckOptions,
     FileContext,
+    FileRun,
     FileTask,
-    Run,
     contents_of,
     declared_types,
     values_of,
@@ -104,7 +104,7 @@ def inspect(
     >>> inspect("shards", workers=1).samples
     24
     """
-    run = Run(**options)
+    run = FileRun(**options)
     named = run.shards(bucket, templates, paths=paths)
     source, inputs = named.source, named.items
     run.note_on(named)
@@ -415,7 +415,7 @@ def read_samples(
     Raises:
         SourceError: when there is no shard, or one is damaged.
     """
-    run = Run(**options)
+    run = FileRun(**options)
     named = run.shards(bucket, templates, paths=paths)
     source, any_read = named.source, False
     run.note_on(named)

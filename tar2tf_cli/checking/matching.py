@@ -25,7 +25,7 @@ DIGESTS_AT_ONCE: Final = 1 << 17
 
 _PIECE: Final = 1 << 20
 
-Numbers: TypeAlias = "Array"
+Digests: TypeAlias = "Array"
 """Digests, as unsigned 64-bit integers."""
 
 
@@ -45,7 +45,7 @@ class Spill:
             self._file = tempfile.TemporaryFile(prefix="tar2tf-")  # noqa: SIM115 - closed by __exit__
         self._ranges: dict[int, tuple[int, int]] = {}
         self._end = 0
-        self._whole: Numbers | None = None
+        self._whole: Array | None = None
 
     def add(self, number: int, parts: Iterable[bytes]) -> None:
         """Add what belongs to the file with this number, in any order of the numbers.
@@ -66,7 +66,7 @@ class Spill:
             self.add(number, iter(partial(file.read, _PIECE), b""))
         os.unlink(path)
 
-    def of(self, number: int) -> Numbers:
+    def of(self, number: int) -> Array:
         """The bytes that belong to a file."""
         if self._whole is None:
             with write_errors(tempfile.gettempdir()):
@@ -75,7 +75,7 @@ class Spill:
         start, end = self._ranges.get(number, (0, 0))
         return self._whole[start:end]
 
-    def by_file(self, dtype: DTypeLike) -> list[Numbers]:
+    def by_file(self, dtype: DTypeLike) -> list[Array]:
         """Return the data of all files as arrays of a dtype, in order of the numbers."""
         return [self.of(number).view(dtype) for number in sorted(self._ranges)]
 
@@ -93,10 +93,10 @@ class Spill:
 class FileStarts(NamedTuple):
     """The positions at which the digests of each of several files start among all of them, and where the last end."""
 
-    starts: Numbers
+    starts: Array
 
     @classmethod
-    def of(cls, files: Sequence[Numbers]) -> FileStarts:
+    def of(cls, files: Sequence[Digests]) -> FileStarts:
         """Return those of the digests in these files."""
         return cls(np.cumsum([0, *map(len, files)]))
 
@@ -113,7 +113,7 @@ class FileStarts(NamedTuple):
         return file, position - int(self.starts[file])
 
 
-def match(first: Sequence[Numbers], second: Sequence[Numbers]) -> NDArray[np.int64]:
+def match(first: Sequence[Digests], second: Sequence[Digests]) -> NDArray[np.int64]:
     """Find for each digest of the first files an equal one of the second files. Each is used once.
 
     Equal ones are matched in their order. Returns positions among all digests of the second files; -1 for none.
@@ -129,7 +129,7 @@ def match(first: Sequence[Numbers], second: Sequence[Numbers]) -> NDArray[np.int
     return matched
 
 
-def among(first: Sequence[Numbers], second: Sequence[Numbers]) -> NDArray[np.bool_]:
+def among(first: Sequence[Digests], second: Sequence[Digests]) -> NDArray[np.bool_]:
     """Whether each digest of the first files is also one of the second files, however often."""
     is_among = np.zeros(sum(map(len, first)), np.bool_)
     for (these, here), (others, _) in _groups(first, second):
@@ -144,17 +144,17 @@ def left_over(starts: FileStarts, matched: NDArray[np.int64]) -> NDArray[np.bool
     return left
 
 
-_Group: TypeAlias = tuple[Numbers, Numbers]
+_DigestGroup: TypeAlias = tuple[Digests, Digests]
 
 
-def _groups(first: Sequence[Numbers], second: Sequence[Numbers]) -> Iterator[tuple[_Group, _Group]]:
+def _groups(first: Sequence[Digests], second: Sequence[Digests]) -> Iterator[tuple[_DigestGroup, _DigestGroup]]:
     """Divide digests by their last bits into as many groups as are needed to hold one of them in memory."""
     count = 1 << (sum(map(len, (*first, *second))) // DIGESTS_AT_ONCE).bit_length()
     for group in range(count):
         yield _group(first, group, count), _group(second, group, count)
 
 
-def _group(files: Sequence[Numbers], group: int, groups: int) -> _Group:
+def _group(files: Sequence[Digests], group: int, groups: int) -> _DigestGroup:
     """The digests of one group, and the position of each among all."""
     digests, positions, start = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], 0
     for every in files:

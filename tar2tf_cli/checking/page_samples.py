@@ -24,9 +24,9 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.values import KEY, Array, Sample
 from tar2tf_cli.checking.contents import is_text, shortened
 from tar2tf_cli.checking.decode import ValueChecker
-from tar2tf_cli.checking.files import AHEAD, CheckOptions, FileContext, FileTask, Run, contents_of, values_of
+from tar2tf_cli.checking.files import AHEAD, CheckOptions, FileContext, FileRun, FileTask, contents_of, values_of
 from tar2tf_cli.checking.overlay import Overlay, overlay_of
-from tar2tf_cli.checking.rows import Digester, content_of
+from tar2tf_cli.checking.rows import EntryDigester, content_of
 from tar2tf_cli.errors import ImageError, SampleError, SourceError
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.example import ParsedFeature
@@ -170,7 +170,7 @@ def read_pages(
     Raises:
         SourceError: when there is nothing to read.
     """
-    run = Run(**options)
+    run = FileRun(**options)
     named = run.shards(bucket, templates, paths=paths)
     items = [item for item in named.items if item.name in shards]
     every = max(len(items) // MOST_PICTURES, 1)
@@ -185,7 +185,7 @@ def read_pages(
 def _read_page(most: int, geometry: Geometry, item: ObjectInfo, context: FileContext) -> ShardPage:
     """Read all samples of a shard that can be read, and draw so many images; damage is listed among the faults."""
     page, sheet = ShardPage(item.name), _Sheet(most, geometry, random.Random(os.fsencode(item.name)))
-    digester = Digester({})
+    digester = EntryDigester({})
     with suppress(SourceError), OpenShard(context.source, item, context.on_bytes) as shard:
         for number, content in contents_of(shard, context.rules._replace(ahead=AHEAD), lambda error, more: None):
             values = values_of(content)

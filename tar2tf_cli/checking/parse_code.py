@@ -76,7 +76,7 @@ def _program(contents: Contents) -> Iterator[str]:
 # --- The feature description ---
 
 
-class _Feature:
+class _FeatureCode:
     """One feature: how it is described, and what is done to it after parsing.
 
     Args:
@@ -175,12 +175,12 @@ def _beside(paths: Sequence[str]) -> list[Manifest]:
     return manifests
 
 
-def _features(contents: Contents, described: Described, where: _Where) -> list[_Feature]:
+def _features(contents: Contents, described: Described, where: _Where) -> list[_FeatureCode]:
     steps = where == "steps"
     entries = {name: stats for name, stats in contents.entries.items() if stats.is_steps == steps}
     shapes = {f"{name}/shape" for name, stats in entries.items() if stats.shaped}
     return [
-        _Feature(
+        _FeatureCode(
             name.removesuffix(STEPS) if steps else name,
             stats,
             contents.lacking(stats),
@@ -192,7 +192,7 @@ def _features(contents: Contents, described: Described, where: _Where) -> list[_
     ]
 
 
-def _description(title: str, features: Sequence[_Feature]) -> Iterator[str]:
+def _description(title: str, features: Sequence[_FeatureCode]) -> Iterator[str]:
     yield f"{title} = {{"
     for feature in features:
         if feature.trouble:
@@ -236,7 +236,7 @@ def _function(contents: Contents, described: Described) -> Iterator[str]:
     yield "    return features"
 
 
-def _decoded(feature: _Feature, features: dict[str, _Feature]) -> Iterator[str]:
+def _decoded(feature: _FeatureCode, features: dict[str, _FeatureCode]) -> Iterator[str]:
     """The lines that turn the bytes or values of a feature into an image or array."""
     value = f"features[{_quoted(feature.name)}]"
     if array := _array(feature, features, value):
@@ -252,7 +252,7 @@ def _decoded(feature: _Feature, features: dict[str, _Feature]) -> Iterator[str]:
         yield f"    {value} = tf.reshape(tf.io.decode_raw({value}, tf.uint8), [{sizes}])"
 
 
-def _array(feature: _Feature, features: dict[str, _Feature], value: str) -> str | None:
+def _array(feature: _FeatureCode, features: dict[str, _FeatureCode], value: str) -> str | None:
     """Return code that gives an array its values, dtype and shape; None if the feature is no array, or stays one."""
     array = value
     if feature.is_raw:
@@ -268,7 +268,7 @@ def _array(feature: _Feature, features: dict[str, _Feature], value: str) -> str 
     return f"tf.reshape({array}, {shape})"
 
 
-def _shape(feature: _Feature, features: dict[str, _Feature], array: str) -> str | None:
+def _shape(feature: _FeatureCode, features: dict[str, _FeatureCode], array: str) -> str | None:
     """The shape of an array; None if it is not known, or values have it already."""
     beside = features.get(f"{feature.name}/shape")
     if not beside or not (feature.is_raw or feature.stats.shaped or feature.shape):
@@ -298,7 +298,7 @@ def _decoding(stats: Stats, value: str) -> tuple[str, str] | None:
     return None
 
 
-def _optionally(feature: _Feature, value: str, decode: str, empty: str) -> Iterator[str]:
+def _optionally(feature: _FeatureCode, value: str, decode: str, empty: str) -> Iterator[str]:
     """Decode a value or, where the feature may be missing, make an empty array instead."""
     if not feature.optional and "empty" not in feature.stats.kinds:
         yield f"    {value} = {decode}"
@@ -321,7 +321,7 @@ def _same(kinds: Sequence[str], prefix: str) -> str | None:
     return dtypes.pop() if len(dtypes) == 1 and dtypes <= {*TENSOR_DTYPES.values()} else None
 
 
-def _is_raw_image(feature: _Feature, features: dict[str, _Feature]) -> bool:
+def _is_raw_image(feature: _FeatureCode, features: dict[str, _FeatureCode]) -> bool:
     """Whether it is a decoded image, as the preset imagenet-tensor stores it."""
     form = features.get("image/format")
     sides = all(f"image/{side}" in features for side in ("height", "width", "channels"))

@@ -42,10 +42,10 @@ ROW: Final = np.dtype([(name, "<u8") for name in ("whole", "content", "key", "de
 
 _PACKED: Final = struct.Struct("<4Q")
 
-Entries: TypeAlias = dict[str, int]
+EntryDigests: TypeAlias = dict[str, int]
 """The digest of each entry of a sample."""
 
-Details: TypeAlias = tuple["str | None", Entries]
+Details: TypeAlias = tuple["str | None", EntryDigests]
 """The key of a sample, if it has one, and its entries."""
 
 _64_BITS: Final = (1 << 64) - 1
@@ -117,9 +117,9 @@ def _rows(source: Source, item: ObjectInfo, context: RowsContext, *, regroup: bo
     with (
         OpenShard(source, item, context.on_bytes) as shard,
         write_errors(context.folder),
-        _Files(context.folder) as files,
+        _RowFiles(context.folder) as files,
     ):
-        digester = Digester(context.numbers if shard.kind and shard.kind.traits.holds == "sample" else {})
+        digester = EntryDigester(context.numbers if shard.kind and shard.kind.traits.holds == "sample" else {})
         try:
             for _, content in contents_of(shard, rules, _raise, end, _raise):
                 entries = content if isinstance(content, dict) else features_of(content)
@@ -138,12 +138,12 @@ def _raise(error: Tar2tfError, more: bool = False) -> None:
     raise error
 
 
-def content_of(entries: Entries) -> int:
+def content_of(entries: EntryDigests) -> int:
     """The digest of a sample without its key, whatever the order of its entries."""
     return sum(entries.values()) & _64_BITS
 
 
-class Digester:
+class EntryDigester:
     """Makes the digests of entries.
 
     Args:
@@ -159,7 +159,7 @@ class Digester:
         self._seeds: dict[tuple[str, str | None], int] = {}
         self.numbers: dict[str, Kind | None] = {}
 
-    def digests(self, key: str | None, entries: Sample) -> tuple[int, Entries]:
+    def digests(self, key: str | None, entries: Sample) -> tuple[int, EntryDigests]:
         """The digest of a key, 0 if there is none, and those of the entries."""
         if self._wanted:
             entries = _as_features(entries, self._wanted)
@@ -242,7 +242,7 @@ def _parsed(feature: bytes | StoredValue | Feature) -> Any:
 # --- Files of rows ---
 
 
-class _Files:
+class _RowFiles:
     """The two files that a task writes, so that neither it nor what it sends grows with the number of samples.
 
     Attributes:
@@ -256,7 +256,7 @@ class _Files:
         (rows, self.rows), (details, self.details) = tempfile.mkstemp(dir=folder), tempfile.mkstemp(dir=folder)
         self._rows, self._details = os.fdopen(rows, "wb"), os.fdopen(details, "wb")
 
-    def add(self, key: str | None, key_digest: int, entries: Entries) -> None:
+    def add(self, key: str | None, key_digest: int, entries: EntryDigests) -> None:
         """Add a sample."""
         content = content_of(entries)
         self._rows.write(_PACKED.pack((content + key_digest) & _64_BITS, content, key_digest, self._offset))
@@ -265,7 +265,7 @@ class _Files:
         self._offset += len(details)
         self.samples += 1
 
-    def __enter__(self) -> _Files:
+    def __enter__(self) -> _RowFiles:
         return self
 
     def __exit__(self, *exception: object) -> None:

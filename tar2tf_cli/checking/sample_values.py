@@ -15,7 +15,7 @@ from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules
 
 
-class Location(NamedTuple):
+class SampleLocation(NamedTuple):
     """The location of a sample.
 
     Attributes:
@@ -27,7 +27,9 @@ class Location(NamedTuple):
     number: int
 
 
-def values_at(source: Source, locations: Iterable[Location], rules: TarRules) -> dict[Location, dict[str, str]]:
+def values_at(
+    source: Source, locations: Iterable[SampleLocation], rules: TarRules
+) -> dict[SampleLocation, dict[str, str]]:
     """Read the values of samples, shortened; each shard is read once, up to the last of its samples.
 
     Args:
@@ -43,13 +45,13 @@ def values_at(source: Source, locations: Iterable[Location], rules: TarRules) ->
     for location in locations:
         wanted.setdefault(location.path, set()).add(location.number)
     items = {source.locate(item.name): item for item in source.list(())}
-    found: dict[Location, dict[str, str]] = {}
+    found: dict[SampleLocation, dict[str, str]] = {}
     for path, numbers in wanted.items():
         with OpenShard(source, items[path]) as shard:
             for number, content in islice(contents_of(shard, rules, _raise), max(numbers) + 1):
                 if number in numbers:
                     values = values_of(content)
-                    found[Location(path, number)] = {name: _text(value) for name, value in values.items()}
+                    found[SampleLocation(path, number)] = {name: _text(value) for name, value in values.items()}
     return found
 
 

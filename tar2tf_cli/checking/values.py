@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 Faults: TypeAlias = Sequence[tuple[str, str]]
 """The faults of one record or sample, each as its kind and a message."""
 
-Value: TypeAlias = tuple[str, bytes]
+NamedValue: TypeAlias = tuple[str, bytes]
 """The name of an entry or feature, and its bytes."""
 
 
-class Checked(NamedTuple):
+class CheckedUnit(NamedTuple):
     """A record or sample after its own checks.
 
     Attributes:
@@ -51,12 +51,12 @@ def value_checker(report: FileReport, threads: int) -> ValueChecker | None:
 
 
 def decoded(
-    items: Iterator[Checked],
-    values: Callable[[Sample], Iterable[Value]],
+    items: Iterator[CheckedUnit],
+    values: Callable[[Sample], Iterable[NamedValue]],
     checker: ValueChecker | None,
     threads: int,
     numbers: Mapping[str, Set[int]] | None = None,
-) -> Iterator[Checked]:
+) -> Iterator[CheckedUnit]:
     """Iterate over items in order, each with its faults; with a checker, values are decoded.
 
     Args:
@@ -72,7 +72,7 @@ def decoded(
     from tar2tf_cli.checking.boxes import box_faults
     from tar2tf_cli.flow.transform import work_in_threads
 
-    def located() -> Iterator[Located[Checked]]:
+    def located() -> Iterator[Located[CheckedUnit]]:
         for item in items:
             boxes = box_faults(item.data, numbers or {}) if item.data else ()
             faults = item.faults or [*checker.odd(values(item.values)), *boxes]

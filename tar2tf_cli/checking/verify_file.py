@@ -15,7 +15,7 @@ from tar2tf_cli.api.values import KeySplit
 from tar2tf_cli.checking.checks import own_checks
 from tar2tf_cli.checking.expectations import EXAMPLES, NO_EXPECTATIONS, Expectations, Messages
 from tar2tf_cli.checking.faults import Fault, FileReport, KeyLists, damage, unreadable
-from tar2tf_cli.checking.files import CheckOptions, FileContext, FileTask, Run
+from tar2tf_cli.checking.files import CheckOptions, FileContext, FileRun, FileTask
 from tar2tf_cli.checking.salvage import Salvage, SalvagePart
 from tar2tf_cli.checking.subset import Subset
 from tar2tf_cli.checking.values import Faults
@@ -84,7 +84,7 @@ class CheckContext(FileContext):
     stems: Mapping[str, str] = field(default_factory=dict)
 
 
-class CheckRun(Run):
+class CheckRun(FileRun):
     """One run of checks.
 
     Args:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from tar2tf_cli.api.values import Sample
 from tar2tf_cli.checking.expectations import EXAMPLES, Expectations
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, KeyLists
-from tar2tf_cli.checking.values import Checked, Faults, Value, decoded, value_checker
+from tar2tf_cli.checking.values import CheckedUnit, Faults, NamedValue, decoded, value_checker
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.features.described import Census, Expected
 from tar2tf_cli.formats.example import FRAMING, ParsedFeature, crc_field, is_sequence, parse, strict_parse
@@ -115,13 +115,13 @@ def check_tfrecord(
     Raises:
         SourceError: when the file cannot be read for reasons other than damage.
     """
-    tally, checker = _Tally(reader, report), value_checker(report, decoders)
+    tally, checker = _BadRecords(reader, report), value_checker(report, decoders)
 
-    def records() -> Iterator[Checked]:
+    def records() -> Iterator[CheckedUnit]:
         for offset, data in reader:
-            yield Checked({"record": data}, check(data), "", reader.count, offset, data)
+            yield CheckedUnit({"record": data}, check(data), "", reader.count, offset, data)
 
-    def checked_records() -> Iterator[Checked]:
+    def checked_records() -> Iterator[CheckedUnit]:
         return decoded(records(), _values, checker, decoders, numbers)
 
     try:
@@ -137,7 +137,7 @@ def check_tfrecord(
         tally.finish()
 
 
-def _values(item: Sample) -> list[Value]:
+def _values(item: Sample) -> list[NamedValue]:
     """Return the bytes values of an example, with the names of their features; not those that are plain numbers."""
     with suppress(ValueError):  # another message, which has no values
         features = parse(item.get("record", b""), sequence=True)
@@ -160,7 +160,7 @@ def _numbered(keys: KeyLists, number: int) -> str:
     return numbered(keys.stem, number)
 
 
-class _Tally:
+class _BadRecords:
     """Adds faults to the report of a file, and counts its bad records; a gap without any record counts as one."""
 
     def __init__(self, reader: RecordReader, report: FileReport) -> None:
@@ -169,7 +169,7 @@ class _Tally:
         self._bad = Amount()
         self._gaps = 0  # bad records that may be several records, or none
 
-    def reject(self, checked: Checked, length: int) -> None:
+    def reject(self, checked: CheckedUnit, length: int) -> None:
         """Add the faults of a record whose framing is right, and whose data has this length."""
         number, offset, key = checked.number, checked.offset, _key_of(checked.data)
         if self._report.keys and key is None:

@@ -11,7 +11,7 @@ from tar2tf_cli.api.values import KEY, Batch, Sample
 from tar2tf_cli.checking.checks import own_checks
 from tar2tf_cli.checking.expectations import Expectations
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage
-from tar2tf_cli.checking.values import Checked, Faults, Value, decoded, value_checker
+from tar2tf_cli.checking.values import CheckedUnit, Faults, NamedValue, decoded, value_checker
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.example import delimited_name
 from tar2tf_cli.formats.files import whole_sample
@@ -60,16 +60,16 @@ def check_tar(
                 else:
                     yield from tar.one_by_one(stored)
 
-        def samples() -> Iterator[Checked]:
+        def samples() -> Iterator[CheckedUnit]:
             for stored in stored_samples():
                 report.records += 1
                 names.check(stored, tar.offset)
                 if report.keys and not (decoders or own):
-                    yield Checked({}, (), stored[KEY], 0, tar.offset)
+                    yield CheckedUnit({}, (), stored[KEY], 0, tar.offset)
                 elif decoders or own:
                     sample, faults = _in_memory(stored)
                     faults = faults or [fault for check in own for fault in check(sample)]
-                    yield Checked(sample, faults, stored[KEY], 0, tar.offset)
+                    yield CheckedUnit(sample, faults, stored[KEY], 0, tar.offset)
 
         for checked in decoded(samples(), _entries, value_checker(report, decoders), decoders):
             for kind, message in checked.faults:
@@ -105,7 +105,7 @@ def _in_memory(stored: Sample) -> tuple[Sample, Faults]:
         return {}, [("undecodable", f"{error.member} {error.message}")]
 
 
-def _entries(sample: Sample) -> list[Value]:
+def _entries(sample: Sample) -> list[NamedValue]:
     return [(name, data) for name, data in sample.items() if name != KEY]
 
 

@@ -26,7 +26,7 @@ class VideoHeader(NamedTuple):
 # --- MP4: boxes of ISO/IEC 14496-12 ---
 
 
-class _Track(NamedTuple):
+class _MediaTrack(NamedTuple):
     """A track of an MP4.
 
     Attributes:
@@ -55,7 +55,7 @@ def mp4_header(data: bytes, whole: int) -> VideoHeader:
         ValueError, LookupError, struct.error, ZeroDivisionError: when it is damaged.
     """
     seconds: float | None = None
-    tracks: list[_Track] = []
+    tracks: list[_MediaTrack] = []
     ticks: dict[int, int] = {}  # the default duration of a sample of each track
     for _, start, end in _boxes_at(data, 0, len(data), b"moov"):
         for name, first, last in _boxes(data, start, end):
@@ -82,7 +82,7 @@ def mp4_header(data: bytes, whole: int) -> VideoHeader:
     return VideoHeader(counted.shape, seconds, (frames or None) if picture else None, sound)
 
 
-def _track(data: bytes, start: int, end: int) -> _Track:
+def _track(data: bytes, start: int, end: int) -> _MediaTrack:
     number, shape = 0, (0, 0)
     for _, first, last in _boxes_at(data, start, end, b"tkhd"):
         (number,) = struct.unpack_from(">I", data, first + (20 if data[first] else 12))
@@ -93,7 +93,7 @@ def _track(data: bytes, start: int, end: int) -> _Track:
         (scale,) = struct.unpack_from(">I", data, first + (20 if data[first] else 12))
     for _, first, _ in _boxes_at(data, start, end, b"mdia", b"minf", b"stbl", b"stsz"):
         (frames,) = struct.unpack_from(">I", data, first + 8)
-    return _Track(number, shape if all(shape) else (), scale, frames, _sound(data[start:end]))
+    return _MediaTrack(number, shape if all(shape) else (), scale, frames, _sound(data[start:end]))
 
 
 def _sound(track: bytes) -> tuple[int, int] | None:

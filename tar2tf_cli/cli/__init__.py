@@ -66,7 +66,7 @@ class Quick(click.Command):
         return parser
 
 
-class Group(Quick, click.Group):
+class CommandGroup(Quick, click.Group):
     """A group of commands in the order of their definition, which answers a mistyped one with the near one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -81,7 +81,7 @@ class Group(Quick, click.Group):
         return super().resolve_command(ctx, args)
 
 
-class _Lazy(Group):
+class _Lazy(CommandGroup):
     """A group that imports a command's module only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

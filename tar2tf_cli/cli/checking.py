@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tar2tf_cli.checking.contents import Contents, Stats
-    from tar2tf_cli.checking.diff import Dataset, Difference, Differences
+    from tar2tf_cli.checking.diff import ComparedDataset, Difference, Differences
     from tar2tf_cli.checking.faults import Fault, FileReport, Report
     from tar2tf_cli.checking.inspect import RawSample
 
@@ -785,6 +785,6 @@ def _print_differences(differences: Differences) -> None:
     message(f"not equal: {', '.join(said)}; {count(differences.same, 'sample')} the same")
 
 
-def _described(dataset: Dataset) -> str:
+def _described(dataset: ComparedDataset) -> str:
     shards, samples = count(len(dataset.shards), "shard"), count(dataset.samples, "sample")
     return f"{dataset.path}: {shards}, {samples}, {size(dataset.bytes)}"

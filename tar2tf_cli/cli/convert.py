@@ -51,7 +51,7 @@ from tar2tf_cli.structs import replace
 
 if TYPE_CHECKING:
     from tar2tf_cli.conversion.plan import Plan
-    from tar2tf_cli.conversion.preview import Estimate, Outcome, Step
+    from tar2tf_cli.conversion.preview import Estimate, PlanOutcome, TracedStep
     from tar2tf_cli.conversion.publish import Summary
     from tar2tf_cli.spec.conversion import Conversion, Output
 
@@ -142,7 +142,7 @@ def _grouped(errors: Sequence[Mapping[str, object]]) -> dict[str, list[Mapping[s
     return {str(group[0]["message"]): group for group in groups.values()}
 
 
-def print_plan(plan: Plan, outcome: Outcome, *, workers: int, as_json: bool) -> None:
+def print_plan(plan: Plan, outcome: PlanOutcome, *, workers: int, as_json: bool) -> None:
     """Print what a conversion would do, how much it would write, and its first sample after each op."""
     from tar2tf_cli.conversion.preview import trace
     from tar2tf_cli.conversion.publish import growth
@@ -200,7 +200,11 @@ def _print_inputs(plan: Plan) -> None:
 
 
 def _plan_document(
-    plan: Plan, outcome: Outcome, steps: Sequence[Step], expected: Estimate | None, warnings: Sequence[str | None]
+    plan: Plan,
+    outcome: PlanOutcome,
+    steps: Sequence[TracedStep],
+    expected: Estimate | None,
+    warnings: Sequence[str | None],
 ) -> dict[str, object]:
 
     output = plan.conversion.output

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tar2tf_cli.cli import Group
+from tar2tf_cli.cli import CommandGroup
 from tar2tf_cli.cli.options import (
     Command,
     input_option,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.remote.transformers import Transformers
 
 
-@click.group("etl", cls=Group)
+@click.group("etl", cls=CommandGroup)
 def etl() -> None:
     """Convert inside an AIStore cluster, where the shards are.
 

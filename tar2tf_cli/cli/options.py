@@ -13,7 +13,7 @@ import click
 from tar2tf_cli.cli import Quick, label
 
 if TYPE_CHECKING:
-    from tar2tf_cli.plugins import Group
+    from tar2tf_cli.plugins import PluginGroup
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -204,7 +204,7 @@ class Words(click.Choice):  # type: ignore[type-arg]
         plugins: the parts.
     """
 
-    def __init__(self, choices: Sequence[str], plugins: Group | None = None) -> None:
+    def __init__(self, choices: Sequence[str], plugins: PluginGroup | None = None) -> None:
         super().__init__(choices)
         self.plugins = plugins
 
@@ -220,7 +220,7 @@ class Words(click.Choice):  # type: ignore[type-arg]
         return str(_checked(lambda rules: rules.one_of(*self.choices, plugins=self.plugins), value, param, ctx))
 
 
-class _Number(click.ParamType):  # type: ignore[type-arg]
+class _NumberType(click.ParamType):  # type: ignore[type-arg]
     """A number, refused with the words of a spec file if it is none.
 
     Args:
@@ -236,8 +236,8 @@ class _Number(click.ParamType):  # type: ignore[type-arg]
         return _checked(self._rule, value, param, ctx)
 
 
-whole_number = _Number("N", lambda rules: rules.whole_number(1, 2**63 - 1))
-seconds = _Number("SECONDS", lambda rules: rules.seconds)
+whole_number = _NumberType("N", lambda rules: rules.whole_number(1, 2**63 - 1))
+seconds = _NumberType("SECONDS", lambda rules: rules.seconds)
 
 
 class _NewFile(click.ParamType):  # type: ignore[type-arg]
@@ -277,7 +277,7 @@ def _checked(rule: _OfRules, value: object, param: click.Parameter | None, ctx: 
     return rules.accepted(rule(rules), value, label(param, ctx) if param else "")
 
 
-def words(*choices: str, plugins: Group | None = None) -> dict[str, Any]:
+def words(*choices: str, plugins: PluginGroup | None = None) -> dict[str, Any]:
     """Settings of an option that accepts one of a few words; the first is the default."""
     return {"type": Words(choices, plugins), "default": choices[0], "show_default": True}
 

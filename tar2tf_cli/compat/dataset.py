@@ -32,7 +32,7 @@ from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.engines.base import keep_memory
-from tar2tf_cli.errors import SampleError, SourceError, UsageError, check_tensorflow, count, meant
+from tar2tf_cli.errors import Location, SampleError, SourceError, UsageError, check_tensorflow, count, meant
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import unnested
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from typing_extensions import TypedDict, Unpack
 
-    class _Loading(TypedDict, total=False):
+    class _DatasetOptions(TypedDict, total=False):
         """Arguments of `Dataset.load` for datasets in memory and files alike."""
 
         num_workers: int | None
@@ -139,7 +139,7 @@ class Dataset:
         *,
         output_types: object = ...,
         output_shapes: object = ...,
-        **options: Unpack[_Loading],
+        **options: Unpack[_DatasetOptions],
     ) -> tf.data.Dataset[Any]: ...
 
     @overload
@@ -152,7 +152,7 @@ class Dataset:
         max_shard_size: str | int | None = ...,
         overwrite: bool = ...,
         update: bool = ...,
-        **options: Unpack[_Loading],
+        **options: Unpack[_DatasetOptions],
     ) -> list[str]: ...
 
     def load(
@@ -166,7 +166,7 @@ class Dataset:
         max_shard_size: str | int | None = None,
         overwrite: bool = False,
         update: bool = False,
-        **options: Unpack[_Loading],
+        **options: Unpack[_DatasetOptions],
     ) -> tf.data.Dataset[Any] | list[str]:
         """Load the shards that match a template, as a `tf.data.Dataset` or, with `path`, as TFRecord files.
 
@@ -219,7 +219,7 @@ class Dataset:
         template: str | Sequence[str],
         path: Names,
         record_to_example: ToExample,
-        options: _Loading,
+        options: _DatasetOptions,
         max_shard_size: str | int | None,
         *,
         overwrite: bool,
@@ -259,8 +259,8 @@ class Dataset:
         template: str | Sequence[str],
         make: Selection | Callable[[Sample], object],
         ops: tuple[Op, ...],
-        **options: Unpack[_Loading],
-    ) -> _Stream:
+        **options: Unpack[_DatasetOptions],
+    ) -> _ElementStream:
         """Return the elements of a dataset, for each of which `make` is called with a sample after the ops.
 
         A transformer that was made for them is deleted by `stop`, or when Python ends: TensorFlow keeps all generators
@@ -277,9 +277,13 @@ class Dataset:
         work = replace(plan.work, select=wanted)
         read = cluster_samples(work, plan.source, plan.inputs, Events())
         source, shuffle = until_the_end.enter_context(read), options.get("shuffle_tar", False)
-        return _Stream(plan, make, options.get("num_workers", _WORKERS) or cpu_count(), source=source, shuffle=shuffle)
+        return _ElementStream(
+            plan, make, options.get("num_workers", _WORKERS) or cpu_count(), source=source, shuffle=shuffle
+        )
 
-    def _conversion(self, template: str | Sequence[str], output: Output, **options: Unpack[_Loading]) -> Conversion:
+    def _conversion(
+        self, template: str | Sequence[str], output: Output, **options: Unpack[_DatasetOptions]
+    ) -> Conversion:
         """Return the conversion that the options describe."""
         templates = (template,) if isinstance(template, str) else tuple(template)
         remotely = options.get("remote_exec")
@@ -322,7 +326,7 @@ class AisDataset(Dataset):
         max_shard_size: str | int | None = None,
         overwrite: bool = False,
         update: bool = False,
-        **options: Unpack[_Loading],
+        **options: Unpack[_DatasetOptions],
     ) -> tf.data.Dataset[Any]:
         """Return a dataset of pairs in memory or, with `path`, of the records that are written there.
 
@@ -412,7 +416,7 @@ def _in_lower_case(selection: Selection) -> Selection:
 def _pair(record_to_pair: Callable[[Sample], object], sample: Sample) -> object:
     """Call a function with a sample in which `cls` and other entries that hold an integer are integers."""
     texts = {name: value for name, value in sample.items() if name in INTEGER_ENTRIES and isinstance(value, bytes)}
-    numbers = {name: number for name, text in texts.items() if (number := _Number(text).value()) is not None}
+    numbers = {name: number for name, text in texts.items() if (number := _IntegerText(text).value()) is not None}
     return called(record_to_pair, {**sample, **numbers})
 
 
@@ -505,7 +509,7 @@ def _fixed_leaves(selection: Selection, value: Any, sized: set[str]) -> list[boo
     return [flag for key, part in parts for flag in _fixed_leaves(part, value[key], sized)]
 
 
-class _Number(bytes):
+class _IntegerText(bytes):
     """The text of an entry that holds an integer, such as `cls`."""
 
     def value(self) -> int | None:
@@ -524,7 +528,7 @@ def _picked(selection: Selection, sample: Sample) -> object:
         return tuple(_picked(item, sample) for item in selection.selections)
     value = selection.select(sample)
     if isinstance(value, bytes) and selection.ext_name in INTEGER_ENTRIES:
-        return _Number(value)
+        return _IntegerText(value)
     return _as_structure(value)
 
 
@@ -574,7 +578,7 @@ def _tensor_spec(value: Any, size_is_fixed: bool, key: str) -> tf.TensorSpec:
     import tensorflow as tf
 
     if isinstance(value, (bytes, str)):
-        number = value.value() if isinstance(value, _Number) else None
+        number = value.value() if isinstance(value, _IntegerText) else None
         return tf.TensorSpec([], tf.int32 if number is not None and -(2**31) <= number < 2**31 else tf.string)
     shape: list[int | None] = list(np.shape(value))
     if len(shape) == 3 and not size_is_fixed:
@@ -611,7 +615,7 @@ def _as_dtype(value: object, dtype: tf.DType, key: str) -> Any:
         SampleError: when it cannot be converted, or an integer would change.
     """
     if dtype.name == "string":
-        if isinstance(value, _Number):
+        if isinstance(value, _IntegerText):
             return bytes(value)  # NumPy would read its text as a number
         return value if isinstance(value, (bytes, str)) or hasattr(value, "dtype") else str(value)
     try:
@@ -651,7 +655,7 @@ _CHUNK_BYTES: Final = 8 << 20
 _SHUFFLED: Final = 1000  # size of the shuffle buffer in samples
 
 
-class _Stream:
+class _ElementStream:
     """The elements of a dataset; the shards are read again at each iteration.
 
     Args:
@@ -758,7 +762,7 @@ class _Stream:
 
     def _elements(self, threads: int, noted: _Noted, iteration: int = 0) -> Iterator[tuple[str, object]]:
         """Iterate over key and element of each sample, in order; faulty samples that are skipped are noted."""
-        shard = {"shard": ""}
+        shard: Location = {"shard": ""}
         context = self._transform.context
         seed = zlib.crc32(f"{context.seed} {iteration}".encode()) if iteration else context.seed
 

@@ -22,7 +22,7 @@ from tar2tf_cli.compat.file_objects import Readable, check_inputs, check_output,
 from tar2tf_cli.compat.transformations import as_transformation, typed
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget
-from tar2tf_cli.errors import OutputExistsError, SampleError, StageError, UsageError, meant
+from tar2tf_cli.errors import Location, OutputExistsError, SampleError, StageError, UsageError, meant
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import check_names
 from tar2tf_cli.features.presets import find_preset
@@ -43,7 +43,7 @@ from tar2tf_cli.spec.templates import STDOUT
 from tar2tf_cli.spec.urls import is_remote
 
 
-class Run:
+class PipelineRun:
     """The state of one run of a pipeline's stages: what was skipped, and the first error.
 
     Args:
@@ -116,7 +116,7 @@ class FromTars:
         """Nothing: the manifest lists the tars."""
         return {}
 
-    def run(self, items: Iterable[LocatedShard], run: Run) -> Iterator[Sample]:
+    def run(self, items: Iterable[LocatedShard], run: PipelineRun) -> Iterator[Sample]:
         """The samples of the tars."""
         notes = Notes(self.input, Events().note)
         with run.remembering():
@@ -135,7 +135,7 @@ def _in_memory(reader: InputReader, on_fault: OnFault) -> Iterator[Sample]:
         try:
             yield whole_sample(sample)
         except SampleError as error:
-            on_fault(error.at(key=sample[KEY], **reader.where()))
+            on_fault(error.at(key=sample[KEY]).at(**reader.where()))
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class Own:
         """The stage as the manifest describes it."""
         return {self.kind: [label(self.function), source_digest(self.function)]}
 
-    def run(self, items: Iterable[object], run: Run) -> Iterator[object]:
+    def run(self, items: Iterable[object], run: PipelineRun) -> Iterator[object]:
         """The items that the stage yields; a TFRecordStage need not return an iterator."""
         where = f"the {self.kind} {label(self.function)}"
         made: Any = None
@@ -283,13 +283,15 @@ class Recipe:
         bound = (value for stage in (self.begin, *self.middle) for value in stage.bound)
         return next((label(value) for value in bound if not is_identified(value)), None)
 
-    def run(self, report: InputReport) -> Run:
+    def run(self, report: InputReport) -> PipelineRun:
         """Begin a run whose output is no conversion's input, with the report that it fills."""
         skip = self.settings.on_error == "skip"
         option = "on_error='skip'"
-        return Run(report, FaultPolicy(skip=skip, most=self.settings.max_errors, noted=report.errors, option=option))
+        return PipelineRun(
+            report, FaultPolicy(skip=skip, most=self.settings.max_errors, noted=report.errors, option=option)
+        )
 
-    def items(self, run: Run) -> Generator[Any, None, None]:
+    def items(self, run: PipelineRun) -> Generator[Any, None, None]:
         """The output of the stages.
 
         Raises:
@@ -303,7 +305,7 @@ class Recipe:
                         opened.append(stage.run(opened[-1], run))
                     continue
                 straight = len(opened) == 1  # nothing reads ahead, so each item comes from the shard being read
-                where = (lambda: {"shard": run.shard}) if straight else dict
+                where = (lambda: Location(shard=run.shard)) if straight else Location
                 opened.append(flow(opened[-1], self._steps(stages), run.fault, where=where, threads=self.workers))
             yield from opened[-1]
             run.check()
@@ -315,7 +317,7 @@ class Recipe:
         """The output of the stages as the only input of a conversion."""
 
         def examples(report: SourceReport, on_fault: OnFault) -> Samples:
-            with closing(self.items(Run(report, on_fault))) as made:
+            with closing(self.items(PipelineRun(report, on_fault))) as made:
                 for example in made:
                     yield {}, example
 

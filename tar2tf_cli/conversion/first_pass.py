@@ -98,9 +98,9 @@ def with_labels(plan: Plan, folder: str, first_pass: FirstPass) -> Plan:
     path = os.path.join(folder, _LABELS_FILE)
     texts: Mapping[str, list[str]] | None = _saved(path)
     if texts is None:
-        texts_of: Texts = {name: set() for name in names}
+        texts_of: TextsByFeature = {name: set() for name in names}
 
-        def take(number: int, some: Texts) -> None:
+        def take(number: int, some: TextsByFeature) -> None:
             for name in names:
                 texts_of[name] |= some[name]
 
@@ -153,7 +153,7 @@ def _saved(path: str) -> Any:
     return None
 
 
-Texts: TypeAlias = dict[str, set[str]]
+TextsByFeature: TypeAlias = dict[str, set[str]]
 """Texts by feature."""
 
 
@@ -191,7 +191,7 @@ class FindTexts(NamedTuple):
         """Whether it needs files of other tasks: never."""
         return False
 
-    def run(self, worker: Worker) -> Texts:
+    def run(self, worker: Worker) -> TextsByFeature:
         """Return the texts of the samples that are not faulty, by feature.
 
         Raises:
@@ -203,8 +203,8 @@ class FindTexts(NamedTuple):
         maps = {name: AUTO for name, labels in spec.labels.items() if labels == AUTO}
         transform = Transform(context_of(spec), _needed(spec), feature_map_of(replace(spec, labels=maps)).texts)
 
-        def texts_in(reading: InputFlow) -> Texts:
-            found: Texts = {name: set() for name in maps}
+        def texts_in(reading: InputFlow) -> TextsByFeature:
+            found: TextsByFeature = {name: set() for name in maps}
             for texts in reading.results(transform):
                 for name, some in texts.items():
                     found[name] |= some

@@ -11,7 +11,7 @@ from typing import Final
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.conversion.spool import InputUnits
 from tar2tf_cli.conversion.spool_files import SpoolFiles
-from tar2tf_cli.conversion.worker import Group
+from tar2tf_cli.conversion.worker import InputGroup
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.inputs.report import InputReport
 
@@ -158,7 +158,7 @@ class InputsInOrder:
         self._reading += bool(numbers)
         return numbers
 
-    def end(self, group: Group) -> None:
+    def end(self, group: InputGroup) -> None:
         """Note that a task has ended, perhaps with an error, whose turn comes after the inputs before it."""
         self._reading -= 1
         if group.error:

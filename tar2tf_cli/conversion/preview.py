@@ -184,14 +184,14 @@ def _lanes(plan: Plan) -> Iterator[tuple[str, float]]:
         yield from plan.conversion.split.items() or (("", 1.0),)
 
 
-class Outcome(NamedTuple):
+class PlanOutcome(NamedTuple):
     """Effect of a conversion on its output: a word, and a sentence that is empty for a new output."""
 
     status: Action
     message: str = ""
 
 
-def outcome(plan: Plan, **options: Any) -> Outcome:
+def outcome(plan: Plan, **options: Any) -> PlanOutcome:
     """Return the effect of a plan's conversion on existing files, without changing them.
 
     Args:
@@ -201,20 +201,20 @@ def outcome(plan: Plan, **options: Any) -> Outcome:
     if plan.conversion.output.is_stream:
         if options["update"]:
             raise UsageError(NO_MANIFEST)
-        return Outcome("new")
+        return PlanOutcome("new")
     there = destination(plan, **options)
     with closing(decide(there, there.working_folder())) as decision:
-        return Outcome(*decision.outcome)
+        return PlanOutcome(*decision.outcome)
 
 
-class Step(NamedTuple):
+class TracedStep(NamedTuple):
     """A step, and a description of each entry or feature of the sample after it, by name."""
 
     step: str
     entries: dict[str, str]
 
 
-def trace(plan: Plan) -> list[Step]:
+def trace(plan: Plan) -> list[TracedStep]:
     """The steps of a plan's first sample; empty if there is none, or if the input can be read only once.
 
     Raises:
@@ -236,7 +236,7 @@ def _unnumbered(plan: Plan) -> Plan:
     return plan._replace(labels={name: Unnumbered({}) for name, labels in plan.label_maps.items() if labels == AUTO})
 
 
-def _steps(plan: Plan) -> list[Step]:
+def _steps(plan: Plan) -> list[TracedStep]:
     if not plan.source.capabilities().repeatable or not plan.inputs:
         return []
     how = plan.read_plan()
@@ -244,20 +244,20 @@ def _steps(plan: Plan) -> list[Step]:
         sample = next(reading.samples(), None)
         if sample is None:
             return []
-        steps = [Step(f"the first sample, {sample[KEY]}:", _looks(sample))]
+        steps = [TracedStep(f"the first sample, {sample[KEY]}:", _looks(sample))]
         of_samples = plan.conversion.output.traits.holds == "sample"
         for op, one in reading.transform.each():
             title = f"after {_title(op.canonical())}:" if op else "members:" if of_samples else "features:"
             if op is None and plan.conversion.group_by and (sample := _first_group(how, plan.inputs[0])):
-                steps.append(Step(f"the first group, {sample[KEY]}:", _looks(sample)))
+                steps.append(TracedStep(f"the first group, {sample[KEY]}:", _looks(sample)))
             results = list(flow([sample], one, FaultPolicy(option="--on-error skip"), where=reading.reader.where))
             if not results:
-                return [*steps, Step(f"{title} dropped", {})]
+                return [*steps, TracedStep(f"{title} dropped", {})]
             sample = results[0] if op or of_samples else dict(sorted(results[0].items()))
             if op and not op.usage:  # it prepares others, and changes nothing that users see
                 continue
             looks = _looks(sample, reading.transform.context.palettes or ())
-            steps.append(Step(title if len(results) == 1 else f"{title} {len(results)} samples", looks))
+            steps.append(TracedStep(title if len(results) == 1 else f"{title} {len(results)} samples", looks))
     return steps
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.conversion.spool import Spool, SpoolIndex
-from tar2tf_cli.conversion.worker import Group, Worker, load_group, save_group
+from tar2tf_cli.conversion.worker import InputGroup, Worker, load_group, save_group
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions
 from tar2tf_cli.formats.checksums import key_hash
@@ -40,14 +40,14 @@ class ReadInputs(NamedTuple):
         """Whether an interrupted run has saved an index of these inputs."""
         return os.path.exists(worker.path(self.numbers[0], "index"))
 
-    def run(self, worker: Worker) -> Group:
+    def run(self, worker: Worker) -> InputGroup:
         """Read the inputs up to the first error; the index is also saved for a later run."""
         group = self._made(worker)
         if worker.stores_indexes:
             group.index = SpoolIndex()
         return group
 
-    def _made(self, worker: Worker) -> Group:
+    def _made(self, worker: Worker) -> InputGroup:
         left = load_group(worker.path(self.numbers[0], "index"))
         if left and left.numbers == self.numbers and _has_spool(worker, left):
             return left
@@ -57,7 +57,7 @@ class ReadInputs(NamedTuple):
         return group
 
 
-def _has_spool(worker: Worker, group: Group) -> bool:
+def _has_spool(worker: Worker, group: InputGroup) -> bool:
     """Whether a group's spool is intact, or gone because all its records are in finished shards."""
     path = worker.path(group.number, "spool")
     return group.spool_crc is None or not os.path.exists(path) or crc32c_of_file(path) == group.spool_crc
@@ -74,9 +74,9 @@ def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
     return not any(map(worker.inputs.is_small, numbers))
 
 
-def measured(worker: Worker, numbers: tuple[int, ...]) -> Group | None:
+def measured(worker: Worker, numbers: tuple[int, ...]) -> InputGroup | None:
     """Make the index of inputs without a spool; None if that is impossible, or would cost more than it saves."""
-    group = Group(numbers)
+    group = InputGroup(numbers)
     try:
         if not _may_be_direct(worker, numbers) or not all(_measure(worker, number, group) for number in numbers):
             return None
@@ -88,7 +88,7 @@ def measured(worker: Worker, numbers: tuple[int, ...]) -> Group | None:
     return group
 
 
-def _measure(worker: Worker, number: int, group: Group) -> bool:
+def _measure(worker: Worker, number: int, group: InputGroup) -> bool:
     """Add an input to a group without a spool, if it can be read by offset and its records are not small.
 
     If entries are stored unchanged, the headers alone give the sizes. Records of a TFRecord may be small, as none is
@@ -134,9 +134,9 @@ def _add_made(reading: InputFlow, index: SpoolIndex, limit: int | None) -> bool:
     return True
 
 
-def spooled(worker: Worker, numbers: tuple[int, ...]) -> Group:
+def spooled(worker: Worker, numbers: tuple[int, ...]) -> InputGroup:
     """Write the records of inputs to a spool, up to the first input with an error."""
-    group = Group(numbers)
+    group = InputGroup(numbers)
     with ExitStack() as stack:
         if len(numbers) > 1:
             stack.enter_context(worker.inputs.prefetch(numbers))

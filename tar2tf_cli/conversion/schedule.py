@@ -17,7 +17,7 @@ from tar2tf_cli.conversion.rereads import Rereads
 from tar2tf_cli.conversion.sharding import PlannedShard, ShardPlanner, ShardReport, sorted_tables
 from tar2tf_cli.conversion.spool import InputUnits
 from tar2tf_cli.conversion.spool_files import SpoolFiles
-from tar2tf_cli.conversion.worker import Group, Worker
+from tar2tf_cli.conversion.worker import InputGroup, Worker
 from tar2tf_cli.conversion.write_shard import FillingShard, WriteShard
 from tar2tf_cli.engines.base import Schedule
 from tar2tf_cli.errors import SourceError
@@ -153,20 +153,20 @@ class ConversionSchedule(Schedule):
         if self._space:
             self._count_end(self._space, task, result)
         if isinstance(task, ReadInputs):
-            self._take_group(result or Group(task.numbers, error=error))
+            self._take_group(result or InputGroup(task.numbers, error=error))
         elif error:
             raise error
         elif isinstance(task, WriteShard):
             self._flusher.submit(self._target.unsynced(task.shard), (task.shard, result))
 
-    def _count_end(self, space: DiskSpace, task: Task, group: Group | None) -> None:
+    def _count_end(self, space: DiskSpace, task: Task, group: InputGroup | None) -> None:
         if not isinstance(task, ReadInputs) or group is None:
             space.end(_name_of(task))
             return
         spooled = 0 if group.spool_crc is None else sum(group.index.sizes)
         space.end(_name_of(task), self._stored_size(task.numbers), spooled)
 
-    def _take_group(self, group: Group) -> None:
+    def _take_group(self, group: InputGroup) -> None:
         """Keep what was read; the error of an input is raised once those before it have been divided among shards."""
         self._inputs.end(group)
         if self._planner.holds_all:

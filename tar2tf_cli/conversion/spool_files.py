@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Set
 from functools import lru_cache, partial
 
 from tar2tf_cli.conversion.spool import SpoolIndex, StoredIndex
-from tar2tf_cli.conversion.worker import Group, Worker, groups_in, load_group
+from tar2tf_cli.conversion.worker import InputGroup, Worker, groups_in, load_group
 from tar2tf_cli.errors import SourceError
 
 
@@ -29,15 +29,15 @@ class SpoolFiles:
         self._index = lru_cache(maxsize=1)(self._load_index)
         self.saved = groups_in(worker.folder)
 
-    def saved_group(self, number: int) -> Group | None:
+    def saved_group(self, number: int) -> InputGroup | None:
         """Load a group that an interrupted run read; None if there is none, or if its file is damaged."""
         return load_group(self._worker.path(number, "index")) if number in self.saved else None
 
-    def saved_groups(self) -> Iterator[Group]:
+    def saved_groups(self) -> Iterator[InputGroup]:
         """Load the groups that an interrupted run read, one after the other."""
         return filter(None, map(self.saved_group, self.saved))
 
-    def unload(self, group: Group) -> None:
+    def unload(self, group: InputGroup) -> None:
         """Have the index of a group read from its file whenever it is needed, and not kept in memory."""
         group.stored = StoredIndex(partial(self._index, group.number))
 

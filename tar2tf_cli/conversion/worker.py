@@ -38,7 +38,7 @@ def groups_in(folder: str) -> frozenset[int]:
 
 
 @dataclass(eq=False, repr=False)
-class Group:
+class InputGroup:
     """Inputs that were read together; in the working folder, its files are named by the first input.
 
     Attributes:
@@ -80,7 +80,7 @@ class Group:
             yield number, report, InputUnits(group, self.stored or self.index, first, stop)
 
 
-def save_group(path: str, group: Group) -> None:
+def save_group(path: str, group: InputGroup) -> None:
     """Write the index and reports of a group, without the error; the file appears complete or not at all."""
     schemas = {id(report.schema): report.schema for report in group.reports}
     places = {schema: place for place, schema in enumerate(schemas)}
@@ -94,7 +94,7 @@ def save_group(path: str, group: Group) -> None:
     write_whole(path, packed(head, (getattr(group.index, name) for name in COLUMNS)), lasting=False)
 
 
-def load_group(path: str) -> Group | None:
+def load_group(path: str) -> InputGroup | None:
     """Read the index and reports of a group; None if there are none, or if they are damaged."""
     index = SpoolIndex()
     try:
@@ -104,7 +104,7 @@ def load_group(path: str) -> Group | None:
             setattr(index, name, column)
         schemas = [Schema.from_json(schema) for schema in head["schemas"]]
         reports = [InputReport.from_json(report, schemas[place]) for place, report in head["reports"]]
-        return Group(tuple(head["numbers"]), index, head["counts"], reports, head["spool_crc"])
+        return InputGroup(tuple(head["numbers"]), index, head["counts"], reports, head["spool_crc"])
     except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
         return None
 

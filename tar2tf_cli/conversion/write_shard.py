@@ -91,7 +91,7 @@ def _write(worker: Worker, path: str, shard: PlannedShard, pieces: Iterable[Piec
 
 def _copied(worker: Worker, pieces: Iterable[Piece]) -> Iterator[Chunk]:
     """Iterate over the bytes of pieces, read from spools or directly from inputs."""
-    with _Spools(worker) as spools:
+    with _OpenSpools(worker) as spools:
         for piece in pieces:
             if worker.conversion.shuffle:
                 width = 4 if worker.conversion.output.traits.holds == "sample" else 3
@@ -102,7 +102,7 @@ def _copied(worker: Worker, pieces: Iterable[Piece]) -> Iterator[Chunk]:
                 yield from _from_input(worker, piece)
 
 
-class _Spools:
+class _OpenSpools:
     """Descriptors of the spools of groups; their number is kept below any limit on open files."""
 
     def __init__(self, worker: Worker) -> None:
@@ -116,7 +116,7 @@ class _Spools:
             self._open[group] = open_spool(self._worker, group)
         return self._open[group]
 
-    def __enter__(self) -> _Spools:
+    def __enter__(self) -> _OpenSpools:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -138,7 +138,7 @@ def open_spool(worker: Worker, number: int) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _from_table(path: str, width: int, piece: Piece, spools: _Spools) -> Iterator[Chunk]:
+def _from_table(path: str, width: int, piece: Piece, spools: _OpenSpools) -> Iterator[Chunk]:
     """Iterate over the bytes of shuffled records; a few at a time are read, in their order in the spools."""
     groups, starts, sizes, *_ = rows_of(path, piece.first, piece.units, width)
     first = 0

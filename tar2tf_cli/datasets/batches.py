@@ -140,7 +140,7 @@ class Batches(Iterator[dict[str, Any]]):
             epoch, first = epoch + 1, 0
 
 
-class Columns:
+class ColumnReader:
     """Reads the records of local shards as columns by the kernel.
 
     Args:
@@ -204,7 +204,7 @@ def stacked(examples: Sequence[Mapping[str, object]]) -> dict[str, object]:
     return columns
 
 
-class Files:
+class OpenFiles:
     """The open files of local shards in one process, for several threads."""
 
     def __init__(self) -> None:

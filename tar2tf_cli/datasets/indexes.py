@@ -33,7 +33,7 @@ from tar2tf_cli.formats.tfrecord import (
     RangeStream,
     RecordReader,
     ShardIndex,
-    Streams,
+    StreamPositions,
     find_records,
     index_of_lines,
     offsets_in,
@@ -254,7 +254,7 @@ class TarLayout(Layout):
         plain = np.concatenate(([0], np.cumsum(runs[:, 1] - runs[:, 0])))
         offsets = plain[np.concatenate(([0], np.cumsum([len(own) for own in members.values()])))]
         keys = np.array([key_hash(key) for key in members], np.uint64)
-        streams = Streams(MEMBERS, np.append(runs[:, 0], shard.size), plain)
+        streams = StreamPositions(MEMBERS, np.append(runs[:, 0], shard.size), plain)
         return ShardIndex(self.of, offsets, keys, streams)
 
     def _index(self, samples: Iterable[TarSample], shard: DatasetShard) -> ShardIndex:
@@ -339,7 +339,7 @@ class Indexes:
             raise
         index.offsets[-1] = log.size
         stored, plain = np.array([*log.stored, shard.size]), np.array([*log.plain, log.size])
-        return index._replace(streams=Streams(method, stored, plain))
+        return index._replace(streams=StreamPositions(method, stored, plain))
 
     def _say(self, shard: DatasetShard) -> None:
         """Note, once, that shards in a bucket are read to find what they hold."""

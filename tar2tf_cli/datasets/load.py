@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.inputs.manifest import Document, ShardEntry
     from tar2tf_cli.spec.urls import ConnectionOptions
 
-    class _Loading(ConnectionOptions, total=False):
+    class _LoadOptions(ConnectionOptions, total=False):
         """Arguments of `load_dataset` that do not change the type of what it returns."""
 
         split: str | None
@@ -57,13 +57,13 @@ _BATCHING: Final = "load them with ragged=True or pad=True"
 
 @overload
 def load_dataset(
-    manifest: Paths, *more: str | os.PathLike[str], ragged: Literal[False] = ..., **options: Unpack[_Loading]
+    manifest: Paths, *more: str | os.PathLike[str], ragged: Literal[False] = ..., **options: Unpack[_LoadOptions]
 ) -> tf.data.Dataset[dict[str, tf.Tensor]]: ...
 
 
 @overload
 def load_dataset(
-    manifest: Paths, *more: str | os.PathLike[str], ragged: bool, **options: Unpack[_Loading]
+    manifest: Paths, *more: str | os.PathLike[str], ragged: bool, **options: Unpack[_LoadOptions]
 ) -> tf.data.Dataset[dict[str, tf.Tensor | tf.RaggedTensor]]: ...
 
 
@@ -142,7 +142,7 @@ def load_dataset(
     except SourceError as error:
         raise error.at(shard=read[0].path) from None
     hosts, host = shard or (1, 0)
-    part = _Part(shards, hosts, host, by_record=shuffle is True or len(shards) < hosts)
+    part = _HostShare(shards, hosts, host, by_record=shuffle is True or len(shards) < hosts)
     if shuffle is True and seed is None:
         seed = int.from_bytes(os.urandom(4), "big")
     order = Order(seed if shuffle is True else None, start)
@@ -168,7 +168,7 @@ def _op_reads(read: Sequence[Document]) -> bool:
     return stored and record_op.is_available()
 
 
-class _Part:
+class _HostShare:
     """The shards, or every n-th record of them, that one of several hosts reads.
 
     Args:
@@ -204,7 +204,7 @@ class _Part:
         return min(max(_BYTES_TOGETHER // max(mean, 1), 1), _MOST_TOGETHER)
 
 
-def _streamed(part: _Part, read: Sequence[Document], shuffle: int | None, seed: int | None) -> Streamed:
+def _streamed(part: _HostShare, read: Sequence[Document], shuffle: int | None, seed: int | None) -> Streamed:
     """The examples as tf.data reads them, from buckets by our readers; shuffled in a buffer."""
     names = part.names()
     methods: set[Literal["", "GZIP"]] = {"GZIP" if one.manifest.compressed else "" for one in read}

@@ -14,7 +14,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Ranges
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.streams import decompressed
-from tar2tf_cli.formats.tfrecord import Streams
+from tar2tf_cli.formats.tfrecord import StreamPositions
 
 
 class RegroupedRanges(Ranges):
@@ -27,7 +27,7 @@ class RegroupedRanges(Ranges):
 
     gap = 0
 
-    def __init__(self, stored: Ranges, members: Streams) -> None:
+    def __init__(self, stored: Ranges, members: StreamPositions) -> None:
         self.parallel = stored.parallel
         self._stored = stored
         self._members = members
@@ -104,7 +104,7 @@ class DecompressedRanges(Ranges):
 
     gap = 0
 
-    def __init__(self, stored: Ranges, streams: Streams, name: str, recent: RecentStreams) -> None:
+    def __init__(self, stored: Ranges, streams: StreamPositions, name: str, recent: RecentStreams) -> None:
         self.parallel = stored.parallel
         self._stored = stored
         self._streams = streams

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tar2tf_cli.api.values import FeatureDescription
 
-    Columns = dict[str, tf.Tensor]
+    Tensors = dict[str, tf.Tensor]
 
 
 class RecordOp(NamedTuple):
@@ -47,8 +47,8 @@ class RecordOp(NamedTuple):
         return messages
 
     def columns(
-        self, features: Described, parse: Callable[[object], Columns]
-    ) -> Callable[[object, object, object], Columns]:
+        self, features: Described, parse: Callable[[object], Tensors]
+    ) -> Callable[[object, object, object], Tensors]:
         """Return a function like `messages` that gives tensors by feature name.
 
         Args:
@@ -65,12 +65,12 @@ class RecordOp(NamedTuple):
         names = [name for name, width in zip(wanted, widths, strict=True) if width is not None and width >= 0]
         types = [_stored(features[name]) for name in names]
 
-        def read(first: object, last: object, seed: object) -> Columns:
+        def read(first: object, last: object, seed: object) -> Tensors:
             found = self._read(first, last, seed, known, widths, types)
             found.messages.set_shape([None])
             values = dict(zip(names, found.columns, strict=True))
             shaped = {name: _shaped(values[name], features[name]) for name in names}
-            columns: Columns = tf.cond(tf.size(found.messages) > 0, lambda: parse(found.messages), lambda: shaped)
+            columns: Tensors = tf.cond(tf.size(found.messages) > 0, lambda: parse(found.messages), lambda: shaped)
             return columns
 
         return read

@@ -20,7 +20,7 @@ from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.shard_format import FormatTraits
 from tar2tf_cli.api.source import Ranges, Source
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
-from tar2tf_cli.datasets.batches import Batches, Columns, Files, Reading, stacked
+from tar2tf_cli.datasets.batches import Batches, ColumnReader, OpenFiles, Reading, stacked
 from tar2tf_cli.datasets.indexes import Indexes, Layout, Places
 from tar2tf_cli.datasets.ranges import DecompressedRanges, RecentStreams, RegroupedRanges
 from tar2tf_cli.datasets.schema import (
@@ -166,7 +166,7 @@ def open_documents(read: Sequence[Document], split: str | None) -> Records[bytes
     return Records(shards_of(read, split), Indexes(), raw=True)
 
 
-class _Span(NamedTuple):
+class _RecordSpan(NamedTuple):
     """The bytes of one record, framing included.
 
     Attributes:
@@ -197,11 +197,11 @@ class _Together(NamedTuple):
     stretches: list[tuple[int, int]]
     places: Places
 
-    def span(self, place: int) -> _Span:
+    def span(self, place: int) -> _RecordSpan:
         """Return where one of these records is in the shard."""
         buffer, start, end = self.places[place].tolist()
         begin = self.stretches[buffer][0]
-        return _Span(self.shard, int(self.records[place]), begin + start, begin + end)
+        return _RecordSpan(self.shard, int(self.records[place]), begin + start, begin + end)
 
 
 class Records(Sequence[T]):
@@ -236,11 +236,11 @@ class Records(Sequence[T]):
         self._schema: dict[str, FeatureForm] | None = None
         self._uniform: UniformValues | None = None
         self._knows_columns = False
-        self._column_reader: Columns | None = None
+        self._column_reader: ColumnReader | None = None
         self._offsets: NDArray[np.int64] | None = None  # of the records of all shards, with the end of each shard
         self._by_key: tuple[Keys, NDArray[np.int64]] | None = None  # hashes in order, and the numbers that have them
         self._indexes: dict[int, ShardIndex] = {}  # found when a shard is read for the first time
-        self._process = _Process()
+        self._process = _ProcessResources()
         uncounted = [number for number, shard in enumerate(shards) if shard.records is None]
         self._index_each(uncounted)
         counts = [len(self._index(p).offsets) - 1 if s.records is None else s.records for p, s in enumerate(shards)]
@@ -323,13 +323,13 @@ class Records(Sequence[T]):
             found = stacked(samples)
         return found
 
-    def _columns(self) -> Columns | None:
+    def _columns(self) -> ColumnReader | None:
         """The reader of columns; None where shards are not local, are very many, or not described by one manifest."""
         if not self._knows_columns:
             self._knows_columns = True
             decoder = self._shards[0].decode if len(self._shards) in range(1, _MOST_FILES) else None
             if decoder and decoder.features and all(self._is_plain(n, decoder) for n in range(len(self._shards))):
-                self._column_reader = Columns(decoder.features, decoder.records)
+                self._column_reader = ColumnReader(decoder.features, decoder.records)
         return self._column_reader
 
     def _is_plain(self, number: int, decoder: Decoder) -> bool:
@@ -422,10 +422,10 @@ class Records(Sequence[T]):
         self.close()
 
     @property
-    def _here(self) -> _Process:
+    def _here(self) -> _ProcessResources:
         """The files, connections and threads of this process; a forked one does not use those of its parent."""
         if self._process.number != os.getpid():
-            self._process = _Process()
+            self._process = _ProcessResources()
         return self._process
 
     def _number(self, index: int) -> int:
@@ -513,13 +513,13 @@ class Records(Sequence[T]):
             contents.append(self._content(together.span(place), buffers[buffer][start:end]))
         return contents
 
-    def _span(self, number: int) -> _Span:
+    def _span(self, number: int) -> _RecordSpan:
         shard = bisect_right(self._ends, number)
         record = number - self._ends[shard - 1] if shard else number
         offsets = self._index(shard).offsets
-        return _Span(shard, record, int(offsets[record]), int(offsets[record + 1]))
+        return _RecordSpan(shard, record, int(offsets[record]), int(offsets[record + 1]))
 
-    def _one(self, span: _Span) -> bytes | Sample:
+    def _one(self, span: _RecordSpan) -> bytes | Sample:
         """The record or sample of a span."""
         item = self._shards[span.shard].item
         try:
@@ -590,7 +590,7 @@ class Records(Sequence[T]):
     def _stored(self, number: int) -> Ranges:
         return self._here.ranges(self._shards[number].source)
 
-    def _content(self, span: _Span, data: bytes) -> bytes | Sample:
+    def _content(self, span: _RecordSpan, data: bytes) -> bytes | Sample:
         layout = self._layout(span.shard)
         try:
             digests = self._index(span.shard).digests
@@ -642,7 +642,7 @@ class Records(Sequence[T]):
             sample = {name: np.int64(value) if type(value) is int else value for name, value in made.items()}
         return {**sample, KEY: key}
 
-    def _at(self, error: DamagedShardError, span: _Span) -> DamagedShardError:
+    def _at(self, error: DamagedShardError, span: _RecordSpan) -> DamagedShardError:
         shard = self._shards[span.shard].name
         hint = f"tar2tf verify lists the faults of a shard: {shard}"
         if self._traits(span.shard).carries_examples:
@@ -650,7 +650,7 @@ class Records(Sequence[T]):
         error.offset, error.hint = self._index(span.shard).stored_offset(span.start), hint
         return error.at(shard=shard, member=f"record {span.record}")
 
-    def _indexed_again(self, span: _Span) -> _Span | None:
+    def _indexed_again(self, span: _RecordSpan) -> _RecordSpan | None:
         """Return where a record is by the lengths in its shard, if the index beside the shard says otherwise."""
         shard = self._shards[span.shard]
         try:
@@ -662,7 +662,7 @@ class Records(Sequence[T]):
         return None if (start, end) == (span.start, span.end) else span._replace(start=start, end=end)
 
 
-class _Process:
+class _ProcessResources:
     """Open files, connections and threads that the readers of one process share.
 
     Attributes:
@@ -680,7 +680,7 @@ class _Process:
     def _open(self) -> None:
         self.recent = RecentStreams()
         self._ranges: dict[int, Ranges] = {}
-        self.files = Files()
+        self.files = OpenFiles()
         self._pool = ThreadPoolExecutor(_THREADS, "tar2tf-read")  # its threads start with the first requests
 
     def close(self) -> None:
@@ -709,4 +709,4 @@ class _Process:
         return self._indexing.setdefault(number, threading.Lock())
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _Process, ()
+        return _ProcessResources, ()

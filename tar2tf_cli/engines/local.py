@@ -31,7 +31,7 @@ class LocalEngine(Engine):
 
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
-        self._idle: list[_Process] = []
+        self._idle: list[_WorkerProcess] = []
         self._selector = selectors.DefaultSelector()
 
     def start(self, context: TaskContext) -> None:
@@ -77,7 +77,7 @@ class LocalEngine(Engine):
         self.running.clear()
         self._selector.close()
 
-    def _outcome(self, process: _Process) -> Outcome | None:
+    def _outcome(self, process: _WorkerProcess) -> Outcome | None:
         """Return the outcome that a process sent, or its death; None while its task runs."""
         try:
             size, outcome, text = _receive(process.socket)
@@ -91,7 +91,7 @@ class LocalEngine(Engine):
         self._idle.append(process)
         return Outcome(self.running.pop(process), *outcome)
 
-    def _died(self, process: _Process) -> Outcome:
+    def _died(self, process: _WorkerProcess) -> Outcome:
         self._selector.unregister(process.socket)
         process.socket.close()
         _, status = os.waitpid(process.pid, 0)
@@ -109,7 +109,7 @@ class LocalEngine(Engine):
         return Outcome(task, error=error)
 
 
-class _Process(NamedTuple):
+class _WorkerProcess(NamedTuple):
     pid: int
     socket: socket.socket
 
@@ -124,14 +124,14 @@ def _no_interrupt() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _fork(context: TaskContext, siblings: list[_Process]) -> _Process:
+def _fork(context: TaskContext, siblings: list[_WorkerProcess]) -> _WorkerProcess:
     ours, theirs = socket.socketpair()
     with warnings.catch_warnings():  # Python 3.12 warns of any thread
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid:
         theirs.close()
-        return _Process(pid, ours)
+        return _WorkerProcess(pid, ours)
     code = 1
     try:
         ours.close()
@@ -186,7 +186,7 @@ def _threads() -> Iterator[str]:
 _SPAWNED: Final = "import sys; from tar2tf_cli.engines.local import serve_spawned; serve_spawned(int(sys.argv[1]))"
 
 
-def _spawn(context: TaskContext) -> _Process:
+def _spawn(context: TaskContext) -> _WorkerProcess:
     data = pickled(context)
     ours, theirs = socket.socketpair()
     theirs.set_inheritable(True)
@@ -194,7 +194,7 @@ def _spawn(context: TaskContext) -> _Process:
     arguments = [sys.executable, "-c", _SPAWNED, str(theirs.fileno())]
     pid = os.posix_spawn(sys.executable, arguments, environment, file_actions=_printing_here())
     theirs.close()
-    process = _Process(pid, ours)
+    process = _WorkerProcess(pid, ours)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end shows at the next wait
         _send(ours, data)
     return process

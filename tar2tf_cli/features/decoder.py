@@ -55,12 +55,12 @@ class Decoder:
         self.features = features or None
         self.records = records
         self._steps: list[_Step] | None = None
-        self._columns = _Columns({}, [])
+        self._columns = _ColumnParser({}, [])
         if features:
             steps = _steps(features, records)
             shapes = {f"{step.name}/shape" for step in steps if step.has_shape}
             self._steps = [step for step in steps if step.name not in shapes]
-            self._columns = _Columns({step.name: (step.form, step.wanted) for step in steps}, self._steps)
+            self._columns = _ColumnParser({step.name: (step.form, step.wanted) for step in steps}, self._steps)
 
     def __call__(self, message: bytes) -> Sample:
         """Return the values of one example.
@@ -95,7 +95,7 @@ class Decoder:
         return {step.name: step.value(parsed) for step in self._steps}
 
 
-class _Columns:
+class _ColumnParser:
     """Parses examples by the kernel as long as they have the usual form, and only features that are known.
 
     Args:
@@ -109,7 +109,7 @@ class _Columns:
         self._names = b"".join(described.for_kernel(name, wanted) for name, (_, wanted) in self._known.items())
         self._forms = "".join(form for form, _ in self._known.values()).encode()
 
-    def with_features(self, features: Parsed) -> _Columns:
+    def with_features(self, features: Parsed) -> _ColumnParser:
         """Know the features of another example, too, for values as they are stored."""
         known: dict[str, tuple[str, Expected]] = {}
         for name in dict.fromkeys((*self._known, *features)):
@@ -120,7 +120,9 @@ class _Columns:
                 known[name] = "t" if kind == "bytes" else "n", Expected(kind, 1)
             elif kind:
                 known[name] = "L" if kind == "bytes" else "A", Expected(kind)
-        return _Columns(known, [_StoredStep(name, form, _LISTS[wanted.kind]) for name, (form, wanted) in known.items()])
+        return _ColumnParser(
+            known, [_StoredStep(name, form, _LISTS[wanted.kind]) for name, (form, wanted) in known.items()]
+        )
 
     def values(self, messages: list[bytes], first: int) -> list[dict[str, object]]:
         """Return the values of the examples from the one with this number on, up to one that is not of this form."""

@@ -24,14 +24,14 @@ from tar2tf_cli.api.op import BoxCounts, OpContext
 from tar2tf_cli.api.shard_format import ShardEncoder
 from tar2tf_cli.api.source import OnBytes, OnFault, SampleFault, Source
 from tar2tf_cli.api.values import KEY, Batch, Features, KeySplit, MessagePart, Record, RecordBatch, Sample
-from tar2tf_cli.errors import SampleError
+from tar2tf_cli.errors import Location, SampleError
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
 from tar2tf_cli.features.tf_example import TFExample, unfit
 from tar2tf_cli.flow.columns import expresses
 from tar2tf_cli.flow.faults import FaultPolicy
 from tar2tf_cli.flow.select import SampleFilter
-from tar2tf_cli.flow.transform import CHUNK, Location, Transform, work_in_threads
+from tar2tf_cli.flow.transform import CHUNK, Transform, work_in_threads
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.example import values_of
 from tar2tf_cli.formats.files import IN_PLACE
@@ -55,7 +55,7 @@ def flow(
     transform: Callable[[Any], Iterable[Any]],
     on_fault: OnFault,
     *,
-    where: Callable[[], Location] = dict,
+    where: Callable[[], Location] = Location,
     finish: Callable[[str, Any], Any] = lambda key, result: result,
     encode_batch: Callable[[Batch | RecordBatch], RecordBatch] | None = None,
     threads: int = 1,

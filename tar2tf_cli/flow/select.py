@@ -342,7 +342,7 @@ class SplitGroups:
         sample[KEY] = key
 
 
-class Digester:
+class SampleDigester:
     """Gives each sample a key with the digest of what it holds.
 
     Args:
@@ -452,7 +452,7 @@ class SampleFilter:
         self._keys = KeyFilter(conversion) if conversion.chooses else None
         self._template = conversion.input.key_template if conversion.input.key else None
         self._join = Join(joined, conversion.input) if joined else None
-        self._digester = Digester(conversion.drop_duplicates) if conversion.drop_duplicates is not None else None
+        self._digester = SampleDigester(conversion.drop_duplicates) if conversion.drop_duplicates is not None else None
         self._groups = SplitGroups(conversion) if conversion.split_by or conversion.stratify else None
         self.is_idle = not (self._template or self._keys or self._join or self._digester or self._groups)
         self._takes_batches = not (self._template or self._groups) and (self._join is None or self._join.takes_batches)
@@ -529,7 +529,7 @@ class SampleFilter:
                 if self._groups:
                     self._groups(result)
         except SampleError as error:
-            on_fault(error.at(key=own, **reader.where()))
+            on_fault(error.at(key=own).at(**reader.where()))
             return []
         except UsageError as error:
             raise error.at(shard=reader.name, key=own) from None

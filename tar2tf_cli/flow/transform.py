@@ -28,9 +28,6 @@ L = TypeVar("L")
 Item: TypeAlias = Mapping[str, Any]
 """A sample or an example."""
 
-Location: TypeAlias = Mapping[str, "str | int | None"]
-"""The place of a sample as errors name it: shard, member and offset, as far as they are known."""
-
 Work: TypeAlias = Callable[[Any], Iterable[R]]
 """A function from an item to its results."""
 

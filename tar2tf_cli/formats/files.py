@@ -39,7 +39,7 @@ PIECE: Final = 1 << 20
 _MOST_HELD: Final = 16 << 20  # of one sample in memory
 
 
-class _File:
+class _Descriptor:
     """A file descriptor of its own, closed when nothing refers to it any more."""
 
     __slots__ = ("descriptor", "end")
@@ -66,7 +66,7 @@ class StoredBytes:
 
     __slots__ = ("_file", "_member", "_most", "_offset", "_shard", "_size")
 
-    def __init__(self, file: _File | None, offset: int, size: int, shard: str, member: str, most: int) -> None:
+    def __init__(self, file: _Descriptor | None, offset: int, size: int, shard: str, member: str, most: int) -> None:
         self._file = file
         self._offset = offset
         self._size = size
@@ -160,7 +160,7 @@ class LargeEntries:
         self._descriptor = descriptor
         self._most = most
         self._heads_only = heads_only
-        self._file: _File | None = None
+        self._file: _Descriptor | None = None
         self._owner = -1  # the sample whose members the temporary file holds
         self.least = min(LARGE_VALUE, least if descriptor else LARGE_VALUE, most + 1)
         self.on_bytes = on_bytes
@@ -175,7 +175,7 @@ class LargeEntries:
     def at(self, offset: int, size: int, member: str) -> StoredBytes:
         """The value of a member whose data is at an offset of the tar."""
         if self._file is None and self._descriptor:
-            self._file = _File(os.dup(self._descriptor()))
+            self._file = _Descriptor(os.dup(self._descriptor()))
         assert self._file
         return StoredBytes(self._file, offset, size, self._shard, member, self._most)
 
@@ -202,14 +202,14 @@ class LargeEntries:
         return StoredBytes(file, start, size, self._shard, member, self._most)
 
 
-def _temporary() -> _File:
+def _temporary() -> _Descriptor:
     """A temporary file without a name."""
     import tempfile
 
     with write_errors(tempfile.gettempdir()):
         descriptor, path = tempfile.mkstemp(prefix="tar2tf-")
         os.unlink(path)
-    return _File(descriptor)
+    return _Descriptor(descriptor)
 
 
 def whole(value: Any) -> Any:

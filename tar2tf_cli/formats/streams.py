@@ -219,7 +219,7 @@ HEAD: Final = 4096
 _SHORTER: Final = "compress it again with --long=27 at most"
 
 
-class _Ahead:
+class _Prefetched:
     """Bytes of a stream that are read before they are asked for.
 
     Attributes:
@@ -257,7 +257,7 @@ class _Ahead:
         return data if type(data) is bytes and len(data) <= size else bytes(data[:size])
 
 
-class PlainStream(_Ahead):
+class PlainStream(_Prefetched):
     """An open input as it is stored, with its first bytes to be looked at before they are read.
 
     Attributes:
@@ -354,7 +354,7 @@ class StreamLog:
         return self.size - self.plain[-1] <= self.most
 
 
-class CompressedStream(_Ahead):
+class CompressedStream(_Prefetched):
     """The decompressed bytes of an input: one or more streams, with zeros as padding.
 
     Args:

@@ -131,7 +131,7 @@ Member: TypeAlias = "tuple[str, bytes | StoredBytes, int, int]"
 """Name, data (b"" when only headers are read), size in bytes, offset of its first header."""
 
 
-class Entries:
+class MemberPolicy:
     """Treatment of members that are not plain files; this class reads none of them.
 
     Args:
@@ -155,7 +155,7 @@ class Entries:
         """Receive the error for a member that matters and cannot be read."""
 
 
-_NONE: Final = Entries(lambda name: False)
+_NONE: Final = MemberPolicy(lambda name: False)
 
 
 _REGULAR: Final = ord("0")
@@ -212,7 +212,7 @@ class TarReader:
         every_byte: bool = False,
         need_end: bool = True,
         large: LargeEntries | None = None,
-        entries: Entries = _NONE,
+        entries: MemberPolicy = _NONE,
         on_zeros: Callable[[], object] = int,
     ) -> None:
         can_seek = hasattr(stream, "seek")

@@ -154,7 +154,7 @@ class RecordReader:
 
     def _head(self, header: bytes, length: int) -> bytes:
         """The data of a large record with its values cut; it is gone when its CRC turns out to be wrong."""
-        record = _Record(self._cursor, length)
+        record = _RecordData(self._cursor, length)
         data = record.shortened()
         stored = self._cursor.take(4)
         missing = record.left + 4 - len(stored)
@@ -400,7 +400,7 @@ class Shortened(bytes):
     fault: str | None
 
 
-class _Record:
+class _RecordData:
     """The data of one record, a piece at a time.
 
     Attributes:
@@ -510,7 +510,7 @@ MEMBERS: Final = "members"
 """The method of streams that are runs of members of a tar, as the members of its samples are not adjacent."""
 
 
-class Streams(NamedTuple):
+class StreamPositions(NamedTuple):
     """Positions of the streams of a compressed shard, each of which is decompressed as a whole.
 
     Attributes:
@@ -539,7 +539,7 @@ class ShardIndex(NamedTuple):
     of: str
     offsets: Index
     keys: Keys | None = None
-    streams: Streams | None = None
+    streams: StreamPositions | None = None
     digests: Keys | None = None
 
     def stored_offset(self, offset: int) -> int:
@@ -670,7 +670,7 @@ def read_index(data: bytes, shard: str, version: str, size: int) -> ShardIndex |
     stored, plain = places[:streams], places[streams:]
     if not count or size != (stored if streams else offsets)[-1]:
         return None
-    return ShardIndex(about["of"], offsets, keys, Streams(about["method"], stored, plain) if streams else None)
+    return ShardIndex(about["of"], offsets, keys, StreamPositions(about["method"], stored, plain) if streams else None)
 
 
 def _about_index(about: Mapping[str, object], body: bytes, shard: str, version: str) -> bytes:

@@ -65,7 +65,7 @@ class _ShardRow(TypedDict):
     split: NotRequired[str]
 
 
-class Rows(Sequence[T], Generic[D, T]):
+class LazyList(Sequence[T], Generic[D, T]):
     """A list of objects in JSON as rows, each made when it is used, as there may be a million.
 
     Args:
@@ -95,7 +95,7 @@ class Rows(Sequence[T], Generic[D, T]):
         return map(self._make, self._objects)
 
 
-class Value(NamedTuple):
+class ScalarRule(NamedTuple):
     """A value that is no list or object.
 
     Attributes:
@@ -107,7 +107,7 @@ class Value(NamedTuple):
     fit: Callable[[list[Any]], bool]
 
 
-JsonShape: TypeAlias = "Value | tuple[None, JsonShape] | list[JsonShape] | dict[str | type[str], JsonShape]"
+JsonShape: TypeAlias = "ScalarRule | tuple[None, JsonShape] | list[JsonShape] | dict[str | type[str], JsonShape]"
 """Which JSON is accepted.
 
 A value; `(None, rule)` for null or what the rule accepts; `[rule]` for a list of any length, and several rules for one
@@ -122,7 +122,7 @@ def check(value: object, rule: JsonShape, path: str = "") -> None:
     Raises:
         ValueError: when it is not; has the path of the first value that is wrong, such as `shards[0].records`.
     """
-    if isinstance(rule, Value):
+    if isinstance(rule, ScalarRule):
         if not rule.fit([value]):
             _refuse(path, rule.what, value)
     elif isinstance(rule, tuple):
@@ -140,7 +140,7 @@ def check(value: object, rule: JsonShape, path: str = "") -> None:
 
 def _all_fit(values: list[object], rule: JsonShape) -> bool:
     """Whether all items of a long list are certainly accepted; objects are looked at key by key."""
-    if isinstance(rule, Value):
+    if isinstance(rule, ScalarRule):
         return rule.fit(values)
     if isinstance(rule, tuple):
         return _all_fit([value for value in values if value is not None], rule[1])
@@ -211,23 +211,23 @@ def _all_match(pattern: str, texts: list[str]) -> bool:
     return lines.count("\n") == len(texts) and bool(re.fullmatch(f"(?:(?:{pattern})\n)*", lines))
 
 
-def _matching(pattern: str, what: str) -> Value:
+def _matching(pattern: str, what: str) -> ScalarRule:
     """Text that matches a regular expression as a whole."""
 
     def fit(values: list[object]) -> bool:
         return _are(values, str) and _all_match(pattern, values)
 
-    return Value(what, fit)
+    return ScalarRule(what, fit)
 
 
-def _one_of(*words: str) -> Value:
+def _one_of(*words: str) -> ScalarRule:
     return _matching("|".join(words), f"one of {', '.join(words)}")
 
 
-_NAME: Final = Value("text", _are_names)
-_BELOW: Final = Value("a path below the manifest's folder", _are_below)
-_COUNT: Final = Value("a whole number, 0 or more", _are_counts)
-_LABEL: Final = Value("a whole number", partial(_are, kind=int))
+_NAME: Final = ScalarRule("text", _are_names)
+_BELOW: Final = ScalarRule("a path below the manifest's folder", _are_below)
+_COUNT: Final = ScalarRule("a whole number, 0 or more", _are_counts)
+_LABEL: Final = ScalarRule("a whole number", partial(_are, kind=int))
 _DTYPE: Final = _one_of(*dict.fromkeys(dtype for dtypes in DTYPES.values() for dtype in dtypes))
 _DIGEST: Final = _matching("crc32c:[0-9a-f]{8}", "crc32c: and eight hexadecimal digits")
 _LOOK: Final[dict[str | type[str], JsonShape]] = {
@@ -430,8 +430,8 @@ class Manifest:
                 names the key that is wrong.
         """
         whole = _parsed(data, path)
-        inputs = Rows(_input, whole["inputs"])
-        shards = Rows(_shard, whole["shards"])
+        inputs = LazyList(_input, whole["inputs"])
+        shards = LazyList(_shard, whole["shards"])
         described = {key: whole[key] for key in _DESCRIBING if key in whole}
         claimed = described.pop("totals", {})
         return cls(whole["spec"], inputs, shards, **described, checksum=whole.get("checksum"), claimed=claimed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, overload
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnBytes, OnFault, Samples, Source
 from tar2tf_cli.api.values import Batch, Sample
-from tar2tf_cli.errors import DamagedShardError, Lost, Tar2tfError
+from tar2tf_cli.errors import DamagedShardError, Location, Lost, Tar2tfError
 from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.report import InputReport, fault_note
@@ -103,7 +103,7 @@ class InputContent(Protocol):
     def offset(self) -> int:
         """The offset at which the current sample begins."""
 
-    def where(self) -> Mapping[str, str | int | None]:
+    def where(self) -> Location:
         """Return where the current sample is, as errors name it."""
 
     def seek(self, offset: int) -> None:
@@ -141,9 +141,9 @@ class ListedSamples:
 
     def __init__(self, listed: Samples) -> None:
         self._listed = listed
-        self._origin: Mapping[str, str | None] = {}
+        self._origin: Location = {}
 
-    def where(self) -> Mapping[str, str | int | None]:
+    def where(self) -> Location:
         """The origin of the current sample."""
         return self._origin
 
@@ -249,7 +249,7 @@ class InputReader:
         """Whether the samples ended at a key that appeared again, so that the input must be read again."""
         return self.content.must_regroup
 
-    def where(self) -> dict[str, str | int | None]:
+    def where(self) -> Location:
         """Return where the current sample is, as errors name it: its shard and, in a tar or TFRecord, its offset."""
         return {"shard": self.name, **self.content.where()}
 

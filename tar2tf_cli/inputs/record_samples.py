@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tar2tf_cli.api.objects import ObjectInfo, Readable
 from tar2tf_cli.api.source import OnFault, Source
 from tar2tf_cli.api.values import KEY, Batch, Kind, RecordBatch, Sample
-from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError
+from tar2tf_cli.errors import DamagedShardError, Location, SampleError, Tar2tfError
 from tar2tf_cli.features.described import DTYPES, Census, Described, Expected, expected
 from tar2tf_cli.features.feature_map import MIXED
 from tar2tf_cli.formats import kernel
@@ -162,7 +162,7 @@ class RecordSamples:
             self._copy = SeekableShard(lambda: self._shard.content, self._name, seekable=False)
             self._reader = RecordReader(self._copy.view(), self._name)
 
-    def where(self) -> dict[str, str | int]:
+    def where(self) -> Location:
         """Return the number and the offset of the current record."""
         return {"member": f"record {self._reader.count}", "offset": self.offset}
 

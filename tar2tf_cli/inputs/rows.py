@@ -23,7 +23,7 @@ from tar2tf_cli.stores import open_source
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Span: TypeAlias = tuple[int, int, int]
+RowSpan: TypeAlias = tuple[int, int, int]
 """A row: its number from 1 without the header and blank rows, and its offset and size in bytes."""
 
 Form: TypeAlias = Literal["csv", "jsonl"]
@@ -101,7 +101,7 @@ class Rows:
             raise UsageError(f"the first row {what}: {few(names, 8)}", shard=self.path, hint=_HEADER)
         self.columns = names
 
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> Iterator[RowSpan]:
         """Yield the position of each row.
 
         Raises:
@@ -109,7 +109,7 @@ class Rows:
         """
         return (span for span, _ in self._each())
 
-    def items(self) -> Iterator[tuple[Span, dict[str, object]]]:
+    def items(self) -> Iterator[tuple[RowSpan, dict[str, object]]]:
         """Yield the position of each row, and its values as `parsed` returns them.
 
         Raises:
@@ -121,7 +121,7 @@ class Rows:
             except SampleError as error:
                 raise SourceError(error.message, shard=self.path, member=f"row {span[0]}", hint=error.hint) from None
 
-    def _each(self) -> Iterator[tuple[Span, bytes | list[str]]]:
+    def _each(self) -> Iterator[tuple[RowSpan, bytes | list[str]]]:
         """The position of each row with its line of JSON, or its cells."""
         lines = _Lines(self._file, self._start, self._skipped)
         try:
@@ -129,14 +129,14 @@ class Rows:
         except OSError as error:
             raise read_failed(self.path, error) from None
 
-    def _json_rows(self, lines: _Lines) -> Iterator[tuple[Span, bytes]]:
+    def _json_rows(self, lines: _Lines) -> Iterator[tuple[RowSpan, bytes]]:
         number = 0
         for line in lines.raw():
             if line.strip():
                 number += 1
                 yield (number, lines.offset - len(line), len(line)), line
 
-    def _csv_rows(self, lines: _Lines) -> Iterator[tuple[Span, list[str]]]:
+    def _csv_rows(self, lines: _Lines) -> Iterator[tuple[RowSpan, list[str]]]:
         """Iterate over the rows of a CSV file, where a quoted cell may span several lines."""
         reader, number = self._reader(lines), 0
         try:
@@ -155,7 +155,7 @@ class Rows:
                 f"cannot be read as CSV: line {lines.number}: {reason}", shard=self.path, hint=hint
             ) from None
 
-    def data(self, span: Span) -> bytes:
+    def data(self, span: RowSpan) -> bytes:
         """Return the bytes of a row.
 
         Raises:
@@ -166,7 +166,7 @@ class Rows:
         except OSError as error:
             raise read_failed(self.path, error) from None
 
-    def values(self, span: Span) -> dict[str, object]:
+    def values(self, span: RowSpan) -> dict[str, object]:
         """Return the values of a row by column, as `parsed` does."""
         return self.parsed(self.data(span))
 

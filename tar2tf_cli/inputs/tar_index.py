@@ -19,7 +19,7 @@ from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.errors import DamagedShardError, EntryError, SampleError, UsageError
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.kernel import native
-from tar2tf_cli.formats.tar import BLOCK, Entries, Member, TarReader, padded, text
+from tar2tf_cli.formats.tar import BLOCK, Member, MemberPolicy, TarReader, padded, text
 from tar2tf_cli.samples.grouping import Grouper, KernelBatcher, no_samples
 from tar2tf_cli.samples.keys import split_name, unwanted
 
@@ -217,7 +217,7 @@ def _raise(error: SampleError) -> None:
     raise error
 
 
-def refused_links(wants: Callable[[str], bool], name: str) -> Entries:
+def refused_links(wants: Callable[[str], bool], name: str) -> MemberPolicy:
     """Return what refuses links that would be entries of a tar.
 
     Args:
@@ -227,7 +227,7 @@ def refused_links(wants: Callable[[str], bool], name: str) -> Entries:
     return _NoLinks(wants, name)
 
 
-class _NoLinks(Entries):
+class _NoLinks(MemberPolicy):
     """Refuses links that would be entries: what they stand for is elsewhere in the tar."""
 
     def __init__(self, wants: Callable[[str], bool], name: str) -> None:

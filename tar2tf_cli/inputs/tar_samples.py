@@ -14,10 +14,10 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple, TypeAlias, overload
 from tar2tf_cli.api.objects import ByteStream, Readable
 from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import Batch, KeySplit, Sample
-from tar2tf_cli.errors import DamagedShardError, EntryError, SourceError, write_errors
+from tar2tf_cli.errors import DamagedShardError, EntryError, Location, SourceError, write_errors
 from tar2tf_cli.formats.files import LARGE_VALUE, MAX_ENTRY_SIZE, LargeEntries, StoredBytes, write_all
 from tar2tf_cli.formats.streams import Peekable, PlainStream, open_stream
-from tar2tf_cli.formats.tar import Entries, TarReader, padded
+from tar2tf_cli.formats.tar import MemberPolicy, TarReader, padded
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.samples.grouping import Grouper, KernelBatcher, no_samples
 from tar2tf_cli.samples.regrouping import Regrouper
@@ -139,7 +139,7 @@ _AGAIN: Final = "recreate the shard with tar --dereference --hard-dereference"
 _Extent: TypeAlias = tuple[int, int]  # offset and size of a member's data
 
 
-class EntryLinks(Entries):
+class EntryLinks(MemberPolicy):
     """Resolves links that are entries of a shard: hard links to earlier members.
 
     A local tar is read by offset; any other shard is copied to a temporary file at the first link. Other links, and
@@ -230,7 +230,7 @@ class _Reached(Exception):
     """The end of a scan was reached."""
 
 
-class _EarlierLinks(Entries):
+class _EarlierLinks(MemberPolicy):
     """Adds the hard links found by a scan to its members."""
 
     def __init__(self, members: dict[str, _Extent], end: int) -> None:
@@ -368,7 +368,7 @@ class TarSamples:
         """The note that the last sample lacks what all others have, if it does."""
         return self._grouper.entries.lacking
 
-    def where(self) -> dict[str, str | int]:
+    def where(self) -> Location:
         """The offset of the current sample."""
         return {"offset": self.offset}
 
@@ -461,7 +461,7 @@ class TarSamples:
         return not _are_adjacent(BytesIO(stream.peek(rules.ahead)), rules)
 
 
-class _HardLinks(Entries):
+class _HardLinks(MemberPolicy):
     """Treats each hard link as a member, whatever its target."""
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes, int] | None:

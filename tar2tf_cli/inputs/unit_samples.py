@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import ModuleType
 
 from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
-from tar2tf_cli.errors import DamagedShardError, SampleError
+from tar2tf_cli.errors import DamagedShardError, Location, SampleError
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.record_samples import numbered
 from tar2tf_cli.inputs.report import InputReport
@@ -42,7 +42,7 @@ class UnitSamples:
         """The offset at which the current unit begins."""
         return self._begin
 
-    def where(self) -> Mapping[str, str | int | None]:
+    def where(self) -> Location:
         """The number and the offset of the current unit."""
         return {"member": f"record {self._count - 1}", "offset": self._begin}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from tar2tf_cli.errors import UsageError, meant
-from tar2tf_cli.plugins import Group, plugin_names
+from tar2tf_cli.plugins import PluginGroup, plugin_names
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.op import JsonSchema, JsonValue
@@ -127,7 +127,7 @@ def probability(value: object, label: str) -> float:
     return number
 
 
-def one_of(*choices: str, plugins: Group | None = None) -> Rule[Any]:
+def one_of(*choices: str, plugins: PluginGroup | None = None) -> Rule[Any]:
     """Accept one of several words; with `plugins`, also the name of such a part of another package."""
 
     @rule(enum=list(choices))

@@ -35,7 +35,7 @@ from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote import transformers as etl
-from tar2tf_cli.remote.stream import AnswerEnd, Asked, Part, Settings, StreamReader, end_record, from_example
+from tar2tf_cli.remote.stream import AnswerEnd, AnswerPart, Asked, Settings, StreamReader, end_record, from_example
 from tar2tf_cli.remote.transformers import Transformers
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores.objects import look_up, open_object, retry
@@ -140,7 +140,7 @@ class RemoteSource(ObjectSource):
         """Have the cluster store the records of an input."""
         self._transformers.store_as(self._made_of, item, cast("AisStore", target), path, **self._query(item, "records"))
 
-    def _stream(self, item: ObjectInfo, part: Part = "") -> ResumingStream:
+    def _stream(self, item: ObjectInfo, part: AnswerPart = "") -> ResumingStream:
         """The transformer's answer, whose size and version are not those of the object."""
         whole, where = ObjectInfo(item.name, None, None), self.locate(item.name)
         return ResumingStream(lambda *_: self.answer(item, part), whole, where, self._store.retry_for)
@@ -148,11 +148,11 @@ class RemoteSource(ObjectSource):
     def _fetch_each(self, items: Sequence[ObjectInfo]) -> None:
         """Return None, as nobody knows the size of an answer before it is made."""
 
-    def answer(self, item: ObjectInfo, part: Part) -> Body:
+    def answer(self, item: ObjectInfo, part: AnswerPart) -> Body:
         """Request an input from the beginning, as a transformer knows no ranges."""
         return self._transformers.fetch(self._made_of, item, **self._query(item, part))
 
-    def _query(self, item: ObjectInfo, part: Part) -> dict[str, str]:
+    def _query(self, item: ObjectInfo, part: AnswerPart) -> dict[str, str]:
         asked = Asked(item == self._first, part, self._entries).text
         return {"etl_args": asked} if asked else {}
 
@@ -336,7 +336,7 @@ def chosen(
             raise RemoteError("--remote-exec needs inputs in an AIStore cluster", shard=source.bucket)
         if store is None or conversion.remote_exec is False or not inputs:
             return None
-        transformer = _Transformer(Transformers(store), conversion, inputs, samples=samples)
+        transformer = _ConversionTransformer(Transformers(store), conversion, inputs, samples=samples)
         if conversion.etl:
             transformer.use(conversion.etl)
         elif wanted:
@@ -398,7 +398,7 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-class _Transformer:
+class _ConversionTransformer:
     """The transformer of a conversion, which may have to be made.
 
     Args:

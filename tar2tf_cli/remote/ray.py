@@ -40,7 +40,7 @@ class Setup(NamedTuple):
     working_directory: str
 
 
-class Attempt(NamedTuple):
+class AttemptResult(NamedTuple):
     """The result of an attempt.
 
     Attributes:
@@ -58,7 +58,7 @@ class Attempt(NamedTuple):
     files: dict[str, Any] | None = None
 
 
-def run_attempt(setup: Setup, task: Task, carried: bool) -> Attempt:
+def run_attempt(setup: Setup, task: Task, carried: bool) -> AttemptResult:
     """Run a task once; whatever it writes is in a folder that no other attempt knows.
 
     The result counts only when the driver has received it, so an attempt that Ray gave up and that ends late changes
@@ -74,13 +74,13 @@ def run_attempt(setup: Setup, task: Task, carried: bool) -> Attempt:
     try:
         context.scratch = tempfile.mkdtemp(prefix=".attempt-", dir=None if carried else setup.folder)
     except OSError as error:
-        return Attempt(None, write_failed(setup.folder, error), 0, "")
+        return AttemptResult(None, write_failed(setup.folder, error), 0, "")
     context.folder = context.scratch if carried else setup.folder
     outcome = Outcome(task)
     try:
         outcome = attempt(task, context)
         files = _taken(context.scratch) if carried and not outcome.error else None
-        return Attempt(outcome.result, outcome.error, meter.size, context.scratch, files)
+        return AttemptResult(outcome.result, outcome.error, meter.size, context.scratch, files)
     finally:
         if carried or outcome.error:
             shutil.rmtree(context.scratch, ignore_errors=True)
@@ -426,7 +426,7 @@ class RayEngine(Engine):
     def _outcome(self, answer: object) -> Outcome:
         task = self.running.pop(answer)
         try:
-            done: Attempt = self._ray.get(answer)
+            done: AttemptResult = self._ray.get(answer)
         except self._ray.exceptions.RayError as error:
             hint = "see ray logs; tasks need less memory if fewer of them run at once (-j)"
             message = f"Ray gave up on a task: {type(error).__name__}: {last_line(error)}"
@@ -437,7 +437,7 @@ class RayEngine(Engine):
         self._adopt(done)
         return Outcome(task, done.result)
 
-    def _adopt(self, done: Attempt) -> None:
+    def _adopt(self, done: AttemptResult) -> None:
         """Move the files of an attempt to the working folder: spools before the indexes that describe them."""
         folder = self._context.folder
         if done.files is not None:

@@ -148,7 +148,7 @@ def checked_path(raw: str) -> str:
     return raw
 
 
-class Nodes:
+class AllowedNodes:
     """The destinations to which a transformer may send records: the nodes of its cluster, which come and go.
 
     Args:
@@ -256,7 +256,7 @@ def _keep_end(path: str, answer: str, end: AnswerEnd) -> None:
     write_whole(path, [end_record({**end, "xxh64": digest.hexdigest()})], lasting=False)
 
 
-class Transform:
+class AnswerWriter:
     """Makes the answers of a transformer.
 
     Args:
@@ -381,7 +381,7 @@ def _app() -> FastAPI:
     """The application of one process."""
     if parent := multiprocessing.parent_process():
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-    app: FastAPI = Transformer(Settings.load(os.environ[ENVIRONMENT])).app
+    app: FastAPI = TransformerServer(Settings.load(os.environ[ENVIRONMENT])).app
     return app
 
 
@@ -480,13 +480,13 @@ class _GrowingResponse(StreamingResponse):
             self._file.close()
 
 
-class Transformer(FastAPIServer):  # type: ignore[misc]
+class TransformerServer(FastAPIServer):  # type: ignore[misc]
     """AIStore's server for a transformer with given settings."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self.settings = settings
-        self._transform = Transform(settings)
+        self._transform = AnswerWriter(settings)
         self._threads = ThreadPoolExecutor(_AT_ONCE, "tar2tf")
         logging.getLogger("httpx").setLevel(logging.WARNING)  # which logs every request
 
@@ -549,7 +549,7 @@ class Transformer(FastAPIServer):  # type: ignore[misc]
         The server's own holds what the next transformer returns in memory.
         """
         first, others = parse_etl_pipeline(nodes)
-        await Nodes(self.host_target, self.client).check(first)
+        await AllowedNodes(self.host_target, self.client).check(first)
         etl_args = request.query_params.get(QPARAM_ETL_ARGS, "").strip()
         url = compose_etl_direct_put_url(first, self.host_target, name, etl_args)
         size = answer.stat().st_size

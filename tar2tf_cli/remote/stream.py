@@ -201,7 +201,7 @@ class AnswerEnd(TypedDict):
     report: dict[str, object]
 
 
-Part: TypeAlias = Literal["", "records", "end"]
+AnswerPart: TypeAlias = Literal["", "records", "end"]
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class Asked:
     """
 
     first: bool = False
-    part: Part = ""
+    part: AnswerPart = ""
     entries: Sequence[str] | None = None
 
     @property

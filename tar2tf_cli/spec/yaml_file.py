@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.errors import Problem, SourceError, UsageError, meant
 from tar2tf_cli.ops.rules import text
-from tar2tf_cli.plugins import Group, plugin_names
+from tar2tf_cli.plugins import PluginGroup, plugin_names
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.fields import Checked, fields_of, problems_of
 
@@ -260,7 +260,7 @@ def problems(document: Mapping[str, object], kind: type = Conversion, section: s
 # --- The JSON Schema: draft 7, which editors know best. It describes the usual way of writing; tar2tf takes more,
 # such as a number in quotes. ---
 
-_ADDED: Final[tuple[tuple[str, str, Group], ...]] = (
+_ADDED: Final[tuple[tuple[str, str, PluginGroup], ...]] = (
     ("input", "from", "inputs"),
     ("output", "to", "formats"),
     ("", "preset", "presets"),

@@ -92,7 +92,7 @@ _NO_BUCKET: Final = re.compile(r"bucket \S+ does not exist")
 SETTLING: Final = 10.0  # seconds after which objects can be found again when a node has left or joined
 
 
-class _Nodes:
+class _NodeMap:
     """The cluster's map of nodes, as this process has seen it.
 
     Args:
@@ -247,8 +247,8 @@ class AisStore(WebStore):
         """Return the body, with the object's checksum."""
         return body_of(response, start, self._version(response.headers), _checksum(response.headers))
 
-    def _look_at_map(self) -> _Nodes:
-        return _Nodes(self.cluster_map())
+    def _look_at_map(self) -> _NodeMap:
+        return _NodeMap(self.cluster_map())
 
     def put(self, name: str, path: str, *, absent: bool = False) -> None:
         """Send the bytes to the target that the proxy names, in answer to a request without them."""

@@ -13,7 +13,7 @@ from tar2tf_cli.spec.urls import is_remote, without_secrets
 T = TypeVar("T")
 
 
-class Ahead(Generic[T]):
+class ReadAhead(Generic[T]):
     """Read-ahead: transfers of objects that will be taken soon, begun in order and a few at a time.
 
     Args:

@@ -202,7 +202,7 @@ class FileRanges(Ranges):
 
     def __init__(self, source: DirectorySource) -> None:
         self._source = source
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _OpenFile] = {}
         self._opening = threading.Lock()
 
     def read(self, item: ObjectInfo, start: int, size: int) -> bytes:
@@ -218,17 +218,17 @@ class FileRanges(Ranges):
             raise read_failed(self._source.locate(item.name), error) from None
         return data
 
-    def _opened(self, item: ObjectInfo) -> _File:
+    def _opened(self, item: ObjectInfo) -> _OpenFile:
         with self._opening:
             if item.name not in self._files:
                 if len(self._files) >= min(self.MOST_OPEN, os.sysconf("SC_OPEN_MAX") // self.SHARE):
                     del self._files[next(iter(self._files))]
                 with _opening(self._source.locate(item.name)):
-                    self._files[item.name] = _File(self._source.open(item))
+                    self._files[item.name] = _OpenFile(self._source.open(item))
             return self._files[item.name]
 
 
-class _File:
+class _OpenFile:
     """An open file, which is closed when nobody reads it any more.
 
     Attributes:

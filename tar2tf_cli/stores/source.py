@@ -14,7 +14,7 @@ from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, ListingInfo, Source
 from tar2tf_cli.api.store import Body, Store
 from tar2tf_cli.errors import NothingFoundError, SourceError
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
-from tar2tf_cli.stores.base import Ahead, templates_of
+from tar2tf_cli.stores.base import ReadAhead, templates_of
 from tar2tf_cli.stores.objects import look_up, look_up_each, open_object, retry
 from tar2tf_cli.stores.ranges import ObjectRanges
 from tar2tf_cli.stores.transfer import ResumingStream, fetch_threads, whole_body
@@ -36,7 +36,7 @@ class ObjectSource(Source):
         self._store = store
         self._small: deque[ObjectInfo] = deque()  # those whose bodies come next
         self._bodies: Bodies = None
-        self._ahead: Ahead[ResumingStream] | None = None
+        self._ahead: ReadAhead[ResumingStream] | None = None
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List the inputs that match the templates, with sizes and versions, in as few requests as possible."""
@@ -89,7 +89,7 @@ class ObjectSource(Source):
         self._bodies = self._fetch_each(small)
         self._small = deque(small if self._bodies else ())
         others = set(items) - set(self._small)
-        self._ahead = Ahead((item for item in items if item in others), self._begun, most)
+        self._ahead = ReadAhead((item for item in items if item in others), self._begun, most)
         try:
             yield
         finally:

@@ -10,7 +10,7 @@ import pytest
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.conversion.input_queue import InputQueue
 from tar2tf_cli.conversion.spool_files import SpoolFiles
-from tar2tf_cli.conversion.worker import Group, TaskInputs, Worker, save_group
+from tar2tf_cli.conversion.worker import InputGroup, TaskInputs, Worker, save_group
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion, Output
 from tar2tf_cli.stores.directory import DirectorySource
@@ -28,7 +28,9 @@ class Queues:
     def save(self, *numbers: int) -> None:
         """Leave a group in the working folder, as an interrupted run does."""
         reports = [InputReport() for _ in numbers]
-        save_group(self._worker.path(numbers[0], "index"), Group(numbers, counts=[0] * len(numbers), reports=reports))
+        save_group(
+            self._worker.path(numbers[0], "index"), InputGroup(numbers, counts=[0] * len(numbers), reports=reports)
+        )
 
     def __call__(self, sizes: Sequence[int | None], due: Sequence[int] | None = None, **options: bool) -> InputQueue:
         inputs = [ObjectInfo(f"{number}.tar", size, None) for number, size in enumerate(sizes)]

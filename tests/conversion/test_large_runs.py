@@ -25,7 +25,7 @@ from tar2tf_cli.conversion.publish import Publisher, Tally
 from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import PlannedShard
 from tar2tf_cli.conversion.spool import SpoolIndex
-from tar2tf_cli.conversion.worker import Group, TaskInputs, Worker, load_group, save_group
+from tar2tf_cli.conversion.worker import InputGroup, TaskInputs, Worker, load_group, save_group
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.manifest import Manifest, ShardEntry
@@ -213,7 +213,7 @@ def test_no_byte_of_a_journal_can_change_unseen(tmp_path: Path) -> None:
 
 def test_no_byte_of_an_index_can_change_unseen(tmp_path: Path) -> None:
     path = tmp_path / "input-00000.index"
-    group = Group((0, 1), SpoolIndex(array("Q", [30, 40, 50])), spool_crc=7)
+    group = InputGroup((0, 1), SpoolIndex(array("Q", [30, 40, 50])), spool_crc=7)
     for _ in range(2):
         group.add(InputReport(samples=2))
     save_group(str(path), group)

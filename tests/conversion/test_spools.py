@@ -11,7 +11,7 @@ from tar2tf_cli import Conversion, Input, Output
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.conversion import read_inputs, write_shard
 from tar2tf_cli.conversion.sharding import Piece, PlannedShard, ShardReport
-from tar2tf_cli.conversion.worker import Group, TaskInputs, Worker
+from tar2tf_cli.conversion.worker import InputGroup, TaskInputs, Worker
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.stores import open_source
@@ -45,27 +45,27 @@ def test_spools_are_closed_again_when_there_are_many(worker: Worker, monkeypatch
     monkeypatch.setattr(write_shard, "MOST_OPEN", 3)
     monkeypatch.setattr(write_shard, "open_spool", lambda worker, group: os.open(os.devnull, os.O_RDONLY))
     before = set(os.listdir("/proc/self/fd"))
-    with write_shard._Spools(worker) as spools:
+    with write_shard._OpenSpools(worker) as spools:
         for group in (0, 1, 2, 0, 3, 4, 4, 0):
             os.fstat(spools[group])
             assert len(set(os.listdir("/proc/self/fd")) - before) <= 4  # one of them is that of the folder
     assert len(set(os.listdir("/proc/self/fd")) - before) <= 1
 
 
-@pytest.mark.parametrize("found", [None, Group((0,), spool_crc=7)])
+@pytest.mark.parametrize("found", [None, InputGroup((0,), spool_crc=7)])
 def test_a_spool_that_is_written_again_must_be_the_one_that_was_there(
-    worker: Worker, found: Group | None, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, found: InputGroup | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def written(worker: Worker, numbers: tuple[int, ...]) -> Group:
+    def written(worker: Worker, numbers: tuple[int, ...]) -> InputGroup:
         Path(worker.path(numbers[0], "spool")).write_bytes(b"again")
-        return Group(numbers, spool_crc=8)
+        return InputGroup(numbers, spool_crc=8)
 
     monkeypatch.setattr(write_shard, "load_group", lambda path: found)
     monkeypatch.setattr(write_shard, "spooled", written)
     with pytest.raises(SourceError, match=r"0\.tar: changed"):
         write_shard.open_spool(worker, 0)
     Path(worker.path(0, "spool")).unlink()
-    monkeypatch.setattr(write_shard, "load_group", lambda path: Group((0,), spool_crc=8))
+    monkeypatch.setattr(write_shard, "load_group", lambda path: InputGroup((0,), spool_crc=8))
     os.close(write_shard.open_spool(worker, 0))
 
 
@@ -73,7 +73,7 @@ def test_a_spool_that_is_written_again_must_be_the_one_that_was_there(
 def test_a_spool_that_becomes_a_shard_stays_where_another_attempt_may_need_it(
     worker: Worker, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write_shard, "load_group", lambda path: Group((0,), spool_crc=7))
+    monkeypatch.setattr(write_shard, "load_group", lambda path: InputGroup((0,), spool_crc=7))
     worker.scratch = scratch
     spool, part = Path(worker.path(0, "spool")), tmp_path / "part"
     shard = PlannedShard("", 0, [Piece(0, 0, 1, 0, 5, True)], 5, 1)
@@ -91,7 +91,7 @@ def test_a_spool_that_becomes_a_shard_stays_where_another_attempt_may_need_it(
 def test_what_is_left_of_other_inputs_or_damaged_is_read_again(
     worker: Worker, numbers: tuple[int, ...], spool: bytes, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left, again = Group(numbers, spool_crc=crc32c(b"bytes")), Group((0, 1))
+    left, again = InputGroup(numbers, spool_crc=crc32c(b"bytes")), InputGroup((0, 1))
     Path(worker.path(0, "spool")).write_bytes(spool)
     monkeypatch.setattr(read_inputs, "load_group", lambda path: left)
     monkeypatch.setattr(read_inputs, "measured", lambda worker, numbers: again)

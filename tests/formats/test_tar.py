@@ -20,7 +20,7 @@ from hypothesis_profile import example_count
 from make_bytes import END, Dribble, gzipped, header, long_name, member, pax, tar_of
 from tar2tf_cli.errors import DamagedShardError, EntryError, SampleError, SourceError
 from tar2tf_cli.formats.streams import Cursor, open_stream
-from tar2tf_cli.formats.tar import BLOCK, Entries, Member, TarReader
+from tar2tf_cli.formats.tar import BLOCK, Member, MemberPolicy, TarReader
 from tar_reading import FILES, WHOLE, SmallChunks, archive, damage, files, read
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
@@ -42,7 +42,7 @@ def skipped(data: bytes) -> Counter[str]:
     return reader.skipped
 
 
-class Refused(Entries):
+class Refused(MemberPolicy):
     """Wants each member, and keeps the errors of those that cannot be read."""
 
     def __init__(self) -> None:

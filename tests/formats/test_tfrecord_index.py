@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from kernel_build import built, needs_compiler
 from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.formats.example import unframed
-from tar2tf_cli.formats.tfrecord import ShardIndex, Streams, find_records, index_of_lines, packed_index, read_index
+from tar2tf_cli.formats.tfrecord import (
+    ShardIndex,
+    StreamPositions,
+    find_records,
+    index_of_lines,
+    packed_index,
+    read_index,
+)
 from verify_runs import flipped, framed
 
 RECORDS = [b"", b"a", b"\xff" * 300, b"bc" * 5000, b"d"]
@@ -109,7 +116,7 @@ def test_other_lines_are_no_index(lines: bytes) -> None:
 def test_an_index_is_kept_for_one_version_of_one_shard(keys: Any, compressed: bool) -> None:
     index = find_records(Reads(DATA), len(DATA), "a")
     size = 60 if compressed else len(DATA)
-    streams = Streams("zstd", np.array([0, 17, size]), np.array([0, 40, len(DATA)])) if compressed else None
+    streams = StreamPositions("zstd", np.array([0, 17, size]), np.array([0, 40, len(DATA)])) if compressed else None
     kept = b"".join(packed_index(ShardIndex("tar", index, keys, streams), "a", "v1"))
     found = read_index(kept, "a", "v1", size)
     assert found is not None

@@ -21,7 +21,7 @@ from tar2tf_cli.formats.files import RecordFile
 from tar2tf_cli.formats.image import convert_dtype, resize
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote.cluster import RemoteSamples
-from tar2tf_cli.remote.server import Transform
+from tar2tf_cli.remote.server import AnswerWriter
 from tar2tf_cli.remote.stream import (
     DONE,
     Asked,
@@ -68,7 +68,7 @@ def test_a_transformer_sends_the_entries_that_were_selected_after_the_ops(tmp_pa
     assert settings.of_samples == Settings.of(conversion).of_samples
     answer = tmp_path / "answer"
     asked = Asked.load(Asked(first=True, entries=["label"]).text)
-    Transform(settings)(str(tmp_path / "a.tar"), "/b/a.tar", asked, str(answer), lambda: None)
+    AnswerWriter(settings)(str(tmp_path / "a.tar"), "/b/a.tar", asked, str(answer), lambda: None)
     with answer.open("rb") as file:
         framed = [b"".join(parts) for _, parts, *_ in StreamReader(file, "x", settings.digest).records()]
     source = open_source(str(tmp_path))

@@ -83,7 +83,7 @@ def target() -> Iterator[Node]:
 @contextmanager
 def served(settings: Settings) -> Iterator[str]:
     """The address of a transformer in this process."""
-    config = uvicorn.Config(server_module.Transformer(settings).app, log_level="critical")
+    config = uvicorn.Config(server_module.TransformerServer(settings).app, log_level="critical")
     server = uvicorn.Server(config)
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -243,7 +243,7 @@ def test_what_is_declared_on_an_image_follows_it_in_a_cluster_as_in_a_conversion
     settings = Settings.load(of(ops=ops, **declared).text)
     assert settings.name != of(ops=ops).name
     answer = tmp_path / "answer"
-    server_module.Transform(settings)(str(path), "ais://b/a.tar", Asked(), str(answer), lambda: None)
+    server_module.AnswerWriter(settings)(str(path), "ais://b/a.tar", Asked(), str(answer), lambda: None)
     reader = StreamReader(BytesIO(answer.read_bytes()), "ais://b/a.tar", settings.digest)
     records = b"".join(part for _, parts, *_ in reader.records() for part in parts)
     assert records == local(path.read_bytes(), ops=ops, **declared)
@@ -473,7 +473,7 @@ def test_work_ends_when_the_client_has_gone(plain: str, mount_path: Path, monkey
             ended.set()
 
     monkeypatch.setattr(server_module, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(server_module.Transform, "__call__", slow)
+    monkeypatch.setattr(server_module.AnswerWriter, "__call__", slow)
     with socket.create_connection(("127.0.0.1", int(plain.rpartition(":")[2]))) as connection:
         fqn = quote(quote(str(stored(mount_path, TAR)), safe=""), safe="")
         connection.sendall(f"PUT /b/o.tar?etl_fqn={fqn} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())
@@ -499,13 +499,13 @@ def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[threading.
         return finish(writer, *given)
 
     checks: list[Callable[[], None]] = []
-    make = server_module.Transform.__call__
+    make = server_module.AnswerWriter.__call__
 
     def noted(self: Any, path: str, name: str, asked: Asked, answer: str, check: Callable[[], None]) -> None:
         checks.append(check)
         make(self, path, name, asked, answer, check)
 
-    monkeypatch.setattr(server_module.Transform, "__call__", noted)
+    monkeypatch.setattr(server_module.AnswerWriter, "__call__", noted)
     monkeypatch.setattr(server_module.StreamWriter, "finish", later)
     yield let
     let.set()

@@ -16,7 +16,7 @@ from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote import cluster
 from tar2tf_cli.remote.cluster import RemoteReading, RemoteSource
-from tar2tf_cli.remote.server import Transform
+from tar2tf_cli.remote.server import AnswerWriter
 from tar2tf_cli.remote.stream import DONE, Asked, Settings, StreamReader
 from tar2tf_cli.remote.transformers import Transformers, held_back
 from tar2tf_cli.spec.conversion import Conversion
@@ -75,7 +75,7 @@ def answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "a.tar").write_bytes(a_tar(some_members(30)))
 
     def answer(part: Any = "") -> bytes:
-        Transform(SETTINGS)(str(tmp_path / "a.tar"), "/b/a.tar", Asked(part=part), str(tmp_path / "x"), lambda: None)
+        AnswerWriter(SETTINGS)(str(tmp_path / "a.tar"), "/b/a.tar", Asked(part=part), str(tmp_path / "x"), lambda: None)
         return (tmp_path / "x").read_bytes()
 
     return answer

@@ -30,7 +30,7 @@ _SYNSET: Final = r"n\d{8}"
 _DANGLING: Final = "is a link to a file that does not exist"
 
 
-class _File(NamedTuple):
+class _ImageFile(NamedTuple):
     name: str  # from the folder, with slashes
     size: int
     mtime: int  # nanoseconds
@@ -132,7 +132,7 @@ class ImageFolderSource(ListSource):
         self._classes = sorted({self._class(name) for name in names})
         names = shuffled(names, self._seed, str)[: self._limit]
         self._count = len(names)
-        inputs: list[tuple[ObjectInfo, list[_File]]] = []
+        inputs: list[tuple[ObjectInfo, list[_ImageFile]]] = []
         for split in self._splits or ("",):
             noun = f"{split}/files" if split else "files"
             chosen = [files[name] for name in names if not split or _folder(name) == split]
@@ -140,7 +140,7 @@ class ImageFolderSource(ListSource):
         self._chunks = {item.name: "\0".join(file.name for file in chunk) for item, chunk in inputs}
         return [item for item, _ in inputs]
 
-    def _in_splits(self, files: Mapping[str, _File]) -> dict[str, _File]:
+    def _in_splits(self, files: Mapping[str, _ImageFile]) -> dict[str, _ImageFile]:
         """Return the files in the classes of splits.
 
         Raises:
@@ -240,7 +240,7 @@ class ImageFolderSource(ListSource):
             raise UsageError(message, shard=path, hint=hint)
         return labels
 
-    def _walk(self, path: str, relative: str, above: tuple[tuple[int, int], ...]) -> Iterator[_File]:
+    def _walk(self, path: str, relative: str, above: tuple[tuple[int, int], ...]) -> Iterator[_ImageFile]:
         """Yield the images below a folder; a link to a folder that contains it is not followed."""
         try:
             status = os.stat(path)
@@ -259,7 +259,7 @@ class ImageFolderSource(ListSource):
             else:
                 yield from self._candidate(entry, relative)
 
-    def _candidate(self, entry: os.DirEntry[str], relative: str) -> Iterator[_File]:
+    def _candidate(self, entry: os.DirEntry[str], relative: str) -> Iterator[_ImageFile]:
         suffix = entry.name.rpartition(".")[2].lower()
         if suffix not in IMAGE_SUFFIXES:
             self.skipped["no image suffix"] += 1
@@ -271,10 +271,10 @@ class ImageFolderSource(ListSource):
             except OSError as error:
                 if not _is_dangling(entry.path, error):
                     raise read_failed(entry.path, error) from None
-                yield _File(relative + entry.name, 0, 0)
+                yield _ImageFile(relative + entry.name, 0, 0)
                 return
             if stat.S_ISREG(status.st_mode):
-                yield _File(relative + entry.name, status.st_size, status.st_mtime_ns)
+                yield _ImageFile(relative + entry.name, status.st_size, status.st_mtime_ns)
             else:
                 self.skipped["pipe or device"] += 1
 
@@ -294,5 +294,5 @@ def _beginning(data: bytes) -> str:
     return f"it begins with {data[:6].hex(' ')}" if data else "it is empty"
 
 
-def _described(file: _File) -> tuple[int, bytes]:
+def _described(file: _ImageFile) -> tuple[int, bytes]:
     return file.size, f"{file.name}\0{file.size}\0{file.mtime}\0".encode("utf-8", "surrogateescape")

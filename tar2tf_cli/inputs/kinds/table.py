@@ -23,7 +23,7 @@ from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.image import headers
 from tar2tf_cli.formats.streams import IMAGE_SUFFIXES, sniff
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled, stems_of
-from tar2tf_cli.inputs.rows import Rows, Span, TableFiles, no_rows
+from tar2tf_cli.inputs.rows import Rows, RowSpan, TableFiles, no_rows
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.fields import Column
 from tar2tf_cli.spec.urls import is_remote
@@ -76,7 +76,7 @@ class RowsSource(ListSource):
     def _check(self, rows: Rows) -> None:
         """See that the file has what is asked for; by default, nothing is."""
 
-    def _listed(self, rows: Rows, span: Span) -> tuple[int, bytes]:
+    def _listed(self, rows: Rows, span: RowSpan) -> tuple[int, bytes]:
         """The size in bytes of a row, and what changes when it does."""
         return span[2], b"%d\0%d\0" % (span[0], span[2]) + rows.data(span)
 
@@ -99,7 +99,7 @@ class RowsSource(ListSource):
         self._chunks = {item.name: array("Q", chain.from_iterable(chunk)) for item, chunk in inputs}
         return [item for item, _ in inputs]
 
-    def _spans(self, item: ObjectInfo) -> Iterator[Span]:
+    def _spans(self, item: ObjectInfo) -> Iterator[RowSpan]:
         """The positions of an input's rows."""
         positions = iter(self._chunks[item.name])
         return zip(positions, positions, positions, strict=True)
@@ -185,7 +185,7 @@ class TableSource(RowsSource):
                 message = f"there is no column {column.name!r}{meant(column.name, known)}"
                 raise UsageError(message, shard=self.bucket, hint=hint)
 
-    def _listed(self, rows: Rows, span: Span) -> tuple[int, bytes]:
+    def _listed(self, rows: Rows, span: RowSpan) -> tuple[int, bytes]:
         """The size in bytes of a row and its files, and what changes when they do."""
         data, values = rows.data(span), {}
         if self._files:
