@@ -195,9 +195,6 @@ class TarReader:
     Attributes:
         cursor: where in the tar the reader is.
         skipped: how many members were skipped, by reason.
-        archives: how many archives the stream holds end to end.
-        ended: whether the stream ended with end-of-archive blocks.
-        extends: whether members have extended headers, without which their names may be others.
 
     Raises:
         DamagedShardError: when the stream is not a whole tar; names shard, member and offset.
@@ -227,31 +224,22 @@ class TarReader:
         self._large = large
         self._headers_only = headers_only
         self._need_end = need_end
-        self._pax: dict[str, str] = {}  # what the last pax header says of the next member
-        self._gnu: dict[str, str] = {}  # what GNU's extended headers say of it, and a volume's global header
-        self._extended = False  # whether there are any
-        self._misread = False  # whether one of them could not be read
-        self._archive: int | None = 0  # offset at which the archive begins, if it is known
-        self._certain: int | None = 0  # offset at which the last one begins that is no doubtful archive
-        self._doubtful: list[tuple[int, int]] = []  # ends of archives since then that may be what is left of members
-        self._not_ends: list[tuple[int, int]] = []  # those that are
+        self._extended = _ExtendedHeaders()
+        self._ends = _ArchiveEnds()
         self._damaged = 0  # offset of the first header of the member that is damaged
         self.skipped: Counter[str] = Counter()
-        self.archives = 0
-        self.ended = False
         self._entries = entries
-        self.extends = False
         self._on_zeros = on_zeros
 
     def __iter__(self) -> Iterator[Member]:
-        cursor, headers_only = self.cursor, self._headers_only
+        cursor, headers_only, extended, ends = self.cursor, self._headers_only, self._extended, self._ends
         start = 0
         try:
             while True:
                 position = cursor.position
                 header = cursor.buffer[position : position + BLOCK]
                 offset = cursor.start + position
-                if not self._extended:
+                if not extended.pending:
                     start = offset
                 if len(header) < BLOCK:
                     if not self._fill_header():
@@ -266,10 +254,10 @@ class TarReader:
                     size = size_in(header)
                 except ValueError:
                     raise self._not_a_header(offset) from None
-                self.ended = False
+                ends.ended = False
                 cursor.position = position = position + BLOCK
                 end = header.find(0)
-                if header[156] == _REGULAR and end < 100 and not header[345] and not self._extended:
+                if header[156] == _REGULAR and end < 100 and not header[345] and not extended.pending:
                     name = text(header[:end])
                 else:
                     unusual = self._unusual(header, size, offset, start)
@@ -292,7 +280,7 @@ class TarReader:
                     yield name, (self._large or LargeEntries(self._name, None)).unread(size, name), size, start
                 else:
                     yield name, self._data(size, name, offset), size, start
-            if not self.ended:
+            if not ends.ended:
                 self._missing_end()
         except DamagedShardError:
             self._damaged = start
@@ -300,7 +288,7 @@ class TarReader:
 
     def resume(self, error: DamagedShardError) -> bool:
         """After damage, go to the next header, and note in the error what was lost; False when there is none."""
-        self._forget_extensions()
+        self._extended.forget()
         try:
             another = self._find_header()
             ends = error.kind in ("bad_header", "unknown_format", "zeroed")
@@ -312,8 +300,8 @@ class TarReader:
 
     def _find_header(self) -> bool:
         """Go to the next block that is a header."""
-        if self._misread:
-            self._misread = False
+        if self._extended.misread:
+            self._extended.misread = False
             self._skip_misnamed()
         while len(block := self._block()) == BLOCK:
             if block != ZEROS and is_header(block):
@@ -333,7 +321,7 @@ class TarReader:
     def start_at(self, offset: int, end: int | None = None) -> None:
         """Go to the header at an offset, in a stream that can seek; what follows `end` is hardly read ahead."""
         self.cursor.seek(offset)
-        self._archive = self._certain = None
+        self._ends.begin = self._ends.certain = None
         if end is not None:
             self.cursor.chunk = min(end - offset, self._most)
 
@@ -341,6 +329,21 @@ class TarReader:
     def offset(self) -> int:
         """Bytes of the tar consumed so far."""
         return self.cursor.offset
+
+    @property
+    def archives(self) -> int:
+        """The number of archives that the stream holds end to end."""
+        return self._ends.count
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream ended with end-of-archive blocks."""
+        return self._ends.ended
+
+    @property
+    def extends(self) -> bool:
+        """Whether members have extended headers, without which their names may be others."""
+        return self._extended.found
 
     def _block(self) -> bytes:
         """The next block, which is shorter only at the end."""
@@ -351,7 +354,7 @@ class TarReader:
 
     def _not_a_header(self, offset: int) -> DamagedShardError:
         message = "this block is not a tar header: the shard is damaged here or earlier"
-        if self.ended:
+        if self._ends.ended:
             message = _NOT_ANOTHER
         if offset:
             return self._damage(message, "bad_header", offset)
@@ -370,8 +373,7 @@ class TarReader:
         if kind in _EXTENSIONS:
             self._read_extension(kind, size, offset)
             return None
-        said = {**self._gnu, **self._pax}  # as GNU tar has it, a pax header goes before GNU's own
-        self._forget_extensions()
+        said = self._extended.take()
         name = said.get("path") or name_in(header)
         if "size" in said:
             size = self._stated_size(said["size"], size, name, offset)
@@ -437,18 +439,19 @@ class TarReader:
         What a global header could give each member besides its times and owner, one name or size for all, makes no
         sense, and readers differ on it.
         """
-        self._misread = kind != b"g"
-        self._extended = self._extended or self._misread
-        self.extends = self.extends or self._misread
+        extended = self._extended
+        extended.misread = kind != b"g"
+        extended.pending = extended.pending or extended.misread
+        extended.found = extended.found or extended.misread
         if size > _EXTENSION_LIMIT:
             self.cursor.skip(padded(size))
             raise self._damage(f"an extended header claims {size:,} bytes", "bad_header", offset)
         data = self._take(size, "(extended header)", offset)
         if kind in _GNU_NAMES:
-            self._gnu[_GNU_NAMES[kind]] = text(data.partition(b"\0")[0])
+            extended.gnu[_GNU_NAMES[kind]] = text(data.partition(b"\0")[0])
         else:
             self._read_pax(kind, data, offset)
-        self._misread = False
+        extended.misread = False
 
     def _read_pax(self, kind: bytes, data: bytes, offset: int) -> None:
         try:
@@ -456,16 +459,13 @@ class TarReader:
         except ValueError:
             raise self._damage("a pax header is malformed", "bad_header", offset) from None
         if kind != b"g":  # no more than is needed, as there may be many of them
-            self._pax = {key: records[key].partition("\0")[0] for key in _STATED if key in records}
+            self._extended.pax = {key: records[key].partition("\0")[0] for key in _STATED if key in records}
             if any(key.startswith("GNU.sparse.") for key in records):
-                self._pax.setdefault(_SPARSE, "")
+                self._extended.pax.setdefault(_SPARSE, "")
         elif meddling := records.keys() & {"path", "size"}:
             raise self._damage(f"a global pax header sets one {min(meddling)} for all members", "bad_header", offset)
         elif _VOLUME in records:  # only of the first member behind it
-            self._gnu[_VOLUME], self._extended = records[_VOLUME], True
-
-    def _forget_extensions(self) -> None:
-        self._pax, self._gnu, self._extended = {}, {}, False
+            self._extended.gnu[_VOLUME], self._extended.pending = records[_VOLUME], True
 
     def _end_of_archive(self) -> bool:
         """At a zero block: it must be followed by another, and zeros up to the end or a further archive.
@@ -485,19 +485,16 @@ class TarReader:
         if blocks >= 2 and self._is_left_over(block):
             cursor.skip(_RECORD)
             block = b""
-        if block and not self._is_further_archive(blocks):
+        if block and not self._ends.may_continue(self.offset, blocks):
             zeros = f"{blocks * BLOCK:,} zero bytes" if blocks > 1 else "a single zero block"
             message = f"{zeros} up to offset {self.offset} in the middle of the archive: what was here is lost"
             raise self._damage(message, "zeroed", start)
         if blocks == 1 and self._need_end:
             message = "the archive ends with one zero block instead of two: it is cut short here"
             raise self._damage(message, "truncated", start)
-        self._look_back(start, blocks, more=bool(block))
+        self._ends.add(start, self.offset, blocks, more=bool(block))
         if block:
             self._on_zeros()
-        self.archives += 1
-        self.ended = True
-        self._archive = self.offset
         return bool(block)
 
     def _zeros(self) -> int:
@@ -506,41 +503,14 @@ class TarReader:
         size = min(len(buffer) - position, _RECORD) // BLOCK * BLOCK
         return size if buffer[position : position + size] == bytes(size) else 0
 
-    def _is_further_archive(self, blocks: int) -> bool:
-        """Whether a further archive may begin here, behind so many blocks of zeros.
-
-        An archive ends with two of them, and is filled up to a record. Other zeros are what was lost of a file.
-        """
-        filled = self._is_filled(self._archive) or self._is_filled(self._certain)
-        return blocks == 2 or (filled and 2 < blocks <= _RECORD // BLOCK + 1)
-
     def _is_left_over(self, block: bytes) -> bool:
         """Whether only the rest of the archive's last record follows, with bytes that its writer did not overwrite."""
         if not block or is_header(block):
             return False
-        begin = self._archive
+        begin = self._ends.begin
         room = _RECORD if begin is None else (begin - self.offset) % _RECORD
         rest = self.cursor.fill(room + 1)
         return rest <= room if begin is None else rest == room
-
-    def _is_filled(self, start: int | None) -> bool:
-        """Whether whole records lie between an offset and here."""
-        return start is None or (self.offset - start) % _RECORD == 0
-
-    def _look_back(self, start: int, blocks: int, *, more: bool) -> None:
-        """At the end of an archive, find out which ends of archives before it were none.
-
-        Two blocks of zeros are the end of an archive whose writer fills up nothing, or what is left of a small member
-        that was overwritten with zeros. If the archive is filled up here, and its records begin before those zeros and
-        not behind them, they lie within it.
-        """
-        if blocks > 2 and self._is_filled(self._certain) and not self._is_filled(self._archive):
-            self._not_ends += self._doubtful
-        elif more and blocks == 2 and not self._is_filled(self._certain) and not self._is_filled(self._archive):
-            self._doubtful.append((start, self.offset))
-            return
-        self._certain = self.offset
-        self._doubtful.clear()
 
     def check_ends(self) -> None:
         """At the end of the members, refuse a tar with zeros that were taken for the end of an archive, and are none.
@@ -548,16 +518,16 @@ class TarReader:
         Raises:
             DamagedShardError: for the first of them.
         """
-        if not self._not_ends:
+        if not (none := self._ends.refuted):
             return
-        start, end = self._not_ends[0]
-        self.archives -= len(self._not_ends)
-        more = f", and {len(self._not_ends) - 1:,} times more" if len(self._not_ends) > 1 else ""
+        start, end = none[0]
+        self._ends.count -= len(none)
+        more = f", and {len(none) - 1:,} times more" if len(none) > 1 else ""
         message = (
             f"{end - start:,} zero bytes up to offset {end} in the middle of the archive{more}: what was here is lost"
         )
         error = self._damage(message, "zeroed", start)
-        error.lost = Lost(start, end, sum(end - start for start, end in self._not_ends))
+        error.lost = Lost(start, end, sum(end - start for start, end in none))
         raise error
 
     def _missing_end(self) -> None:
@@ -567,10 +537,10 @@ class TarReader:
         if self._need_end:
             message = "the archive has no end-of-archive blocks: it may be cut short here"
             raise self._damage(message, "truncated", self.offset, hint=_ASK_FOR_END)
-        self.archives += 1
+        self._ends.count += 1
 
     def _check_nothing_pends(self) -> None:
-        if self._extended:
+        if self._extended.pending:
             raise self._damage("the member that an extended header describes is missing", "truncated", self.offset)
 
     def _fill_header(self) -> bool:
@@ -578,7 +548,9 @@ class TarReader:
         if 0 < have < BLOCK:
             if self.offset == 0:
                 raise self._not_a_header(0)
-            message = f"{_NOT_ANOTHER}, or one that is cut short" if self.ended else "the shard ends inside a header"
+            message = (
+                f"{_NOT_ANOTHER}, or one that is cut short" if self._ends.ended else "the shard ends inside a header"
+            )
             raise self._damage(message, "truncated", self.offset)
         return have > 0
 
@@ -626,6 +598,97 @@ class TarReader:
         self, message: str, kind: str, offset: int, *, member: str | None = None, hint: str | None = AGAIN
     ) -> DamagedShardError:
         return DamagedShardError(message, kind=kind, shard=self._name, member=member, offset=offset, hint=hint)
+
+
+class _ExtendedHeaders:
+    """Extended headers of a tar: the name, target and size that they state for the next member.
+
+    Attributes:
+        pax: values of the last pax header.
+        gnu: values of GNU's headers, and of a volume's global pax header.
+        pending: whether any of them describes the next member.
+        misread: whether one of them could not be read.
+        found: whether the tar has had any.
+    """
+
+    __slots__ = ("found", "gnu", "misread", "pax", "pending")
+
+    def __init__(self) -> None:
+        self.found = self.misread = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Discard the values."""
+        self.pax: dict[str, str] = {}
+        self.gnu: dict[str, str] = {}
+        self.pending = False
+
+    def take(self) -> dict[str, str]:
+        """Return the values for the next member, and discard them; as in GNU tar, pax headers prevail over GNU's."""
+        said = {**self.gnu, **self.pax}
+        self.forget()
+        return said
+
+
+class _ArchiveEnds:
+    """Ends of the archives in a stream, which may hold several end to end.
+
+    Attributes:
+        begin: offset at which the current archive begins; None if unknown.
+        certain: offset at which the last archive begins that is not doubtful; None if unknown.
+        doubtful: start and end of the zeros after archives since then, which may be all that remains of members.
+        refuted: those zeros that proved to lie within an archive.
+        count: number of archives that have ended.
+        ended: whether no member has followed the last end.
+    """
+
+    __slots__ = ("begin", "certain", "count", "doubtful", "ended", "refuted")
+
+    def __init__(self) -> None:
+        self.begin: int | None = 0
+        self.certain: int | None = 0
+        self.doubtful: list[tuple[int, int]] = []
+        self.refuted: list[tuple[int, int]] = []
+        self.count = 0
+        self.ended = False
+
+    def may_continue(self, offset: int, blocks: int) -> bool:
+        """Whether a further archive may begin at an offset after so many blocks of zeros.
+
+        An archive ends with two of them, and is padded to a full record. Other zeros are all that remains of a file.
+        """
+        filled = _is_filled(self.begin, offset) or _is_filled(self.certain, offset)
+        return blocks == 2 or (filled and 2 < blocks <= _RECORD // BLOCK + 1)
+
+    def add(self, start: int, end: int, blocks: int, *, more: bool) -> None:
+        """Add the end of an archive, and find out which earlier ends were none.
+
+        Two blocks of zeros are the end of an archive whose writer pads nothing, or all that remains of a small member
+        that was overwritten with zeros. If the archive is padded at this end, counted from a start before those zeros
+        but not from one after them, they lie within it.
+
+        Args:
+            start: offset of the zeros that end it.
+            end: offset after them.
+            blocks: how many blocks they are.
+            more: whether a further archive follows.
+        """
+        since_certain, since_begin = _is_filled(self.certain, end), _is_filled(self.begin, end)
+        if more and blocks == 2 and not since_certain and not since_begin:
+            self.doubtful.append((start, end))
+        else:
+            if blocks > 2 and since_certain and not since_begin:
+                self.refuted += self.doubtful
+            self.certain = end
+            self.doubtful.clear()
+        self.begin = end
+        self.count += 1
+        self.ended = True
+
+
+def _is_filled(start: int | None, end: int) -> bool:
+    """Whether whole records lie between two offsets; True for an unknown start."""
+    return start is None or (end - start) % _RECORD == 0
 
 
 # --- Headers that are written ---
