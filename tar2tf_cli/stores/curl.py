@@ -25,6 +25,7 @@ from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.urls import server_of
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.retries import NOT_TLS, TRANSIENT, min_rate, tls_failed, wrong_scheme
+from tar2tf_cli.structs import NamedTuple
 
 
 def _imported() -> ModuleType:
@@ -190,6 +191,84 @@ class CurlPool:
             time.sleep(0.005)  # libcurl waits for something else than a socket
 
 
+class RequestOptions(NamedTuple):
+    """Limits of a request, and how its server is treated.
+
+    Attributes:
+        wait: seconds with fewer bytes than `least` after which the server counts as stalled.
+        least: how many bytes are progress.
+        most: how many bytes of the body may be held; with more, the request fails.
+        follows: whether libcurl follows redirects.
+        tls_hint: what to do when a certificate is rejected.
+    """
+
+    wait: float
+    least: int
+    tls_hint: str
+    most: int = sys.maxsize
+    follows: bool = True
+
+
+class _Received:
+    """Bytes of a body that were received and not yet read.
+
+    Attributes:
+        size: how many they are.
+    """
+
+    __slots__ = ("_pieces", "size")
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes] = deque()
+        self.size = 0
+
+    def add(self, data: bytes) -> None:
+        """Append bytes."""
+        self._pieces.append(data)
+        self.size += len(data)
+
+    def take(self, size: int) -> bytes:
+        """Remove the first bytes, at most `size`, and return them."""
+        left = min(size, self.size)
+        self.size -= left
+        parts = []
+        while left:
+            part = self._pieces.popleft()
+            if len(part) > left:
+                self._pieces.appendleft(part[left:])
+                part = part[:left]
+            parts.append(part)
+            left -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class _Progress:
+    """The progress of a transfer, to tell a slow server from one that has stalled.
+
+    Attributes:
+        moved: whether anything was received or sent since the pool was last advanced.
+        waited: seconds without progress.
+        came: bytes received in that time.
+    """
+
+    __slots__ = ("came", "moved", "waited")
+
+    def __init__(self) -> None:
+        self.moved = False
+        self.waited, self.came = 0.0, 0
+
+    def made(self) -> None:
+        """Note progress."""
+        self.moved, self.waited, self.came = True, 0.0, 0
+
+    def received(self, size: int, least: int) -> None:
+        """Note that bytes were received; at least so many since the last progress are progress."""
+        self.moved = True
+        self.came += size
+        if self.came >= least:
+            self.made()
+
+
 class Response:
     """The response to one request.
 
@@ -198,11 +277,7 @@ class Response:
         easy: libcurl's handle, which describes the request.
         url: where it goes.
         body: the file that is sent, if any.
-        wait: seconds with fewer bytes than `least` after which the server counts as stalled.
-        least: how many bytes are progress.
-        most: how many bytes of the body may be held; with more, the request fails.
-        follows: whether libcurl goes where a server redirects to.
-        tls_hint: what to do when a certificate is rejected.
+        options: its limits, and how its server is treated.
         on_end: called when nothing more will be received.
 
     Attributes:
@@ -217,12 +292,7 @@ class Response:
         easy: Any,
         url: str,
         body: BinaryIO | None,
-        *,
-        wait: float,
-        least: int,
-        most: int,
-        follows: bool,
-        tls_hint: str,
+        options: RequestOptions,
         on_end: Callable[[], object],
     ) -> None:
         self.status = 0
@@ -230,25 +300,17 @@ class Response:
         self._pool = pool
         self._easy: Any = easy
         self._url = url
-        self._wait = wait
-        self._least = least
-        self._most = most
-        self._follows = follows
-        self._tls_hint = tls_hint
+        self._options = options
         self._on_end = on_end
         self.headers = _Headers()
-        self._pieces: deque[bytes] = deque()
-        self._held = 0  # bytes in the pieces
+        self._received = _Received()
+        self._progress = _Progress()
         self._begun = False
-        self._moved = False  # whether anything was received or sent just now
-        self._waited = 0.0  # seconds since there was progress
-        self._came = 0  # bytes received since then
         self._failure: tuple[int, str, int] | None = None
         easy.setopt(pycurl.HEADERFUNCTION, self._take_header)
         easy.setopt(pycurl.WRITEFUNCTION, self._take)
         if body is not None:
-            self._upload = body
-            easy.setopt(pycurl.READFUNCTION, self._give)
+            easy.setopt(pycurl.READFUNCTION, partial(self._give, body))
         pool.begin(easy, self)
 
     def begin(self) -> Response:
@@ -260,7 +322,7 @@ class Response:
                 redirects in a loop.
             UsageError: when the URL is not valid.
         """
-        while self._easy and not (self._begun or self._held):
+        while self._easy and not (self._begun or self._received.size):
             self._advance()
         if not self.status:
             self._refuse()
@@ -289,28 +351,18 @@ class Response:
         Raises:
             Transient: when the connection was lost before the end, and there is nothing else to return.
         """
-        while self._easy and (size is None or self._held < size):
+        held = self._received
+        while self._easy and (size is None or held.size < size):
             self._advance()
-        if self._failure and (size is None or not self._held):
+        if self._failure and (size is None or not held.size):
             self._raise()
-        left = self._held if size is None else min(size, self._held)
-        self._held -= left
-        parts = []
-        while left:
-            part = self._pieces.popleft()
-            if len(part) > left:
-                self._pieces.appendleft(part[left:])
-                part = part[:left]
-            parts.append(part)
-            left -= len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return held.take(held.size if size is None else size)
 
     def drain(self) -> None:
         """Discard the remaining body, so that the connection can be reused."""
         while self._easy:
             self._advance()
-            self._pieces.clear()
-            self._held = 0
+            self._received.take(self._received.size)
 
     def close(self) -> None:
         """Close the connection, unless all of the body was received."""
@@ -325,17 +377,18 @@ class Response:
 
         A server that has stalled counts as one that broke off.
         """
-        self._moved = False
+        progress, wait = self._progress, self._options.wait
+        progress.moved = False
         self._pool.advance()
-        if self._moved or not self._easy:
+        if progress.moved or not self._easy:
             return
-        if self._waited > self._wait:
+        if progress.waited > wait:
             self._failure = pycurl.E_OPERATION_TIMEDOUT, "", 0
             self.close()
             return
         began = time.monotonic()
-        self._pool.wait(min(self._wait, 1.0))
-        self._waited += time.monotonic() - began
+        self._pool.wait(min(wait, 1.0))
+        progress.waited += time.monotonic() - began
 
     def ended(self, failure: tuple[int, str, int] | None) -> None:
         """Note that libcurl has finished: it received everything, or failed with a code, a text and an errno."""
@@ -347,34 +400,26 @@ class Response:
             self.status = int(line.split(None, 2)[1])
             self.headers = _Headers()
         elif line in (b"\r\n", b"\n"):
-            self._progress()
-            self._begun = self.status >= 200 and not (self._follows and self._redirects())
+            self._progress.made()
+            self._begun = self.status >= 200 and not (self._options.follows and self._redirects())
         else:
             self.headers.add(line)
 
     def _redirects(self) -> bool:
         return 300 <= self.status < 400 and bool(self.headers.get("Location"))
 
-    def _progress(self) -> None:
-        self._moved, self._waited, self._came = True, 0.0, 0
-
     def _take(self, data: bytes) -> int:
-        self._moved = True
-        self._came += len(data)
-        if self._came >= self._least:
-            self._progress()
-        self._pieces.append(data)
-        self._held += len(data)
-        return len(data) if self._held <= self._most else 0  # which has libcurl stop
+        self._progress.received(len(data), self._options.least)
+        self._received.add(data)
+        return len(data) if self._received.size <= self._options.most else 0  # which has libcurl stop
 
-    def _give(self, size: int) -> bytes:
-        self._progress()
-        return self._upload.read(size)
+    def _give(self, body: BinaryIO, size: int) -> bytes:
+        self._progress.made()
+        return body.read(size)
 
     def _refuse(self) -> None:
         """Raise the error of an answer that does not begin like HTTP, if there was one."""
-        data = b"".join(self._pieces)
-        if data:
+        if data := self._received.take(self._received.size):
             self.close()
             if data.startswith(_TLS_ALERT):
                 raise wrong_scheme(self.server, "https")
@@ -383,8 +428,10 @@ class Response:
     def _raise(self) -> NoReturn:
         """Raise the error of a request that failed."""
         assert self._failure
-        slow = f"fewer than {self._least:,} bytes arrived in {self._waited:.0f} s"
-        raise_mapped(*self._failure, self.server, self._tls_hint, stalled=slow if self._came else "no answer in time")
+        progress, options = self._progress, self._options
+        slow = f"fewer than {options.least:,} bytes arrived in {progress.waited:.0f} s"
+        stalled = slow if progress.came else "no answer in time"
+        raise_mapped(*self._failure, self.server, options.tls_hint, stalled=stalled)
 
 
 class WebClient:
@@ -410,8 +457,8 @@ class WebClient:
         tls_hint: str = "set REQUESTS_CA_BUNDLE to the server's CA",
     ) -> None:
         self._headers = dict(headers or {})
-        connect, self._read = timeout or (network.CONNECT_SECONDS, network.READ_SECONDS)
-        self._limits: dict[str, Any] = {"least": max(1, int(min_rate() * self._read)), "tls_hint": tls_hint}
+        connect, read = timeout or (network.CONNECT_SECONDS, network.READ_SECONDS)
+        self._usual = RequestOptions(read, max(1, int(min_rate() * read)), tls_hint)
         self._idle: list[CurlPool] = []
         self._window = Window()
         logged_in = "Authorization" in self._headers
@@ -516,8 +563,8 @@ class WebClient:
         if proxy and "http_proxy" not in os.environ and url[:5].lower() == "http:":
             easy.setopt(pycurl.PROXY, proxy)  # libcurl reads this one in lower case only
         file = None if isinstance(body, bytes) else body
-        limits = {**self._limits, "wait": max(self._read, wait), "most": most}
-        return Response(pool, easy, url, file, follows=follow, on_end=on_end, **limits)
+        options = self._usual._replace(wait=max(self._usual.wait, wait), most=most, follows=follow)
+        return Response(pool, easy, url, file, options, on_end)
 
 
 class Window:

@@ -20,6 +20,7 @@ from tar2tf_cli.api.store import Body, Transient
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed, machine_error
 from tar2tf_cli.formats.checksums import crc32c
 from tar2tf_cli.stores.retries import CONNECT_SECONDS, READ_SECONDS, RetryPolicy, in_thread, min_rate, persist
+from tar2tf_cli.structs import NamedTuple
 
 
 def whole_body(body: Body, item: ObjectInfo) -> bytes | None:
@@ -123,6 +124,83 @@ def fetch_threads() -> FetchThreads:
     return _threads_of(os.getpid())
 
 
+class Blocks:
+    """Blocks on their way from the thread that fetches them to the reader, who waits for the next one.
+
+    Attributes:
+        closed: set when the reader wants no more.
+        waited: seconds that the reader waited.
+    """
+
+    MOST: Final = 32  # fetched ahead
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[bytes | BaseException] = queue.SimpleQueue()
+        self._permits = threading.Semaphore(2)
+        self._granted = 2
+        self.closed = threading.Event()
+        self.waited = 0.0
+
+    def put(self, block: bytes) -> bool:
+        """Pass on a block as soon as the reader is near enough to it; return False if no more are wanted."""
+        self._permits.acquire()
+        if self.closed.is_set():
+            return False
+        self._queue.put(block)
+        return True
+
+    def end(self, outcome: bytes | BaseException) -> None:
+        """Pass on the end of the transfer: b"", or the error that ended it."""
+        self._queue.put(outcome)
+
+    def get(self, longest: float | None) -> bytes | BaseException:
+        """Return the next block, or the end of the transfer.
+
+        Args:
+            longest: seconds to wait for it; None for no limit.
+
+        Raises:
+            queue.Empty: when it did not come in that time.
+        """
+        try:
+            return self._queue.get_nowait()
+        except queue.Empty:
+            began = time.monotonic()
+        block = self.wait(longest)
+        self.waited += time.monotonic() - began
+        return block
+
+    def wait(self, longest: float | None) -> bytes | BaseException:
+        """Wait for the next block, as `get` does."""
+        return self._queue.get(timeout=longest)
+
+    def taken(self) -> None:
+        """Note that a block was taken; a reader that continues gets more of them fetched ahead."""
+        self._permits.release()
+        if self._granted < self.MOST:
+            self._granted += 1
+            self._permits.release()
+
+    def close(self) -> None:
+        """Have the thread stop."""
+        self.closed.set()
+        self._permits.release()
+
+
+class _ExpectedChecksum(NamedTuple):
+    """The checksum that an object must have, computed as its bytes arrive.
+
+    Attributes:
+        hasher: computes it.
+        value: the checksum in hexadecimal.
+        ask: asks the store for the present one; None if it does not change.
+    """
+
+    hasher: Hasher
+    value: str
+    ask: Callable[[], str | None] | None
+
+
 class ResumingStream:
     """The bytes of an object, fetched ahead by a thread that starts at the first read.
 
@@ -132,31 +210,27 @@ class ResumingStream:
         name: its name in errors.
         retry_for: as in `RetryPolicy`.
         watched: whether to give up when a block does not come, for transfers that do not notice how slow they are.
+
+    Attributes:
+        blocks: blocks that were fetched and not yet read.
     """
 
     BLOCK: Final = 1 << 18
-    MOST_AHEAD: Final = 32  # blocks
 
     def __init__(self, fetch: Fetch, item: ObjectInfo, name: str, retry_for: float, *, watched: bool = False) -> None:
         self._fetch = fetch
-        self._closed = threading.Event()
         self._retry_for = retry_for
         self._longest = self._longest_wait() if watched else None
         self._item = item
         self._name = name
         self._size = item.size
         self._version = item.version
-        self._hasher: Hasher | None = None
-        self._checksum: str | None = None
-        self._ask: Callable[[], str | None] | None = None
-        self._blocks: queue.SimpleQueue[bytes | BaseException] = queue.SimpleQueue()
-        self._permits = threading.Semaphore(2)
-        self._granted = 2
+        self._checksum: _ExpectedChecksum | None = None
+        self.blocks = Blocks()
         self._pending = b""
         self._position = 0  # in what is pending
         self._begun = False
         self._ended: BaseException | bytes | None = None
-        self._waited = 0.0  # seconds that the reader waited for blocks
 
     def read(self, size: int, /) -> bytes:
         """Return at most `size` bytes; b"" only after all of them were received and match the checksum.
@@ -178,8 +252,7 @@ class ResumingStream:
 
     def close(self) -> None:
         """Stop fetching; the thread closes its connection by itself."""
-        self._closed.set()
-        self._permits.release()
+        self.blocks.close()
 
     def _next(self) -> bytes:
         self.begin()
@@ -189,23 +262,15 @@ class ResumingStream:
             raise block
         if not block:
             self._ended = block
-        self._permits.release()
-        if self._granted < self.MOST_AHEAD:  # a reader that continues gets more read-ahead
-            self._granted += 1
-            self._permits.release()
+        self.blocks.taken()
         return block
 
     def _received(self) -> bytes | BaseException:
+        began = time.monotonic()
         try:
-            return self._blocks.get_nowait()
-        except queue.Empty:
-            began = time.monotonic()
-        try:
-            block = self._blocks.get(timeout=self._longest)
+            return self.blocks.get(self._longest)
         except queue.Empty:
             return self._too_slow(time.monotonic() - began)
-        self._waited += time.monotonic() - began
-        return block
 
     def _longest_wait(self) -> float | None:
         """Return the longest time in seconds that the next block may take, with all retries; None for no limit."""
@@ -213,7 +278,7 @@ class ResumingStream:
         return self._retry_for + CONNECT_SECONDS + READ_SECONDS + self.BLOCK / rate if rate else None
 
     def _too_slow(self, seconds: float) -> SourceError:
-        self._closed.set()
+        self.blocks.closed.set()
         message = f"fewer than {self.BLOCK:,} bytes arrived in {seconds:.0f} s; gave up"
         hint = "run the same command again on a faster network, or set TAR2TF_MIN_RATE lower"
         return SourceError(message, shard=self._name, hint=hint)
@@ -221,29 +286,27 @@ class ResumingStream:
     def _run(self) -> None:
         try:
             for block in self._download():
-                self._permits.acquire()
-                if self._closed.is_set():
+                if not self.blocks.put(block):
                     return
-                self._blocks.put(block)
-            self._blocks.put(b"")
+            self.blocks.end(b"")
         except Tar2tfError as error:
-            self._blocks.put(error)
+            self.blocks.end(error)
         except BaseException as error:
-            self._blocks.put(machine_error(error) or SourceError(f"{type(error).__name__}: {error}", shard=self._name))
+            self.blocks.end(machine_error(error) or SourceError(f"{type(error).__name__}: {error}", shard=self._name))
 
     def _download(self) -> Iterator[bytes]:
         """Yield the blocks of the object in order, and compare their checksum."""
         offset = 0
         for block in self._in_order():
             offset += len(block)
-            if self._hasher:
-                self._hasher.update(block)
+            if self._checksum:
+                self._checksum.hasher.update(block)
             yield block
-        if self._closed.is_set() or not self._hasher:
+        if self.blocks.closed.is_set() or not self._checksum:
             return
-        actual, expected = self._hasher.hexdigest(), self._checksum
-        if actual != expected and self._ask:
-            expected = persist(self._ask, self._retry_for, shard=self._name) or actual
+        actual, expected, ask = self._checksum.hasher.hexdigest(), self._checksum.value, self._checksum.ask
+        if actual != expected and ask:
+            expected = persist(ask, self._retry_for, shard=self._name) or actual
         if actual != expected:
             raise self._error(f"the bytes received have the checksum {actual}, the object has {expected}", offset)
 
@@ -252,8 +315,8 @@ class ResumingStream:
 
     def _from(self, offset: int, end: int | None = None) -> Generator[bytes, None, None]:
         """Yield the bytes between two offsets in blocks, with retries."""
-        policy, known = RetryPolicy(self._retry_for, self._closed.wait), 0
-        while not self._closed.is_set():
+        policy, known = RetryPolicy(self._retry_for, self.blocks.closed.wait), 0
+        while not self.blocks.closed.is_set():
             try:
                 began = time.monotonic()
                 with contextlib.closing(self._attach(offset, end)) as body:
@@ -289,7 +352,7 @@ class ResumingStream:
             self._size, self._version = body.size if self._size is None else self._size, self._version or body.version
             checksum = body.checksum or self._item.checksum
             if checksum and (made := hasher(checksum[0])):
-                self._hasher, self._checksum, self._ask = made, checksum[1].lower(), body.ask
+                self._checksum = _ExpectedChecksum(made, checksum[1].lower(), body.ask)
         return body
 
     def _skip_known(self, body: Body, offset: int, known: int) -> None:
@@ -333,18 +396,18 @@ class ParallelStream(ResumingStream):
 
     def _in_order(self) -> Iterator[bytes]:
         offset, measured = 0, 0
-        began, waited = time.monotonic(), self._waited
+        began, waited = time.monotonic(), self.blocks.waited
         blocks = self._from(0)
         for block in blocks:
             yield block
             offset += len(block)
             if offset - measured >= self.PART and self._is_worth_it(offset):
                 seconds = time.monotonic() - began
-                if self._waited - waited > self.MOSTLY * seconds and offset - measured < self.FAST * seconds:
+                if self.blocks.waited - waited > self.MOSTLY * seconds and offset - measured < self.FAST * seconds:
                     blocks.close()
                     yield from self._at_once(offset)
                     return
-                measured, began, waited = offset, time.monotonic(), self._waited
+                measured, began, waited = offset, time.monotonic(), self.blocks.waited
 
     def _is_worth_it(self, offset: int) -> bool:
         """Whether much is left, and a replacement of the object would be noticed."""

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from io import BytesIO
-from queue import Queue
 
 import pytest
 
@@ -17,13 +16,13 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body, Transient
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import transfer
-from tar2tf_cli.stores.transfer import ParallelStream, ResumingStream
+from tar2tf_cli.stores.transfer import Blocks, ParallelStream, ResumingStream
 
 DATA = random.Random(7).randbytes(6_000_000)
 
 
-class Announced(Queue[bytes | BaseException]):
-    """A queue that says when its reader begins to wait.
+class Announced(Blocks):
+    """Blocks that say when their reader begins to wait.
 
     Args:
         waits: released once for each wait.
@@ -33,10 +32,9 @@ class Announced(Queue[bytes | BaseException]):
         super().__init__()
         self._waits = waits
 
-    def get(self, block: bool = True, timeout: float | None = None) -> bytes | BaseException:
-        if block:
-            self._waits.release()
-        return super().get(block)
+    def wait(self, longest: float | None) -> bytes | BaseException:
+        self._waits.release()
+        return super().wait(None)
 
 
 class Server:
@@ -82,7 +80,7 @@ class Server:
 
     def stream(self) -> ResumingStream:
         stream = ParallelStream(self.fetch, ObjectInfo("x", len(DATA), self.listed), "x", 0.2)
-        stream._blocks = Announced(self._waits)
+        stream.blocks = Announced(self._waits)
         return stream
 
     def let_go(self) -> None:
