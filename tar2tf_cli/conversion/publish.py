@@ -169,18 +169,12 @@ class Tally:
         known = plan.source.listing_info()
         self.summary.classes = known.classes
         self.summary.skipped.update(known.skipped)
-        self._read = 0  # stored bytes of the inputs so far, if their sizes are known
-        self._written = 0
-        self._size = plan.size
+        self._growth = _Growth(plan)
         self._described: list[str] = []
-        keys = plan.conversion.input.keys
-        self._keys = keys_of(keys) if keys else None
-        self._first_keys: set[int] = set()  # as hashes, as there may be a million inputs
+        self._wanted = _WantedKeys(plan.conversion.input.keys) if plan.conversion.input.keys else None
+        self._first_keys = _FirstKeys()
         self._last_group: tuple[str, str] | None = None
-        self._alike = 0
-        self._example = ""
         self._joins = [JoinCount(dataset) for dataset in plan.joins]
-        self._keys_found = bytearray(len(self._keys or ()))  # one byte for each, which is 1 if an input has it
 
     def add_input(self, number: int, report: InputReport) -> None:
         """Add the report of the next input, in input order.
@@ -197,19 +191,19 @@ class Tally:
         except SampleError as error:
             raise error.at(shard=self._plan.source.locate(item.name)) from None
         self.summary.inputs += 1
-        self._read += item.size or 0
+        self._growth.read += item.size or 0
         if report.skipped:
             self.summary.skipped.update(report.skipped)
         if report.asked:
             self.summary.asked.update(report.asked)
         if report.boxes:
             self.summary.boxes.update(report.boxes)
-        for number in report.keys:
-            self._keys_found[number] = 1
+        if self._wanted:
+            self._wanted.add(report.keys)
         for number, join in enumerate(self._joins):
             join.add(report, number)
         if report.first_key is not None:
-            self._note_beginning(report.first_key, item.name)
+            self._first_keys.add(report.first_key, item.name)
         if report.described:
             self._described.append(report.described)
         self._samples += report.samples
@@ -248,19 +242,12 @@ class Tally:
         self.summary.oversized += bool(limit and shard.size > limit and shard.records == 1)
         self.summary.records += shard.records
         self.summary.kept += shard.kept is not None
-        self._written += shard.size
+        self._growth.written += shard.size
 
     def foresee(self, incomplete: Iterable[PlannedShard]) -> None:
         """Warn once if the inputs so far show that the output will be much larger than the input."""
-        if "growth" in self._notes.given or not (self._read and self._size):
-            return
-        written, records = self._written, self.summary.records
-        for shard in incomplete:
-            written, records = written + shard.size, records + shard.records
-        whole, limit = written * self._size // self._read, self._plan.conversion.limit
-        if limit and records:
-            whole = min(whole, written * limit // records)
-        self._notes.once("growth", growth(self._plan, whole, self._size))
+        if "growth" not in self._notes.given:
+            self._notes.once("growth", self._growth.warning(self.summary.records, incomplete))
 
     def _check_any_written(self) -> None:
         """Refuse to publish nothing but a manifest where samples were skipped because they are faulty.
@@ -283,7 +270,8 @@ class Tally:
             SourceError: when no input has one of the keys of `--keys`, and `--keys-missing` does not say to skip those,
                 or when every sample was faulty.
         """
-        self._look_for_keys()
+        if self._wanted:
+            self._check_keys(self._wanted)
         self._check_any_written()
         if not self.summary.records and self.summary.asked:
             reasons = ", ".join(f"{name} {number:,}" for name, number in _most_first(self.summary.asked))
@@ -303,7 +291,7 @@ class Tally:
         self.summary.features = features
         self.summary.shapes = notes_on_shapes(features, manifest.spec)
         manifest.features.update(features)
-        self._notes.once("keys", self._equal_keys())
+        self._notes.once("keys", self._first_keys.note())
         self.summary.gaps = self._plan.shards.lacking()
         self.summary.joined = manifest.joined = [join.to_json() for join in self._joins]
         for note in (note for join in self._joins for note in join.notes()):
@@ -322,28 +310,92 @@ class Tally:
             raise SampleError(message, shard=self._plan.source.locate(item.name), key=groups[0], hint=hint)
         self._last_group = lane, groups[-1]
 
-    def _note_beginning(self, key: str, name: str) -> None:
-        """Count the inputs that begin with the same key as an earlier one."""
-        if (hashed := hash(key)) in self._first_keys:
+    def _check_keys(self, wanted: _WantedKeys) -> None:
+        spec = self._plan.conversion
+        all_read = spec.limit is None or spec.shuffle or self.summary.records < spec.limit
+        if all_read and (missing := wanted.keys.missing(wanted.found)):
+            if spec.input.keys_missing == "error":
+                raise wanted.keys.error(missing)
+            self.summary.keys_missing = missing
+
+
+class _WantedKeys:
+    """Keys of `--keys`, and which of them the inputs have.
+
+    Args:
+        path: the file that lists them.
+
+    Attributes:
+        keys: the keys.
+        found: one byte for each, which is 1 if an input has it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.keys = keys_of(path)
+        self.found = bytearray(len(self.keys))
+
+    def add(self, numbers: Iterable[int]) -> None:
+        """Add the numbers of keys that an input has."""
+        for number in numbers:
+            self.found[number] = 1
+
+
+class _FirstKeys:
+    """The first key of each input, to count inputs that begin with the same key as an earlier one."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()  # as hashes, as there may be a million inputs
+        self._alike = 0
+        self._example = ""
+
+    def add(self, key: str, name: str) -> None:
+        """Add the first key of an input."""
+        if (hashed := hash(key)) in self._seen:
             self._alike += 1
             self._example = self._example or f"{key!r} in {name}"
-        self._first_keys.add(hashed)
+        self._seen.add(hashed)
 
-    def _equal_keys(self) -> str | None:
-        """A note if inputs begin with the same key, as those whose samples are numbered anew in each do."""
+    def note(self) -> str | None:
+        """Return a note if inputs begin with equal keys, as those do whose samples are numbered anew in each."""
         if not self._alike:
             return None
         begin = "input begins" if self._alike == 1 else "inputs begin"
         what = f"{self._alike:,} {begin} with the same key as an earlier one, first: {self._example}"
         return f"note: {what}; --keys, --join and --split treat samples with equal keys as one"
 
-    def _look_for_keys(self) -> None:
-        spec = self._plan.conversion
-        all_read = spec.limit is None or spec.shuffle or self.summary.records < spec.limit
-        if self._keys and all_read and (missing := self._keys.missing(self._keys_found)):
-            if spec.input.keys_missing == "error":
-                raise self._keys.error(missing)
-            self.summary.keys_missing = missing
+
+class _Growth:
+    """How much larger the output is than the input so far.
+
+    Args:
+        plan: the conversion.
+
+    Attributes:
+        read: stored bytes of the inputs so far; 0 if their sizes are unknown.
+        written: bytes of the shards so far.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._size = plan.size
+        self.read = self.written = 0
+
+    def warning(self, records: int, incomplete: Iterable[PlannedShard]) -> str | None:
+        """Return a warning if the output will be much larger than the input, as far as anybody can say.
+
+        Args:
+            records: how many records the shards so far have.
+            incomplete: shards that will be written, but have room for more records.
+        """
+        if not (self.read and self._size):
+            return None
+        written = self.written
+        for shard in incomplete:
+            written, records = written + shard.size, records + shard.records
+        whole, limit = written * self._size // self.read, self._plan.conversion.limit
+        if limit and records:
+            whole = min(whole, written * limit // records)
+        return growth(self._plan, whole, self._size)
 
 
 class JoinCount:

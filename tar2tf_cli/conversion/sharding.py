@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tar2tf_cli.api.values import Array
-    from tar2tf_cli.spec.conversion import Conversion
+    from tar2tf_cli.spec.conversion import Conversion, Output
 
 
 SORTED_AT_ONCE: Final = 1 << 16
@@ -341,28 +341,16 @@ class ShardPlanner:
     ) -> None:
         assert tables or not conversion.shuffle
         output = conversion.output
-        self._max_bytes = output.limit
-        self._around = size_around(output)
-        self._max_records = output.records_per_shard
-        self._shards_in = output.shards_in
-        self._num_shards = output.num_shards
+        self._lanes = _Lanes(conversion, stems)
+        known = None if conversion.shuffle or self._lanes.by_stem else records
+        self._limits = _ShardLimits(output, known)
         self._tables = tables if conversion.shuffle else None
         self._remaining = conversion.limit
-        self._lanes = list(conversion.split) or [""]
-        self._split = bool(conversion.split)
-        self._stems = stems
-        by_input = "input" in output.template.fields
-        self._by_stem = by_input or conversion.inputs_have_splits
-        self._by_input = by_input or output.is_stream
-        self._stream = (
-            PlannedShard("", 0) if output.is_stream else None
-        )  # has the keys of all shards, which are one tar
+        self._closes = "input" in output.template.fields or output.is_stream  # shards at the end of each input
+        # which has the keys of all shards, as they are one tar
+        self._stream = PlannedShard("", 0) if output.is_stream else None
         self._held: list[tuple[int, InputUnits, list[_Range]]] = []
         self.seen = DuplicateIndex() if conversion.drop_duplicates is not None else None
-        self._quotas: dict[str, list[int]] = {}
-        only = output.shards_in("")
-        if records is not None and only and not (conversion.shuffle or self._by_stem):
-            self._quotas = {"": _shares(records, only)}
         self._tracked = tracked
         self._open: dict[str, PlannedShard] = {}
         self.totals: dict[str, int] = {}
@@ -375,7 +363,7 @@ class ShardPlanner:
     @property
     def holds_all(self) -> bool:
         """Whether every index is needed before the first shard can be planned."""
-        return self._tables is not None or (self._num_shards is not None and not self._quotas)
+        return self._tables is not None or self._limits.lacks_total
 
     @property
     def open_shards(self) -> Iterable[PlannedShard]:
@@ -398,42 +386,31 @@ class ShardPlanner:
         if self.holds_all:
             self._held.append((source, part, ranges))
             return
-        for units in _limited(self._runs(source, part, ranges), self._remaining):
+        for units in _limited(self._lanes.runs(source, part, ranges), self._remaining):
             if self._remaining is not None:
                 self._remaining -= units.length
             yield from self._fill(units)
-        if self._by_input:
+        if self._closes:
             yield from self._close()
 
     def finish(self) -> Iterator[PlannedShard]:
         """Yield the remaining shards once there are no more inputs."""
         tables = [*self._shuffled()] if self._tables else None
-        if self._num_shards and not self._quotas:
-            self._quotas = _equal_shares(tables or self._all_held(), self._shards_in)
+        if self._limits.lacks_total:
+            self._limits.divide(tables or self._all_held())
         for units in self._all_held() if tables is None else tables:
             yield from self._fill(units)
         yield from self._close()
 
     def _all_held(self) -> Iterator[Units]:
         """All units that wait, in input order and up to the limit."""
-        return _limited((units for held in self._held for units in self._runs(*held)), self._remaining)
+        return _limited((units for held in self._held for units in self._lanes.runs(*held)), self._remaining)
 
     def _shuffled(self) -> Iterator[Units]:
         assert self._tables
         parts = (part._replace(first=first, stop=stop) for _, part, ranges in self._held for first, stop in ranges)
         for lane, part in self._tables(parts, self._remaining):
-            yield Units(self._lanes[lane], 0, part, 0, part.stop)
-
-    def _runs(self, source: int, part: InputUnits, ranges: Iterable[_Range]) -> Iterator[Units]:
-        """Ranges of an input's units, as runs of consecutive units that go into the same lane."""
-        for first, stop in ranges:
-            if not self._split:
-                yield Units(self._stems[source] if self._by_stem else "", source, part, first, stop - first)
-                continue
-            for number, units in groupby(part.spool.loaded().lanes[first:stop]):
-                count = sum(1 for _ in units)
-                yield Units(self._lanes[number], source, part, first, count)
-                first += count
+            yield Units(self._lanes.splits[lane], 0, part, 0, part.stop)
 
     def _fill(self, units: Units) -> Iterator[PlannedShard]:
         """Add units to the shards of their lane; yields each shard that is full."""
@@ -441,7 +418,7 @@ class ShardPlanner:
         part, end = part._replace(spool=part.spool.loaded()), unit + count
         while unit < end:
             shard = self._opened(lane)
-            stop = min(self._room(shard, part.spool, unit), end)
+            stop = min(self._limits.room(shard, part.spool, unit), end)
             if stop == unit and shard.records:
                 yield self._closed(lane)
                 continue
@@ -456,19 +433,9 @@ class ShardPlanner:
     def _opened(self, lane: str) -> PlannedShard:
         """The incomplete shard of a lane, perhaps a new one."""
         if lane not in self._open:
-            self._open[lane] = PlannedShard(lane, self.totals.get(lane, 0), size=self._around, around=self._around)
+            around = self._limits.around
+            self._open[lane] = PlannedShard(lane, self.totals.get(lane, 0), size=around, around=around)
         return self._open[lane]
-
-    def _room(self, shard: PlannedShard, index: SpoolIndex, unit: int) -> int:
-        """The exclusive end of the units from `unit` on that fit into a shard."""
-        stop = len(index.sizes)
-        if self._max_bytes:
-            stop = bisect_right(index.ends, index.ends[unit] + self._max_bytes - shard.size) - 1
-        quotas = self._quotas.get(shard.lane)
-        most = quotas[shard.number] if quotas else self._max_records
-        if most:
-            stop = min(stop, unit + most - shard.records)
-        return max(stop, unit)
 
     def _closed(self, lane: str) -> PlannedShard:
         self.totals[lane] = self.totals.get(lane, 0) + 1
@@ -477,6 +444,80 @@ class ShardPlanner:
     def _close(self) -> Iterator[PlannedShard]:
         for lane in list(self._open):
             yield self._closed(lane)
+
+
+class _Lanes:
+    """The lanes of a conversion, and the lane of each unit.
+
+    Args:
+        conversion: says by which rule lanes are made.
+        stems: the lane of each input, for `by_stem`.
+
+    Attributes:
+        splits: names of the splits; one empty text without any.
+        by_stem: whether each input belongs to one lane.
+    """
+
+    def __init__(self, conversion: Conversion, stems: list[str]) -> None:
+        self.splits = list(conversion.split) or [""]
+        self.by_stem = "input" in conversion.output.template.fields or conversion.inputs_have_splits
+        self._split = bool(conversion.split)
+        self._stems = stems
+
+    def runs(self, source: int, part: InputUnits, ranges: Iterable[_Range]) -> Iterator[Units]:
+        """Divide ranges of an input's units into runs of consecutive units that go into one lane."""
+        for first, stop in ranges:
+            if not self._split:
+                yield Units(self._stems[source] if self.by_stem else "", source, part, first, stop - first)
+                continue
+            for number, units in groupby(part.spool.loaded().lanes[first:stop]):
+                count = sum(1 for _ in units)
+                yield Units(self.splits[number], source, part, first, count)
+                first += count
+
+
+class _ShardLimits:
+    """How many units a shard may have.
+
+    Args:
+        output: gives the limits on bytes and records, and the number of shards.
+        records: total number of records in the only lane, if that is certain.
+
+    Attributes:
+        around: bytes of a shard without any units.
+    """
+
+    def __init__(self, output: Output, records: int | None) -> None:
+        self.around = size_around(output)
+        self._output = output
+        self._max_bytes, self._max_records = output.limit, output.records_per_shard
+        self._quotas: dict[str, list[int]] = {}
+        only = output.shards_in("")
+        if records is not None and only:
+            self._quotas = {"": _shares(records, only)}
+
+    @property
+    def lacks_total(self) -> bool:
+        """Whether all records must be counted before the first shard can be planned, as `--num-shards` is given."""
+        return self._output.num_shards is not None and not self._quotas
+
+    def divide(self, runs: Iterable[Units]) -> None:
+        """Divide all units equally among the given number of shards."""
+        totals: Counter[str] = Counter()
+        for units in runs:
+            totals[units.lane] += units.length
+        self._quotas = {lane: _shares(total, self._output.shards_in(lane) or 1) for lane, total in totals.items()}
+
+    def room(self, shard: PlannedShard, index: SpoolIndex, unit: int) -> int:
+        """Return the exclusive end of the units from `unit` on that fit into a shard."""
+        stop = len(index.sizes)
+        if self._max_bytes:
+            stop = bisect_right(index.ends, index.ends[unit] + self._max_bytes - shard.size) - 1
+        quotas = self._quotas.get(shard.lane)
+        most = quotas[shard.number] if quotas else self._max_records
+        if most:
+            stop = min(stop, unit + most - shard.records)
+        return max(stop, unit)
 
 
 def _repeats(keys: array[int]) -> bool:
@@ -504,11 +545,3 @@ def _shares(total: int, shards: int) -> list[int]:
     """Divide a number of records into shares that differ by at most one, the larger ones first."""
     least, larger = divmod(total, shards)
     return [least + (number < larger) for number in range(shards)]
-
-
-def _equal_shares(runs: Iterable[Units], shards_in: Callable[[str], int | None]) -> dict[str, list[int]]:
-    """The number of records for each shard of each lane."""
-    totals: Counter[str] = Counter()
-    for units in runs:
-        totals[units.lane] += units.length
-    return {lane: _shares(total, shards_in(lane) or 1) for lane, total in totals.items()}
