@@ -22,7 +22,7 @@ from tar2tf_cli.formats.example import FRAMING, ParsedFeature, frame, is_sequenc
 from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.tar_samples import SeekableShard
+from tar2tf_cli.inputs.tar_samples import FileView, SeekableShard
 from tar2tf_cli.samples.keys import key_of
 from tar2tf_cli.structs import replace
 
@@ -147,10 +147,8 @@ class RecordSamples:
 
     def _forms_of_input(self) -> Forms:
         """Read the input to its end to infer the form of each feature."""
-        if self.seekable and self._plain:
-            forms = _forms_of(self._plain, self._name)
-            self._plain.seek(0)
-            return forms
+        if self.seekable and self._plain:  # by its offsets, as some of the stream may have been read
+            return _forms_of(FileView(self._plain.fileno(), self._name), self._name)
         if self._copy:
             return _forms_of(self._copy.view(), self._name)
         with OpenShard(self._shard.source, self._shard.item) as again:

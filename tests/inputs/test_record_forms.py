@@ -59,6 +59,23 @@ def test_an_episode_of_one_step_is_a_list_where_others_have_several(suffix: str,
     assert [sample["label"].shape for sample in samples] == [(), (), ()]
 
 
+@pytest.mark.parametrize("options", [{}, {"select": "label,numbers"}, {"drop_duplicates": "label"}])
+@pytest.mark.parametrize("output", ["o.record", "o.tar"])
+def test_each_record_is_read_once_where_a_single_large_input_decides_by_itself(
+    output: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """The input is larger than what is read of a file to recognise it, and than what is read of it at once."""
+    path, count = tmp_path / "a.tfrecord", 6_000
+    examples = [
+        {"label": int64_list([number], ()), "numbers": int64_list([number] * (1 + number % 2))}
+        for number in range(count)
+    ]
+    path.write_bytes(b"".join(b"".join(frame(*Encoder().encode(example))) for example in examples))
+    assert path.stat().st_size > 1 << 18
+    made = convert(Conversion(Input(str(path)), str(tmp_path / output), **options), workers=1)
+    assert made.records == count
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_feature_has_one_form_in_all_inputs(workers: int, tmp_path: Path) -> None:
     """The first shard has episodes of one step only."""
