@@ -133,7 +133,7 @@ class ShardFormat(ABC):
 
     @abstractmethod
     def index_lines(self, stream: Readable, name: str, key_split: KeySplit) -> Iterable[bytes]:
-        """Yield the lines of an index file for a shard that is not compressed.
+        """Yield the lines of an index file for a shard that is not compressed, one or several at a time.
 
         Callers write them next to the shard as SHARD.idx, and give them to `read_index` later. What a line says is the
         format's own business, or that of other tools.

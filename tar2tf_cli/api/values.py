@@ -170,6 +170,11 @@ class Batch:
         return self.start + array("q", self.rows[-_ROW_SIZE:])[0]
 
     @property
+    def offsets(self) -> list[int]:
+        """Offset in the tar of each sample's first header."""
+        return [self.start + position for position in self._column(0)]
+
+    @property
     def hashes(self) -> array[int]:
         """The hash of each key by `key_hash`."""
         return self._column(5, "Q")

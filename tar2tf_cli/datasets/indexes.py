@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.api.source import Ranges, Source
-from tar2tf_cli.api.values import KEY, KeySplit, Sample
+from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.datasets.shards import DatasetShard
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, SourceError, UsageError
 from tar2tf_cli.events import Events
@@ -46,8 +46,8 @@ from tar2tf_cli.inputs.shard_set import nothing_found, resolve
 from tar2tf_cli.inputs.tar_index import (
     NotAdjacentTarError,
     TarSample,
+    find_in_batches,
     find_members,
-    find_samples,
     from_index_lines,
     is_next,
     sample_digest,
@@ -215,7 +215,7 @@ class TarLayout(Layout):
             return self._regrouped(members, shard)
 
     def read(self, opened: OpenShard, shard: DatasetShard) -> ShardIndex:
-        return self._index(find_samples(opened.seekable or opened, shard.name, self._key_split), shard)
+        return self._index(find_in_batches(opened.seekable or opened, shard.name, self._key_split), shard)
 
     def from_beside(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
         """Read an index of `wds2idx`, which is complete if nothing but its entries is in the tar.
@@ -257,11 +257,15 @@ class TarLayout(Layout):
         streams = StreamPositions(MEMBERS, np.append(runs[:, 0], shard.size), plain)
         return ShardIndex(self.of, offsets, keys, streams)
 
-    def _index(self, samples: Iterable[TarSample], shard: DatasetShard) -> ShardIndex:
+    def _index(self, samples: Iterable[TarSample | Batch], shard: DatasetShard) -> ShardIndex:
         offsets, keys = array("q"), array("Q")
         for sample in samples:
-            offsets.append(sample.start)
-            keys.append(key_hash(sample.key))
+            if isinstance(sample, Batch):
+                offsets.extend(sample.offsets)
+                keys.extend(sample.hashes)
+            else:
+                offsets.append(sample.start)
+                keys.append(key_hash(sample.key))
         offsets.append(shard.size)
         return ShardIndex(self.of, np.frombuffer(offsets, np.int64), np.frombuffer(keys, np.uint64))
 
@@ -459,8 +463,9 @@ def write_indexes(
         elif writer not in (None, DALI) and not overwrite:
             hint = "both have this name: keep it, or move it elsewhere first"
             raise OutputExistsError(f"is an index of {writer}", shard=path, hint=hint)
-        write_beside({path: b"".join(lines)}, "exists, and is not the index of this shard", overwrite=overwrite)
-        yield path, len(lines) - lines[0].startswith(b"v")
+        data = b"".join(lines)
+        write_beside({path: data}, "exists, and is not the index of this shard", overwrite=overwrite)
+        yield path, data.count(b"\n") - data.startswith(b"v")
     if not named.items:
         raise nothing_found(bucket)
     if failed:

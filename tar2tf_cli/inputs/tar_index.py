@@ -86,7 +86,18 @@ class NotAdjacentTarError(UsageError):
 
 
 def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[TarSample]:
+    """Yield where the samples of an uncompressed tar are, as `find_in_batches` does, one by one."""
+    for found in find_in_batches(stream, name, key_split):
+        if isinstance(found, Batch):
+            yield from _samples_in(found)
+        else:
+            yield found
+
+
+def find_in_batches(stream: Readable, name: str, key_split: KeySplit) -> Iterator[TarSample | Batch]:
     """Yield where the samples of an uncompressed tar are; of a stream that can seek, only the headers are read.
+
+    Plain samples come in batches if there is the kernel.
 
     Args:
         stream: the tar.
@@ -105,7 +116,7 @@ def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[T
     batcher = KernelBatcher(kernel, reader, grouper.names.rule, _MOST_IN_BATCH) if kernel else None
     for sample in grouper.samples(_noted(reader, grouper, members), batcher):
         if isinstance(sample, Batch):
-            yield from _samples_in(sample)
+            yield sample
             continue
         entries: list[TarEntry] = []
         while len(entries) < len(sample) - 1:
@@ -245,14 +256,29 @@ class _NoLinks(MemberPolicy):
 # --- Index files ---
 
 
-def index_lines(samples: Iterable[TarSample]) -> list[bytes]:
-    """Return the content of an index file.
+def index_lines(samples: Iterable[TarSample | Batch]) -> list[bytes]:
+    """Return the lines of an index file: first the only one that is about no sample, then one or several at a time.
 
     Raises:
         UsageError: when the name of a member has a blank, which ends it in such a file.
     """
-    lines = [_line(sample) for sample in samples]
-    return [b"%s %d\n" % (VERSION, len(lines)), *lines]
+    lines, count = [b""], 0
+    for found in samples:
+        if isinstance(found, Batch):
+            lines.append(_lines_in(found))
+            count += len(found)
+        else:
+            lines.append(_line(found))
+            count += 1
+    lines[0] = b"%s %d\n" % (VERSION, count)
+    return lines
+
+
+def _lines_in(batch: Batch) -> bytes:
+    lines: bytes | None = None
+    if kernel := native():
+        lines = kernel.index_lines(batch.data, batch.rows, batch.spans, batch.signatures, batch.start)
+    return b"".join(map(_line, _samples_in(batch))) if lines is None else lines
 
 
 def _line(sample: TarSample) -> bytes:

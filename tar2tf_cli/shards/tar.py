@@ -98,9 +98,9 @@ class TarFormat(ShardFormat):
 
     def index_lines(self, stream: Readable, name: str, key_split: KeySplit) -> Iterable[bytes]:
         """Yield the lines of the index that DALI's `wds2idx` writes."""
-        from tar2tf_cli.inputs.tar_index import find_samples, index_lines
+        from tar2tf_cli.inputs.tar_index import find_in_batches, index_lines
 
-        return index_lines(find_samples(stream, name, key_split))
+        return index_lines(find_in_batches(stream, name, key_split))
 
     def units(self, stream: Readable, name: str) -> TarUnits:
         """Return a reader of the members of each sample, which must be adjacent."""

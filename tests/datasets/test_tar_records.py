@@ -172,9 +172,9 @@ def opened_in_full(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from tar2tf_cli.datasets import indexes
 
     names: list[str] = []
-    find = indexes.find_samples
+    find = indexes.find_in_batches
     monkeypatch.setattr(
-        indexes, "find_samples", lambda stream, name, rule: names.append(name) or find(stream, name, rule)
+        indexes, "find_in_batches", lambda stream, name, rule: names.append(name) or find(stream, name, rule)
     )
     return names
 

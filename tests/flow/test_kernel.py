@@ -23,14 +23,14 @@ from tar2tf_cli.checking.expectations import Expectations
 from tar2tf_cli.checking.faults import FileReport
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.checking.verify_tar import check_tar
-from tar2tf_cli.errors import Tar2tfError
+from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.features.described import Expected
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.streams import Cursor
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.tar_index import find_samples
+from tar2tf_cli.inputs.tar_index import find_in_batches, find_samples, index_lines
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.ops import parse_op
 from tar2tf_cli.spec.conversion import Conversion, Input
@@ -415,10 +415,12 @@ def found(path: Path, native: ModuleType | None, rules: TarRules, chunk: int) ->
 
 
 def index_of(path: Path, key_split: KeySplit) -> Any:
-    """The samples that are found from the headers of a tar, or why there is no index of it."""
+    """The samples that are found from the headers of a tar and the lines about them, or why there is no index of it."""
     with path.open("rb", buffering=0) as tar:
         try:
-            return list(find_samples(tar, "x", key_split))
+            samples = list(find_samples(tar, "x", key_split))
+            tar.seek(0)
+            return samples, b"".join(index_lines(find_in_batches(tar, "x", key_split))).splitlines()
         except Tar2tfError as error:
             return type(error), str(error), error.hint
 
@@ -442,6 +444,27 @@ def test_verify_inspect_and_index_find_the_same_in_any_tar_with_the_kernel_and_w
     path, rules = tmp_path_factory.getbasetemp() / "checked.tar", TarRules(key_split, regroup)
     path.write_bytes(gzip.compress(data, 1) if compressed else data)
     assert found(path, built(), rules, chunk) == found(path, None, rules, chunk)
+
+
+@pytest.mark.parametrize(
+    ("names", "blank"),
+    [
+        (["000.jpg", "000.cls", "001.JPG", "002.a.b"], False),
+        (["folder/000.jpg", "é/1.jpg", "x" * 95 + ".jpg"], False),
+        (["000.jpg", "0 1.jpg", "002.jpg"], True),
+        (["000.jpg", "001.a\tb", "002.jpg"], True),
+        (["000.jpg", "a\u00a0b.jpg", "002.jpg"], True),
+    ],
+)
+def test_lines_of_an_index_have_the_same_names_with_the_kernel(tmp_path: Path, names: list[str], blank: bool) -> None:
+    path = tmp_path / "x.tar"
+    path.write_bytes(tar_of([(name, b"12345") for name in [*names, "z.jpg"]], tarfile.GNU_FORMAT))
+    found = []
+    for native in (built(), None):
+        with patch.object(kernel, "built", lambda native=native: native):
+            found.append(index_of(path, "first"))
+    assert found[0] == found[1]
+    assert (found[0][0] is UsageError) == blank
 
 
 def test_a_schema_is_held_against_the_names_in_batches(tmp_path: Path) -> None:

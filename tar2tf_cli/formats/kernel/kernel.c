@@ -145,6 +145,14 @@ static unsigned char *put_number(unsigned char *out, uint64_t number, int size) 
     return out;
 }
 
+static unsigned char *put_decimal(unsigned char *out, uint64_t number) {
+    unsigned char digits[20];
+    int length = 0;
+    for (; number || !length; number /= 10) digits[length++] = (unsigned char)('0' + number % 10);
+    while (length) *out++ = digits[--length];
+    return out;
+}
+
 static size_t delimited(size_t size) { return 1 + varint_size(size) + size; }
 
 static unsigned char *put_delimited(unsigned char *out, unsigned char tag, size_t size, const void *data) {
@@ -189,12 +197,9 @@ static unsigned char *put_content(unsigned char *out, const Entry **entries, int
     for (int number = 0; number < count; number++) {
         const Entry *entry = entries[number];
         if (entry == key) continue;
-        char digits[24];
-        size_t length = 0;
-        for (size_t left = entry->size; left || !length; left /= 10) digits[length++] = (char)('0' + left % 10);
         memcpy(out, entry->name, entry->name_size);
         memcpy(out += entry->name_size, "\0bytes\0", 7);
-        for (out += 7; length;) *out++ = (unsigned char)digits[--length];
+        out = put_decimal(out + 7, entry->size);
         *out++ = 0;
         memcpy(out, entry->data, entry->size);
         out += entry->size;
@@ -586,6 +591,62 @@ done:
     PyMem_Free(sizes);
     Py_XDECREF(made);
     return result;
+}
+
+/* Put the part of a line of DALI's index that is about an entry; NULL if the member's name may have a blank. */
+static unsigned char *put_in_line(unsigned char *out, const Samples *samples, const Entry *key, const Entry *entry, Py_ssize_t begin) {
+    const Py_ssize_t position = (bytes_t)entry->data - samples->data;
+    if (position < BLOCK) return NULL;
+    bytes_t name = samples->data + position - BLOCK;
+    size_t size = 0, extension = key->size + 1;
+    for (; size < 100 && name[size]; size++)
+        if (name[size] <= ' ' || name[size] > 126) return NULL;
+    if (size <= extension) return NULL;
+    memcpy(out, name + extension, size - extension);
+    out += size - extension;
+    *out++ = ' ';
+    out = put_decimal(out, (uint64_t)(begin + position));
+    *out++ = ' ';
+    out = put_decimal(out, entry->size);
+    *out++ = ' ';
+    memcpy(out, name, size);
+    return out + size;
+}
+
+PyDoc_STRVAR(index_lines_doc, "index_lines(data, rows, places, signatures, begin)\n--\n\n"
+"The lines of samples in an index file of DALI; None if the name of a member may have a blank.\n\n"
+"The first four arguments are those of the `Batch` (samples/grouping.py); `begin` is the offset of the data in the tar.");
+
+static PyObject *index_lines(PyObject *module, PyObject *args) {
+    PyObject *data, *made = NULL;
+    Samples all = {.added = Py_None, .maps = Py_None};
+    Py_ssize_t begin, used = 0, room = 0;
+    char *start;
+    if (!PyArg_ParseTuple(
+            args, "Sy#y#O!n", &data, &all.rows, &all.rows_size, &all.places, &all.places_size, &PyList_Type, &all.signatures,
+            &begin)) return NULL;
+    if (PyBytes_AsStringAndSize(data, &start, &all.size)) return NULL;
+    all.data = (bytes_t)start;
+    Entry entries[MOST_ENTRIES + MOST_ADDED + 1];
+    for (Py_ssize_t number = 0; number < all.rows_size / (Py_ssize_t)sizeof(Row); number++) {
+        int count = read_entries(&all, number, entries);
+        if (count < 2) {
+            Py_XDECREF(made);
+            return PyErr_Format(PyExc_ValueError, "the rows are not those of samples in these bytes");
+        }
+        Py_ssize_t needed = count * 256; /* of an entry, two names, two numbers and four blanks */
+        if (!made && !(made = PyBytes_FromStringAndSize(NULL, room = all.size / 8 + needed))) return NULL;
+        if (needed > room - used && _PyBytes_Resize(&made, room = 2 * (used + needed))) return NULL;
+        unsigned char *first = (unsigned char *)PyBytes_AsString(made), *out = first + used;
+        for (int entry = 1; out && entry < count; entry++)
+            if ((out = put_in_line(out, &all, entries, &entries[entry], begin))) *out++ = entry + 1 < count ? ' ' : '\n';
+        if (!out) {
+            Py_DECREF(made);
+            Py_RETURN_NONE;
+        }
+        used = out - first;
+    }
+    return !made ? PyBytes_FromStringAndSize(NULL, 0) : _PyBytes_Resize(&made, used) ? NULL : made;
 }
 
 /* --- Examples --- */
@@ -1051,6 +1112,7 @@ static PyObject *extend(PyObject *module, PyObject *const *args, Py_ssize_t coun
 static PyMethodDef methods[] = {
     {"samples", samples, METH_VARARGS, samples_doc},
     {"records", records, METH_VARARGS, records_doc},
+    {"index_lines", index_lines, METH_VARARGS, index_lines_doc},
     {"examples", examples, METH_VARARGS, examples_doc},
     {"features", features, METH_VARARGS, features_doc},
     {"sizes", sizes, METH_VARARGS, sizes_doc},
@@ -1068,7 +1130,7 @@ static int begin(PyObject *module) {
     for (int byte = 0; byte < 256; byte++) table_of_crc32[byte] = crc_of_byte(byte, 0xEDB88320);
     make_blank_header();
     if (PyModule_AddIntConstant(module, "hardware", begin_crc())) return -1;
-    return PyModule_AddIntConstant(module, "api", 13);
+    return PyModule_AddIntConstant(module, "api", 14);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)begin}, {0, NULL}};
