@@ -50,6 +50,24 @@ class Ranges(ABC):
             SourceError: when they cannot be read, or the input is not the version that was listed.
         """
 
+    def read_each(self, item: ObjectInfo, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return several ranges of an input, each given by its offset and size; by default one after the other.
+
+        Raises:
+            SourceError: as from `read`.
+        """
+        return [self.read(item, start, size) for start, size in spans]
+
+    def look_up(self, names: Sequence[str]) -> dict[str, ObjectInfo] | None:
+        """Return the objects that exist under a few names, with their first bytes kept for `read`.
+
+        None, as by default, where `Source.find` is all that there is.
+
+        Raises:
+            SourceError: when the bucket cannot be reached or refuses.
+        """
+        return None
+
 
 class Capabilities(NamedTuple):
     """Optional abilities of a source, beyond listing its inputs and reading each from front to back.

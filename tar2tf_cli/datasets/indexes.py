@@ -6,8 +6,8 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, TypeAlias
@@ -26,7 +26,7 @@ from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.example import FRAMING, record_length, unframed
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.formats.streams import StreamLog, compression_of, foreign, read_to_end
+from tar2tf_cli.formats.streams import StreamLog, compression_of, foreign
 from tar2tf_cli.formats.tar import BLOCK
 from tar2tf_cli.formats.tfrecord import (
     MEMBERS,
@@ -40,7 +40,7 @@ from tar2tf_cli.formats.tfrecord import (
     packed_index,
     read_index,
 )
-from tar2tf_cli.inputs.energon_index import DALI, ENERGON, dali_beside_energon, energon_offsets, index_writer
+from tar2tf_cli.inputs.energon_index import DALI, ENERGON, dali_beside_energon, index_writer
 from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard, shard_format, unreadable
 from tar2tf_cli.inputs.shard_set import nothing_found, resolve
 from tar2tf_cli.inputs.tar_index import (
@@ -56,9 +56,9 @@ from tar2tf_cli.inputs.tar_index import (
 from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, format_of
 from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.urls import is_remote
-from tar2tf_cli.stores.objects import read_object
 
 _HEAD: Final = 1 << 12
+_RECORD_HEAD: Final = 12
 _SAMPLES: Final = 8
 _READ: Final = 1 << 20
 _MOST_ZEROS: Final = 1 << 20
@@ -140,12 +140,23 @@ class RecordLayout(Layout):
 
     def scan(self, shard: DatasetShard, ranges: Ranges) -> ShardIndex:
         try:
+            if ranges.parallel > 1 and self._is_dense(shard, ranges):
+                return super().scan(shard, ranges)
             return ShardIndex(self.of, find_records(partial(ranges.read, shard.item), shard.size, shard.name))
         except DamagedShardError as error:
             if not error.offset:
                 _refuse(ranges.read(shard.item, 0, _HEAD), shard.name)
             error.hint = f"tar2tf verify --salvage writes its good records: {shard.name}"
             raise
+
+    @staticmethod
+    def _is_dense(shard: DatasetShard, ranges: Ranges) -> bool:
+        """Whether reading the records costs less than a request for the length of each."""
+        if shard.records:
+            return shard.size / shard.records < ranges.gap
+        with suppress(DamagedShardError):  # which says where when it is raised again
+            return record_length(ranges.read(shard.item, 0, _RECORD_HEAD)) < ranges.gap
+        return False
 
     def read(self, opened: OpenShard, shard: DatasetShard) -> ShardIndex:
         return ShardIndex(self.of, offsets_in(RecordReader(opened.content, shard.name, want="lengths")))
@@ -158,7 +169,7 @@ class RecordLayout(Layout):
         for record in _some(len(offsets) - 1, ranges):
             start, end = offsets[record : record + 2].tolist()
             try:
-                if record_length(ranges.read(shard.item, start, 12)) != end - start - FRAMING:
+                if record_length(ranges.read(shard.item, start, _RECORD_HEAD)) != end - start - FRAMING:
                     return None
             except DamagedShardError:
                 return None
@@ -289,13 +300,13 @@ class Indexes:
         self._said = False
         self._layouts: dict[str, Layout] = {each.of: each for each in (RecordLayout(), TarLayout(key_split))}
 
-    def find(self, shard: DatasetShard, ranges: Ranges, *, beside: bool = True) -> ShardIndex:
+    def find(self, shard: DatasetShard, ranges: Ranges, file: Callable[[], Future[bytes | None]] | None) -> ShardIndex:
         """Return the index of a shard.
 
         Args:
             shard: the shard.
             ranges: reads the shard.
-            beside: whether a file SHARD.idx may be used.
+            file: requests the file SHARD.idx; None if it may not be used.
 
         Raises:
             DamagedShardError: when the shard is damaged, or its manifest gives another number of samples.
@@ -304,11 +315,10 @@ class Indexes:
         """
         index = self._kept(shard)
         if index is None:
-            with ThreadPoolExecutor(1) as pool:  # in a bucket, each costs a round trip
-                file = pool.submit(_index_file, shard) if beside else None
-                head = ranges.read(shard.item, 0, _HEAD)
+            requested = file and file()  # in a bucket, each costs a round trip
+            head = ranges.read(shard.item, 0, _HEAD)
             method, layout = compression_of(head), self._layout_of(head)
-            data = file.result() if file and not method else None
+            data = requested.result() if requested and not method else None
             index = None if data is None else layout.from_beside(data, shard, ranges)
             if index is None:
                 self._say(shard)
@@ -385,24 +395,6 @@ class Indexes:
         name = shard.name if is_remote(shard.name) else os.path.abspath(shard.name)
         whole = f"{name}\n{shard.size}\n{shard.item.version}\n{self.key_split}".encode("utf-8", "surrogateescape")
         return os.path.join(self.folder, f"{hashlib.sha256(whole).hexdigest()[:32]}.index")
-
-
-def _index_file(shard: DatasetShard) -> bytes | None:
-    """The bytes of SHARD.idx, or of DALI's index if SHARD.idx is Energon's; None if there is no such file."""
-    for name in (f"{shard.item.name}.idx", dali_beside_energon(shard.item.name)):
-        if (data := _read_file(shard.source, name)) is None:
-            return None
-        if not energon_offsets(data):
-            return data
-    return None
-
-
-def _read_file(source: Source, name: str) -> bytes | None:
-    """The bytes of a file next to shards; None if there is none."""
-    if store := source.store():
-        return read_object(store, name)
-    item = source.find([name]).get(name)
-    return None if item is None else read_to_end(source.open(item))
 
 
 def _some(count: int, ranges: Ranges) -> range:

@@ -24,6 +24,7 @@ from tar2tf_cli.datasets.examples import (
     local_reader,
 )
 from tar2tf_cli.datasets.parsing import batch_parser, record_parser
+from tar2tf_cli.datasets.process_resources import ProcessResources
 from tar2tf_cli.datasets.record_op import RecordOp
 from tar2tf_cli.datasets.records import open_documents
 from tar2tf_cli.datasets.shards import Paths, listed, paths_in, read_manifests, together
@@ -132,7 +133,8 @@ def load_dataset(
     _check_batching(batch, ragged=ragged, pad=pad)
     reach: ConnectionOptions = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     paths = paths_in(manifest, more)
-    read = read_manifests(paths, beside=True, **reach)
+    process = ProcessResources()
+    read = read_manifests(paths, beside=True, on_listed=process.on_listed if shuffle is True else None, **reach)
     for document in read:
         document.check_records()
     features, total = together(read)
@@ -154,7 +156,7 @@ def load_dataset(
         reader = RecordOp(part.names(), counts, part.numbers)
         examples = ByPosition(reader, part.count, order, part.together())
     else:
-        records = open_documents(read, split)
+        records = open_documents(read, split, process)
         every = [entry.records for _, entry in shards]
         examples = ByPosition(
             RecordsByPosition(records, every, part.chosen, part.numbers), part.count, order, part.together()

@@ -41,11 +41,10 @@ class RegroupedRanges(Ranges):
         _, stored, plain = self._members
         end = min(start + size, int(plain[-1]))
         first, last = int(np.searchsorted(plain, start, "right")) - 1, int(np.searchsorted(plain, end, "left"))
-        parts = []
-        for number in range(first, last):
-            begin, stop = max(start, int(plain[number])), min(end, int(plain[number + 1]))
-            parts.append(self._stored.read(item, int(stored[number]) + begin - int(plain[number]), stop - begin))
-        return b"".join(parts)
+        begins, ends = np.maximum(plain[first:last], start), np.minimum(plain[first + 1 : last + 1], end)
+        offsets = stored[first:last] + begins - plain[first:last]
+        spans = list(zip(offsets.tolist(), (ends - begins).tolist(), strict=True))
+        return b"".join(self._stored.read_each(item, spans))
 
 
 class RecentStreams:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import os
-import threading
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, overload
 
@@ -18,11 +18,12 @@ import numpy as np
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.shard_format import FormatTraits
-from tar2tf_cli.api.source import Ranges, Source
+from tar2tf_cli.api.source import Ranges
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
-from tar2tf_cli.datasets.batches import Batches, ColumnReader, OpenFiles, Reading, stacked
+from tar2tf_cli.datasets.batches import Batches, ColumnReader, Reading, stacked
 from tar2tf_cli.datasets.indexes import Indexes, Layout, Places
-from tar2tf_cli.datasets.ranges import DecompressedRanges, RecentStreams, RegroupedRanges
+from tar2tf_cli.datasets.process_resources import ProcessResources
+from tar2tf_cli.datasets.ranges import DecompressedRanges, RegroupedRanges
 from tar2tf_cli.datasets.schema import (
     UNSET,
     Default,
@@ -77,7 +78,6 @@ _FEW: Final = 12
 _MOST_FILES: Final = 512
 """The most shards whose files stay open for batches."""
 
-_THREADS: Final = 32
 _LARGE: Final = 2 << 20
 """The size from which a request counts as two of those at once, as memory is limited, too."""
 
@@ -156,14 +156,15 @@ def open_records(
             "raw=True returns the bytes of records, which default cannot add to", hint="leave out one of them"
         )
     reach: ConnectionOptions = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
-    chosen = find_shards(paths_in(shards, more), split, **reach)
+    process = ProcessResources()
+    chosen = find_shards(paths_in(shards, more), split, process, **reach)
     indexes = Indexes(None if index_folder is None else os.fspath(index_folder), key_split)
-    return Records(chosen, indexes, raw=raw, preset=preset, default=default)
+    return Records(chosen, indexes, process, raw=raw, preset=preset, default=default)
 
 
-def open_documents(read: Sequence[Document], split: str | None) -> Records[bytes]:
+def open_documents(read: Sequence[Document], split: str | None, process: ProcessResources) -> Records[bytes]:
     """Open the shards of manifests that were read, as `open_records` does with `raw=True`."""
-    return Records(shards_of(read, split), Indexes(), raw=True)
+    return Records(shards_of(read, split, process), Indexes(), process, raw=True)
 
 
 class _RecordSpan(NamedTuple):
@@ -223,6 +224,7 @@ class Records(Sequence[T]):
         self,
         shards: Sequence[DatasetShard],
         where: Indexes,
+        process: ProcessResources,
         *,
         raw: bool = False,
         preset: str | None = None,
@@ -240,7 +242,7 @@ class Records(Sequence[T]):
         self._offsets: NDArray[np.int64] | None = None  # of the records of all shards, with the end of each shard
         self._by_key: tuple[Keys, NDArray[np.int64]] | None = None  # hashes in order, and the numbers that have them
         self._indexes: dict[int, ShardIndex] = {}  # found when a shard is read for the first time
-        self._process = _ProcessResources()
+        self._process = process
         uncounted = [number for number, shard in enumerate(shards) if shard.records is None]
         self._index_each(uncounted)
         counts = [len(self._index(p).offsets) - 1 if s.records is None else s.records for p, s in enumerate(shards)]
@@ -422,10 +424,10 @@ class Records(Sequence[T]):
         self.close()
 
     @property
-    def _here(self) -> _ProcessResources:
+    def _here(self) -> ProcessResources:
         """The files, connections and threads of this process; a forked one does not use those of its parent."""
         if self._process.number != os.getpid():
-            self._process = _ProcessResources()
+            self._process = ProcessResources()
         return self._process
 
     def _number(self, index: int) -> int:
@@ -551,7 +553,7 @@ class Records(Sequence[T]):
         return find_format(self._index(number).of).traits
 
     def _usable(self, shard: DatasetShard, ranges: Ranges) -> ShardIndex:
-        index = self._where.find(shard, ranges)
+        index = self._where.find(shard, ranges, partial(self._here.index_file, shard.source, shard.item.name))
         of_samples = find_format(index.of).traits.holds == "sample"
         if self._raw and of_samples:
             raise UsageError(f"is a {index.of}, and raw=True returns the bytes of records", shard=shard.name)
@@ -654,59 +656,9 @@ class Records(Sequence[T]):
         """Return where a record is by the lengths in its shard, if the index beside the shard says otherwise."""
         shard = self._shards[span.shard]
         try:
-            index = self._where.find(shard, self._stored(span.shard), beside=False)
+            index = self._where.find(shard, self._stored(span.shard), None)
         except (DamagedShardError, UsageError):
             return None
         self._indexes[span.shard] = index
         start, end = index.offsets[span.record : span.record + 2].tolist()
         return None if (start, end) == (span.start, span.end) else span._replace(start=start, end=end)
-
-
-class _ProcessResources:
-    """Open files, connections and threads that the readers of one process share.
-
-    Attributes:
-        number: the number of the process.
-        recent: streams of compressed shards that were decompressed last.
-        files: open files of local shards.
-    """
-
-    def __init__(self) -> None:
-        self.number = os.getpid()
-        self._indexing: dict[int, threading.Lock] = {}
-        self._lock = threading.Lock()
-        self._open()
-
-    def _open(self) -> None:
-        self.recent = RecentStreams()
-        self._ranges: dict[int, Ranges] = {}
-        self.files = OpenFiles()
-        self._pool = ThreadPoolExecutor(_THREADS, "tar2tf-read")  # its threads start with the first requests
-
-    def close(self) -> None:
-        """Close what is open, once it has been read; other threads, and views, open it again."""
-        with self._lock:
-            pool, files = self._pool, self.files
-            self._open()
-        files.close()
-        pool.shutdown()
-
-    def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
-        """Call a function in another thread."""
-        with self._lock:
-            return self._pool.submit(function, *arguments)
-
-    def ranges(self, source: Source) -> Ranges:
-        """Return the reader of a source."""
-        ranges = self._ranges.get(id(source))
-        if ranges is None:
-            with self._lock:
-                ranges = self._ranges.setdefault(id(source), source.ranges())
-        return ranges
-
-    def indexing(self, number: int) -> threading.Lock:
-        """Return the lock for looking for a shard's index."""
-        return self._indexing.setdefault(number, threading.Lock())
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _ProcessResources, ()

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import FeatureDescription
+from tar2tf_cli.datasets.process_resources import ProcessResources
 from tar2tf_cli.errors import SampleError, SourceError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import Look, Schema
 from tar2tf_cli.inputs.manifest import Document, ShardEntry
-from tar2tf_cli.inputs.shard_set import ShardSet, documents_beside, may_hold_examples, resolve_each
+from tar2tf_cli.inputs.shard_set import OnListed, ShardSet, documents_beside, may_hold_examples, resolve_each
 from tar2tf_cli.plugins import find_format
 from tar2tf_cli.spec.urls import without_secrets
 
@@ -64,13 +65,16 @@ class DatasetShard:
         return self.item.size
 
 
-def find_shards(paths: Sequence[str], split: str | None, **reach: Unpack[ConnectionOptions]) -> list[DatasetShard]:
+def find_shards(
+    paths: Sequence[str], split: str | None, process: ProcessResources, **reach: Unpack[ConnectionOptions]
+) -> list[DatasetShard]:
     """Return the shards of manifests, files, folders and templates, in the order given.
 
     Args:
         paths: paths or URLs. One that ends in .json is a manifest. A folder stands for its manifest, if
             it has one, otherwise for all its files.
         split: only the shards of this split of the manifests.
+        process: asks far buckets for what will be read.
         reach: how servers are reached.
 
     Raises:
@@ -80,13 +84,13 @@ def find_shards(paths: Sequence[str], split: str | None, **reach: Unpack[Connect
     if not paths:
         raise UsageError("there are no shards: name a manifest, files or a folder")
     raw, read, shards = Decoder(), list[Document](), list[DatasetShard]()
-    for named in resolve_each(paths, **reach):
+    for named in resolve_each(paths, process.on_listed, **reach):
         read += named.documents
         if split is not None and not named.documents:
             message = f"there is no manifest, so there is no split {split!r}"
             raise UsageError(message, shard=without_secrets(named.bucket))
         for document in named.documents:
-            shards += _of_manifest(document, split, raw)
+            shards += _of_manifest(document, split, raw, process)
         _check(named)
         decoders = dict(_decoders(named, reach))
         shards += [DatasetShard(named.source, item, decoders.get(item.name, raw)) for item in named.items]
@@ -113,10 +117,10 @@ def _decoders(named: ShardSet, reach: ConnectionOptions) -> Iterator[tuple[str, 
                         yield item.name, decode
 
 
-def shards_of(read: Sequence[Document], split: str | None) -> list[DatasetShard]:
+def shards_of(read: Sequence[Document], split: str | None, process: ProcessResources) -> list[DatasetShard]:
     """Return the shards of manifests that were read, or those of one split."""
     raw = Decoder()
-    return [shard for document in read for shard in _of_manifest(document, split, raw)]
+    return [shard for document in read for shard in _of_manifest(document, split, raw, process)]
 
 
 def _check(shards: ShardSet) -> None:
@@ -135,7 +139,9 @@ def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]]) -> list[str]:
     return [os.fspath(path) for path in (*several, *more)]
 
 
-def _of_manifest(document: Document, split: str | None, raw: Decoder) -> Iterator[DatasetShard]:
+def _of_manifest(
+    document: Document, split: str | None, raw: Decoder, process: ProcessResources
+) -> Iterator[DatasetShard]:
     manifest = document.manifest
     try:
         examples = find_format(manifest.format).traits.carries_examples
@@ -143,16 +149,23 @@ def _of_manifest(document: Document, split: str | None, raw: Decoder) -> Iterato
     except SourceError as error:
         raise error.at(shard=document.path) from None
     shards = [shard for shard in document.shards if split in (None, shard.split)]
-    for shard, item in zip(shards, document.whole(shards), strict=True):
+    for shard, item in zip(shards, process.whole(document, shards), strict=True):
         yield DatasetShard(document.folder, item, decode, shard.records)
 
 
-def read_manifests(paths: Sequence[str], *, beside: bool = False, **reach: Unpack[ConnectionOptions]) -> list[Document]:
+def read_manifests(
+    paths: Sequence[str],
+    *,
+    beside: bool = False,
+    on_listed: OnListed | None = None,
+    **reach: Unpack[ConnectionOptions],
+) -> list[Document]:
     """Read manifests, each given by its path, its URL, its folder or a template.
 
     Args:
         paths: paths or URLs.
         beside: whether shards may be named, too: the manifest in their folder is read, with `named` these shards.
+        on_listed: called with the files of a folder before any is read.
         reach: how servers are reached.
 
     Raises:
@@ -162,7 +175,7 @@ def read_manifests(paths: Sequence[str], *, beside: bool = False, **reach: Unpac
     if not paths:
         raise UsageError("there is no manifest: name one or several")
     read = list[Document]()
-    for named in resolve_each(paths, **reach):
+    for named in resolve_each(paths, on_listed, **reach):
         documents = documents_beside(named.source, named.items, reach) if beside and not named.documents else ()
         _check(named)
         read += named.documents or _beside(named, documents)

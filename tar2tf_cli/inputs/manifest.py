@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import (
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 D = TypeVar("D")
+
+LookUp: TypeAlias = "Callable[[Sequence[str]], dict[str, ObjectInfo]]"
+"""Returns the files that exist under these names."""
 
 
 class _InputRow(TypedDict):
@@ -503,6 +506,7 @@ class Document:
         manifest: its content.
         folder: the folder.
         named: those of its shards that the user named; None for all of them.
+        listed: the files of the folder by their names, if it was listed; nobody looks them up again.
         tfds: the files of TensorFlow Datasets of which the manifest was made; None for one that a conversion wrote.
     """
 
@@ -510,6 +514,7 @@ class Document:
     manifest: Manifest
     folder: Source
     named: Sequence[ShardEntry] | None = None
+    listed: Mapping[str, ObjectInfo] = field(default_factory=dict)
     tfds: TfdsFolder | None = None
 
     @property
@@ -520,7 +525,7 @@ class Document:
     def there(self) -> list[ObjectInfo]:
         """The shards that the manifest lists, without those that are missing."""
         names = [shard.path for shard in self.manifest.shards]
-        objects = self.folder.find(names)
+        objects = self._look_up(names, self.folder.find)
         return [objects[name] for name in names if name in objects]
 
     def check_records(self) -> None:
@@ -534,26 +539,40 @@ class Document:
             hint = "read them with open_records or webdataset, or convert them to TFRecord: tar2tf convert"
             raise UsageError(f"its shards are {traits.plural}, not TFRecord", shard=self.path, hint=hint)
 
-    def find(self, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
+    def find(self, shards: Sequence[ShardEntry], look_up: LookUp | None = None) -> list[ObjectInfo]:
         """The shards in the folder.
+
+        Args:
+            shards: the shards.
+            look_up: looks up files by their names; `find` of the folder by default.
 
         Raises:
             SourceError: when one of them does not exist.
         """
-        objects = self.folder.find([shard.path for shard in shards])
+        objects = self._look_up([shard.path for shard in shards], look_up or self.folder.find)
         for shard in shards:
             if shard.path not in objects:
                 raise self.missing(shard)
         return [objects[shard.path] for shard in shards]
 
-    def whole(self, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
+    def _look_up(self, names: Sequence[str], look_up: LookUp) -> dict[str, ObjectInfo]:
+        """The files that exist under these names."""
+        objects = {name: self.listed[name] for name in names if name in self.listed}
+        unknown = [name for name in names if name not in objects]
+        return objects | look_up(unknown) if unknown else objects
+
+    def whole(self, shards: Sequence[ShardEntry], look_up: LookUp | None = None) -> list[ObjectInfo]:
         """Return the objects of shards, which have the sizes that the manifest gives.
+
+        Args:
+            shards: the shards.
+            look_up: as in `find`.
 
         Raises:
             SourceError: when one of them does not exist.
             DamagedShardError: when one has another size.
         """
-        items = self.find(shards)
+        items = self.find(shards, look_up)
         for shard, item in zip(shards, items, strict=True):
             if item.size not in (None, shard.bytes):
                 message = f"the file has {item.size:,} bytes, but {shard.bytes:,} in the manifest"

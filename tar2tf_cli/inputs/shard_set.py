@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import ListingInfo, Source
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError, Tar2tfError, UsageError, count, few
+from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.inputs.base import LocatedShard, MergedSource, unreadable_input
 from tar2tf_cli.inputs.numbering import Gap, conflicting_totals, find_gaps, shape, splits_of
 from tar2tf_cli.inputs.open_shard import OpenShard
@@ -60,12 +62,14 @@ class LeftOut(NamedTuple):
         manifests: names of manifests.
         outputs: names of shards that earlier conversions made of the set.
         tfds: names of files that describe the set for TensorFlow Datasets.
+        contents: bytes of manifests in a bucket by their names, as they were read to find out that they are some.
     """
 
     others: Sequence[str] = ()
     manifests: Sequence[str] = ()
     outputs: Sequence[str] = ()
     tfds: Sequence[str] = ()
+    contents: Mapping[str, bytes] = MappingProxyType({})
 
     def describing(self) -> list[str]:
         """Return the names of the files that say which shards there are: manifests, or else `dataset_info.json`."""
@@ -74,6 +78,9 @@ class LeftOut(NamedTuple):
 
 
 _NOTHING: Final = LeftOut()
+
+OnListed: TypeAlias = Callable[[Source, Sequence[ObjectInfo]], None]
+"""Called with the files of a folder as soon as they are listed."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -166,7 +173,7 @@ class ShardSet:
     def _kind_of(self, item: ObjectInfo) -> str | None:
         """The format of a shard: as its first bytes tell where its name does not."""
         named = format_named(item.name.lower())
-        return named.name if named else _formats_of(self.source, [item])[item.name]
+        return named.name if named else _heads_of(self.source, [item])[item.name].format
 
     def check_totals(self) -> None:
         """Refuse names of one series that state different totals.
@@ -309,8 +316,15 @@ def resolve(
     return _completed(shards, reach, described=described or shards.listed)
 
 
-def resolve_each(paths: Sequence[str], **reach: Unpack[ConnectionOptions]) -> Iterator[ShardSet]:
+def resolve_each(
+    paths: Sequence[str], on_listed: OnListed | None = None, **reach: Unpack[ConnectionOptions]
+) -> Iterator[ShardSet]:
     """Yield what each path or URL names, as a dataset; a folder with a manifest stands for the manifest.
+
+    Args:
+        paths: paths or URLs.
+        on_listed: called before files of a folder are looked into.
+        reach: how servers are reached.
 
     Raises:
         SourceError: when a path does not exist, or nothing is found.
@@ -322,25 +336,26 @@ def resolve_each(paths: Sequence[str], **reach: Unpack[ConnectionOptions]) -> It
     for path in paths:
         shards = None
         manifests = manifests_named(path, (), reach)
+        documents = [read_document(manifest, **reach) for manifest in manifests]
         if not manifests:
-            shards = _found_at(path, opened)
-            manifests = [inside] if (inside := shards.folder_manifest()) else []
+            shards = _found_at(path, opened, on_listed)
+            if inside := shards.folder_manifest():
+                manifests, documents = [inside], [_document_in(shards, shards.left_out.describing()[0], reach)]
         if shards is None or manifests:
             source = shards.source if shards else MergedSource([])
-            documents = [read_document(manifest, **reach) for manifest in manifests]
             local = (manifest for manifest in manifests if not is_remote(manifest))
             unfinished = [*chain.from_iterable(map(unfinished_at, local))]  # in a bucket, a manifest shows the end
             shards = ShardSet(path, source, (), manifests, documents, unfinished=unfinished)
         yield _with_splits(shards) if shards.manifests else _completed(shards, reach, described=False)
 
 
-def _found_at(path: str, opened: Callable[[str], Source]) -> ShardSet:
+def _found_at(path: str, opened: Callable[[str], Source], on_listed: OnListed | None) -> ShardSet:
     """The shards at a path; the files of a folder share its source."""
     if os.path.isfile(path):
         folder, name = os.path.split(path)
         return _found(opened(folder or "."), (name,), alone=True)
     bucket, template = split_template(path)
-    return _found(opened(bucket), (template,) if template else (), alone=True)
+    return _found(opened(bucket), (template,) if template else (), alone=True, on_listed=on_listed)
 
 
 # --- Manifests ---
@@ -449,7 +464,7 @@ def documents_beside(source: Source, items: Iterable[ObjectInfo], reach: Connect
         with suppress(Tar2tfError):
             place = open_source(folder or ".", **(reach if is_remote(folder) else {}))
             names = _describing_in(place)
-            documents += _readable(map(place.locate, names), reach)
+            documents += _readable(map(place.locate, names), lambda path: _read_document(path, reach))
     return documents
 
 
@@ -461,13 +476,32 @@ def _describing_in(folder: Source) -> Iterable[str]:
         return folder.find([_TFDS_INFO])
 
 
-def _readable(paths: Iterable[str], reach: ConnectionOptions) -> Iterator[Document]:
+def _readable(names: Iterable[str], read: Callable[[str], Document]) -> Iterator[Document]:
     """The manifests that can be read."""
-    for path in paths:
-        from tar2tf_cli.inputs.manifest import read_document  # slow to import, and only for manifests
-
+    for name in names:
         with suppress(Tar2tfError):
-            yield read_document(path, **reach)
+            yield read(name)
+
+
+def _read_document(path: str, reach: ConnectionOptions) -> Document:
+    from tar2tf_cli.inputs.manifest import read_document  # slow to import, and only for manifests
+
+    return read_document(path, **reach)
+
+
+def _document_in(shards: ShardSet, name: str, reach: ConnectionOptions) -> Document:
+    """A manifest in a folder that was listed, as far as possible by what is known of the folder.
+
+    Raises:
+        SourceError: when it cannot be read.
+    """
+    path, content = _below(shards.bucket, name), shards.left_out.contents.get(name)
+    if content is None or "/" in name:
+        return _read_document(path, reach)
+    from tar2tf_cli.inputs.manifest import Document, Manifest  # slow to import, and only for manifests
+
+    path, listed = without_secrets(path), {item.name: item for item in shards.items}
+    return Document(path, Manifest.from_bytes(content, path), shards.source, listed=listed)
 
 
 def described_by(shards: ShardSet, documents: Sequence[Document]) -> ShardSet:
@@ -509,12 +543,14 @@ def _below(folder: str, name: str) -> str:
 # --- Folders, files and templates ---
 
 
-def _found(source: Source, templates: Sequence[str], *, alone: bool) -> ShardSet:
+def _found(source: Source, templates: Sequence[str], *, alone: bool, on_listed: OnListed | None = None) -> ShardSet:
     """The shards of a bucket that match templates or, without any, those that the bucket holds.
 
     `alone`: nothing else is named, so that a file is meant whatever it is.
     """
     files, listed = _files_of(source, templates)
+    if listed and on_listed:
+        on_listed(source, files)
     literal = {item.name for item in files} if alone and not (listed or source.templates) else {*()}
     items, left_out = _shards_among(source, files, literal if not templates else {*templates}, listed=listed)
     gaps = _gaps(source, [item.name for item in items], templates or source.templates) if listed or alone else []
@@ -538,7 +574,7 @@ def _with_documents(shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
         return shards
     if shards.listed:
         names = shards.left_out.describing()
-        documents = [*_readable([_below(shards.bucket, name) for name in names], reach)]
+        documents = [*_readable(names, lambda name: _document_in(shards, name, reach))]
         return described_by(_without_outputs(shards, documents), documents) if documents else shards
     described = (item for item in shards.items if may_hold_examples(item.name))
     return described_by(shards, documents_beside(shards.source, described, reach))
@@ -591,24 +627,25 @@ def _shards_among(
     unclear = [item for item in unclear if not (item.name.endswith(".idx") and (listed or item.name[:-4] in names))]
     if not listed:
         unclear = [item for item in unclear if item.name.endswith(".json") or _is_marker(item.name)]
-    formats = _formats_of(source, unclear)
-    plain = {name for name, format in formats.items() if format not in (None, "manifest")} | named
+    heads = _heads_of(source, unclear)
+    plain = {name for name, head in heads.items() if head.format not in (None, "manifest")} | named
     shapes = {*map(shape, plain)} if len(plain) < len(items) else set[str]()
     kept, others, manifests = list[ObjectInfo](), list[ObjectInfo](), list[str]()
     for item in items:
         name = item.name
         if name in plain or name in literal:
             kept.append(item)
-        elif formats.get(name) == "manifest":
+        elif name in heads and heads[name].format == "manifest":
             manifests.append(name)
-        elif name in formats or listed:
+        elif name in heads or listed:
             known = name.endswith(".idx") or shape(name) not in shapes
             (others if known else kept).append(item)
         elif not name.endswith(".idx"):
             kept.append(item)
     names_of_others = [item.name for item in others if not item.name.endswith(".idx")]
     tfds = _tfds_files(names_of_others)
-    return kept, LeftOut([name for name in names_of_others if name not in tfds], manifests, tfds=tfds)
+    contents = {name: data for name in manifests if (data := heads[name].manifest) is not None}
+    return kept, LeftOut([name for name in names_of_others if name not in tfds], manifests, (), tfds, contents)
 
 
 def _tfds_files(names: Sequence[str]) -> list[str]:
@@ -620,16 +657,30 @@ def _tfds_files(names: Sequence[str]) -> list[str]:
     return side_files(names)
 
 
-def _formats_of(source: Source, items: Sequence[ObjectInfo]) -> dict[str, str | None]:
-    """The formats of files by their first bytes; None for one that is no shard, or cannot be read."""
-    formats: dict[str, str | None] = {}
+class _Head(NamedTuple):
+    """What the first bytes of a file tell.
+
+    Attributes:
+        format: format of the shard, or "manifest"; None for a file that is neither, or cannot be read.
+        manifest: the bytes of a manifest in a bucket, where they are on their way already; None for other files.
+    """
+
+    format: str | None = None
+    manifest: bytes | None = None
+
+
+def _heads_of(source: Source, items: Sequence[ObjectInfo]) -> dict[str, _Head]:
+    """Look into files, and return what their first bytes tell."""
+    heads: dict[str, _Head] = {}
+    remote = source.capabilities().remote
     with source.prefetch(items):
         for item in items:
-            formats[item.name] = None
+            heads[item.name] = _Head()
             if item.size != 0:
                 with suppress(SourceError), OpenShard(source, item) as shard:
-                    formats[item.name] = shard.format
-    return formats
+                    is_near = remote and shard.format == "manifest" and not shard.compression
+                    heads[item.name] = _Head(shard.format, read_to_end(shard.content) if is_near else None)
+    return heads
 
 
 def is_shard_name(name: str) -> bool:

@@ -77,8 +77,11 @@ def read_object(store: Store, name: str) -> bytes | None:
 
 
 def _fetch(store: Store, item: ObjectInfo, start: int, size: int | None) -> Body:
+    began = time.monotonic()
     try:
-        return store.fetch(item, start, size)
+        body = store.fetch(item, start, size)
+        note_round_trip(store, began)
+        return body
     except NoSuchObject as error:
         if item.version is None:
             raise

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from math import inf
@@ -13,21 +14,25 @@ from typing import Final, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Ranges
-from tar2tf_cli.api.store import Store, Transient
+from tar2tf_cli.api.store import Body, NoSuchObject, Store, Transient
 from tar2tf_cli.errors import SourceError, changed
-from tar2tf_cli.stores.objects import note_round_trip, retry
+from tar2tf_cli.stores.objects import look_up, note_round_trip, retry
 from tar2tf_cli.stores.retries import in_time
+from tar2tf_cli.stores.transfer import fetch_threads
 
 Block: TypeAlias = "Future[bytes]"
+
+Blocks: TypeAlias = "dict[int, Block]"
+"""Blocks of one object by their numbers."""
 
 
 class ObjectRanges(Ranges):
     """Ranges of objects, requested in blocks. The latest blocks are kept.
 
-    A request for the block after one that is kept is larger than the one before, so that reading in order takes few
-    requests. Any other request has the blocks around it, too, as many as the network carries while requests wait for
-    their answers: one block where these come in 20 ms, and a MiB where they take 0.3 s. A block that is on its way to
-    one thread is not requested by another.
+    A request for the block after the one that was read last is larger than the one before, so that reading in order
+    takes few requests. Any other request has the blocks around it, too, as many as the network carries while requests
+    wait for their answers: one block where these come in 20 ms, and a MiB where they take 0.3 s. What is missing is
+    requested at once, a MiB by each request. A block that is on its way to one thread is not requested by another.
     """
 
     BLOCK: Final = 1 << 16
@@ -43,6 +48,7 @@ class ObjectRanges(Ranges):
         self._store = store
         self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()
         self._ahead: dict[str, int] = {}
+        self._last: dict[str, int] = {}  # number of the block that was read last, by the name of its object
         self._lock = threading.Lock()
 
     @property
@@ -56,38 +62,89 @@ class ObjectRanges(Ranges):
         waiting = self._store.round_trip if self._store.round_trip < inf else 0.0
         return min(int(waiting * self.RATE / self.parallel / self.BLOCK), self.MOST_AROUND)
 
+    def look_up(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
+        """Look up objects by requests for their first blocks, all at once."""
+        with ThreadPoolExecutor(len(names) or 1) as pool:
+            found = zip(names, pool.map(self._looked_up, names), strict=True)
+            return {name: item for name, item in found if item}
+
+    def _looked_up(self, name: str) -> ObjectInfo | None:
+        first: Block = Future()
+        try:
+            item, data = retry(self._store, partial(self._begun, name), self._store.locate(name))
+        except NoSuchObject:
+            return None
+        except SourceError:  # also for an object of no bytes, of which there is no range
+            return look_up(self._store, name)
+        first.set_result(data)
+        with self._lock:
+            self._blocks.setdefault((name, 0), first)
+        return item
+
+    def _begun(self, name: str) -> tuple[ObjectInfo, bytes]:
+        """Request the first block of an object whose size is not known."""
+        with closing(self._sent(ObjectInfo(name, None, None), 0, self.BLOCK)) as body:
+            if body.size is None or body.start:
+                raise SourceError("the server does not say how large it is", shard=self._store.locate(name))
+            item = ObjectInfo(name, body.size, body.version, body.checksum)
+            return item, self._received(body, min(self.BLOCK, body.size))
+
     def read(self, item: ObjectInfo, start: int, size: int) -> bytes:
         """Request the blocks that are not kept, with retries."""
-        end = min(start + size, item.size or 0)
+        return self.read_each(item, [(start, size)])[0]
+
+    def read_each(self, item: ObjectInfo, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Request the blocks of several ranges that are not kept, all at once."""
+        end = item.size or 0
+        wanted = [(start, min(start + size, end)) for start, size in spans]
+        blocks, missing = self._plan(item, [(start, stop) for start, stop in wanted if stop > start])
+        self._fetch_each(item, missing)
+        return [self._cut(blocks, start, stop) for start, stop in wanted]
+
+    def _cut(self, blocks: Mapping[int, Block], start: int, end: int) -> bytes:
+        """The bytes between two offsets, which are in these blocks."""
         if end <= start:
             return b""
         first = start // self.BLOCK
-        blocks, mine = self._plan(item, first, (end - 1) // self.BLOCK)
-        if mine:
-            self._fetch(item, mine)
-        data = b"".join([block.result() for block in blocks])
+        data = b"".join([blocks[number].result() for number in range(first, (end - 1) // self.BLOCK + 1)])
         return data[start - first * self.BLOCK : end - first * self.BLOCK]
 
-    def _plan(self, item: ObjectInfo, first: int, last: int) -> tuple[list[Block], dict[int, Block]]:
-        """Return the blocks of a range; and those that this thread has to fetch, by number, without gaps."""
+    def _plan(self, item: ObjectInfo, spans: Sequence[tuple[int, int]]) -> tuple[dict[int, Block], list[Blocks]]:
+        """Return the blocks of ranges, and those that this thread has to fetch, as one request each."""
         name, kept = item.name, self._blocks
+        blocks: dict[int, Block] = {}
+        mine: dict[int, Block] = {}
         with self._lock:
-            missing = [number for number in range(first, last + 1) if (name, number) not in kept]
-            mine: dict[int, Block] = {}
-            if missing:
-                begin, end = self._around(item, missing[0], self._end(item, missing[0], missing[-1]))
-                mine = {number: Future() for number in range(begin, end)}
-                kept.update(((name, number), block) for number, block in mine.items())
-            blocks = [kept[name, number] for number in range(first, last + 1)]
-            for number in range(first, last + 1):
-                kept.move_to_end((name, number))
+            for start, stop in spans:
+                first, last = start // self.BLOCK, (stop - 1) // self.BLOCK
+                missing = [number for number in range(first, last + 1) if (name, number) not in kept]
+                if missing:
+                    end = self._end(item, missing[0], missing[-1]) if len(spans) == 1 else missing[-1] + 1
+                    begin, end = self._around(item, missing[0], end)
+                    asked: dict[int, Block] = {n: Future() for n in range(begin, end) if (name, n) not in kept}
+                    kept.update(((name, number), block) for number, block in asked.items())
+                    mine |= asked
+                for number in range(first, last + 1):
+                    blocks[number] = kept[name, number]
+                    kept.move_to_end((name, number))
+                self._last[name] = last
             while len(kept) > self.MOST_KEPT:
                 kept.popitem(last=False)
-        return blocks, mine
+        return blocks, self._requests(mine)
+
+    def _requests(self, mine: dict[int, Block]) -> list[Blocks]:
+        """Divide blocks into those that follow each other, a MiB at most."""
+        requests: list[Blocks] = []
+        for number in sorted(mine):
+            latest = requests[-1] if requests else {}
+            if number - 1 not in latest or len(latest) == self.MOST_AROUND:
+                requests.append(latest := {})
+            latest[number] = mine[number]
+        return requests
 
     def _end(self, item: ObjectInfo, first: int, last: int) -> int:
         """Return the number after the last block to request, when these are missing."""
-        in_order = first == 0 or (item.name, first - 1) in self._blocks
+        in_order = self._last.get(item.name, -1) in (first - 1, first)
         ahead = min(2 * self._ahead.get(item.name, 0) + last + 1 - first, self.MOST_AHEAD) if in_order else 0
         self._ahead[item.name] = ahead
         return min(last + 1 + ahead, -(-(item.size or 0) // self.BLOCK))
@@ -103,7 +160,19 @@ class ObjectRanges(Ranges):
             end += 1
         return first, end
 
-    def _fetch(self, item: ObjectInfo, mine: dict[int, Block]) -> None:
+    def _fetch_each(self, item: ObjectInfo, requests: Sequence[Blocks]) -> None:
+        """Send requests: one in this thread, and others at the same time."""
+        rest = iter(requests)
+
+        def send() -> None:
+            for mine in rest:  # which the threads share
+                self._fetch(item, mine)
+
+        for _ in range(min(len(requests), self.parallel) - 1):
+            fetch_threads().run(send)
+        send()
+
+    def _fetch(self, item: ObjectInfo, mine: Blocks) -> None:
         """Request consecutive blocks, and give each its bytes or the error."""
         start = min(mine) * self.BLOCK
         size = min(len(mine) * self.BLOCK, (item.size or 0) - start)
@@ -125,18 +194,26 @@ class ObjectRanges(Ranges):
             block.set_result(data[place * self.BLOCK : (place + 1) * self.BLOCK])
 
     def _request(self, item: ObjectInfo, start: int, size: int) -> bytes:
-        where, began = self._store.locate(item.name), time.monotonic()
-        with closing(self._store.fetch(item, start, size)) as body:
-            note_round_trip(self._store, began)
+        where = self._store.locate(item.name)
+        with closing(self._sent(item, start, size)) as body:
             if not body.is_of(item.size, item.version):
                 raise changed(where, start)
             if body.start != start:
                 hint = "copy the shards to a disk, or read them in order with load_dataset"
                 raise SourceError("the server does not support requests for parts of a file", shard=where, hint=hint)
-            parts, have = [], 0
-            while have < size and (part := body.read(size - have)):
-                parts.append(part)
-                have += len(part)
+            return self._received(body, size)
+
+    def _sent(self, item: ObjectInfo, start: int, size: int) -> Body:
+        began = time.monotonic()
+        body = self._store.fetch(item, start, size)
+        note_round_trip(self._store, began)
+        return body
+
+    def _received(self, body: Body, size: int) -> bytes:
+        parts, have = list[bytes](), 0
+        while have < size and (part := body.read(size - have)):
+            parts.append(part)
+            have += len(part)
         if have < size:
             raise Transient(f"the transfer ended after {have:,} of {size:,} bytes")
         return b"".join(parts)[:size]

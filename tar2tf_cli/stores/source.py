@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from tar2tf_cli.api.store import Body, Store
 from tar2tf_cli.errors import NothingFoundError, SourceError
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
 from tar2tf_cli.stores.base import ReadAhead, templates_of
-from tar2tf_cli.stores.objects import look_up, look_up_each, open_object, retry
+from tar2tf_cli.stores.objects import look_up, look_up_each, note_round_trip, open_object, retry
 from tar2tf_cli.stores.ranges import ObjectRanges
 from tar2tf_cli.stores.transfer import ResumingStream, fetch_threads, whole_body
 
@@ -151,4 +152,7 @@ class ObjectSource(Source):
 
     def listing(self, prefix: str) -> Sequence[ObjectInfo]:
         """Return all objects whose names begin with a prefix."""
-        return retry(self._store, lambda: [*self._store.list(prefix)], self.bucket)
+        began = time.monotonic()
+        found = retry(self._store, lambda: [*self._store.list(prefix)], self.bucket)
+        note_round_trip(self._store, began)
+        return found

@@ -1,0 +1,138 @@
+"""Files, connections and threads that readers of one process share; what far buckets are asked for beforehand."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.source import Ranges, Source
+from tar2tf_cli.datasets.batches import OpenFiles
+from tar2tf_cli.datasets.ranges import RecentStreams
+from tar2tf_cli.formats.streams import read_to_end
+from tar2tf_cli.inputs.energon_index import dali_beside_energon, energon_offsets
+from tar2tf_cli.stores.objects import read_object
+
+if TYPE_CHECKING:
+    from tar2tf_cli.inputs.manifest import Document, ShardEntry
+
+T = TypeVar("T")
+
+_THREADS: Final = 32
+_MOST_BEFOREHAND: Final = 16
+"""The most shards of a far bucket whose beginnings and indexes are requested before anybody reads them."""
+
+_BEGINNING: Final = 1 << 16
+
+
+class ProcessResources:
+    """Open files, connections and threads that the readers of one process share.
+
+    Attributes:
+        number: the number of the process.
+        recent: streams of compressed shards that were decompressed last.
+        files: open files of local shards.
+    """
+
+    def __init__(self) -> None:
+        self.number = os.getpid()
+        self._indexing: dict[int, threading.Lock] = {}
+        self._lock = threading.Lock()
+        self._index_files: dict[tuple[int, str], Future[bytes | None]] = {}
+        self._open()
+
+    def _open(self) -> None:
+        self.recent = RecentStreams()
+        self._ranges: dict[int, tuple[Source, Ranges]] = {}  # with the source, so that no other has its number
+        self.files = OpenFiles()
+        self._pool = ThreadPoolExecutor(_THREADS, "tar2tf-read")  # its threads start with the first requests
+        self._index_pool = ThreadPoolExecutor(_THREADS, "tar2tf-index")  # as those above wait for these files
+
+    def close(self) -> None:
+        """Close what is open, once it has been read; other threads, and views, open it again."""
+        with self._lock:
+            pools, files = (self._pool, self._index_pool), self.files
+            self._open()
+        files.close()
+        for pool in pools:
+            pool.shutdown()
+
+    def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
+        """Call a function in another thread."""
+        with self._lock:
+            return self._pool.submit(function, *arguments)
+
+    def ranges(self, source: Source) -> Ranges:
+        """Return the reader of a source."""
+        known = self._ranges.get(id(source))
+        if known is None:
+            with self._lock:
+                known = self._ranges.setdefault(id(source), (source, source.ranges()))
+        return known[1]
+
+    def indexing(self, number: int) -> threading.Lock:
+        """Return the lock for looking for a shard's index."""
+        return self._indexing.setdefault(number, threading.Lock())
+
+    def index_file(self, source: Source, name: str) -> Future[bytes | None]:
+        """Return the bytes of SHARD.idx, once they are there, or of DALI's index if SHARD.idx is Energon's.
+
+        The result is None if there is no such file.
+        """
+        with self._lock:
+            return self._index_files.pop((id(source), name), None) or self._index_pool.submit(_index_file, source, name)
+
+    def on_listed(self, source: Source, files: Sequence[ObjectInfo]) -> None:
+        """Request the beginnings and indexes of a few shards of a far bucket that was listed."""
+        there = {file.name for file in files}
+        shards = [file for file in files if f"{file.name}.idx" in there][:_MOST_BEFOREHAND]
+        if shards and self._is_far(source):
+            self._request_indexes(source, [shard.name for shard in shards])
+            for shard in shards:
+                self.submit(self.ranges(source).read, shard, 0, 1)
+
+    def whole(self, document: Document, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
+        """Return the shards of a manifest as `Document.whole` does, a few of a far bucket with their beginnings."""
+        if not self._is_far(document.folder) or len(shards) > _MOST_BEFOREHAND:
+            return document.whole(shards)
+        self._request_indexes(document.folder, [shard.path for shard in shards])
+        return document.whole(shards, partial(self._look_up, document.folder))
+
+    def _look_up(self, source: Source, names: Sequence[str]) -> dict[str, ObjectInfo]:
+        found = self.ranges(source).look_up(names)
+        return source.find(names) if found is None else found
+
+    def _is_far(self, source: Source) -> bool:
+        """Whether a request for the beginning of a shard in vain costs less than to wait for another answer."""
+        return source.capabilities().remote and self.ranges(source).gap > _BEGINNING
+
+    def _request_indexes(self, source: Source, names: Sequence[str]) -> None:
+        with self._lock:
+            for name in names:
+                if (id(source), name) not in self._index_files:
+                    self._index_files[id(source), name] = self._index_pool.submit(_index_file, source, name)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ProcessResources, ()
+
+
+def _index_file(source: Source, shard: str) -> bytes | None:
+    """The bytes of SHARD.idx, or of DALI's index if SHARD.idx is Energon's; None if there is no such file."""
+    for name in (f"{shard}.idx", dali_beside_energon(shard)):
+        if (data := _read_file(source, name)) is None:
+            return None
+        if not energon_offsets(data):
+            return data
+    return None
+
+
+def _read_file(source: Source, name: str) -> bytes | None:
+    """The bytes of a file next to shards; None if there is none."""
+    if store := source.store():
+        return read_object(store, name)
+    item = source.find([name]).get(name)
+    return None if item is None else read_to_end(source.open(item))

@@ -1,0 +1,170 @@
+"""Datasets in far buckets: what does not depend on an answer is requested together with it, and nothing twice."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from commands import tar2tf
+from servers import FaultyServer, Forwarder, serving
+from shards import write_tar
+from tar2tf_cli import open_records
+from tar2tf_cli.errors import DamagedShardError, SourceError
+from verify_runs import a_tar, framed
+
+SHARDS = 3
+SECONDS = 0.1
+"""How long an answer takes, which is far."""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of its own for each test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Shards of 20 records each, with indexes next to them."""
+    members = [(f"{number:02}", {"bin": bytes(20_000)}) for number in range(20 * SHARDS)]
+    write_tar(tmp_path / "in.tar", members)
+    ran = tar2tf("convert", tmp_path / "in.tar", "-o", tmp_path / "out/x-<>", "--num-shards", str(SHARDS), "--index")
+    assert ran.returncode == 0
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def far(web: FaultyServer, out: Path) -> FaultyServer:
+    """A server with these shards whose answers take their time."""
+    web.objects.update({f"in/{path.name}": path.read_bytes() for path in out.iterdir()})
+    answer_late(web)
+    return web
+
+
+def answer_late(web: FaultyServer, pattern: str = "", together: int = 0) -> list[str]:
+    """Answer no request before its time, and those of a pattern not before some are there; return those that gave up.
+
+    Args:
+        web: the server.
+        pattern: of the requests that wait for each other.
+        together: how many have to be there.
+    """
+    take, arrived, enough, alone = type(web).take, itertools.count(1), threading.Event(), list[str]()
+
+    def late(request: str) -> Any:
+        time.sleep(SECONDS)
+        if together and re.search(pattern, request):
+            if next(arrived) >= together:
+                enough.set()
+            if not enough.wait(timeout=20):
+                alone.append(request)
+        return take(web, request)
+
+    web.take = late  # type: ignore[method-assign]
+    return alone
+
+
+def keys(found: Any) -> list[bytes]:
+    return sorted(sample["__key__"] for sample in found)
+
+
+def test_shards_of_a_manifest_are_looked_up_with_their_beginnings_and_indexes_at_once(far: FaultyServer) -> None:
+    alone = answer_late(far, r"GET in/x-\d", together=2 * SHARDS)
+    records = open_records(f"{far.url}/in/_x-manifest.json")
+    assert not alone
+    wanted = [0, 25, 45]
+    assert keys(records.__getitems__(wanted)) == [b"%02d" % number for number in wanted]
+    names = Counter((method, name) for method, name, _ in far.log)
+    once = [f"in/x-{number}.idx" for number in range(1, SHARDS + 1)]
+    assert {names["GET", name] for name in [*once, "in/_x-manifest.json"]} == {1}
+    assert not [name for method, name in names if method == "HEAD"]
+
+
+def test_a_shard_that_is_missing_or_of_another_size_is_an_error_at_once(far: FaultyServer) -> None:
+    manifest, shard = f"{far.url}/in/_x-manifest.json", far.objects.pop("in/x-2")
+    with pytest.raises(SourceError, match="missing"):
+        open_records(manifest)
+    far.objects["in/x-2"] = shard + framed(b"more")
+    with pytest.raises(DamagedShardError, match="in the manifest"):
+        open_records(manifest)
+
+
+def test_empty_shards_and_servers_that_ignore_ranges_are_read(far: FaultyServer) -> None:
+    manifest = far.objects["in/_x-manifest.json"].replace(b'"records": 20', b'"records": 0', 1)
+    size = len(far.objects["in/x-1"])
+    far.objects["in/_x-manifest.json"] = manifest.replace(b'"bytes": %d' % size, b'"bytes": 0', 1)
+    far.objects["in/x-1"] = far.objects["in/x-1.idx"] = b""
+    records = open_records(f"{far.url}/in/_x-manifest.json")
+    assert len(records) == 40
+    assert records[0]["__key__"] == b"20"
+    far.fail(r"GET in/x-\d$", "no-range", times=2)
+    assert open_records(f"{far.url}/in/_x-manifest.json")[0]["__key__"] == b"20"
+
+
+def test_records_without_an_index_are_scanned_as_one_stream(far: FaultyServer, tmp_path: Path) -> None:
+    for number in range(1, SHARDS + 1):
+        del far.objects[f"in/x-{number}.idx"]
+    assert keys(open_records(f"{far.url}/in/_x-manifest.json")) == [b"%02d" % number for number in range(20 * SHARDS)]
+    assert Counter(name for method, name, span in far.log if not span)["in/x-1"] == 1
+
+
+def test_members_of_a_sample_that_are_not_adjacent_are_requested_together(web: FaultyServer, tmp_path: Path) -> None:
+    parts = [(f"{key}.{part}", bytes([key + part]) * 3_000_000) for part in range(3) for key in (1, 2)]
+    web.objects["in/x.tar"] = a_tar([("1.a", b"a"), ("2.a", b"b"), *parts])
+    answer_late(web)
+    records = open_records(f"{web.url}/in/x.tar")
+    alone = answer_late(web, "GET", together=9)
+    sample = records.key("1")
+    assert not alone
+    assert {name: sample[name] for name in "012"} == {str(part): bytes([1 + part]) * 3_000_000 for part in range(3)}
+
+
+# --- A folder, which is listed ---
+
+
+@pytest.fixture
+def requests(moto: str, s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The requests to a far S3, each as method and path, and "listing" for one."""
+    asked: list[str] = []
+
+    class Late(Forwarder):
+        url = moto
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0].rpartition("/")[2]
+            asked.append(f"{self.command} {path}" if "list-type" not in self.path else "listing")
+            time.sleep(SECONDS)
+            super().do_GET()
+
+        do_HEAD = do_GET
+
+    with serving(Late) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        yield asked
+
+
+@pytest.mark.xdist_group("s3")
+def test_a_folder_is_listed_and_nothing_in_it_is_looked_up_or_read_twice(
+    out: Path, moto: str, requests: list[str]
+) -> None:
+    client = boto3.client("s3", endpoint_url=moto, region_name="us-east-1")
+    client.create_bucket(Bucket="far")
+    for path in out.iterdir():
+        client.upload_fileobj(io.BytesIO(path.read_bytes()), "far", f"in/{path.name}")
+    records = open_records("s3://far/in")
+    assert keys(records.__getitems__([0, 25, 45])) == [b"00", b"25", b"45"]
+    asked = Counter(requests)
+    assert asked["listing"] == 2, "the second one shows that the first was whole"
+    assert not [request for request in requests if request.startswith("HEAD")]
+    once = ["_x-manifest.json", *(f"x-{number}.idx" for number in range(1, SHARDS + 1))]
+    assert {asked[f"GET {name}"] for name in once} == {1}
