@@ -23,6 +23,8 @@ from tar2tf_cli.stores import open_source
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from tar2tf_cli.api.store import Store
+
 RowSpan: TypeAlias = tuple[int, int, int]
 """A row: its number from 1 without the header and blank rows, and its offset and size in bytes."""
 
@@ -338,6 +340,12 @@ class TableFiles:
     def locate(self, item: ObjectInfo) -> str:
         """Return the path or URL of a table."""
         return self._source.locate(item.name)
+
+    def store(self, item: ObjectInfo) -> Store | None:
+        """Return the store in which a table is, at the table's folder; None for a local one."""
+        store = self._source.store()
+        folder = os.path.dirname(item.name)
+        return store and store.at(f"{store.root}{folder}/" if folder else store.root)
 
     def open(self, item: ObjectInfo, *, header: bool = True) -> Rows:
         """Open a table.

@@ -14,6 +14,7 @@ from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, ListingInfo, Source
 from tar2tf_cli.api.store import Body, Store
 from tar2tf_cli.errors import NothingFoundError, SourceError
+from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
 from tar2tf_cli.stores.base import ReadAhead, templates_of
 from tar2tf_cli.stores.objects import look_up, look_up_each, note_round_trip, open_object, retry
@@ -71,6 +72,18 @@ class ObjectSource(Source):
             if body and (data := whole_body(body, item)) is not None:
                 return io.BytesIO(data)
         return (self._ahead and self._ahead.take(item)) or self._stream(item)
+
+    def fetch_whole(self, name: str) -> tuple[ObjectInfo, bytes]:
+        """Return a whole object, and what its server says of it; one that `prefetch` was told of is on its way.
+
+        Raises:
+            NoSuchObject: when there is none.
+            SourceError: when it cannot be read.
+        """
+        item = ObjectInfo(name, None, None)
+        stream = (self._ahead and self._ahead.take(item)) or self._stream(item)
+        data = read_to_end(stream)
+        return stream.item, data
 
     def _stream(self, item: ObjectInfo) -> ResumingStream:
         return open_object(self._store, item)

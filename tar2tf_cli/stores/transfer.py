@@ -232,6 +232,11 @@ class ResumingStream:
         self._begun = False
         self._ended: BaseException | bytes | None = None
 
+    @property
+    def item(self) -> ObjectInfo:
+        """The object, with the size and version that its server says once bytes were read."""
+        return self._item._replace(size=self._size, version=self._version)
+
     def read(self, size: int, /) -> bytes:
         """Return at most `size` bytes; b"" only after all of them were received and match the checksum.
 

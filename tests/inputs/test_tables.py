@@ -10,8 +10,10 @@ import os
 import wave
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ import zstandard
 
 from commands import convert, tar2tf
 from images import jpeg, photo
+from servers import FaultyServer
 from shards import examples, tree, write_tar
 from tar2tf_cli import open_records
 from tar2tf_cli.conversion.run import convert as run
@@ -182,7 +185,7 @@ def test_a_second_run_is_up_to_date_until_a_row_or_a_file_changes(tmp_path, phot
 
 def test_a_file_that_changes_between_listing_and_reading_is_an_error(tmp_path, photos):
     tables = TableFiles(str(table(tmp_path, photos)))
-    source = TableSource(tables, *tables.list(), {"image": Column("path", "jpg")})
+    source = TableSource(tables, *tables.list(), {"image": Column("path", "jpg")}, lambda url: {})
     (item,) = source.list(())
     assert len([*source.samples(item, InputReport(), pytest.fail)]) == 6
     os.utime(tmp_path / photos[1][0], ns=(1, 1))
@@ -195,7 +198,7 @@ def test_a_table_that_changes_between_listing_and_reading_is_an_error(tmp_path, 
     path = tmp_path / "t.csv"
     path.write_bytes(b"text\none\ntwo\n")
     tables = TableFiles(str(path))
-    source = TableSource(tables, *tables.list(), {})
+    source = TableSource(tables, *tables.list(), {}, lambda url: {})
     (item,) = source.list(())
     path.write_bytes(b"text\none\n" + new + b"wo\n")
     faults = []
@@ -212,7 +215,6 @@ def test_a_table_that_changes_between_listing_and_reading_is_an_error(tmp_path, 
     [
         (("missing.jpg", 1), "there is no file "),
         (("", 1), "the path of a file is empty"),
-        (("http://host/a.jpg", 1), "is a URL"),
         (("photos", 1), "there is no file"),
         (("text.jpg", 1), "is not an image"),
         (("photos/0.jpg", "cat"), "'label' is not of type int64"),
@@ -459,12 +461,67 @@ def test_tables_in_a_store_are_read_and_joined_as_local_ones(tmp_path, tables, s
         assert [text for _, text in keys_and_texts(joined.parent)] == [b"row 7", b"row 120", b"row 299"]
 
 
+@pytest.fixture
+def pictures(s3: str, s3_client: Any) -> list[bytes]:
+    """Texts in a bucket, next to a folder for tables that name them."""
+    with suppress(s3_client.exceptions.BucketAlreadyOwnedByYou):
+        s3_client.create_bucket(Bucket="paths")
+    texts = [b"text %d" % number for number in range(150)]
+    for number, text in enumerate(texts):
+        s3_client.put_object(Bucket="paths", Key=f"in/files/{number}.txt", Body=text)
+    return texts
+
+
+def convert_paths(tmp_path: Path, table: Any, *more: Any) -> tuple[int, str, list[bytes]]:
+    """Convert a table with a column `path`; return the code, what was said, and the files in the output."""
+    out = tmp_path / "out" / "x.record"
+    done = tar2tf("convert", "--from", "table", table, "--columns", "x=path:file", "-o", out, *more)
+    return done.returncode, done.stderr, [sample["x"] for sample in open_records(out)] if out.exists() else []
+
+
 @pytest.mark.xdist_group("s3")
-def test_files_named_in_a_table_are_local_ones(tmp_path, s3, s3_client):
-    s3_client.create_bucket(Bucket="paths")
-    s3_client.put_object(Bucket="paths", Key="t.csv", Body=b"path\na.jpg\n")
-    done = tar2tf(
-        "convert", "--from", "table", "s3://paths/t.csv", "--columns", "x=path:jpg", "-o", tmp_path / "x.record"
-    )
-    assert done.returncode == 3
-    assert "a.jpg is the path of a file, and the table is in a store" in done.stderr
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_files_named_in_a_table_lie_in_its_store_or_at_urls(
+    tmp_path: Path, s3_client: Any, pictures: list[bytes], web: FaultyServer, jobs: int
+) -> None:
+    web.objects["b c/u.txt"] = b"of the web"
+    ways = ["files/{}.txt", "../in/./files/{}.txt", "s3://paths/in/files/{}.txt"]
+    names = [ways[number % 3].format(number) for number in range(150)]
+    rows = "\n".join(["path", *names, f"{web.url}/b%20c/u.txt", "files/7.txt"])
+    s3_client.put_object(Bucket="paths", Key="in/t.csv", Body=rows.encode())
+    expected = [*pictures, b"of the web", pictures[7]]
+    assert convert_paths(tmp_path, "s3://paths/in/t.csv", "-j", jobs) == (0, ANY, expected)
+    local = write(tmp_path / "t.csv", [["path"], ["u.txt"], *([name] for name in names[2::3])])
+    (tmp_path / "u.txt").write_bytes(b"of the disk")
+    assert convert_paths(tmp_path, local, "--overwrite", "-j", jobs) == (0, ANY, [b"of the disk", *pictures[2::3]])
+
+
+@pytest.mark.xdist_group("s3")
+def test_a_file_in_a_store_that_changes_is_converted_again(
+    tmp_path: Path, s3_client: Any, pictures: list[bytes]
+) -> None:
+    s3_client.put_object(Bucket="paths", Key="in/t.csv", Body=b"path\nfiles/1.txt\nfiles/2.txt\n")
+    assert convert_paths(tmp_path, "s3://paths/in/t.csv")[2] == pictures[1:3]
+    s3_client.put_object(Bucket="paths", Key="in/files/2.txt", Body=b"new")
+    assert convert_paths(tmp_path, "s3://paths/in/t.csv")[0] != 0
+    assert convert_paths(tmp_path, "s3://paths/in/t.csv", "--update") == (0, ANY, [pictures[1], b"new"])
+
+
+@pytest.mark.xdist_group("s3")
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("files/missing.txt", "there is no file s3://paths/in/files/missing.txt, which the column 'path' names"),
+        ("../../x.txt", "leads out of the bucket"),
+        ("/etc/hostname", "leads out of the bucket"),
+        ("ftp://host/x.txt", "ftp:// buckets are not supported"),
+    ],
+)
+def test_a_row_whose_file_is_not_in_the_store_is_faulty(
+    tmp_path: Path, s3_client: Any, pictures: list[bytes], cell: str, words: str
+) -> None:
+    s3_client.put_object(Bucket="paths", Key="in/t.csv", Body=f"path\nfiles/1.txt\n{cell}\n".encode())
+    code, said, _ = convert_paths(tmp_path, "s3://paths/in/t.csv")
+    assert code == 3
+    assert words in said
+    assert convert_paths(tmp_path, "s3://paths/in/t.csv", "--on-error", "skip")[2] == [pictures[1]]

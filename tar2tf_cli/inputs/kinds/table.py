@@ -12,22 +12,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Samples, Source
 from tar2tf_cli.api.values import KEY, Sample, SourceReport
-from tar2tf_cli.errors import SampleError, UsageError, changed, few, meant, read_failed, reason
+from tar2tf_cli.errors import SampleError, UsageError, changed, few, meant, reason
 from tar2tf_cli.features.feature_map import TypeName, give_types, number_of
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.image import headers
 from tar2tf_cli.formats.streams import IMAGE_SUFFIXES, sniff
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled, stems_of
+from tar2tf_cli.inputs.row_files import Reach, RowFiles
 from tar2tf_cli.inputs.rows import Rows, RowSpan, TableFiles, no_rows
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.fields import Column
-from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.stores import reach_of
+
+if TYPE_CHECKING:
+    from tar2tf_cli.spec.urls import ConnectionOptions
 
 
 def open_input(conversion: Conversion, endpoint: str | None) -> Source:
@@ -38,14 +41,21 @@ def open_input(conversion: Conversion, endpoint: str | None) -> Source:
     columns = {name: Column.parse(text) for name, text in spec.columns.items()}
     if is_parquet(spec.bucket) or any(map(is_parquet, spec.template)):
         files = ParquetFiles(spec.bucket, spec.template, **reach_of(spec.bucket, conversion, endpoint))
-        return ParquetSource(files, columns, partial(entries_of_row, columns, os.path.dirname(spec.bucket)))
+        named = RowFiles(os.path.dirname(spec.bucket), None, partial(_reach, conversion, endpoint))
+        return ParquetSource(files, columns, partial(entries_of_row, columns, named))
     tables = TableFiles(spec.bucket, spec.template, **reach_of(spec.bucket, conversion, endpoint))
     first, *others = tables.list()
+    reach = partial(_reach, conversion, endpoint)
     if others:
-        return TablesSource(tables, [first, *others], columns)
+        return TablesSource(tables, [first, *others], columns, reach)
     return TableSource(
-        tables, first, columns, seed=conversion.seed if conversion.shuffle else None, limit=conversion.limit
+        tables, first, columns, reach, seed=conversion.seed if conversion.shuffle else None, limit=conversion.limit
     )
+
+
+def _reach(conversion: Conversion, endpoint: str | None, url: str) -> ConnectionOptions:
+    """The connection options of a URL in a cell: those of the input as far as they are about its store."""
+    return {**reach_of(url, conversion, endpoint), "no_sign_request": conversion.input.no_sign_request}
 
 
 class RowsSource(ListSource):
@@ -76,8 +86,8 @@ class RowsSource(ListSource):
     def _check(self, rows: Rows) -> None:
         """See that the file has what is asked for; by default, nothing is."""
 
-    def _listed(self, rows: Rows, span: RowSpan) -> tuple[int, bytes]:
-        """The size in bytes of a row, and what changes when it does."""
+    def _listed(self, rows: Rows, span: RowSpan, spans: Sequence[RowSpan]) -> tuple[int, bytes]:
+        """The size in bytes of a row, which is one of several, and what changes when it does."""
         return span[2], b"%d\0%d\0" % (span[0], span[2]) + rows.data(span)
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
@@ -94,7 +104,7 @@ class RowsSource(ListSource):
             if not spans:
                 raise no_rows(self.bucket)
             spans = spans[self._rows][: self._limit]
-            inputs = list(divided("rows", spans, lambda span: self._listed(rows, span)))
+            inputs = list(divided("rows", spans, lambda span: self._listed(rows, span, spans)))
         self._count = len(spans)
         self._chunks = {item.name: array("Q", chain.from_iterable(chunk)) for item, chunk in inputs}
         return [item for item, _ in inputs]
@@ -113,6 +123,7 @@ class TableSource(RowsSource):
         table: the file, in UTF-8.
         columns: the column of each entry, and what its cells are. If there are none, every column is an entry, as it
             is. The entry `__key__` is the sample's key.
+        reach: gives the connection options of URLs in cells.
         stem: the beginning of keys, before the number of the row with six digits, where no column has the key; without
             it, a key is just that number.
         seed: shuffle the rows with this random seed.
@@ -124,6 +135,7 @@ class TableSource(RowsSource):
         tables: TableFiles,
         table: ObjectInfo,
         columns: Mapping[str, Column],
+        reach: Reach,
         *,
         stem: str = "",
         seed: int | None = None,
@@ -135,7 +147,7 @@ class TableSource(RowsSource):
         self._stem = stem
         self._header = not (columns and all(column.name.isdecimal() for column in columns.values()))
         self._files = [column.name for column in columns.values() if column.is_file]
-        self._folder = os.path.dirname(self.bucket)
+        self._named = RowFiles(os.path.dirname(self.bucket), tables.store(table), reach)
 
     def listing_info(self) -> ListingInfo:
         """Return the number of rows."""
@@ -151,13 +163,15 @@ class TableSource(RowsSource):
             SourceError: when the table or a file that it names changed since it was listed, or cannot be read.
         """
         version = blake2b(digest_size=16)
+        self._named.forget_versions()
         with self._opened() as rows:
-            for span in self._spans(item):
-                number, data, sample = span[0], rows.data(span), None
-                key = f"{self._stem}-{number:06d}" if self._stem else str(number)
-                values: Mapping[str, Any] = {}
+            found = ((span[0], rows.data(span)) for span in self._spans(item))
+            parsed = ((number, data, *self._parsed(rows, data)) for number, data in found)
+            for number, data, values, unparsed in self._named.ahead(parsed, lambda row: self._cells(row[2])):
+                key, sample = f"{self._stem}-{number:06d}" if self._stem else str(number), None
                 try:
-                    values = rows.parsed(data)
+                    if unparsed:
+                        raise unparsed
                     sample = self._sample(key, values)
                 except SampleError as error:
                     fault(error.at(key=key, member=f"row {number}"))
@@ -173,6 +187,7 @@ class TableSource(RowsSource):
 
     def _check(self, rows: Rows) -> None:
         """Check that a CSV file has the columns that are asked for."""
+        self._named.forget_versions()
         known = rows.columns
         if not known:
             return
@@ -185,21 +200,34 @@ class TableSource(RowsSource):
                 message = f"there is no column {column.name!r}{meant(column.name, known)}"
                 raise UsageError(message, shard=self.bucket, hint=hint)
 
-    def _listed(self, rows: Rows, span: RowSpan) -> tuple[int, bytes]:
+    def _listed(self, rows: Rows, span: RowSpan, spans: Sequence[RowSpan]) -> tuple[int, bytes]:
         """The size in bytes of a row and its files, and what changes when they do."""
-        data, values = rows.data(span), {}
-        if self._files:
-            with suppress(SampleError):
-                values = rows.parsed(data)
+        data = rows.data(span)
+        values, _ = self._parsed(rows, data) if self._files else ({}, None)
+        if any(map(self._named.is_unknown, self._cells(values))):
+            every = (self._parsed(rows, rows.data(one))[0] for one in spans)
+            self._named.look_up(cell for row in every for cell in self._cells(row))
         return self._described(span[0], data, values)
+
+    @staticmethod
+    def _parsed(rows: Rows, data: bytes) -> tuple[Mapping[str, Any], SampleError | None]:
+        """The values of a row; none, and the error, if it is faulty."""
+        try:
+            return rows.parsed(data), None
+        except SampleError as error:
+            return {}, error
+
+    def _cells(self, values: Mapping[str, object]) -> Sequence[object]:
+        """The cells of a row that name files."""
+        return [values.get(name) for name in self._files]
 
     def _described(self, number: int, data: bytes, values: Mapping[str, object]) -> tuple[int, bytes]:
         """Return size and version of the row with this number, its bytes and its values."""
         total, described = len(data), b"%d\0%d\0" % (number, len(data)) + data
-        for name in self._files:
+        for cell in self._cells(values):
             with suppress(SampleError):
-                size, modified = _status(_path(self._folder, values.get(name)))
-                total, described = total + size, described + b"%d\0%d\0" % (size, modified)
+                size, version = self._named.version(cell)
+                total, described = total + size, described + version
         return total, described
 
     def _sample(self, key: str, values: Mapping[str, object]) -> Sample:
@@ -211,7 +239,7 @@ class TableSource(RowsSource):
         if not self._columns:
             given = {name: value for name, value in values.items() if value is not None}
             return {KEY: _key(given.pop(KEY, key)), **{name: as_entry(name, value) for name, value in given.items()}}
-        return entries_of_row(self._columns, self._folder, key, values)
+        return entries_of_row(self._columns, self._named, key, values)
 
 
 class TablesSource(Source):
@@ -221,12 +249,15 @@ class TablesSource(Source):
         tables: what the user named.
         items: the files.
         columns: the column of each entry, as for a single file.
+        reach: gives the connection options of URLs in cells.
     """
 
-    def __init__(self, tables: TableFiles, items: Sequence[ObjectInfo], columns: Mapping[str, Column]) -> None:
+    def __init__(
+        self, tables: TableFiles, items: Sequence[ObjectInfo], columns: Mapping[str, Column], reach: Reach
+    ) -> None:
         self.bucket = tables.bucket
         stems = stems_of([item.name for item in items])
-        self._sources = {item.name: TableSource(tables, item, columns, stem=stems[item.name]) for item in items}
+        self._sources = {item.name: TableSource(tables, item, columns, reach, stem=stems[item.name]) for item in items}
         self._chunks: dict[str, tuple[TableSource, ObjectInfo]] = {}
 
     def capabilities(self) -> Capabilities:
@@ -269,12 +300,12 @@ class TablesSource(Source):
         return source.samples(chunk, report, fault, on_bytes)
 
 
-def entries_of_row(columns: Mapping[str, Column], folder: str, key: str, values: Mapping[str, object]) -> Sample:
+def entries_of_row(columns: Mapping[str, Column], named: RowFiles, key: str, values: Mapping[str, object]) -> Sample:
     """Return the sample of a row whose columns are named.
 
     Args:
         columns: the column of each entry, and what its cells are.
-        folder: the folder of the paths that cells hold.
+        named: reads the files that cells name.
         key: the key of the sample, if no column has it.
         values: the cells by column; a column of files may also have their bytes.
 
@@ -289,44 +320,18 @@ def entries_of_row(columns: Mapping[str, Column], folder: str, key: str, values:
         if name == KEY:
             sample[KEY] = _key(value.decode() if isinstance(value, bytes) else value)
         elif column.is_file:
-            sample[name] = _content(column, folder, value)
+            sample[name] = _content(column, named, value)
         else:
             sample[name] = _typed(column, value) if column.kind else as_entry(column.name, value)
     return sample
 
 
-def _path(folder: str, cell: object) -> str:
-    """The path of the file that a cell names; that of the table's folder is added.
-
-    Raises:
-        SampleError: when it is not a path.
-    """
-    if not isinstance(cell, str) or not cell:
-        raise SampleError(f"the path of a file is {cell!r}" if cell else "the path of a file is empty")
-    if is_remote(cell) or is_remote(folder):
-        what = f"{cell} is a URL" if is_remote(cell) else f"{cell} is the path of a file, and the table is in a store"
-        raise SampleError(f"{what}; the files of a table are read from a local disk")
-    return os.path.join(folder, cell)
-
-
-def _content(column: Column, folder: str, cell: object) -> bytes:
+def _content(column: Column, named: RowFiles, cell: object) -> bytes:
     """The bytes of the file that a cell names, or holds."""
-    data, named = (cell, f"the column {column.name!r}") if isinstance(cell, bytes) else _read(column, folder, cell)
+    data, place = (cell, f"the column {column.name!r}") if isinstance(cell, bytes) else named.read(column.name, cell)
     if fault := _content_fault(column.kind, data):
-        raise SampleError(f"the content of {named} is not {fault}", hint=f"{column.name}:file takes any file")
+        raise SampleError(f"the content of {place} is not {fault}", hint=f"{column.name}:file takes any file")
     return data
-
-
-def _read(column: Column, folder: str, cell: object) -> tuple[bytes, str]:
-    """The bytes and the path of the file that a cell names."""
-    path = _path(folder, cell)
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return file.read(), path
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
-        raise SampleError(f"there is no file {path}, which the column {column.name!r} names") from None
-    except OSError as error:
-        raise read_failed(path, error) from None
 
 
 def _content_fault(suffix: str, data: bytes) -> str | None:
@@ -382,12 +387,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _status(path: str) -> tuple[int, int]:
-    """Size and time of modification of a file; 0 if there is none."""
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return 0, 0
-    return status.st_size, status.st_mtime_ns

@@ -1,0 +1,220 @@
+"""Files that the cells of a table name: by paths relative to the table's folder, local or in a store, or by URLs."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import unquote
+
+from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.store import NoSuchObject, Store
+from tar2tf_cli.errors import SampleError, UsageError, read_failed
+from tar2tf_cli.inputs.base import CHUNK
+from tar2tf_cli.spec.urls import is_remote
+from tar2tf_cli.stores import open_store
+
+if TYPE_CHECKING:
+    from tar2tf_cli.spec.urls import ConnectionOptions
+    from tar2tf_cli.stores.source import ObjectSource
+
+Reach: TypeAlias = "Callable[[str], ConnectionOptions]"
+"""Returns the connection options of a URL."""
+
+T = TypeVar("T")
+
+
+class _FolderOfUrl(NamedTuple):
+    """A folder of URLs.
+
+    Attributes:
+        source: the bucket or server that it is in.
+        prefix: its name there, empty or with a slash at its end.
+        quoted: whether names in its URLs are quoted.
+    """
+
+    source: ObjectSource
+    prefix: str
+    quoted: bool
+
+
+class RowFiles:
+    """Files that cells of one table name.
+
+    A row is faulty if a cell is no path, or there is no such file. Objects of stores are looked up many at once, and
+    fetched ahead, with the retries of their stores.
+
+    Args:
+        folder: path or URL of the table's folder.
+        store: the store in which the table is, at this folder; None for a local table.
+        reach: gives the connection options of URLs.
+    """
+
+    def __init__(self, folder: str, store: Store | None, reach: Reach) -> None:
+        self._folder = folder
+        self._store = store
+        self._reach = reach
+        self._forget()
+
+    def _forget(self) -> None:
+        self._tops: dict[str, ObjectSource] = {}
+        self._folders: dict[str, _FolderOfUrl] = {}
+        self._known: dict[tuple[int, str], ObjectInfo | None] = {}  # objects by the number of their source, and name
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_folder": self._folder, "_store": self._store, "_reach": self._reach}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def read(self, column: str, cell: object) -> tuple[bytes, str]:
+        """Return the bytes of the file that a cell of a column names, and its path or URL.
+
+        Raises:
+            SampleError: when the cell is no path, or there is no such file.
+            SourceError: when the file cannot be read.
+        """
+        place = self._object(cell)
+        try:
+            if place is None:
+                return _read_local(path := self._path(cell)), path
+            source, name = place
+            path = source.locate(name)
+            self._known[id(source), name], data = source.fetch_whole(name)
+        except (NoSuchObject, FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
+            raise SampleError(f"there is no file {path}, which the column {column!r} names") from None
+        return data, path
+
+    def version(self, cell: object) -> tuple[int, bytes]:
+        """Return the size of the file that a cell names, and what changes when the file does; 0 for no such file.
+
+        Raises:
+            SampleError: when the cell is no path.
+        """
+        place = self._object(cell)
+        if place is None:
+            size, modified = _status(self._path(cell))
+            return size, b"%d\0%d\0" % (size, modified)
+        source, name = place
+        if (id(source), name) not in self._known:
+            self.look_up([cell])
+        item = self._known[id(source), name]
+        return (item.size or 0, f"{item.size}\0{item.version}\0".encode()) if item else (0, b"0\0000\0")
+
+    def look_up(self, cells: Iterable[object]) -> None:
+        """Look up the objects that cells name, so that `version` need not ask for each."""
+        names: dict[int, dict[str, None]] = defaultdict(dict)
+        sources: dict[int, ObjectSource] = {}
+        for source, name in self._objects(cells):
+            sources[id(source)] = source
+            names[id(source)][name] = None
+        for number, source in sources.items():
+            found = source.find([*names[number]])
+            self._known.update(((number, name), found.get(name)) for name in names[number])
+
+    def forget_versions(self) -> None:
+        """Forget what was looked up, so that it is asked for again."""
+        self._known.clear()
+
+    def is_unknown(self, cell: object) -> bool:
+        """Whether a cell names an object that was neither looked up nor read."""
+        return any((id(source), name) not in self._known for source, name in self._objects([cell]))
+
+    def ahead(self, rows: Iterable[T], cells_of: Callable[[T], Iterable[object]]) -> Iterator[T]:
+        """Yield rows, while the objects that the next ones name are fetched.
+
+        Args:
+            rows: the rows.
+            cells_of: returns the cells of a row that name files.
+        """
+        coming = iter(rows)
+        while batch := list(islice(coming, CHUNK)):
+            items: dict[ObjectSource, dict[ObjectInfo, None]] = defaultdict(dict)
+            for source, name in self._objects(cell for row in batch for cell in cells_of(row)):
+                items[source][ObjectInfo(name, None, None)] = None
+            with ExitStack() as fetching:
+                for source, wanted in items.items():
+                    fetching.enter_context(source.prefetch([*wanted]))
+                yield from batch
+
+    def _objects(self, cells: Iterable[object]) -> Iterator[tuple[ObjectSource, str]]:
+        """The objects that cells name, without local files and what is no path."""
+        for cell in cells:
+            try:
+                place = self._object(cell)
+            except SampleError:
+                continue
+            if place:
+                yield place
+
+    def _object(self, cell: object) -> tuple[ObjectSource, str] | None:
+        """The source and the name of the object that a cell names; None for a local path.
+
+        Raises:
+            SampleError: when the cell is no path, or leads out of the table's bucket.
+        """
+        if isinstance(cell, str) and is_remote(cell):
+            return self._at(cell)
+        if self._store is None:
+            return None
+        top = "/" if self._store.root.startswith("/") else ""
+        name = posixpath.normpath(self._store.root[len(top) :] + self._path(cell))
+        if name.startswith("../") or name == ".." or posixpath.isabs(str(cell)):
+            raise SampleError(f"the path {cell!r} leads out of the bucket in which the table is")
+        return self._top(self._store), name
+
+    def _path(self, cell: object) -> str:
+        """The path that a cell holds; with the table's folder, if that is local.
+
+        Raises:
+            SampleError: when it is none.
+        """
+        if not isinstance(cell, str) or not cell:
+            raise SampleError(f"the path of a file is {cell!r}" if cell else "the path of a file is empty")
+        return cell if self._store else os.path.join(self._folder, cell)
+
+    def _at(self, url: str) -> tuple[ObjectSource, str]:
+        quoted = url.startswith(("http://", "https://"))
+        address, mark, query = url.partition("?") if quoted else (url, "", "")
+        folder, _, last = address.rpartition("/")
+        where = f"{folder}/{mark}{query}"
+        if where not in self._folders:
+            try:
+                store = open_store(where, **self._reach(url))
+            except UsageError as error:
+                raise SampleError(error.message) from None
+            prefix = store.root.lstrip("/")
+            self._folders[where] = _FolderOfUrl(self._top(store, query), unquote(prefix) if quoted else prefix, quoted)
+        found = self._folders[where]
+        return found.source, found.prefix + (unquote(last) if found.quoted else last)
+
+    def _top(self, store: Store, query: str = "") -> ObjectSource:
+        """The source of a whole bucket or server, which shares its connections."""
+        from tar2tf_cli.stores.source import ObjectSource
+
+        top = store.at("/" if store.root.startswith("/") else "")
+        return self._tops.setdefault(f"{top.locate('')}?{query}", ObjectSource(top))
+
+
+def _read_local(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise read_failed(path, error) from None
+
+
+def _status(path: str) -> tuple[int, int]:
+    """Size and time of modification of a file; 0 if there is none."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
