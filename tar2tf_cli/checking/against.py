@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial, reduce
 from io import BytesIO
 from itertools import groupby, islice
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -40,6 +40,9 @@ from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.spec.yaml_file import build, overlaid
 from tar2tf_cli.structs import dataclass
+
+if TYPE_CHECKING:
+    from tar2tf_cli.flow.group import Neighbours
 
 Origin: TypeAlias = tuple[str, Sequence[str]]
 """The source of shards: bucket and templates."""
@@ -220,10 +223,20 @@ class _ComparedFiles(FileContext):
             yield self._stored(item)
             return
         plan = self.plan.read_plan() if self.plan else ReadPlan.of(self.conversion, self.source)
-        for reading in attempts(
-            lambda regroup: InputFlow(plan, item, ReadOptions(regroup=regroup), on_bytes=self.on_bytes)
-        ):
+
+        def opened(regroup: bool) -> InputFlow:
+            options = ReadOptions(regroup=regroup, neighbours=self._neighbours(item))
+            return InputFlow(plan, item, options, on_bytes=self.on_bytes)
+
+        for reading in attempts(opened):
             yield _converted(reading, self.conversion)
+
+    def _neighbours(self, item: ObjectInfo) -> Neighbours | None:
+        if not self.plan or not self.plan.group_lanes:
+            return None
+        from tar2tf_cli.flow.group import Neighbours  # only here, as few conversions group samples
+
+        return Neighbours.of(self.items, self.plan.group_lanes, self.items.index(item))
 
     def _stored(self, item: ObjectInfo) -> Iterator[_ComparedRecord]:
         """Iterate over the records of a shard whose CRCs are right, as the others are faults found elsewhere."""

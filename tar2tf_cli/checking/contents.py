@@ -24,7 +24,7 @@ _MOST_JSON: Final = 1 << 20
 _WITHOUT_HEADER: Final = tuple(f"image/{name}" for name in ("avif", "heic", "jp2", "jxl", "exr", "psd"))
 _TEXT_HEAD: Final = 4096
 _MOST_CHARACTERS: Final = 200
-_MOST_NUMBERS: Final = 12
+MOST_LISTED: Final = 12
 
 
 class Look(NamedTuple):
@@ -106,19 +106,26 @@ def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
 
 def numbers_shown(values: Sequence[float]) -> str:
     """One number, or the beginning of a list of numbers."""
-    shown = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in values[:_MOST_NUMBERS]]
-    if len(values) == 1:
-        return shown[0]
-    return f"[{', '.join(shown)}{', …' if len(values) > _MOST_NUMBERS else ''}]"
+    some = [*map(_number_shown, values[:MOST_LISTED])]
+    return some[0] if len(values) == 1 else listed(some, len(values))
+
+
+def _number_shown(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def listed(some: Iterable[str], size: int) -> str:
+    """A list of so many values as text, given as many of the first as are shown."""
+    return f"[{', '.join(some)}{', …' if size > MOST_LISTED else ''}]"
 
 
 def shown(value: object) -> str:
     """The beginning of a value as text: bytes, or a feature of numbers or several texts."""
     if not isinstance(value, ParsedFeature):
-        return example_of(value) if isinstance(value, bytes) else shortened(str(value))
+        return example_of(value) if isinstance(value, bytes) else shortened(_number_shown(value))
     if value.kind in ("int64", "float"):
         return numbers_shown(value.values())
-    return shortened(f"[{', '.join(example_of(part) for part in value.parts()[:_MOST_NUMBERS])}]")
+    return shortened(listed(map(example_of, value.parts()[:MOST_LISTED]), value.count))
 
 
 # --- Headers of audio, video and arrays ---

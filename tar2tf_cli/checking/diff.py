@@ -189,11 +189,14 @@ class Differences:
     ) -> dict[SampleLocation, dict[str, str]]:
         """Read the values of samples of one dataset again, as text; none of standard input.
 
+        Values of a feature that a manifest or TensorFlow Datasets describes have its dtype and shape.
+
         Raises:
             SourceError: when a shard cannot be read again.
         """
-        source = (self._a if side == "a" else self._b).named.source
-        return values_at(source, locations, self._rules) if source.capabilities().repeatable else {}
+        named = (self._a if side == "a" else self._b).named
+        repeatable = named.source.capabilities().repeatable
+        return values_at(named.source, locations, self._rules, named.described) if repeatable else {}
 
     def __iter__(self) -> Iterator[Difference]:
         return chain.from_iterable(map(self.of, KINDS))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.checking.contents import look_at, shown
+from tar2tf_cli.api.values import Sample
+from tar2tf_cli.checking.contents import MOST_LISTED, listed, look_at, shown
 from tar2tf_cli.checking.files import contents_of, values_of
 from tar2tf_cli.errors import Tar2tfError, count
+from tar2tf_cli.features.decoder import Decoder
+from tar2tf_cli.features.described import Described
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules
@@ -28,7 +34,7 @@ class SampleLocation(NamedTuple):
 
 
 def values_at(
-    source: Source, locations: Iterable[SampleLocation], rules: TarRules
+    source: Source, locations: Iterable[SampleLocation], rules: TarRules, described: Mapping[str, Described]
 ) -> dict[SampleLocation, dict[str, str]]:
     """Read the values of samples, shortened; each shard is read once, up to the last of its samples.
 
@@ -36,6 +42,8 @@ def values_at(
         source: lists the shards.
         locations: the samples.
         rules: how tars are read.
+        described: the features of records by the names of their shards, where they are described; values then have the
+            dtypes and shapes of the description.
 
     Raises:
         SourceError: when a shard cannot be read.
@@ -47,12 +55,24 @@ def values_at(
     items = {source.locate(item.name): item for item in source.list(())}
     found: dict[SampleLocation, dict[str, str]] = {}
     for path, numbers in wanted.items():
+        features = described.get(items[path].name)
+        how, decode = (rules._replace(heads_only=False), Decoder(features)) if features else (rules, None)
         with OpenShard(source, items[path]) as shard:
-            for number, content in islice(contents_of(shard, rules, _raise), max(numbers) + 1):
+            for number, content in islice(contents_of(shard, how, _raise), max(numbers) + 1):
                 if number in numbers:
                     values = values_of(content)
+                    if decode and isinstance(content, bytes):
+                        values |= _typed(decode, content, values)
                     found[SampleLocation(path, number)] = {name: _text(value) for name, value in values.items()}
     return found
+
+
+def _typed(decode: Decoder, record: bytes, stored: Sample) -> Sample:
+    """Return the values of the features that a record has, as their description says; none if they differ from it."""
+    try:
+        return {name: value for name, value in decode(record).items() if name in stored}
+    except ValueError:
+        return {}
 
 
 def _raise(error: Tar2tfError, more: bool = False) -> None:
@@ -61,6 +81,8 @@ def _raise(error: Tar2tfError, more: bool = False) -> None:
 
 def _text(value: object) -> str:
     """A value as text; of an image or other bytes, its kind and size."""
+    if isinstance(value, np.ndarray):
+        return _array_text(value)
     if not isinstance(value, (bytes, StoredBytes)):
         return shown(value)
     head = value if isinstance(value, bytes) else value.head()
@@ -69,3 +91,12 @@ def _text(value: object) -> str:
         return shown(head)
     shape = "x".join(map(str, look.shape))
     return f"{' '.join(filter(None, (look.kind, shape)))}, {count(len(value), 'byte')}"
+
+
+def _array_text(array: NDArray[np.generic]) -> str:
+    """Dtype, lengths and first values of an array; texts and images alone, each as a value of its own."""
+    values = array.ravel()[:MOST_LISTED].tolist()
+    if array.dtype == object:
+        return listed([_text(value) for value in values], array.size)
+    lengths = "x".join(map(str, array.shape))
+    return f"{array.dtype} {lengths} {listed(map(shown, values), array.size)}"

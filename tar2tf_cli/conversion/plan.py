@@ -208,6 +208,7 @@ class Plan(NamedTuple):
             "--num-shards": spec.output.num_shards,
             "--stratify": spec.stratify is not None,
             "--limit": spec.limit is not None,
+            "--group-by": bool(self.group_lanes),
             f"--labels {AUTO}": AUTO in spec.labels.values(),
             "<total>": "total" in spec.output.template.fields,
             "an input that can be read only once": not source.capabilities().resumable,
@@ -215,6 +216,12 @@ class Plan(NamedTuple):
             f"--from {spec.input.kind}": None in source.listing_info().documents.values(),
         }
         return next((reason for reason, applies in reasons.items() if applies), None)
+
+    @property
+    def group_lanes(self) -> Sequence[str]:
+        """The lane of each input if samples are grouped, and groups may go on in the next input of a lane."""
+        apart = "input" in self.conversion.output.template.fields or not self.source.capabilities().repeatable
+        return () if apart or not self.conversion.group_by else self.stems
 
     @property
     def tracked(self) -> bool:

@@ -248,7 +248,7 @@ def _steps(plan: Plan) -> list[TracedStep]:
         of_samples = plan.conversion.output.traits.holds == "sample"
         for op, one in reading.transform.each():
             title = f"after {_title(op.canonical())}:" if op else "members:" if of_samples else "features:"
-            if op is None and plan.conversion.group_by and (sample := _first_group(how, plan.inputs[0])):
+            if op is None and plan.conversion.group_by and (sample := _first_group(how, plan)):
                 steps.append(TracedStep(f"the first group, {sample[KEY]}:", _looks(sample)))
             results = list(flow([sample], one, FaultPolicy(option="--on-error skip"), where=reading.reader.where))
             if not results:
@@ -261,9 +261,12 @@ def _steps(plan: Plan) -> list[TracedStep]:
     return steps
 
 
-def _first_group(how: ReadPlan, item: ObjectInfo) -> Sample:
-    """Return the first group of samples of an input; empty if there is none."""
-    with InputFlow(how, item, ReadOptions(ahead=True)) as reading:
+def _first_group(how: ReadPlan, plan: Plan) -> Sample:
+    """Return the first group of samples; empty if there is none."""
+    from tar2tf_cli.flow.group import Neighbours
+
+    neighbours = Neighbours.of(plan.inputs, plan.group_lanes, 0) if plan.group_lanes else None
+    with InputFlow(how, plan.inputs[0], ReadOptions(ahead=True, neighbours=neighbours)) as reading:
         return next(reading.grouped(reading.samples(), reading.transform), {})
 
 

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.values import FeatureDescription
+from tar2tf_cli.conversion.group_check import GroupCheck
 from tar2tf_cli.conversion.output_state import (
     CHANGED,
     Decision,
@@ -173,7 +173,7 @@ class Tally:
         self._described: list[str] = []
         self._wanted = _WantedKeys(plan.conversion.input.keys) if plan.conversion.input.keys else None
         self._first_keys = _FirstKeys()
-        self._last_group: tuple[str, str] | None = None
+        self._groups = GroupCheck(plan)
         self._joins = [JoinCount(dataset) for dataset in plan.joins]
 
     def add_input(self, number: int, report: InputReport) -> None:
@@ -184,8 +184,8 @@ class Tally:
             Tar2tfError: when more samples failed than `--max-errors` allows.
         """
         item = self._plan.inputs[number]
-        if report.groups:
-            self._check_groups(report.groups, item, self._plan.stems[number])
+        if self._plan.conversion.group_by:
+            self._groups.add(number, report)
         try:
             self._schema.update(report.schema)
         except SampleError as error:
@@ -297,18 +297,6 @@ class Tally:
         for note in (note for join in self._joins for note in join.notes()):
             self._events.note(note)
         manifest.skipped.update(self.summary.left_out())
-
-    def _check_groups(self, groups: Sequence[str], item: ObjectInfo, lane: str) -> None:
-        """Refuse a group of which an earlier input has samples, too; only the last group of an input may go on.
-
-        Raises:
-            SampleError: when there is one.
-        """
-        if (lane, groups[0]) == self._last_group:
-            message = f"the samples of the group {groups[0]!r} are in two inputs, the last of them this one"
-            hint = "write the samples to one file first: tar2tf convert IN -o all.record, without <>"
-            raise SampleError(message, shard=self._plan.source.locate(item.name), key=groups[0], hint=hint)
-        self._last_group = lane, groups[-1]
 
     def _check_keys(self, wanted: _WantedKeys) -> None:
         spec = self._plan.conversion

@@ -99,6 +99,9 @@ def _measure(worker: Worker, number: int, group: InputGroup) -> bool:
     with worker.inputs.open(number, options) as reading:
         if not reading.seekable or reading.regroups:
             return False
+        if group.reports and reading.copies != group.index.copied:
+            return False
+        group.index.copied = reading.copies
         if reading.copies:
             _add_copied(reading, group.index, limit)
         elif not _add_made(reading, group.index, limit):

@@ -151,7 +151,7 @@ def _worker(plan: Plan, target: Target, place: Backend, maker: RecordMaker | Non
     threads = place.threads(plan.threads(cpus))
     shards = plan.shards
     inputs = TaskInputs(plan.work, shards.source, shards.items, plan.joins, shards.described, maker, shards.stems)
-    inputs.forms = plan.forms
+    inputs.forms, inputs.group_lanes = plan.forms, plan.group_lanes
     return Worker(inputs, target.folder, threads, direct, fills)
 
 

@@ -134,6 +134,7 @@ class Piece(NamedTuple):
         start: byte offset of the first unit in the spool or, if there is none, in the tar.
         size: size of the units on disk in bytes.
         spooled: whether there is a spool.
+        copied: whether there is none, and the input has the bytes as they are.
     """
 
     group: int
@@ -142,6 +143,7 @@ class Piece(NamedTuple):
     start: int
     size: int
     spooled: bool
+    copied: bool = False
 
 
 class InputRange(NamedTuple):
@@ -202,7 +204,7 @@ class PlannedShard:
         if last and last.group == part.group and last.first + last.units == unit:
             self.pieces[-1] = last._replace(units=last.units + count, size=last.size + size)
         else:
-            self.pieces.append(Piece(part.group, unit, count, index.start(unit), size, not index.offsets))
+            self.pieces.append(Piece(part.group, unit, count, index.start(unit), size, not index.offsets, index.copied))
         self.size += size
         self.records += records
         return records

@@ -54,9 +54,10 @@ class SpoolIndex:
         high: first half of the digest by which duplicates of the unit's sample are known, and with
         low: the second half: 0 and 0 if the unit is of the same sample as the one before it; empty without
             `--drop-duplicates`.
+        copied: whether `offsets` are those of records that are copied as they are.
     """
 
-    __slots__ = (*COLUMNS, "_ends")
+    __slots__ = (*COLUMNS, "_ends", "copied")
 
     def __init__(self, sizes: Iterable[int] = (), records: Iterable[int] = ()) -> None:
         self.sizes = array("Q", sizes)
@@ -68,6 +69,7 @@ class SpoolIndex:
         self.high = array("Q")
         self.low = array("Q")
         self._ends = array("Q")
+        self.copied = False
 
     def loaded(self) -> SpoolIndex:
         """The index with all its columns."""

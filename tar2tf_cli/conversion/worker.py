@@ -17,6 +17,7 @@ from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
 from tar2tf_cli.formats.files import write_whole
+from tar2tf_cli.formats.streams import PlainStream
 from tar2tf_cli.inputs.reader import attempts
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.spec.conversion import Conversion
@@ -90,6 +91,7 @@ def save_group(path: str, group: InputGroup) -> None:
         "schemas": [schema.to_json() for schema in schemas.values()],
         "reports": [[places[id(report.schema)], report.without_schema()] for report in group.reports],
         "spool_crc": group.spool_crc,
+        "copied": group.index.copied,
     }
     write_whole(path, packed(head, (getattr(group.index, name) for name in COLUMNS)), lasting=False)
 
@@ -102,6 +104,7 @@ def load_group(path: str) -> InputGroup | None:
             head, columns = unpacked(file)
         for name, column in zip(COLUMNS, columns, strict=True):
             setattr(index, name, column)
+        index.copied = head["copied"]
         schemas = [Schema.from_json(schema) for schema in head["schemas"]]
         reports = [InputReport.from_json(report, schemas[place]) for place, report in head["reports"]]
         return InputGroup(tuple(head["numbers"]), index, head["counts"], reports, head["spool_crc"])
@@ -126,6 +129,7 @@ class TaskInputs:
         stems: what the keys of records without a key begin with, by the names of inputs whose stem others have, too.
         strata: under `--stratify`, the hashes at which splits end for each value.
         forms: the forms of features of TFRecords that no manifest describes; None if each input decides for itself.
+        group_lanes: the lane of each input, if a group of samples may go on in the next input of its lane.
     """
 
     conversion: Conversion
@@ -137,6 +141,7 @@ class TaskInputs:
     stems: Mapping[str, str] = field(default_factory=dict)
     strata: Strata = field(default_factory=dict)
     forms: Forms | None = None
+    group_lanes: Sequence[str] = ()
     _plan: ReadPlan | None = None
 
     def open(self, number: int, options: ReadOptions, on_bytes: OnBytes = None) -> InputFlow:
@@ -153,7 +158,16 @@ class TaskInputs:
         self._plan = plan = self._plan or ReadPlan.of(
             self.conversion, self.source, self.joined, self.described, self.stems, self.forms
         )
+        if self.group_lanes:
+            from tar2tf_cli.flow.group import Neighbours  # only here, as few conversions group samples
+
+            options = options._replace(neighbours=Neighbours.of(self.items, self.group_lanes, number))
         return InputFlow(plan, item, options._replace(first=number == 0), on_bytes=on_bytes)
+
+    def open_stored(self, number: int, on_bytes: OnBytes = None) -> PlainStream:
+        """Open the bytes of an input, which was read before, as they are stored."""
+        item = self.items[number]
+        return PlainStream(self.source.open(item), self.source.locate(item.name), on_bytes, first=0)
 
     def prefetch(self, numbers: Sequence[int]) -> AbstractContextManager[None]:
         """Return a context in which these inputs are fetched concurrently, before they are opened in this order."""

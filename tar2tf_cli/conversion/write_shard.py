@@ -6,6 +6,7 @@ import os
 import queue
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Final
 
 from tar2tf_cli.api.values import RecordBatch
@@ -14,7 +15,7 @@ from tar2tf_cli.conversion.sharding import Piece, PlannedShard, ShardReport, row
 from tar2tf_cli.conversion.spool import Chunk, shard_bytes, size_around
 from tar2tf_cli.conversion.worker import Worker, load_group
 from tar2tf_cli.errors import SourceError, Tar2tfError, WorkerError, changed
-from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions
+from tar2tf_cli.flow.sample_flow import ReadOptions
 from tar2tf_cli.formats.files import RecordFile, shard_file, sync
 from tar2tf_cli.sinks import Flusher
 from tar2tf_cli.spec.conversion import Conversion
@@ -181,28 +182,39 @@ def from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
 
 
 def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
-    """Iterate over the bytes of a piece: copied from a TFRecord, or made from a tar again."""
+    """Iterate over the bytes of a piece: copied from its input, or made of it again."""
     left = piece.size
+    for chunk in _copied_from_input(worker, piece) if piece.copied else _made_again(worker, piece):
+        left -= chunk[1]
+        yield chunk
+    if left:
+        raise changed(worker.inputs.name(piece.group))
+
+
+def _copied_from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
+    """Iterate over bytes of an input; those of records were checked when it was measured, and are not again."""
+    left = piece.size
+    with closing(worker.inputs.open_stored(piece.group, worker.on_bytes)) as stream:
+        stream.seek(piece.start)
+        while left and (data := stream.read(min(_COPY, left))):
+            left -= len(data)
+            yield [data], len(data)
+
+
+def _made_again(worker: Worker, piece: Piece) -> Iterator[Chunk]:
+    units = piece.units
     with worker.inputs.open(piece.group, ReadOptions(trusted=True), worker.on_bytes) as reading:
         reading.seek(piece.start)
-        for chunk in reading.stored(piece.size) if reading.copies else _made_again(reading, piece.units):
-            left -= chunk[1]
-            yield chunk
-    if left:
-        raise changed(reading.name)
-
-
-def _made_again(reading: InputFlow, units: int) -> Iterator[Chunk]:
-    for made in reading.records_and_batches():
-        if isinstance(made, RecordBatch):
-            data = made.first_records(units)
-            units -= len(made)
-            yield [data], len(data)
-        else:
-            units -= 1
-            yield made[1:3]
-        if units <= 0:  # nothing after the piece may be read
-            return
+        for made in reading.records_and_batches():
+            if isinstance(made, RecordBatch):
+                data = made.first_records(units)
+                units -= len(made)
+                yield [data], len(data)
+            else:
+                units -= 1
+                yield made[1:3]
+            if units <= 0:  # nothing after the piece may be read
+                return
 
 
 def write_index(path: str, conversion: Conversion) -> None:

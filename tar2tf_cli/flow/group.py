@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import SampleError, few
 from tar2tf_cli.formats.checksums import key_hash
@@ -19,6 +21,40 @@ from tar2tf_cli.structs import dataclass
 
 _NO_GROUP: Final = "name samples GROUP/NAME, such as --key '<input>/<n:06>'"
 _ONCE: Final = "leave it out of --group-once, so that the group has a list of it"
+_TWO: Final = "if these are two groups, tell them apart: --key '<input>/<key>'"
+
+
+class Neighbours(NamedTuple):
+    """The inputs next to one, where a group of samples may go on in the next input.
+
+    Attributes:
+        following: those after it, in order.
+        is_first: whether none is before it.
+    """
+
+    following: Iterable[ObjectInfo]
+    is_first: bool
+
+    @classmethod
+    def of(cls, items: Sequence[ObjectInfo], lanes: Sequence[str], number: int) -> Neighbours:
+        """Return the neighbours of an input in its lane.
+
+        Args:
+            items: all inputs.
+            lanes: the lane of each.
+            number: the input's number.
+        """
+        lane = lanes[number]
+        following = (items[other] for other in range(number + 1, len(items)) if lanes[other] == lane)
+        return cls(following, lanes.index(lane) == number)
+
+
+class _Member(NamedTuple):
+    """A sample of a group, and the number of its input: 0, or that of a following one."""
+
+    group: str
+    sample: Sample
+    source: int
 
 
 @dataclass(frozen=True)
@@ -39,30 +75,63 @@ class SampleGroups:
     most: int
 
     def apply(
-        self, samples: Iterable[Sample], report: InputReport, on_fault: Callable[[SampleError], None]
+        self,
+        inputs: Iterable[Iterable[Sample]],
+        report: InputReport,
+        on_fault: Callable[[SampleError], None],
+        *,
+        continues: bool = False,
     ) -> Iterator[Sample]:
-        """Iterate over the groups.
+        """Iterate over the groups of an input.
 
         Args:
-            samples: the samples of one input, in order.
-            report: gets the keys of the first and the last group.
+            inputs: the samples of the input, in order, and those of the following inputs.
+            report: gets the keys of the groups.
             on_fault: called with the error of a group that cannot be one sample, or a sample that is in none.
+            continues: whether the first group is that of an input before.
         """
         seen = set[int]()
-        for group, members in groupby(self._with_groups(samples, on_fault), key=lambda each: each[0]):
+        for group, members in groupby(self._own(inputs, report, on_fault, continues), key=attrgetter("group")):
             if (hashed := key_hash(group)) in seen:
                 message = f"--group-by: the samples of the group {group!r} are not adjacent"
                 on_fault(SampleError(message, key=group, hint="sort them by key, and convert them again"))
                 continue
             seen.add(hashed)
-            report.groups = [*report.groups[:1], group]
+            report.groups.append(group)
             try:
-                yield self._grouped(group, [sample for _, sample in self._limited(members)])
-            except SampleError as error:
-                for _ in members:  # the rest of the group
-                    pass
+                yield self._grouped(group, self._limited(members))
+            except SampleError as error:  # groupby passes over the rest of the group
                 error.key = group
                 on_fault(error)
+
+    def _own(
+        self,
+        inputs: Iterable[Iterable[Sample]],
+        report: InputReport,
+        on_fault: Callable[[SampleError], None],
+        continues: bool,
+    ) -> Iterator[_Member]:
+        """Iterate over the samples of the groups that begin after the first sample of an input, up to the next input's.
+
+        So each group is that of one input, and none has to know how the inputs before it end. The group that begins
+        with the first sample of the next input is that of this one; all of its samples are read in any case, to find
+        where it ends. The faults of the following inputs are theirs.
+        """
+        group: str | None = None
+        is_own = True
+        for source, samples in enumerate(inputs):
+            for name, sample in self._with_groups(samples, _ignore if source else on_fault):
+                if name != group:
+                    if report.group_after:
+                        return
+                    is_own = group is not None or not continues
+                    group = name
+                if source:
+                    report.group_after[name] = report.group_after.get(name, 0) + 1
+                if is_own:
+                    yield _Member(name, sample, source)
+                else:
+                    report.group_before[name] = report.group_before.get(name, 0) + 1
 
     @staticmethod
     def _with_groups(
@@ -76,14 +145,25 @@ class SampleGroups:
                 message = "--group-by: the key has no '/', so the sample belongs to no group"
                 on_fault(SampleError(message, key=str(sample[KEY]), hint=_NO_GROUP))
 
-    def _limited(self, members: Iterable[tuple[str, Sample]]) -> Iterator[tuple[str, Sample]]:
-        size = 0
+    def _limited(self, members: Iterable[_Member]) -> list[Sample]:
+        """Return the samples of a group.
+
+        Raises:
+            SampleError: when they are too large together, or a key is in two inputs.
+        """
+        size, some = 0, list[_Member]()
         for member in members:
-            size += sum(map(_size, member[1].values()))
+            size += sum(map(_size, member.sample.values()))
             if size > self.most:
                 message = f"--group-by: a group holds more than {self.most:,} bytes"
                 raise SampleError(message, hint="raise --max-entry-size, if there is memory for it")
-            yield member
+            some.append(member)
+        if some[0].source != some[-1].source:
+            sources: dict[str, int] = {}
+            for _, sample, source in some:
+                if sources.setdefault(sample[KEY], source) != source:
+                    raise SampleError(f"--group-by: the sample {sample[KEY]!r} is in two inputs", hint=_TWO)
+        return [sample for _, sample, _ in some]
 
     def _grouped(self, group: str, samples: Sequence[Sample]) -> Sample:
         first = samples[0]
@@ -101,6 +181,10 @@ class SampleGroups:
             else:
                 made[f"{self.prefix}/{name}"] = _together(name, values)
         return made
+
+
+def _ignore(fault: SampleError) -> None:
+    pass
 
 
 def _size(value: object) -> int:

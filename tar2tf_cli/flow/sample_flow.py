@@ -20,7 +20,7 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.op import BoxCounts, OpContext
+from tar2tf_cli.api.op import BoxCounts, Op, OpContext
 from tar2tf_cli.api.shard_format import ShardEncoder
 from tar2tf_cli.api.source import OnBytes, OnFault, SampleFault, Source
 from tar2tf_cli.api.values import KEY, Batch, Features, KeySplit, MessagePart, Record, RecordBatch, Sample
@@ -44,6 +44,7 @@ from tar2tf_cli.structs import dataclass, replace
 
 if TYPE_CHECKING:
     from tar2tf_cli.features.described import Described
+    from tar2tf_cli.flow.group import Neighbours
     from tar2tf_cli.inputs.joined import Joined
     from tar2tf_cli.inputs.record_samples import Forms, RecordSamples
 
@@ -259,6 +260,7 @@ class ReadOptions(NamedTuple):
         first: whether it is the conversion's first input: a typed feature that none of its samples has is wrong usage.
         small: the input is read at once, so that samples cannot be read by their offset.
         divided: records come with the key that they are written with, which decides about their split.
+        neighbours: the inputs next to it, if samples are grouped, and a group may go on in the next input.
     """
 
     sizes_only: bool = False
@@ -269,6 +271,7 @@ class ReadOptions(NamedTuple):
     first: bool = False
     small: bool = False
     divided: bool = False
+    neighbours: Neighbours | None = None
 
     def rules(self, rules: ReadRules) -> ReadRules:
         """Return the rules by which the input is read, given those of the conversion."""
@@ -424,15 +427,6 @@ class InputFlow:
             self.report.samples += len(batch)
             yield batch
 
-    def stored(self, size: int) -> Iterator[tuple[list[bytes], int]]:
-        """Iterate over so many bytes of records that are copied, from the offset that was sought, and their sizes.
-
-        They were checked before, and are not again.
-        """
-        assert self.reader.records
-        for data in self.reader.records.stored(size):
-            yield [data], len(data)
-
     def _results(
         self,
         samples: Iterable[Any],
@@ -458,11 +452,33 @@ class InputFlow:
         """Iterate over the groups of samples, each a sample, after the ops of a transform."""
         from tar2tf_cli.flow.group import SampleGroups  # only here, as few conversions group samples
 
-        spec = self.plan.conversion
+        spec, neighbours = self.plan.conversion, self._options.neighbours
         groups = SampleGroups(spec.group_by or "", spec.group_once, spec.max_entry_size)
+        following = self._following(neighbours.following, transform.ops) if neighbours else ()
+        inputs = chain([self._after_ops(samples, transform)], following)
+        continues = neighbours is not None and not neighbours.is_first
+        return groups.apply(inputs, self.report, self._fault_here, continues=continues)
+
+    def _after_ops(self, samples: Iterable[object], transform: Transform) -> Iterator[Sample]:
         ops = Transform(transform.context, transform.ops, skipped=transform.skipped).function()
-        done = flow(samples, ops, self._fault, where=self.reader.where, threads=self._options.threads)
-        return groups.apply(done, self.report, self._fault_here)
+        return flow(samples, ops, self._fault, where=self.reader.where, threads=self._options.threads)
+
+    def _following(self, items: Iterable[ObjectInfo], ops: tuple[Op, ...]) -> Iterator[Iterator[Sample]]:
+        """Iterate over the samples of each of the following inputs after the ops; only their own flows report on them.
+
+        Raises:
+            SampleError: when members are not adjacent, so that more of a sample may follow.
+        """
+        options = self._options._replace(ahead=True, regroup=False, first=False, neighbours=None)
+        for item in items:
+            if self.must_regroup:
+                return
+            self._count_boxes()
+            with InputFlow(self.plan, item, options) as reading:
+                yield reading._after_ops(reading.samples(), replace(reading.transform, ops=ops))
+                if reading.must_regroup:
+                    what = "--group-by: a group goes on in this input, whose samples have members that are not adjacent"
+                    raise SampleError(what, shard=reading.name, hint="add --regroup")
 
     def _fault_here(self, error: SampleError) -> None:
         self._fault(error.at(**self.reader.where()))
@@ -556,6 +572,10 @@ class InputFlow:
     def __exit__(self, *exception: object) -> None:
         """Close the input; the report is now complete."""
         self.report.palettes = sorted(self._palettes)
-        if boxes := self.transform.context.boxes:
-            self.report.boxes = boxes.take()
+        self._count_boxes()
         self.reader.close()
+
+    def _count_boxes(self) -> None:
+        """Add the boxes that were counted since to the report."""
+        if boxes := self.transform.context.boxes:
+            self.report.boxes += boxes.take()

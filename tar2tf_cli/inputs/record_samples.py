@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport
 
 _TOGETHER: Final = 1 << 18  # bytes of records that become one batch
-_COPIED: Final = 1 << 18
 _DIGITS: Final = 6
 
 
@@ -255,12 +254,6 @@ class RecordSamples:
             yield from together()
             raise
         yield from together()
-
-    def stored(self, size: int) -> Iterator[bytes]:
-        """Iterate over the next `size` bytes of the file, which were read before; fewer only at its end."""
-        while size and (data := self._stream.read(min(size, _COPIED))):
-            size -= len(data)
-            yield data
 
     def check_end(self) -> None:
         """At the end of the records, refuse a TFRecord that has none, as it may have been cut short."""

@@ -39,7 +39,10 @@ class InputReport:
         not_adjacent: number of samples whose members are not adjacent and were regrouped.
         lacking: what the last sample lacks that all others have, if anything.
         first_key: the key of the first sample.
-        groups: the keys of the first and the last group of samples, if samples are grouped.
+        groups: the keys of the groups of samples, if samples are grouped, until they are compared with earlier ones.
+        group_before: the key of the first group, if that is one of an input before, and how many samples were left to
+            it.
+        group_after: the key of the group that begins the next input, and how many samples were read there.
         sample_keys: the key of each sample with a digest, in input order, if duplicates are skipped later.
         palettes: the entries that `decode` found to be PNGs with a palette.
         other_records: number of records that are no tf.train.Example, and passed as they are.
@@ -63,6 +66,8 @@ class InputReport:
     lacking: str | None = None
     first_key: str | None = None
     groups: list[str] = field(default_factory=list)
+    group_before: dict[str, int] = field(default_factory=dict)
+    group_after: dict[str, int] = field(default_factory=dict)
     sample_keys: list[str] = field(default_factory=list)
     palettes: list[str] = field(default_factory=list)
     other_records: int = 0
@@ -143,6 +148,7 @@ class InputReport:
             "matched": self.matched,
             "unmatched": self.unmatched,
             "unmatched_keys": self.unmatched_keys,
+            "groups": [*self.groups[:1], *self.groups[-1:]],
             "faulty_before": self.faulty,
             "lost_before": [part.to_json() for part in self.lost],
         }

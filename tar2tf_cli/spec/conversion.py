@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS, Op
@@ -266,7 +267,7 @@ class Output:
         """Return how many shards a split or other series of shards has; None if another limit determines that."""
         return self.num_shards.get(lane) if isinstance(self.num_shards, Mapping) else self.num_shards
 
-    @property
+    @cached_property
     def is_stream(self) -> bool:
         """Whether all records go to standard output, a device or a pipe, and no other file is written."""
         return self.path == STDOUT or is_stream(self.path)

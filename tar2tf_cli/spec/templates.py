@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -302,6 +303,12 @@ _NAMED: Final = ("total", "split", "input")
 _COUNTED: Final = r"%0?(\d*)d|\{(\d+)\.\.\d+\}|\{\w*:0?(\d*)d?\}"
 
 
+@lru_cache(maxsize=8)
+def _divided(text: str) -> Sequence[str]:
+    """Return the text before the first field of a template, the field's name, the text after it, and so on."""
+    return [part or "" for part in _FIELD.split(text)]
+
+
 class PathTemplate(NamedTuple):
     """A parsed template.
 
@@ -359,7 +366,9 @@ class PathTemplate(NamedTuple):
         number = str(shard + (self.start or 0)).zfill(self.width)
         shards = "<total>" if total is None else str(total).zfill(self.width)
         named = {"split": split, "input": stem, "total": shards}
-        return _FIELD.sub(lambda field: named.get(field[1], number), self.text)
+        parts = [*_divided(self.text)]
+        parts[1::2] = [named.get(name, number) for name in parts[1::2]]
+        return "".join(parts)
 
     def manifest(self) -> str:
         """The manifest's path, such as `out/_train-manifest.json`.

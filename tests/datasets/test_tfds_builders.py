@@ -14,14 +14,14 @@ import pytest
 
 from commands import tar2tf
 from shards import records
-from tar2tf_cli import diff, inspect, open_records
+from tar2tf_cli import diff, inspect, load_dataset, open_records
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.xdist_group("readers")]
 
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,7 @@ def picture(number: int, channels: int = 3) -> Any:
 
 
 def flat_features(features: Any) -> dict[str, Any]:
+    """A feature of each type but Audio with `file_format`, which TensorFlow Datasets decodes by pydub only."""
     return {
         "flag": np.bool_,
         **{f"n_{name}": getattr(np, name) for name in INTEGERS},
@@ -47,6 +48,7 @@ def flat_features(features: Any) -> dict[str, Any]:
         "image": features.Image(shape=(None, None, 3), encoding_format="png"),
         "mask": features.LabeledImage(labels=3, shape=(None, None, 1)),
         "audio": features.Audio(dtype=np.int64),
+        "stereo": features.Audio(shape=(None, 2), dtype=np.float32, sample_rate=8000),
         "text": features.Text(),
         "pair": features.Translation(["en", "de"]),
         "fixed": features.Tensor(shape=(2, 3), dtype=np.float32),
@@ -55,8 +57,13 @@ def flat_features(features: Any) -> dict[str, Any]:
         "raw": features.Tensor(shape=(2, 2), dtype=np.uint8, encoding="bytes"),
         "packed": features.Tensor(shape=(2, 2), dtype=np.float64, encoding="zlib"),
         "any": features.Tensor(shape=(None, None), dtype=np.float32, encoding="bytes"),
+        "strings": features.Tensor(shape=(2,), dtype=np.str_),
+        "depth": features.Image(shape=(4, 5, 1), dtype=np.float32),
+        "languages": features.TranslationVariableLanguages(["en", "de"]),
         "maybe": features.Scalar(np.int32, optional=True),
+        "maybes": features.Tensor(shape=(2,), dtype=np.float32, optional=True),
         "list": features.Sequence(np.int64),
+        "three": features.Sequence(np.uint64, length=3),
         "texts": features.Sequence(features.Text()),
         "boxes": features.Sequence({"box": features.BBoxFeature(), "label": features.ClassLabel(num_classes=4)}),
     }
@@ -74,6 +81,7 @@ def flat_example(features: Any, n: int) -> dict[str, Any]:
         "image": picture(n),
         "mask": picture(n, 1) % 3,
         "audio": np.arange(n),
+        "stereo": np.full((n, 2), n / 50, np.float32),
         "text": f"tü{n}",
         "pair": {"en": f"a{n}", "de": "b"},
         "fixed": np.full((2, 3), n, np.float32),
@@ -82,8 +90,13 @@ def flat_example(features: Any, n: int) -> dict[str, Any]:
         "raw": np.full((2, 2), n, np.uint8),
         "packed": np.full((2, 2), n, np.float64),
         "any": np.full((n % 3, 2), n, np.float32),
+        "strings": [f"s{n}", "ü"],
+        "depth": np.full((4, 5, 1), n / 3, np.float32),
+        "languages": {"en": [f"a{n}", "b"], "de": "c"} if n % 3 else {"de": "d"},
         "maybe": n if n % 2 else None,
+        "maybes": np.full(2, n, np.float32) if n % 2 else None,
         "list": list(range(n % 4)),
+        "three": [n, 0, 2**63 - 1],
         "texts": [f"a{i}" for i in range(n % 3)],
         "boxes": [{"box": features.BBox(0.0, 0.0, 1.0, 1.0), "label": i} for i in range(n % 3)],
     }
@@ -104,6 +117,9 @@ def nested_features(features: Any) -> dict[str, Any]:
         ),
         "meta": {"id": np.int64, "path": features.Text()},
         "ragged": features.Sequence(features.Sequence(np.int64)),
+        "deeper": features.Sequence(features.Sequence(features.Sequence(features.ClassLabel(names=["a", "b"])))),
+        "numbers": features.Dataset(np.uint64),
+        "parts": features.Dataset({"name": features.Text(), "boxes": features.Sequence(features.BBoxFeature())}),
         "words": features.Sequence({"w": features.Sequence(features.Text())}),
         "video": features.Video(shape=(None, 4, 4, 3)),
         "images": features.Sequence(features.Image(shape=(4, 4, 3))),
@@ -122,6 +138,9 @@ def nested_example(features: Any, n: int) -> dict[str, Any]:
         "steps": [step(i) for i in range(1 + n % 4)],
         "meta": {"id": n, "path": f"p{n}"},
         "ragged": [list(range(i)) for i in range(n % 4)],
+        "deeper": [[[i % 2] * i for i in range(n % 3)], []],
+        "numbers": list(range(n % 4)),
+        "parts": [{"name": f"n{i}", "boxes": [features.BBox(0.0, 0.1, 1.0, 1.0)] * i} for i in range(n % 3)],
         "words": [{"w": ["a"] * i} for i in range(n % 3)],
         "video": np.full((1 + n % 2, 4, 4, 3), n, np.uint8),
         "images": [np.full((4, 4, 3), i, np.uint8) for i in range(n % 3)],
@@ -236,17 +255,78 @@ def test_inspect_names_the_type_of_each_feature(built: Path) -> None:
     assert {*types} == {*inspect(built).entries}
 
 
+TYPES = {
+    "flat": {
+        **{f"n_{name}": (name, ()) for name in INTEGERS},
+        "flag": ("bool", ()), "f16": ("float16", ()), "f64": ("float64", ()), "raw": ("uint8", (2, 2)),
+        "label": ("int64", ()), "box": ("float32", (4,)), "fixed": ("float32", (2, 3)), "bools": ("bool", (3,)),
+        "rows": ("int32", (None, 2)), "audio": ("int64", (None,)), "stereo": ("float32", (None, 2)),
+        "three": ("uint64", (3,)), "list": ("int64", (None,)), "boxes/box": ("float32", (None, 4)),
+    },
+    "nested": {
+        "steps/action": ("float64", (None, 2)), "steps/first": ("bool", (None,)), "meta/id": ("int64", ()),
+        "steps/obs/state": ("float32", (None, 3)), "numbers": ("uint64", (None,)), "tensors": ("float32", (None, 2, 2)),
+        "ragged/ragged_row_lengths_0": ("int64", (None,)), "ragged/ragged_flat_values": ("int64", (None,)),
+    },
+}  # fmt: skip
+"""The dtype and the shape of features, as `features.json` gives them."""
+
+
+def fits(value: Any, dtype: str, shape: tuple[int | None, ...]) -> bool:
+    alike = [length in (None, own) for length, own in zip(shape, value.shape, strict=True)]
+    return value.dtype == np.dtype(dtype) and all(alike)
+
+
 def test_samples_have_the_types_of_the_features(built: Path) -> None:
-    if built.parts[-2] != "flat":
-        forms = open_records(built).schema()
-        assert forms["steps/action"] == ("float64", (None, 2), False)
-        return
     sample = open_records(built, split="train")[3]
-    for name in INTEGERS:
-        assert sample[f"n_{name}"].dtype == np.dtype(name)
-    for name, dtype in (("flag", np.bool_), ("f16", np.float16), ("f64", np.float64), ("raw", np.uint8)):
-        assert sample[name].dtype == dtype
-    assert sample["fixed"].shape == (2, 3)
+    for name, (dtype, shape) in TYPES[built.parts[-2]].items():
+        assert fits(sample[name], dtype, shape), name
+
+
+def test_tensors_have_the_types_of_the_features(built: Path) -> None:
+    specs = load_dataset(built, split="train").element_spec
+    for name, (dtype, shape) in TYPES[built.parts[-2]].items():
+        assert (specs[name].dtype.name, tuple(specs[name].shape)) == (dtype, shape), name
+
+
+def test_ops_receive_the_types_of_the_features(built: Path, tmp_path: Path) -> None:
+    (tmp_path / "op.py").write_text(
+        "def note(sample):\n"
+        "    types = {name: f'{v.dtype} {v.ndim}' for name, v in sample.items() if hasattr(v, 'ndim')}\n"
+        "    return {'__key__': sample['__key__'], **types}\n"
+    )
+    op = f"func:{tmp_path / 'op.py'}:note"
+    done = tar2tf("convert", built, "-o", tmp_path / "o-<split>.record", "--op", op, "-q")
+    assert done.returncode == 0, done.stderr
+    seen = open_records(tmp_path / "o-train.record")[3]
+    expected = {name: f"{dtype} {len(shape)}".encode() for name, (dtype, shape) in TYPES[built.parts[-2]].items()}
+    assert {name: seen[name] for name in expected} == expected
+
+
+def test_diff_shows_values_of_these_types(tfds: ModuleType, built: Path, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    after = resharded(built, tmp_path, "--num-shards", "1")
+    (shard,) = after.glob("*-train.tfrecord*")
+    before, sample = records(shard), open_records(built, split="train")[3]
+    example = tf.train.Example.FromString(before[3])
+    feature = example.features.feature
+    if built.parts[-2] == "flat":
+        feature["flag"].int64_list.value[0] ^= 1
+        feature["raw"].bytes_list.value[0] = bytes([1, 2, 3, 4])
+        expected = [
+            f"flag: {sample['flag']} -> {not sample['flag']}",
+            f"raw: uint8 2x2 {sample['raw'].ravel().tolist()} -> uint8 2x2 [1, 2, 3, 4]",
+        ]
+    else:
+        feature["steps/first"].int64_list.value[0] = 0
+        steps = sample["steps/first"].tolist()
+        expected = [f"steps/first: bool {len(steps)} {steps} -> bool {len(steps)} {[False, *steps[1:]]}"]
+    with tf.io.TFRecordWriter(str(shard)) as writer:
+        for number, record in enumerate(before):
+            writer.write(example.SerializeToString() if number == 3 else record)
+    shown = tar2tf("diff", built, after, "-v").stdout
+    assert [line.strip() for line in shown.splitlines()[1:]] == expected
 
 
 @pytest.mark.skipif(importlib.util.find_spec("apache_beam") is None, reason="needs apache-beam, as convert_format does")

@@ -123,20 +123,99 @@ def _texts(value: Any) -> list[bytes]:
     return [value] if isinstance(value, bytes) else list(value)
 
 
-def test_a_group_in_two_inputs_is_an_error_that_names_both_ways_out(tmp_path: Path, episodes: list[Path]) -> None:
-    output = Output(tmp_path / "steps/<>.record", records_per_shard=50)
-    convert(Conversion(Input(tmp_path, "ep-*"), output, ["explode:steps"]))
-    with pytest.raises(SampleError, match="are in two inputs"):
-        grouped(tmp_path / "steps", tmp_path / "back.record")
-    assert not (tmp_path / "back.record").exists()
-    convert(Conversion(tmp_path / "steps", tmp_path / "all.record"))
-    grouped(tmp_path / "all.record", tmp_path / "back.record")
-    assert values(tmp_path / "back.record") == values(*episodes)
+@pytest.mark.parametrize(
+    ("suffix", "cut"),
+    [
+        ("record", {"max_shard_size": 2000}),
+        ("record", {"records_per_shard": 2}),
+        ("record", {"records_per_shard": 1}),
+        ("tar", {"max_shard_size": 20_000}),
+        ("tar.gz", {"records_per_shard": 7}),
+    ],
+    ids=str,
+)
+def test_a_group_that_is_cut_goes_on_in_the_next_inputs(
+    tmp_path: Path, episodes: list[Path], suffix: str, cut: dict[str, Any]
+) -> None:
+    output = Output(tmp_path / f"steps/<>.{suffix}", **cut)
+    convert(Conversion(Input(tmp_path, "ep-*"), output, ["explode:steps"]), workers=1)
+    for workers in (1, 3):
+        grouped(tmp_path / "steps", tmp_path / f"{workers}/<0>.record", workers=workers)
+    files = [{path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()} for folder in "13"]
+    assert files[0] == files[1]
+    records = [*open_records(tmp_path / "1/0.record")]
+    assert [r["__key__"] for r in records] == [b"ep-%d-%06d" % (shard, n) for shard in range(3) for n in range(30)]
+    if suffix == "record":
+        assert values(tmp_path / "1/0.record") == values(*episodes)
+    verified = tar2tf("verify", tmp_path / "1/_manifest.json", "--against", tmp_path / "steps")
+    assert verified.returncode == 0, verified.stdout
+
+
+def test_a_group_that_is_cut_is_one_whatever_else_is_asked_for(tmp_path: Path, episodes: list[Path]) -> None:
+    output = Output(tmp_path / "steps/<>.record", records_per_shard=4)
+    convert(Conversion(Input(tmp_path, "ep-*"), output, ["explode:steps"]), workers=1)
+    all_of_them = sorted(values(*episodes), key=str)
+    grouped(tmp_path / "steps", tmp_path / "shuffled.record", workers=2, shuffle=True, seed=1)
+    assert sorted(values(tmp_path / "shuffled.record"), key=str) == all_of_them
+    grouped(tmp_path / "steps", tmp_path / "s-<split>.record", workers=2, split={"a": 0.5, "b": 0.5})
+    assert sorted(values(*tmp_path.glob("s-?.record")), key=str) == all_of_them
+    grouped(tmp_path / "steps", tmp_path / "limited.record", workers=2, limit=7)
+    assert values(tmp_path / "limited.record") == values(*episodes)[:7]
+
+
+def test_inputs_whose_samples_are_all_skipped_are_between_two_parts_of_a_group(tmp_path: Path) -> None:
+    for number, names in enumerate(("a/0 a/1", "b/0", "a/2 b/1", "c/0", "c/1 d/0")):
+        keep = "b/" if number in (1, 3) else "-"
+        members = [(f"{key}.txt", f"{keep}{key}".encode()) for key in names.split()]
+        write(tmp_path / f"in/{number}.tar", a_tar(members))
+    ops = ["filter:txt!=b/b/0,b/c/0"]
+    for workers in (1, 3):
+        out = Output(tmp_path / f"{workers}.record")
+        convert(Conversion(tmp_path / "in", out, ops, group_by="s"), workers=workers)
+        found = {record["__key__"]: _texts(record["s/txt"]) for record in open_records(tmp_path / f"{workers}.record")}
+        assert found == {b"a": [b"-a/0", b"-a/1", b"-a/2"], b"b": [b"-b/1"], b"c": [b"-c/1"], b"d": [b"-d/0"]}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "output", "says"),
+    [
+        (("a/0 b/0", "b/1 c/0"), "<input>.record", "are in the input before, too, and each input is an output"),
+        (("s/0 s/1", "s/0 s/1"), "o.record", "the sample 's/0' is in two inputs"),
+        (("a/0 b/0", "c/0", "b/1 d/0"), "o.record", "in an earlier input, too, which is not the one before"),
+    ],
+)
+def test_a_group_that_would_be_two_or_would_be_two_groups_is_an_error(
+    tmp_path: Path, inputs: tuple[str, ...], output: str, says: str
+) -> None:
+    for number, names in enumerate(inputs):
+        write(tmp_path / f"in/{number}.tar", a_tar([(f"{key}.txt", b"x") for key in names.split()]))
+    with pytest.raises(SampleError, match=says):
+        convert(Conversion(tmp_path / "in", tmp_path / "out" / output, group_by="s"), workers=2)
+    assert not [*(tmp_path / "out").glob("_*")]
+
+
+def test_groups_are_those_of_one_split(tmp_path: Path) -> None:
+    for split, keys in (("train", ("a/0", "a/1")), ("validation", ("a/0", "b/0"))):
+        for number, key in enumerate(keys):
+            write(tmp_path / f"in/{split}-{number}.tar", a_tar([(f"{key}.txt", split.encode())]))
+    convert(Conversion(tmp_path / "in", tmp_path / "o-<split>.record", group_by="s"), workers=2)
+    found = {split: [*open_records(tmp_path / f"o-{split}.record")] for split in ("train", "validation")}
+    assert [_texts(record["s/txt"]) for record in found["train"]] == [[b"train"] * 2]
+    assert [record["__key__"] for record in found["validation"]] == [b"a", b"b"]
+
+
+def test_an_update_of_groups_that_go_on_converts_everything(tmp_path: Path) -> None:
+    write(tmp_path / "in/0.tar", a_tar([("a/0.txt", b"0")]))
+    convert(Conversion(tmp_path / "in", tmp_path / "o.record", group_by="s"))
+    write(tmp_path / "in/1.tar", a_tar([("a/1.txt", b"1")]))
+    command = ("convert", tmp_path / "in", "-o", tmp_path / "o.record", "--group-by", "s", "--update")
+    assert "everything is converted again: with --group-by" in tar2tf(*command).stderr
+    assert [_texts(record["s/txt"]) for record in open_records(tmp_path / "o.record")] == [[b"0", b"1"]]
 
 
 def groups(samples: list[dict[str, Any]], *once: str, most: int = 1 << 20) -> tuple[list[dict[str, Any]], list[str]]:
     errors: list[str] = []
-    made = SampleGroups("s", once, most).apply(iter(samples), InputReport(), lambda error: errors.append(str(error)))
+    made = SampleGroups("s", once, most).apply([samples], InputReport(), lambda error: errors.append(str(error)))
     return [*made], errors
 
 
@@ -186,7 +265,7 @@ def test_only_one_group_is_in_memory() -> None:
                 alive += 1
                 yield {"__key__": f"{group}/{step}", "data": Counted(b"x")}
 
-    most = max(alive for _ in SampleGroups("s", (), 1 << 20).apply(samples(), InputReport(), print))
+    most = max(alive for _ in SampleGroups("s", (), 1 << 20).apply([samples()], InputReport(), print))
     assert most <= 12
 
 
