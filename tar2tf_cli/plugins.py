@@ -27,7 +27,7 @@ from tar2tf_cli.errors import UsageError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from tar2tf_cli.api.shard_format import ShardFormat
+    from tar2tf_cli.api.shard_format import FormatTraits, ShardFormat
 
 PluginGroup: TypeAlias = Literal["ops", "presets", "inputs", "stores", "formats", "checks"]
 """The part of an entry point's group after `tar2tf.`."""
@@ -123,6 +123,14 @@ def find_format(name: str) -> ShardFormat:
     if not isinstance(found, ShardFormat):
         raise UsageError(f"there is no shard format {name!r}", hint=f"formats: {', '.join(format_names())}")
     return found
+
+
+def traits_of(format: str | None) -> FormatTraits:
+    """Return the traits of a format by its name; those of no format for any other text, or None."""
+    from tar2tf_cli.api.shard_format import NO_TRAITS
+
+    known = format in format_names() or format in plugin_names("formats")
+    return find_format(format).traits if format and known else NO_TRAITS
 
 
 @cache

@@ -101,6 +101,13 @@ def test_a_format_is_written_verified_inspected_and_read_in_any_order(tar: Path,
     assert [one["txt"] for one in open_records(tmp_path / "named.out")] == [b"ONE", b"THREE"]
 
 
+def test_shards_of_another_format_are_joined(tar: Path, tmp_path: Path) -> None:
+    run("convert", tar, "-o", tmp_path / "x.ljson", "--op", "rename:text=txt,kind=cls", "--type", "kind=int64")
+    run("convert", tar, "-o", tmp_path / "both.record", "--join", tmp_path / "x.ljson")
+    assert values(tmp_path / "both.record", "text") == [b"one", b"three"]
+    assert values(tmp_path / "both.record", "kind") == [1, 2]
+
+
 def test_damage_in_another_format_is_found(tar: Path, tmp_path: Path) -> None:
     run("convert", tar, "-o", tmp_path / "x.ljson")
     data = (tmp_path / "x.ljson").read_bytes()

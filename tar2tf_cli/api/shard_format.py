@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import ClassVar, Final, Literal, Protocol, TypeAlias
 
 from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.values import Features, KeySplit, MessagePart, Sample
@@ -47,6 +47,10 @@ class FormatTraits(NamedTuple):
     one_member: bool = False
     carries_examples: bool = False
     named_only: bool = False
+
+
+NO_TRAITS: Final = FormatTraits("files", "")
+"""The traits of a file that no format recognizes."""
 
 
 class ShardEncoder(Protocol):

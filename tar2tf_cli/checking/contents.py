@@ -18,6 +18,7 @@ from tar2tf_cli.formats.example import ParsedFeature, fields, read_varint
 from tar2tf_cli.formats.image import MOST_VALUES, values_described
 from tar2tf_cli.formats.npy import read_header
 from tar2tf_cli.formats.streams import riff_chunks, sniff
+from tar2tf_cli.plugins import traits_of
 from tar2tf_cli.structs import dataclass, field
 
 _MOST_JSON: Final = 1 << 20
@@ -635,6 +636,11 @@ class Contents:
         """`tar` or `tfrecord`; `mixed` if there are both, `unknown` if no shard can be opened."""
         formats: set[str] = {shard.format for shard in self.shards if shard.format}
         return "mixed" if len(formats) > 1 else next(iter(formats), "unknown")
+
+    @property
+    def of_examples(self) -> bool:
+        """Whether all shards hold examples, whose values are features; entries of samples otherwise."""
+        return traits_of(self.format).carries_examples
 
     @property
     def shapes(self) -> list[str]:

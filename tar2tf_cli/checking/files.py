@@ -234,11 +234,11 @@ def contents_of(
     """
     if shard.damage and not shard.format:
         damaged(shard.damage, False)
-    elif shard.format == "tar":
+    elif shard.traits.holds == "sample":
         with closing(TarSamples(shard, rules, fault)) as tar:
             yield from enumerate(iter_resuming(tar.samples, tar.resume, damaged))
             end(tar)
-    elif shard.format == "tfrecord":
+    elif shard.traits.carries_examples:
         reader = RecordReader(shard.content, shard.name, want="heads" if rules.heads_only else "records")
         first, is_one = list[tuple[DamagedShardError, bool]](), not shard.by_name
 

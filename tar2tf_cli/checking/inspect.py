@@ -171,7 +171,7 @@ def _read_shard(
         contents.instead = None if shard.format else foreign(shard.head)
         beginning = _whole_or_head if shard.seekable else StoredBytes.head
         try:
-            if shard.format == "tar":
+            if shard.traits.holds == "sample":
                 with closing(TarSamples(shard, rules, contents.count_fault)) as tar:
                     _read_tar(tar, contents, looks, beginning, on_damage)
                     end(tar)

@@ -132,7 +132,7 @@ def _facts(contents: Contents, labels: Counter[str], copies: Duplicates, faults:
     what = {"tar": "tar shard", "tfrecord": "TFRecord shard"}.get(contents.format, "tar and TFRecord shard")
     splits = Counter(split for shard in contents.shards if (split := split_of(shard.name)))
     named = ", ".join(f"{number:,} {split}" for split, number in splits.items())
-    of_records = contents.format == "tfrecord"
+    of_records = contents.of_examples
     counted = [
         count(contents.samples, "record" if of_records else "sample"),
         *([count(len(labels), "class", "classes")] if labels else []),
@@ -258,7 +258,7 @@ def _entries(contents: Contents) -> str:
         example = "" if binary else cut(stats.example or "", 60)
         rows.append((cut(name), f"{stats.count:,}", f"{missing:,}" if missing else "", kind, *sizes, example))
     heading = ("name", "count", "missing", "kind", "min", "mean", "max", "example")
-    title = "Features" if contents.format == "tfrecord" else "Entries"
+    title = "Features" if contents.of_examples else "Entries"
     return section(title, table(title, heading, rows, (1, 2, 4, 5, 6)), note="Numbers by value, others by size.")
 
 

@@ -77,12 +77,13 @@ def shard_traits(item: ObjectInfo, context: FileContext) -> ShardTraits:
     try:
         with OpenShard(context.source, item) as shard:
             traits.format, traits.compression = shard.format, shard.compression.lower()
-            if shard.format == "tar":
+            kind = shard.traits
+            if kind.holds == "sample":
                 _read_headers(shard, traits)
-        if traits.format == "tar":
+        if kind.holds == "sample":
             with OpenShard(context.source, item) as shard:
                 _read_nulls(shard, context.rules, traits)
-        elif traits.format == "tfrecord":
+        elif kind.carries_examples:
             with OpenShard(context.source, item) as shard:
                 _read_features(shard, context.rules, traits)
     except SourceError:

@@ -10,6 +10,7 @@ from tar2tf_cli.checking.faults import FileReport, Salvaged
 from tar2tf_cli.errors import OutputExistsError, UsageError, read_failed, write_errors
 from tar2tf_cli.formats.example import FRAMING, frame
 from tar2tf_cli.formats.files import RecordFile, WholeFile
+from tar2tf_cli.plugins import traits_of
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.structs import NamedTuple
 
@@ -80,19 +81,19 @@ class Salvage:
         Raises:
             SinkError: when the file cannot be written.
         """
-        size, tars = 0, sum(report.format == "tar" for report in reports)
+        size, tars = 0, sum(traits_of(report.format).holds == "sample" for report in reports)
         if tars < len(reports):
             with WholeFile(self.path) as joined:
                 for part in self._parts:
                     size += _append(joined, part.hidden) if os.path.exists(part.hidden) else 0
-        records = [report for report in reports if report.format == "tfrecord"]
+        records = [report for report in reports if traits_of(report.format).carries_examples]
         return Salvaged(
             self.path,
             sum(report.good.records for report in records),
             size,
             lost_records=sum(report.bad.records for report in reports),
             lost_bytes=sum(report.bad.bytes for report in reports),
-            cut=sum(report.cut for report in reports if report.format != "tar"),
+            cut=sum(report.cut for report in reports if traits_of(report.format).holds != "sample"),
             tars=tars,
             intact=sum(1 for report in records if not report.faults),
         )

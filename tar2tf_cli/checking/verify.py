@@ -27,6 +27,7 @@ from tar2tf_cli.inputs.shard_set import (
 )
 from tar2tf_cli.inputs.unfinished import Unfinished, unfinished_at
 from tar2tf_cli.ops.rules import accepted, one_of, optional, text, whole_number
+from tar2tf_cli.plugins import traits_of
 from tar2tf_cli.spec.templates import format_named
 
 if TYPE_CHECKING:
@@ -387,7 +388,8 @@ def _check_sums(path: str, manifest: Manifest, report: Report, *, fast: bool) ->
     for fault in _not_converted(manifest):
         whole.add(fault)
     if report.ok and not fast and not any(file.unread for file in report.files):
-        called = "samples have the entry" if manifest.format == "tar" else "examples have the feature"
+        of_samples = traits_of(manifest.format).holds == "sample"
+        called = "samples have the entry" if of_samples else "examples have the feature"
         counts = sum((file.features for file in report.files), Counter[str]())
         for name, described in manifest.features.items():
             claimed = described.get("count", counts[name])

@@ -32,7 +32,7 @@ from tar2tf_cli.inputs.energon_index import DALI, ENERGON, energon_samples, inde
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_in_batches, index_lines
 from tar2tf_cli.inputs.tar_samples import TarRules
-from tar2tf_cli.plugins import find_format
+from tar2tf_cli.plugins import find_format, traits_of
 from tar2tf_cli.structs import dataclass, field, replace
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class _FileCheck:
                 report.bytes = shard.size
                 if index is not None and shard.plain and not report.faults:
                     self._check_index(index, observer.starts, report)
-                if (unusual := shard.content.unusual) and report.format == "tfrecord":
+                if (unusual := shard.content.unusual) and traits_of(report.format).carries_examples:
                     report.add(Fault("trailing_garbage", f"{unusual}; decompress the file and compress it again"))
         except SourceError as error:
             report.add(unreadable(error))
@@ -215,10 +215,11 @@ class _FileCheck:
 
     def _check_index(self, index: bytes, starts: array[int], report: FileReport) -> None:
         """Compare an index, lines of `OFFSET SIZE`, with where records began; the headers of a tar are read again."""
-        if report.format == "tfrecord":
+        traits = traits_of(report.format)
+        if traits.carries_examples:
             ranges = pairwise(chain(starts, (report.bytes,)))
             _compare_index(index, [b"%d %d\n" % (start, end - start) for start, end in ranges], report)
-        elif report.format == "tar" and self.context.source.capabilities().seekable:
+        elif traits.holds == "sample" and self.context.source.capabilities().seekable:
             try:
                 with open(report.path, "rb", buffering=0) as tar:
                     _check_tar_index(index, tar, self.context.rules.key_split, report)
@@ -231,10 +232,10 @@ class _FileCheck:
         if shard.damage and report.format is None:
             report.add(damage(shard.damage))
             report.cut = True
-        elif report.format == "tar":
+        elif (traits := traits_of(report.format)).holds == "sample":
             rules = context.rules._replace(regroup=regroup or context.rules.regroup)
             check_tar(shard, rules, report, context.expectations, decoders=context.decoders)
-        elif report.format == "tfrecord":
+        elif traits.carries_examples:
             self._check_tfrecord(shard, report, starts)
         elif kind := shard.kind:
             check_units(shard, kind, context.rules.key_split, report, context.expectations)

@@ -583,7 +583,7 @@ def _few(items: list[T], every: bool) -> list[T]:
 
 
 def _noun(contents: Contents) -> str:
-    return "record" if contents.format == "tfrecord" else "sample"
+    return "record" if contents.of_examples else "sample"
 
 
 def _print_shards(contents: Contents, *, every_shard: bool) -> None:
@@ -610,7 +610,7 @@ def _print_entries(contents: Contents) -> None:
         _row(name, stats, lacking if optional else None, contents.types.get(name))
         for (name, stats), lacking in islice(zip(entries.items(), missing, strict=True), _MOST_ENTRIES)
     ]
-    name = "feature" if contents.format == "tfrecord" else "entry"
+    name = "feature" if contents.of_examples else "entry"
     heading = (name, "count", *["missing"][:optional], "kind", "min", "mean", "max", "example")
     kind = 2 + optional
     shrink = {kind + 4: 10, kind: 22, 0: 24}  # example, kind, name

@@ -90,7 +90,7 @@ def prepare_energon(
     with closing(_Database(os.path.join(meta, "index.sqlite"), list(names.values()))) as database:
         for item in shards.items:
             with open_uncompressed(shards.source, item) as shard:
-                if shard.format != "tar":
+                if shard.traits.holds != "sample":
                     message = f"is a {shard.kind.name if shard.kind else 'file'}, and Energon reads tars"
                     raise UsageError(message, shard=shard.name, hint="tar2tf convert IN -o 'new-<>.tar' writes tars")
                 samples = list(energon_samples(shard.seekable or shard, shard.name))

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tar2tf_cli.api.objects import ObjectInfo
+from tar2tf_cli.api.objects import ObjectInfo, Readable
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, changed, few, meant
@@ -26,14 +26,16 @@ from tar2tf_cli.inputs.kinds.table import as_entry
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.parquet import KEY_COLUMNS, ParquetFiles, entries, key_text
 from tar2tf_cli.inputs.rows import Rows, TableFiles, has_table_suffix, is_named_as_table, no_rows
-from tar2tf_cli.inputs.tar_index import find_samples, sample_in
+from tar2tf_cli.inputs.tar_index import find_samples
 from tar2tf_cli.inputs.tar_samples import SeekableShard
+from tar2tf_cli.samples.keys import key_of
 from tar2tf_cli.spec.sample_keys import text_in
 from tar2tf_cli.spec.templates import format_named
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.directory import DirectorySource
 
 if TYPE_CHECKING:
+    from tar2tf_cli.api.shard_format import ShardFormat
     from tar2tf_cli.api.source import Ranges
     from tar2tf_cli.features.decoder import ExampleEntries
     from tar2tf_cli.inputs.shard_set import ShardSet
@@ -212,7 +214,7 @@ _ready: Final[dict[Any, Joined]] = {}
 
 
 class JoinedShards(Joined):
-    """Tars and TFRecords that are joined; a compressed one is decompressed into a temporary file.
+    """Shards that are joined; a compressed one is decompressed into a temporary file.
 
     Args:
         shards: the shards.
@@ -248,24 +250,34 @@ class JoinedShards(Joined):
     def scan(self) -> Iterator[tuple[str, SampleRange]]:
         for number, item in enumerate(self.inputs):
             with OpenShard(self._source, item) as shard:
-                if shard.format not in ("tar", "tfrecord"):
+                if not (kind := shard.kind):
                     what, hint = foreign(shard.head) or ("neither a tar nor a TFRecord", None)
                     if not shard.plain:  # perhaps a table, which is read by ranges
                         hint = "decompress it first"
                     raise SourceError(f"cannot be joined: it is {what}", shard=shard.name, hint=hint)
-                stream: Any = shard.seekable or shard
+                stream: Readable = shard.seekable or shard
                 if not shard.plain:
                     self._open.unpacked[number] = copy = _copy_of(shard)
                     stream = copy.view()
-                scan = self._tar(stream, number, shard) if shard.format == "tar" else self._records(stream, number)
-                self._open.formats[number] = shard.format
+                self._open.kinds[number] = kind
+                if kind.traits.carries_examples:
+                    scan = self._records(stream, number)
+                elif kind.traits.holds == "sample":
+                    scan = self._tar(stream, number, shard)
+                else:
+                    scan = self._units(stream, number, shard.name, kind)
                 first = next(scan, None)
                 if first is None:
                     raise DamagedShardError("is empty, so nothing can be joined", kind="empty", shard=shard.name)
                 for key, place in chain((first,), scan):
-                    yield (self._selected_key(key, place) if self._key else key), place
+                    if self._key:
+                        key = self._selected_key(key, place)
+                    elif key is None:
+                        what = "cannot be joined: a record has no __key__"
+                        raise UsageError(what, shard=shard.name).at(offset=place.start)
+                    yield key, place
 
-    def _selected_key(self, key: str, place: SampleRange) -> str:
+    def _selected_key(self, key: str | None, place: SampleRange) -> str:
         """The key of a sample that is a value in it."""
         try:
             return str(self.read(place)[KEY])
@@ -273,18 +285,27 @@ class JoinedShards(Joined):
             shard = self.locate(self.inputs[place.file])
             raise SourceError(error.message, shard=shard, key=key, offset=place.start, hint=error.hint) from None
 
-    def _tar(self, stream: Any, file: int, shard: OpenShard) -> Iterator[tuple[str, SampleRange]]:
+    def _tar(self, stream: Readable, file: int, shard: OpenShard) -> Iterator[tuple[str | None, SampleRange]]:
         for sample in find_samples(stream, shard.name, self._key_split):
             *_, last = sample.entries
             yield sample.key, SampleRange(file, sample.start, last.offset + padded(last.size) - sample.start)
 
-    def _records(self, stream: Any, file: int) -> Iterator[tuple[str, SampleRange]]:
+    def _records(self, stream: Readable, file: int) -> Iterator[tuple[str | None, SampleRange]]:
         item = self.inputs[file]
         for offset, data in RecordReader(stream, self.locate(item)):
-            key = b"" if self._key else self._entries(item)(data).get(KEY)
-            if not isinstance(key, bytes):
-                raise UsageError("cannot be joined: a record has no __key__", shard=self.locate(item)).at(offset=offset)
-            yield key.decode("utf-8", "surrogateescape"), SampleRange(file, offset, len(data) + FRAMING)
+            key = None if self._key else key_of(self._entries(item)(data))
+            yield key, SampleRange(file, offset, len(data) + FRAMING)
+
+    def _units(
+        self, stream: Readable, file: int, name: str, kind: ShardFormat
+    ) -> Iterator[tuple[str | None, SampleRange]]:
+        units, key, start = kind.units(stream, name), None, 0
+        for offset, unit in units:
+            if offset:
+                yield key, SampleRange(file, start, offset - start)
+            key, start = key_of(kind.sample(unit, name, self._key_split)), offset
+        if units.offset:
+            yield key, SampleRange(file, start, units.offset - start)
 
     def _entries(self, item: ObjectInfo) -> ExampleEntries:
         from tar2tf_cli.features.decoder import ExampleEntries
@@ -304,13 +325,13 @@ class JoinedShards(Joined):
         if len(data) < place.size:
             raise changed(name, place.start)
         try:
-            if self._open.formats[place.file] == "tar":
-                return self._under_key(sample_in(data, name, self._key_split))
-            sample = self._entries(item)(unframed(data))
+            kind = self._open.kinds[place.file]
+            if kind.traits.carries_examples:
+                sample = self._entries(item)(unframed(data))
+            else:
+                sample = kind.sample(data, name, self._key_split)
             if self._key is None:
-                key = sample[KEY]
-                assert isinstance(key, bytes)  # as `scan` found
-                sample = {**sample, KEY: key.decode("utf-8", "surrogateescape")}
+                sample = {**sample, KEY: key_of(sample)}
             return self._under_key(sample)
         except DamagedShardError as error:
             raise error.at(shard=name, offset=place.start) from None
@@ -328,7 +349,7 @@ class _Open:
     """Files that this process has open of the shards that are joined."""
 
     def __init__(self) -> None:
-        self.formats: dict[int, str] = {}
+        self.kinds: dict[int, ShardFormat] = {}
         self.unpacked: dict[int, SeekableShard] = {}
         self.entries: dict[str, ExampleEntries] = {}
         self._ranges: tuple[int, Ranges] | None = None

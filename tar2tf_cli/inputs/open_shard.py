@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
-from tar2tf_cli.api.shard_format import ShardFormat
+from tar2tf_cli.api.shard_format import NO_TRAITS, FormatTraits, ShardFormat
 from tar2tf_cli.api.source import OnBytes, Source
 from tar2tf_cli.errors import DamagedShardError, SourceError
 from tar2tf_cli.formats.streams import HEAD, PlainStream, StreamLog, foreign, open_stream
@@ -76,6 +76,11 @@ class OpenShard:
     def kind(self) -> ShardFormat | None:
         """The format of the shard; None for a manifest and for any other file."""
         return None if self.format in (None, "manifest") else find_format(self.format)
+
+    @property
+    def traits(self) -> FormatTraits:
+        """The traits of its format; those of no format for a manifest and for any other file."""
+        return self.kind.traits if self.kind else NO_TRAITS
 
     @property
     def size(self) -> int:
