@@ -7,19 +7,19 @@ import json
 import sys
 
 from tar2tf_cli.cli import main
-from tar2tf_cli.stores.curl import Response
+from tar2tf_cli.stores.curl import Received
 
 received = 0
-take = Response._take
+add = Received.add
 
 
-def counted(response: Response, data: bytes) -> int:
+def counted(held: Received, data: bytes) -> None:
     global received
     received += len(data)
-    return take(response, data)
+    add(held, data)
 
 
-Response._take = counted  # type: ignore[method-assign]
+Received.add = counted  # type: ignore[method-assign]
 with contextlib.suppress(SystemExit):
     main(sys.argv[1:])
 print(json.dumps({"received": received}))

@@ -98,7 +98,7 @@ def _try(kind: str, data: bytes) -> None:
     if kind == "image/tiff":
         _decode_tiff(data)
     elif kind.startswith("video/"):
-        _decode_video(data)
+        decode_video(data)
     elif kind == "image/png":
         codecs.check_png(data)
     elif can_decode(kind):
@@ -114,7 +114,7 @@ def _try(kind: str, data: bytes) -> None:
         raise _UnknownError
 
 
-def _decode_video(data: bytes) -> None:
+def decode_video(data: bytes) -> None:
     """Decode all frames of a video with PyAV."""
     try:
         import av

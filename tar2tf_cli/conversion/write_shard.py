@@ -92,7 +92,7 @@ def _write(worker: Worker, path: str, shard: PlannedShard, pieces: Iterable[Piec
 
 def _copied(worker: Worker, pieces: Iterable[Piece]) -> Iterator[Chunk]:
     """Iterate over the bytes of pieces, read from spools or directly from inputs."""
-    with _OpenSpools(worker) as spools:
+    with OpenSpools(worker) as spools:
         for piece in pieces:
             if worker.conversion.shuffle:
                 width = 4 if worker.conversion.output.traits.holds == "sample" else 3
@@ -103,7 +103,7 @@ def _copied(worker: Worker, pieces: Iterable[Piece]) -> Iterator[Chunk]:
                 yield from _from_input(worker, piece)
 
 
-class _OpenSpools:
+class OpenSpools:
     """Descriptors of the spools of groups; their number is kept below any limit on open files."""
 
     def __init__(self, worker: Worker) -> None:
@@ -117,7 +117,7 @@ class _OpenSpools:
             self._open[group] = open_spool(self._worker, group)
         return self._open[group]
 
-    def __enter__(self) -> _OpenSpools:
+    def __enter__(self) -> OpenSpools:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -139,7 +139,7 @@ def open_spool(worker: Worker, number: int) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _from_table(path: str, width: int, piece: Piece, spools: _OpenSpools) -> Iterator[Chunk]:
+def _from_table(path: str, width: int, piece: Piece, spools: OpenSpools) -> Iterator[Chunk]:
     """Iterate over the bytes of shuffled records; a few at a time are read, in their order in the spools."""
     groups, starts, sizes, *_ = rows_of(path, piece.first, piece.units, width)
     first = 0

@@ -64,10 +64,10 @@ class StoredBytes:
         most: the size above which it may not be held in memory as a whole.
     """
 
-    __slots__ = ("_file", "_member", "_most", "_offset", "_shard", "_size")
+    __slots__ = ("_member", "_most", "_offset", "_shard", "_size", "file")
 
     def __init__(self, file: _Descriptor | None, offset: int, size: int, shard: str, member: str, most: int) -> None:
-        self._file = file
+        self.file = file
         self._offset = offset
         self._size = size
         self._shard = shard
@@ -83,7 +83,7 @@ class StoredBytes:
         Raises:
             SampleError: for such a value.
         """
-        if self._file is None:
+        if self.file is None:
             message = f"is {self._size:,} bytes long; such large entries are read only from uncompressed local tars"
             raise SampleError(message, member=self._member, hint="save the tar to a file, or leave the entry out")
 
@@ -95,11 +95,11 @@ class StoredBytes:
             SampleError: when the value was not stored.
         """
         self.check_stored()
-        assert self._file
+        assert self.file
         position, end = self._offset, self._offset + self._size
         while position < end:
             try:
-                data = os.pread(self._file.descriptor, min(PIECE, end - position), position)
+                data = os.pread(self.file.descriptor, min(PIECE, end - position), position)
             except OSError as error:
                 raise SourceError(f"reading failed: {error.strerror or error}", shard=self._shard) from None
             if not data:

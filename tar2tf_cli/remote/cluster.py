@@ -63,6 +63,10 @@ class RemoteSource(ObjectSource):
         made_of: what the transformer was made of.
         first: the conversion's first input.
         entries: which entries of samples are wanted, empty for all; None where records are.
+
+    Attributes:
+        transformers: the argument.
+        made_of: the argument.
     """
 
     does = "makes the records"
@@ -77,8 +81,8 @@ class RemoteSource(ObjectSource):
         entries: Sequence[str] | None = None,
     ) -> None:
         super().__init__(transformers.store)
-        self._transformers = transformers
-        self._made_of = made_of
+        self.transformers = transformers
+        self.made_of = made_of
         self._first = first
         self._entries = entries
         self.settings = settings
@@ -138,7 +142,7 @@ class RemoteSource(ObjectSource):
 
     def store_as(self, item: ObjectInfo, target: Store, path: str) -> None:
         """Have the cluster store the records of an input."""
-        self._transformers.store_as(self._made_of, item, cast("AisStore", target), path, **self._query(item, "records"))
+        self.transformers.store_as(self.made_of, item, cast("AisStore", target), path, **self._query(item, "records"))
 
     def _stream(self, item: ObjectInfo, part: AnswerPart = "") -> ResumingStream:
         """The transformer's answer, whose size and version are not those of the object."""
@@ -150,7 +154,7 @@ class RemoteSource(ObjectSource):
 
     def answer(self, item: ObjectInfo, part: AnswerPart) -> Body:
         """Request an input from the beginning, as a transformer knows no ranges."""
-        return self._transformers.fetch(self._made_of, item, **self._query(item, part))
+        return self.transformers.fetch(self.made_of, item, **self._query(item, part))
 
     def _query(self, item: ObjectInfo, part: AnswerPart) -> dict[str, str]:
         asked = Asked(item == self._first, part, self._entries).text

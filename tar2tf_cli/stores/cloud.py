@@ -470,7 +470,7 @@ class CloudStore(ClientStore):
                     yield meta
                     last, before = max((last, before), (path, last), (last, path))
             if not (repeated if last else self._lists()):
-                raise Transient("the answer is not a listing", self._server)
+                raise Transient("the answer is not a listing", self.server)
             if last == end or not self.lists_blindly:
                 return
 
@@ -498,7 +498,7 @@ class CloudStore(ClientStore):
 
     def _pages(self, folder: str | None, after: str) -> Iterator[ObjectMeta]:
         pages = self.client.list(folder, offset=after or None, chunk_size=_PAGE)
-        while (page := in_time(lambda: next(pages, None), _PAGE_BYTES, self._server)) is not None:
+        while (page := in_time(lambda: next(pages, None), _PAGE_BYTES, self.server)) is not None:
             yield from page
 
     def head(self, name: str) -> ObjectInfo | None:
@@ -552,7 +552,7 @@ class CloudStore(ClientStore):
         answer = WebClient().send("GET", url, {"Range": "bytes=0-0"})
         answer.close()
         if answer.status in TRANSIENT:
-            raise Transient(f"the server answered {answer.status}", self._server)
+            raise Transient(f"the server answered {answer.status}", self.server)
         return self.checksum_in(answer.headers) if answer.status in (200, 206) else None
 
     @abstractmethod
@@ -599,10 +599,11 @@ class CloudStore(ClientStore):
 
     def _errors(self, where: str, offset: int | None = None) -> AbstractContextManager[None]:
         """Convert obstore's exceptions to `Transient` or one of our errors."""
-        return _obstore_errors(lambda error: raise_mapped(error, where, self._server, self.login, offset))
+        return _obstore_errors(lambda error: raise_mapped(error, where, self.server, self.login, offset))
 
     @property
-    def _server(self) -> str:
+    def server(self) -> str:
+        """The address of the server, or the name of the cloud."""
         return without_secrets(self._endpoint or self.cloud)
 
 

@@ -209,7 +209,7 @@ class RequestOptions(NamedTuple):
     follows: bool = True
 
 
-class _Received:
+class Received:
     """Bytes of a body that were received and not yet read.
 
     Attributes:
@@ -303,7 +303,7 @@ class Response:
         self._options = options
         self._on_end = on_end
         self.headers = _Headers()
-        self._received = _Received()
+        self._received = Received()
         self._progress = _Progress()
         self._begun = False
         self._failure: tuple[int, str, int] | None = None

@@ -100,7 +100,7 @@ def an_mp4(size: int) -> bytes:
 def test_a_small_video_has_a_player(
     tmp_path: Path, run_inspect: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, size: int, players: int
 ) -> None:
-    monkeypatch.setattr("tar2tf_cli.checking.decode._decode_video", lambda data: None)  # these have no frames
+    monkeypatch.setattr("tar2tf_cli.checking.decode.decode_video", lambda data: None)  # these have no frames
     tar = write_tar(tmp_path / "x.tar", [("a", {"mp4": an_mp4(size), "txt": b"a dance"})])
     page = page_of(run_inspect(tar, "--html", tmp_path / "x.html"), tmp_path / "x.html")
     assert loaded(page, "video") == [("video/mp4", an_mp4(size))] * players

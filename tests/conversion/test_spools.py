@@ -45,7 +45,7 @@ def test_spools_are_closed_again_when_there_are_many(worker: Worker, monkeypatch
     monkeypatch.setattr(write_shard, "MOST_OPEN", 3)
     monkeypatch.setattr(write_shard, "open_spool", lambda worker, group: os.open(os.devnull, os.O_RDONLY))
     before = set(os.listdir("/proc/self/fd"))
-    with write_shard._OpenSpools(worker) as spools:
+    with write_shard.OpenSpools(worker) as spools:
         for group in (0, 1, 2, 0, 3, 4, 4, 0):
             os.fstat(spools[group])
             assert len(set(os.listdir("/proc/self/fd")) - before) <= 4  # one of them is that of the folder
@@ -74,13 +74,16 @@ def test_a_spool_that_becomes_a_shard_stays_where_another_attempt_may_need_it(
     worker: Worker, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_shard, "load_group", lambda path: InputGroup((0,), spool_crc=7))
-    worker.scratch = scratch
-    spool, part = Path(worker.path(0, "spool")), tmp_path / "part"
+    worker.scratch = str(tmp_path / scratch) if scratch else ""
+    os.makedirs(tmp_path / scratch, exist_ok=True)
     shard = PlannedShard("", 0, [Piece(0, 0, 1, 0, 5, True)], 5, 1)
-    spool.write_bytes(b"more than five")
-    assert write_shard.WriteShard(shard)._taken_over(worker, str(part)) is None
+    spool, part = Path(worker.path(0, "spool")), Path(shard.part(worker.scratch or worker.folder))
+    spool.write_bytes(b"bytes and more")
+    assert write_shard.WriteShard(shard).run(worker) == ShardReport(5, 1, crc32c(b"bytes"))
+    assert spool.exists()
+    part.unlink()
     spool.write_bytes(b"bytes")
-    assert write_shard.WriteShard(shard)._taken_over(worker, str(part)) == ShardReport(5, 1, 7)
+    assert write_shard.WriteShard(shard).run(worker) == ShardReport(5, 1, 7)  # with the CRC of the spool
     assert part.read_bytes() == b"bytes"
     assert spool.exists() == bool(scratch)
 
@@ -95,4 +98,4 @@ def test_what_is_left_of_other_inputs_or_damaged_is_read_again(
     Path(worker.path(0, "spool")).write_bytes(spool)
     monkeypatch.setattr(read_inputs, "load_group", lambda path: left)
     monkeypatch.setattr(read_inputs, "measured", lambda worker, numbers: again)
-    assert read_inputs.ReadInputs((0, 1))._made(worker) is (left if kept else again)
+    assert read_inputs.ReadInputs((0, 1)).run(worker) is (left if kept else again)

@@ -21,9 +21,10 @@ def test_a_temporary_file_holds_the_members_of_one_sample_only() -> None:
     begin = 1024
     other = entries.copied([b"three"], 5, "b.jpg")
     assert [b"".join(value.pieces()) for value in (*first, other)] == [b"one", b"second", b"three"]
-    assert first[0]._file is first[1]._file
-    assert other._file is not first[0]._file
-    assert other._file.end == 5
+    assert first[0].file is first[1].file
+    assert other.file is not first[0].file
+    assert other.file
+    assert os.fstat(other.file.descriptor).st_size == 5
 
 
 @pytest.mark.parametrize(("heads_only", "kept"), [(False, 3 * PIECE), (True, PIECE)])
@@ -31,7 +32,8 @@ def test_only_heads_of_members_are_copied_where_no_more_is_used(heads_only: bool
     value = LargeEntries("x.tar", None, heads_only=heads_only).copied(pieces_of(3 * PIECE), 3 * PIECE, "a.jpg")
     assert len(value) == 3 * PIECE
     assert value.head() == bytes(PIECE)
-    assert os.fstat(value._file.descriptor).st_size == kept
+    assert value.file
+    assert os.fstat(value.file.descriptor).st_size == kept
 
 
 def test_a_tar_that_became_shorter_is_named(tmp_path: Path) -> None:

@@ -148,8 +148,8 @@ def test_a_transformer_that_stays_away_names_its_log(
 
     def delete_and_fetch(source: Any, item: Any, *part: str) -> Any:
         with lock:
-            if source._transformers.stages().get(name):
-                source._transformers.delete(name)
+            if source.transformers.stages().get(name):
+                source.transformers.delete(name)
         return fetch(source, item, *part)
 
     monkeypatch.setattr(RemoteSource, "answer", delete_and_fetch)
@@ -279,7 +279,7 @@ def test_datasets_have_the_elements_and_the_records_made_there(
 
 def wait_until_aborted(source: Any) -> None:
     """Wait until the cluster has noticed that the pods ended, whom targets try to reach until then."""
-    while source._transformers.stages().get(source._made_of["name"]) != "Aborted":
+    while source.transformers.stages().get(source.made_of["name"]) != "Aborted":
         time.sleep(0.1)
 
 
