@@ -110,7 +110,7 @@ class RecordBatch:
         data: the bytes of all records.
         sizes: the size of each record in bytes, as unsigned 64-bit integers.
         keys: the key of each sample in the input; empty if the records pass as they are.
-        hashes: the hash of each key by `key_hash`, as unsigned 64-bit integers, if the records are members of a tar.
+        hashes: the hash of each key by `key_hash`, as unsigned 64-bit integers; empty if the records pass as they are.
         digests: the digest of each sample, if duplicates are skipped later.
     """
 
@@ -200,7 +200,7 @@ class Batch:
         """Return the samples as records, or as members of a tar."""
         encoded = self.encode(native, form)
         assert encoded  # as nothing is added
-        return RecordBatch(*encoded, hashes=self.hashes.tobytes() if form == "members" else b"")
+        return RecordBatch(*encoded, hashes=self.hashes.tobytes())
 
     def encode(
         self,

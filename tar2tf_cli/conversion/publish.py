@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.api.values import FeatureDescription
+from tar2tf_cli.conversion.equal_keys import EqualKeys
 from tar2tf_cli.conversion.group_check import GroupCheck
 from tar2tf_cli.conversion.output_state import (
     CHANGED,
@@ -172,7 +173,6 @@ class Tally:
         self._growth = _Growth(plan)
         self._described: list[str] = []
         self._wanted = _WantedKeys(plan.conversion.input.keys) if plan.conversion.input.keys else None
-        self._first_keys = _FirstKeys()
         self._groups = GroupCheck(plan)
         self._joins = [JoinCount(dataset) for dataset in plan.joins]
 
@@ -202,8 +202,6 @@ class Tally:
             self._wanted.add(report.keys)
         for number, join in enumerate(self._joins):
             join.add(report, number)
-        if report.first_key is not None:
-            self._first_keys.add(report.first_key, item.name)
         if report.described:
             self._described.append(report.described)
         self._samples += report.samples
@@ -226,6 +224,16 @@ class Tally:
         self.summary.asked["--drop-duplicates"] += len(repeated)
         if report.sample_keys:  # an update knows none of inputs that it need not read
             self._events.duplicates([report.sample_keys[number] for number in repeated])
+
+    def note_equal_keys(self, equal: EqualKeys | None) -> None:
+        """Report samples with the key of a sample in an earlier input, as where samples are numbered anew in each."""
+        if equal:
+            have = "sample has" if equal.samples == 1 else "samples have"
+            first, earlier = (self._plan.inputs[number].name for number in (equal.first, equal.earlier))
+            what = (
+                f"{equal.samples:,} {have} the same key as one in an earlier input, first in {first}, as in {earlier}"
+            )
+            self._events.note(f"note: {what}; --keys, --join and --split treat samples with equal keys as one")
 
     def _note_ops(self, palettes: Collection[str] = ()) -> None:
         for note in (note for op in self._plan.conversion.ops for note in op.notes(palettes)):
@@ -291,7 +299,6 @@ class Tally:
         self.summary.features = features
         self.summary.shapes = notes_on_shapes(features, manifest.spec)
         manifest.features.update(features)
-        self._notes.once("keys", self._first_keys.note())
         self.summary.gaps = self._plan.shards.lacking()
         self.summary.joined = manifest.joined = [join.to_json() for join in self._joins]
         for note in (note for join in self._joins for note in join.notes()):
@@ -326,30 +333,6 @@ class _WantedKeys:
         """Add the numbers of keys that an input has."""
         for number in numbers:
             self.found[number] = 1
-
-
-class _FirstKeys:
-    """The first key of each input, to count inputs that begin with the same key as an earlier one."""
-
-    def __init__(self) -> None:
-        self._seen: set[int] = set()  # as hashes, as there may be a million inputs
-        self._alike = 0
-        self._example = ""
-
-    def add(self, key: str, name: str) -> None:
-        """Add the first key of an input."""
-        if (hashed := hash(key)) in self._seen:
-            self._alike += 1
-            self._example = self._example or f"{key!r} in {name}"
-        self._seen.add(hashed)
-
-    def note(self) -> str | None:
-        """Return a note if inputs begin with equal keys, as those do whose samples are numbered anew in each."""
-        if not self._alike:
-            return None
-        begin = "input begins" if self._alike == 1 else "inputs begin"
-        what = f"{self._alike:,} {begin} with the same key as an earlier one, first: {self._example}"
-        return f"note: {what}; --keys, --join and --split treat samples with equal keys as one"
 
 
 class _Growth:

@@ -130,8 +130,7 @@ def _add_made(reading: InputFlow, index: SpoolIndex, limit: int | None) -> bool:
     for size, key in islice(reading.sizes(), limit):
         index.sizes.append(size)
         index.offsets.append(reading.offset)
-        if key is not None:
-            index.keys.append(key_hash(key))
+        index.keys.append(key_hash(key))
         if len(index.sizes) - first == _PROBE and sum(index.sizes[first:]) < _PROBE * _LARGE_RECORD:
             return False
     return True

@@ -234,6 +234,7 @@ class ConversionSchedule(Schedule):
         self._enqueue([*self._planner.finish()])
         for tar in self._planner.tars:
             self._check_keys(tar)
+        self._tally.note_equal_keys(self._planner.keys.find_equal())
         inputs.finished = True
 
     def _hold(self, number: int, units: InputUnits) -> None:

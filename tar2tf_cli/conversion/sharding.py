@@ -18,8 +18,10 @@ from functools import partial
 from itertools import chain, count, groupby
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from tar2tf_cli.conversion.equal_keys import KeyIndex
 from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, StoredIndex, size_around
 from tar2tf_cli.errors import write_errors
+from tar2tf_cli.formats.checksums import ordered
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.structs import dataclass, field
 
@@ -330,6 +332,7 @@ class ShardPlanner:
         full: whether `--limit` is reached, so that further inputs add nothing.
         totals: number of shards per lane so far.
         seen: the samples so far, if duplicates are skipped.
+        keys: the keys of the samples so far, as far as they are known.
     """
 
     def __init__(
@@ -352,6 +355,8 @@ class ShardPlanner:
         # which has the keys of all shards, as they are one tar
         self._stream = PlannedShard("", 0) if output.is_stream else None
         self._held: list[tuple[int, InputUnits, list[_Range]]] = []
+        self.keys = KeyIndex()
+        self._unique_keys = output.traits.holds == "sample"
         self.seen = DuplicateIndex() if conversion.drop_duplicates is not None else None
         self._tracked = tracked
         self._open: dict[str, PlannedShard] = {}
@@ -387,10 +392,14 @@ class ShardPlanner:
         ranges = [(part.first, part.stop)] if self.seen is None else self.seen.ranges(part)
         if self.holds_all:
             self._held.append((source, part, ranges))
+            spool = part.spool.loaded()
+            for first, stop in ranges:
+                self.keys.add(source, spool.keys_of(first, stop))
             return
         for units in _limited(self._lanes.runs(source, part, ranges), self._remaining):
             if self._remaining is not None:
                 self._remaining -= units.length
+            self.keys.add(source, part.spool.keys_of(units.first, units.first + units.length))
             yield from self._fill(units)
         if self._closes:
             yield from self._close()
@@ -426,7 +435,7 @@ class ShardPlanner:
                 continue
             stop = max(stop, unit + 1)
             records = shard.add(part, unit, stop)
-            if part.spool.keys:
+            if self._unique_keys:
                 (self._stream or shard).keys.append((source, part.spool.keys_of(unit, stop)))
             if self._tracked:
                 shard.came_from(InputRange(source, part.spool.count(part.first, unit), records))
@@ -524,12 +533,8 @@ class _ShardLimits:
 
 def _repeats(keys: array[int]) -> bool:
     """Whether a number is there twice."""
-    if len(keys) <= SORTED_AT_ONCE:
-        return len({*keys}) < len(keys)
-    import numpy as np  # a set would take eight times the memory
-
-    ordered = np.sort(np.frombuffer(keys, np.uint64))
-    return bool((ordered[1:] == ordered[:-1]).any())
+    data = keys.tobytes()
+    return len(ordered(data)) < len(data)
 
 
 def _limited(runs: Iterable[Units], most: int | None) -> Iterator[Units]:

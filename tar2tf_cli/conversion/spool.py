@@ -50,7 +50,8 @@ class SpoolIndex:
         lanes: number of the split that each unit belongs to; empty without `--split`.
         order: sort key of each unit for shuffling; empty without `--shuffle`.
         offsets: byte offset of each sample in the input; empty if there is a spool.
-        keys: hash of the key of each record, if shards are tars, in which no two may have the same; otherwise empty.
+        keys: hash of the key of each record: in tars, in which no two may have the same, as it is written, in other
+            shards that of its sample in the input; empty where keys are not known, as records are copied.
         high: first half of the digest by which duplicates of the unit's sample are known, and with
         low: the second half: 0 and 0 if the unit is of the same sample as the one before it; empty without
             `--drop-duplicates`.
@@ -94,8 +95,8 @@ class SpoolIndex:
 
     def keys_of(self, first: int, stop: int) -> array[int]:
         """The hashes of the keys of a range of units; `stop` is exclusive."""
-        if not self.keys:
-            return self.keys
+        if len(self.keys) < self.count():
+            return array("Q")  # those of some inputs are not known
         start = self.count(0, first)
         return self.keys[start : start + self.count(first, stop)]
 
@@ -241,7 +242,8 @@ class Spool:
         """
         if self._has_digests:
             self._note_digest(key)
-        keys = [key_hash(name)] if name is not None and self._keyed else []
+        written = name if self._keyed and name is not None else key
+        keys = [key_hash(written)] if written else []  # others make records without a key
         lane = self._lane_of(key, name) if self._has_lanes else 0
         if self._block_size is None:
             self._file.write(parts, size)

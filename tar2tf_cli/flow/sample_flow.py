@@ -394,15 +394,15 @@ class InputFlow:
         samples = self.plan.select.apply(self.reader.samples(native), self.reader, self.faults)
         return self._results(samples, self.transform, self._encoder(self._framed), self._encode_batch)
 
-    def sizes(self) -> Iterator[tuple[int, bytes | None]]:
-        """Iterate over the size in bytes of each record that is not copied, and the key that a tar has for it.
+    def sizes(self) -> Iterator[tuple[int, bytes | str]]:
+        """Iterate over the size in bytes of each record that is not copied, and its key: in a tar, as it is written.
 
         With `sizes_only`, they are computed from the headers of the tar.
         """
         if self._options.sizes_only and not self.reader.of_records:  # which has no headers
             return self._measured()
         framing = self.plan.encoder.framing
-        encoder = self._encoder(lambda key, parts, size, written: (size + framing, written))
+        encoder = self._encoder(lambda key, parts, size, written: (size + framing, key if written is None else written))
         return self._results(self.samples(), self.transform, encoder)
 
     def keys(self, transform: Transform) -> Iterator[str]:
@@ -512,8 +512,6 @@ class InputFlow:
                 faults.release()
             parts, size = encode(features)
             note(features)
-            if not report.samples:
-                report.first_key = str(key)
             report.samples += 1
             if keyed:
                 return give(key, parts, size, features[KEY])  # type: ignore[arg-type]  # it is bytes
@@ -534,8 +532,6 @@ class InputFlow:
         form = self.plan.encoder.kernel_form
         assert self.plan.native
         assert form
-        if not self.report.samples:
-            self.report.first_key = batch.first
         self.report.samples += len(batch)
         self.report.schema.signatures.update(batch.count_names())
         return batch.records(self.plan.native, form)
@@ -552,8 +548,8 @@ class InputFlow:
             self.report.samples += 1
             yield key, parts, size, None
 
-    def _measured(self) -> Iterator[tuple[int, bytes | None]]:
-        encoder, keyed, report = self.plan.encoder, self.plan.keyed, self.report
+    def _measured(self) -> Iterator[tuple[int, bytes | str]]:
+        encoder, report = self.plan.encoder, self.report
         signatures = report.schema.signatures
         for sample in self.samples():
             key = sample[KEY].encode("utf-8", "surrogateescape")
@@ -564,7 +560,7 @@ class InputFlow:
                 raise error.at(shard=self.name, key=name, offset=self.offset) from None
             signatures[tuple(sample)] += 1
             report.samples += 1
-            yield size, key if keyed else None
+            yield size, key
 
     def __enter__(self) -> InputFlow:
         return self

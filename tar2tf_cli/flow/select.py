@@ -551,14 +551,11 @@ class SampleFilter:
             report.schema.update(columns.schema(batch) if columns else Schema(batch.count_names(added)))
         except (SampleError, UsageError):
             return None
-        if not report.samples and len(batch):
-            report.first_key = batch.keys()[0].decode()  # some of the samples before it may be skipped
         report.samples += len(batch)
         report.asked += counted.asked
         report.keys += counted.keys
         report.take_matches(counted)
-        hashes = batch.hashes.tobytes() if self._form == "members" else b""
-        return RecordBatch(*encoded, batch.keys() if self._needs_keys else (), hashes, digests)
+        return RecordBatch(*encoded, batch.keys() if self._needs_keys else (), batch.hashes.tobytes(), digests)
 
     def _of_batch(self, batch: Batch, report: InputReport) -> tuple[Batch, Added, list[tuple[int, int]]] | None:
         """Return the samples of a batch that are selected, with the entries added to each, and their digests."""

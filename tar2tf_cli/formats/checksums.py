@@ -52,6 +52,21 @@ def masked(crc: int) -> int:
     return ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF
 
 
+def ordered(data: bytes, width: int = 1) -> bytes:
+    """Sort rows of unsigned 64-bit integers, given and returned as bytes; equal rows are kept once.
+
+    Args:
+        data: the integers of all rows.
+        width: how many of them are a row: one or four.
+    """
+    if native := kernel.native():
+        return bytes(native.ordered(data, width))
+    import numpy as np
+
+    numbers = np.frombuffer(data, np.uint64)
+    return bytes(np.unique(numbers.reshape(-1, width) if width > 1 else numbers, axis=0).tobytes())
+
+
 class HashTable:
     """Rows of unsigned 64-bit integers, sorted; the first of each row is a hash. Equal rows are kept once.
 
@@ -67,13 +82,7 @@ class HashTable:
         self._width = width
         data = rows.tobytes()
         del rows[:]
-        if native := kernel.native():
-            self._data: bytes = native.ordered(data, width)
-        else:
-            import numpy as np
-
-            numbers = np.frombuffer(data, np.uint64)
-            self._data = np.unique(numbers.reshape(-1, width) if width > 1 else numbers, axis=0).tobytes()
+        self._data = ordered(data, width)
         self._numbers = memoryview(self._data).cast("Q")
         self.hashes = self._numbers[::width]
 

@@ -38,7 +38,6 @@ class InputReport:
         split_differs: a member that the other key rule would give to another sample, if that may be meant.
         not_adjacent: number of samples whose members are not adjacent and were regrouped.
         lacking: what the last sample lacks that all others have, if anything.
-        first_key: the key of the first sample.
         groups: the keys of the groups of samples, if samples are grouped, until they are compared with earlier ones.
         group_before: the key of the first group, if that is one of an input before, and how many samples were left to
             it.
@@ -64,7 +63,6 @@ class InputReport:
     split_differs: str | None = None
     not_adjacent: int = 0
     lacking: str | None = None
-    first_key: str | None = None
     groups: list[str] = field(default_factory=list)
     group_before: dict[str, int] = field(default_factory=dict)
     group_after: dict[str, int] = field(default_factory=dict)

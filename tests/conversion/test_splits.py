@@ -60,14 +60,3 @@ def test_the_key_of_the_input_divides_examples_without_one(tmp_path: Path) -> No
     tar = write_tar(tmp_path / "a.tar", samples(40))
     convert(tar, "-o", tmp_path / "out/<split>-<>.record", *SPLIT, "--select", "cls")
     assert len(shards_in(tmp_path / "out", "*.record")) == 2
-
-
-@pytest.mark.parametrize("options", [[], ["--type", "cls=int64"]])
-def test_inputs_that_begin_with_the_same_key_are_noted_once_with_their_number(
-    tmp_path: Path, options: list[str]
-) -> None:
-    for number in range(4):
-        write_tar(tmp_path / f"in/{number}.tar", samples(3, first=1000 if number == 3 else 0))
-    said = convert(tmp_path / "in", "-o", tmp_path / "o.record", *options).stderr
-    assert said.count("the same key") == 1
-    assert "2 inputs begin with the same key as an earlier one, first: '0000' in 1.tar" in said

@@ -66,7 +66,7 @@ def outcome(
                     else:
                         records.extend(b"".join(made[1]))
                         sizes.append(made[2])
-                        keys.extend([] if made[3] is None else [key_hash(made[3])])
+                        keys.append(key_hash(made[0] if made[3] is None else made[3]))
         except Tar2tfError as caught:
             return (type(caught), str(caught), caught.hint), batched
     return (bytes(records), list(sizes), list(keys), reading.report.to_json()), batched

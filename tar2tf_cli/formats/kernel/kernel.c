@@ -1045,7 +1045,38 @@ static int compare_rows(const uint64_t *one, const uint64_t *other, Py_ssize_t w
     return (one[column] > other[column]) - (one[column] < other[column]);
 }
 
-static int compare_1(const void *one, const void *other) { return compare_rows(one, other, 1); }
+enum { SORTED_AT_ONCE = 32 };
+
+/* Sorts numbers in place by the byte at `shift`, and the numbers with the same one by the bytes below it. */
+static void sort_numbers(uint64_t *rows, size_t count, int shift) {
+    if (count <= SORTED_AT_ONCE || shift < 0) {
+        for (size_t last = 1; last < count; last++) {
+            uint64_t row = rows[last];
+            size_t at = last;
+            for (; at && rows[at - 1] > row; at--) rows[at] = rows[at - 1];
+            rows[at] = row;
+        }
+        return;
+    }
+    size_t next[257] = {0}, end[256];
+    for (size_t at = 0; at < count; at++) next[(rows[at] >> shift & 255) + 1]++;
+    for (int byte = 0; byte < 256; byte++) end[byte] = next[byte + 1] += next[byte];
+    for (int byte = 0; byte < 256; byte++) {
+        while (next[byte] < end[byte]) {
+            uint64_t row = rows[next[byte]];
+            for (int its; (its = (int)(row >> shift & 255)) != byte;) {
+                uint64_t there = rows[next[its]];
+                rows[next[its]++] = row;
+                row = there;
+            }
+            rows[next[byte]++] = row;
+        }
+    }
+    for (size_t byte = 0, start = 0; byte < 256; start = end[byte++]) {
+        if (end[byte] - start > 1) sort_numbers(rows + start, end[byte] - start, shift - 8);
+    }
+}
+
 static int compare_4(const void *one, const void *other) { return compare_rows(one, other, 4); }
 
 PyDoc_STRVAR(ordered_doc, "ordered(rows, width)\n--\n\n"
@@ -1060,10 +1091,11 @@ static PyObject *ordered(PyObject *module, PyObject *args) {
     if (!result) return NULL;
     uint64_t *rows = (uint64_t *)(void *)PyBytes_AsString(result), *end = rows + size / 8, *out = rows;
     Py_BEGIN_ALLOW_THREADS
-    qsort(rows, (size_t)(size / 8 / width), (size_t)(8 * width), width == 1 ? compare_1 : compare_4);
+    if (width == 1) sort_numbers(rows, (size_t)size / 8, 56);
+    else qsort(rows, (size_t)(size / 32), 32, compare_4);
     for (const uint64_t *row = rows; row < end; row += width) {
         if (out > rows && !compare_rows(out - width, row, width)) continue;
-        memmove(out, row, (size_t)(8 * width));
+        if (out < row) memmove(out, row, (size_t)(8 * width));
         out += width;
     }
     Py_END_ALLOW_THREADS
