@@ -7,7 +7,7 @@ import stat
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import FileIO, TextIOBase
-from typing import IO, Any, Protocol, TypeAlias, cast
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import READ_ONCE, Capabilities, Source
@@ -195,6 +195,16 @@ class TFRecordReader:
                     member=f"record {number}",
                     offset=offset,
                 ) from None
+
+    if not TYPE_CHECKING:  # type checkers should know the names of this module only
+
+        def __getattr__(self, name: str) -> object:
+            """Refuse go-tfdata's Read, ReadExamples, ReadAllExamples and ReadNext with what to write instead."""
+            instead = (
+                "over records(), which are bytes" if name == "ReadNext" else "over it, as in `for example in reader`"
+            )
+            iterate = f"; iterate {instead}" if name.startswith("Read") else ""
+            raise AttributeError(f"{type(self).__name__} has no method {name!r}{iterate}")
 
     def records(self) -> Iterator[bytes]:
         """The data of each record, whatever it holds."""

@@ -208,7 +208,11 @@ class Own:
             except RAISED as error:
                 if error is run.failure or isinstance(error, StageError):  # a stage before this one may have raised it
                     raise
-                raise StageError(f"{where} raised {type(error).__name__}: {error}") from error
+                asks = isinstance(error, AttributeError) and error.obj is items and error.name in ("Read", "read")
+                hint = (
+                    "iterate over what the stage is given: `for item in items`, and yield each result" if asks else None
+                )
+                raise StageError(f"{where} raised {type(error).__name__}: {error}", hint=hint) from error
             finally:
                 _close(made)
 
@@ -522,7 +526,8 @@ class Pipeline:
             plain = name.replace("_", "").lower()
             found = [one for one in vars(Pipeline) if not one.startswith("_") and one.replace("_", "") == plain]
             if not found:
-                raise AttributeError(f"Pipeline has no method {name!r}{meant(name, vars(Pipeline))}")
+                instead = "; iterate over samples()" if plain == "read" else meant(name, vars(Pipeline))
+                raise AttributeError(f"Pipeline has no method {name!r}{instead}")
             return getattr(self, found[0])
 
     # --- TarStage ---

@@ -251,7 +251,7 @@ def resolve(
         names.update(dict.fromkeys(matches))
     if missing:
         hint = "compare the template with the names of the files that are there"
-        raise NothingFoundError(f"has no {few(missing)}", hint=hint)
+        raise NothingFoundError(f"has no {few([*map(repr, missing)])}", hint=hint)
     return list(names)
 
 

@@ -280,10 +280,10 @@ def test_a_number_is_text_where_it_has_no_meaning():
 @pytest.mark.parametrize(
     ("templates", "message"),
     [
-        (["train-{0..3}.tar"], "has no train-2.tar, train-3.tar; compare the template"),
-        (["x{0..9}.tar"], "has no x0.tar, x1.tar, x2.tar and 7 more"),
+        (["train-{0..3}.tar"], "has no 'train-2.tar', 'train-3.tar'; compare the template"),
+        (["x{0..9}.tar"], "has no 'x0.tar', 'x1.tar', 'x2.tar' and 7 more"),
         (["x{0..5000}.tar"], "and 4,998 more"),
-        (["train-0.tar", "nothing-*.tar"], "has no nothing-*.tar"),
+        (["train-0.tar", "nothing-*.tar"], "has no 'nothing-*.tar'"),
     ],
 )
 def test_names_that_nothing_answers_to_are_named(templates, message):

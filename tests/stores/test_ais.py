@@ -472,7 +472,7 @@ class TestErrors:
 
     def test_one_line_and_exit_code_3(self, ais: Any, bucket: str, tmp_path: Path) -> None:
         put(ais, "half.tar", tar_of(20)[:15000])
-        for template, words in (("nope.tar", "has no nope.tar"), ("half.tar", "cut short")):
+        for template, words in (("nope.tar", "has no 'nope.tar'"), ("half.tar", "cut short")):
             done = tar2tf("convert", bucket, template, "-o", tmp_path / "o.record")
             assert done.returncode == 3
             assert words in done.stderr

@@ -20,6 +20,7 @@ from tar2tf_cli.errors import StageError
 from tar2tf_cli.pipeline import (
     Pipeline,
     TFExample,
+    TFRecordReader,
 )
 
 # --- Stages of one's own ---
@@ -185,6 +186,23 @@ def test_methods_are_found_by_their_names_in_go(tar: Path, tmp_path: Path) -> No
     assert (tmp_path / "x.record").stat().st_size
     with pytest.raises(AttributeError, match="has no method 'from_zar'; did you mean 'from_tar'"):
         pipeline.from_zar(tar)
+
+
+def test_read_of_go_is_answered_with_iteration(tar: Path, tmp_path: Path) -> None:
+    with pytest.raises(AttributeError, match=r"Pipeline has no method 'Read'; iterate over samples\(\)"):
+        Pipeline().from_tar(tar).Read()
+    reader = TFRecordReader(tmp_path / "x.record")
+    for name, instead in (("Read", "over it"), ("ReadAllExamples", "over it"), ("ReadNext", r"over records\(\)")):
+        with pytest.raises(AttributeError, match=f"TFRecordReader has no method '{name}'; iterate {instead}"):
+            getattr(reader, name)
+
+    def reads(samples):
+        while sample := samples.Read():
+            yield sample
+
+    pipeline = Pipeline().from_tar(tar).with_samples_stage(reads).sample_to_tf_example()
+    with pytest.raises(StageError, match="has no attribute 'Read'; iterate over what the stage is given: `for item in"):
+        pipeline.to_tf_record(tmp_path / "x.record").do()
 
 
 def test_a_stage_with_a_read_method_is_answered_with_generators(tar: Path, tmp_path: Path) -> None:
