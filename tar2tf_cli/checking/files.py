@@ -19,7 +19,7 @@ from tar2tf_cli.formats.example import ParsedFeature, parse
 from tar2tf_cli.formats.streams import OnDamage, iter_resuming
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
-from tar2tf_cli.inputs.shard_set import ShardSet, resolve
+from tar2tf_cli.inputs.shard_set import ShardSet, lists_nothing, resolve
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 from tar2tf_cli.ops.rules import accepted, text
 from tar2tf_cli.ops.rules import workers as number_of
@@ -98,7 +98,7 @@ class FileRun:
         """
         shards = resolve(*as_texts(bucket, templates), paths=paths, tolerant=True, described=False, **self.reach)
         if shards.manifests and not shards.items:
-            raise SourceError("the manifest lists no shards, so there is nothing to read", shard=shards.source.bucket)
+            raise lists_nothing(shards.source.bucket)
         return shards
 
     def note_on(self, shards: ShardSet) -> None:

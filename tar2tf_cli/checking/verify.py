@@ -21,6 +21,7 @@ from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
 from tar2tf_cli.inputs.numbering import Gap, conflicting_totals, find_gaps
 from tar2tf_cli.inputs.shard_set import (
     ShardSet,
+    lists_nothing,
     manifests_named,
     names_manifest,
     nothing_found,
@@ -291,8 +292,8 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     from tar2tf_cli.features.described import Expected, expected
 
     manifest = document.manifest
-    if not (manifest.shards or manifest.skipped.get("samples") or manifest.skipped.get("asked")):
-        raise SourceError("the manifest lists no shards, so there is nothing to read", shard=document.path)
+    if not manifest.is_complete:
+        raise lists_nothing(document.path)
     source, template = document.folder, manifest.template
     nearby = _nearby(run, source, manifest, template)
     others = source.find([shard.path for shard in manifest.shards if shard.path not in nearby])

@@ -355,6 +355,11 @@ class Manifest:
         return blake2b(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
 
     @property
+    def is_complete(self) -> bool:
+        """Whether it lists shards, or says that all samples were skipped; a description by others may do neither."""
+        return bool(self.shards or self.skipped.get("samples") or self.skipped.get("asked"))
+
+    @property
     def records(self) -> int:
         """The number of records in all shards."""
         return sum(shard.records for shard in self.shards)

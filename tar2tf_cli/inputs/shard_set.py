@@ -319,7 +319,7 @@ def resolve(
 def resolve_each(
     paths: Sequence[str], on_listed: OnListed | None = None, **reach: Unpack[ConnectionOptions]
 ) -> Iterator[ShardSet]:
-    """Yield what each path or URL names, as a dataset; a folder with a manifest stands for the manifest.
+    """Yield what each path or URL names, as a dataset; a folder with a manifest stands for the shards that it lists.
 
     Args:
         paths: paths or URLs.
@@ -327,7 +327,7 @@ def resolve_each(
         reach: how servers are reached.
 
     Raises:
-        SourceError: when a path does not exist, or nothing is found.
+        SourceError: when a path does not exist, or nothing is found or listed.
         UsageError: when a folder has several manifests.
     """
     from tar2tf_cli.inputs.manifest import read_document
@@ -343,10 +343,19 @@ def resolve_each(
                 manifests, documents = [inside], [_document_in(shards, shards.left_out.describing()[0], reach)]
         if shards is None or manifests:
             source = shards.source if shards else MergedSource([])
-            local = (manifest for manifest in manifests if not is_remote(manifest))
-            unfinished = [*chain.from_iterable(map(unfinished_at, local))]  # in a bucket, a manifest shows the end
-            shards = ShardSet(path, source, (), manifests, documents, unfinished=unfinished)
+            if shards is None or not shards.items or any(document.manifest.is_complete for document in documents):
+                local = (manifest for manifest in manifests if not is_remote(manifest))
+                unfinished = [*chain.from_iterable(map(unfinished_at, local))]  # in a bucket, a manifest shows the end
+                shards = ShardSet(path, source, (), manifests, documents, unfinished=unfinished)
+            for document in documents if shards.manifests else ():
+                if not document.manifest.is_complete:
+                    raise lists_nothing(document.path)
         yield _with_splits(shards) if shards.manifests else _completed(shards, reach, described=False)
+
+
+def lists_nothing(path: str) -> SourceError:
+    """Make the error for a manifest, or a description by others, that lists no shards and does not say why."""
+    return SourceError("the manifest lists no shards, so there is nothing to read", shard=path)
 
 
 def _found_at(path: str, opened: Callable[[str], Source], on_listed: OnListed | None) -> ShardSet:

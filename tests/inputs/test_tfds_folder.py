@@ -206,6 +206,21 @@ def test_damaged_descriptions_are_named(described: Path) -> None:
     assert "lists no shards" in tar2tf("inspect", info).stderr
 
 
+@pytest.mark.parametrize("splits", [{"splits": []}, {}])
+def test_a_description_without_splits_is_an_error_and_its_folder_is_read(described: Path, splits: Any) -> None:
+    whole, info = [*open_records(described)], described / "dataset_info.json"
+    info.write_text(json.dumps({"name": "x", **splits}))
+    with pytest.raises(SourceError, match="the manifest lists no shards, so there is nothing to read"):
+        open_records(info)
+    for path in described.glob("*test.*"):
+        path.unlink()
+    assert len(open_records(described)) == len(records(*sorted(described.glob("*train.*")))) < len(whole)
+    for path in described.glob("*train.*"):
+        path.unlink()
+    with pytest.raises(SourceError):
+        open_records(described)
+
+
 EVERY_TYPE: dict[str, tuple[dict[str, Any], dict[str, tuple[str, str, list[int | None]]]]] = {
     "image": ({"image": {}}, {"x": ("bytes", "bytes", [])}),
     "box": (
