@@ -199,6 +199,19 @@ def test_annotations_that_cannot_be_boxes_are_faulty(about: Any, words: str, tmp
     assert caught.value.key == "n/0007"
 
 
+def test_lines_of_a_label_map_which_begin_at_0_are_answered_with_ways_to_number_from_1(tmp_path: Path) -> None:
+    about = [{"box": [8, 4, 16, 8], "of": "cat"}]
+    select = {"image": "jpg", "boxes": "json:*.box", "label": "json:*.of"}
+    (tmp_path / "lines.txt").write_text("cat\ndog\n")
+    with pytest.raises(SampleError, match="has the class 0, but classes are numbered from 1") as caught:
+        made(tmp_path, about, select=select, labels=f"label={tmp_path / 'lines.txt'}")
+    assert "--labels label=auto, and a file of lines CLASS<TAB>N, number them from 1" in str(caught.value.hint)
+    (tmp_path / "numbers.txt").write_text("cat\t1\ndog\t2\n")
+    for number, labels in enumerate(("label=auto", f"label={tmp_path / 'numbers.txt'}")):
+        found = parsed(made(tmp_path / str(number), about, select=select, labels=labels), DECODER)
+        assert found["image/object/class/label"] == [1]
+
+
 @pytest.mark.parametrize(("how", "labels"), [("drop", [2]), ("keep", [0, 2])])
 def test_bad_boxes_are_dropped_and_counted_or_kept_if_asked_for(how: str, labels: list[int], tmp_path: Path) -> None:
     about = [{**CAT, "category_id": 0}, {**CAT, "category_id": 2}]

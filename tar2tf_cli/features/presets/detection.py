@@ -177,7 +177,8 @@ def _valid(
             faults[number] = fault
     if faults and context.invalid_boxes == "error":
         number, fault = min(faults.items())
-        raise SampleError(f"box {number}, [x, y, width, height] = {boxes[number]}, {fault}", hint=INVALID_HINT)
+        hint = f"{INVALID_HINT}{_FROM_ONE}" if fault.endswith(_BACKGROUND) else INVALID_HINT
+        raise SampleError(f"box {number}, [x, y, width, height] = {boxes[number]}, {fault}", hint=hint)
     sides = np.array([size[1], size[0]] * 2, "f8")
     corners = edges / sides if context.invalid_boxes == "keep" else (edges / sides).clip(0, 1)
     if faults and context.invalid_boxes == "drop":
@@ -190,10 +191,16 @@ def _valid(
     return corners.tolist(), objects
 
 
+_BACKGROUND: Final = "classes are numbered from 1, as 0 is the background"
+_FROM_ONE: Final = (
+    "; --labels label=auto, and a file of lines CLASS<TAB>N, number them from 1, but plain lines are numbered from 0"
+)
+
+
 def _class_fault(label: int, known: Collection[int]) -> str | None:
     """Return the fault of a class: the Object Detection API numbers them from 1, and 0 is the background."""
     if label < 1:
-        return f"has the class {label}, but classes are numbered from 1, as 0 is the background"
+        return f"has the class {label}, but {_BACKGROUND}"
     if known and label not in known:
         return f"has the class {label}, which is not among the categories"
     return None
