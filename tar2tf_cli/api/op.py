@@ -39,7 +39,10 @@ class BoxCounts:
         self._counts: Counter[str] = Counter()
 
     def add(self, what: str, number: int) -> None:
-        """Count boxes that were `clipped` at the edge of their image, `dropped` as they left it, or `invalid`."""
+        """Count boxes that were `clipped` at the edge of their image, `dropped` as they left it, or `invalid`.
+
+        Boxes whose object has an outline or points that were not declared, and did not move, are `unmoved NAME`.
+        """
         if number:
             with self._lock:
                 self._counts[what] += number

@@ -299,11 +299,20 @@ class Tally:
         self.summary.features = features
         self.summary.shapes = notes_on_shapes(features, manifest.spec)
         manifest.features.update(features)
+        self._note_unmoved()
         self.summary.gaps = self._plan.shards.lacking()
         self.summary.joined = manifest.joined = [join.to_json() for join in self._joins]
         for note in (note for join in self._joins for note in join.notes()):
             self._events.note(note)
         manifest.skipped.update(self.summary.left_out())
+
+    def _note_unmoved(self) -> None:
+        """Report what lies on images, in objects whose boxes moved with them, and did not move."""
+        counts = {what.partition(" ")[2]: number for what, number in self.summary.boxes.items() if " " in what}
+        if counts:
+            shown = " and ".join(f"{name!r} of {count(number, 'object')}" for name, number in sorted(counts.items()))
+            hint = "declare points with --points, or leave such values out"
+            self._events.note(f"note: images and boxes moved, but not the {shown}, which are not declared; {hint}")
 
     def _check_keys(self, wanted: _WantedKeys) -> None:
         spec = self._plan.conversion

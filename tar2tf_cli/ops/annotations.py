@@ -104,6 +104,13 @@ class Mask(Declared):
     fill: float = 0.0
 
 
+OUTLINES: Final = (
+    *("segmentation", "segmentations", "polygon", "polygons", "contour", "contours", "mask", "rle"),
+    *("keypoints", "keypoint", "points", "landmarks"),
+)
+"""Usual names of what lies on an image in an object that has a box, and does not move with it unless declared."""
+
+
 class Geometry(NamedTuple):
     """Everything that is declared to lie on images.
 
@@ -112,12 +119,14 @@ class Geometry(NamedTuple):
         points: lists of points.
         masks: masks.
         invalid: whether a box without area or outside its image is an `error`, is left out (`drop`), or kept.
+        unmoved: names in an object with a box whose values are written; if not declared, they are counted as unmoved.
     """
 
     boxes: tuple[Boxes, ...] = ()
     points: tuple[Points, ...] = ()
     masks: tuple[Mask, ...] = ()
     invalid: str = "error"
+    unmoved: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.boxes or self.points or self.masks)

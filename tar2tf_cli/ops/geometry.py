@@ -19,7 +19,7 @@ from tar2tf_cli.formats.image.geometry import Move, Size, clip_edges, follow_box
 from tar2tf_cli.ops.annotations import ENCODED, Boxes, Geometry, Mask, Points
 from tar2tf_cli.ops.base import IMAGE_ENTRIES, missing_entry, runs_own_code
 from tar2tf_cli.ops.image import MOVES
-from tar2tf_cli.ops.positions import find_boxes, find_points
+from tar2tf_cli.ops.positions import BoxList, find_boxes, find_points
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,7 +103,7 @@ class Follow(_Internal):
         self._geometry = geometry
 
     def canonical(self) -> dict[str, JsonValue]:
-        boxes, points, masks, _ = self._geometry
+        boxes, points, masks, *_ = self._geometry
         declared: list[Boxes | Points | Mask] = [*boxes, *points, *masks]
         return {self.name: ", ".join(item.at[0] for item in declared)}
 
@@ -143,9 +143,20 @@ class Follow(_Internal):
         kept = (followed.visible > 0) & (followed.visible >= boxes.min_visible)
         kept[[*invalid]] = self._geometry.invalid == "keep"
         after = moves[-1].after if relative else None
+        self._count_unmoved(found, context)
         found.replace(from_edges(followed.edges, form, after), followed.visible * followed.scale, kept)
         _count(context, followed.visible, kept, len(invalid))
 
+    def _count_unmoved(self, found: BoxList, context: OpContext) -> None:
+        """Count the boxes whose object has something else that lies on the image and does not move with it."""
+        if context.boxes and self._geometry.unmoved:
+            declared = [selection for points in self._geometry.points for selection in points.at]
+            for name in found.names_nearby(self._geometry.unmoved, declared):
+                context.boxes.add(f"{UNMOVED} {name}", 1)
+
+
+UNMOVED: Final = "unmoved"
+"""Begins the name of a count of boxes whose object has a value that did not move with the image."""
 
 INVALID_HINT: Final = "correct it, or pass --invalid-boxes drop or keep"
 
@@ -341,7 +352,7 @@ class Watched(_Internal):
 
     def __init__(self, op: Op, geometry: Geometry) -> None:
         self._op = op
-        boxes, points, masks, _ = geometry
+        boxes, points, masks, *_ = geometry
         self._of = [*(item.of for item in boxes), *(item.of for item in points), *(item.of for item in masks)]
 
     @property

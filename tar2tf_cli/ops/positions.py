@@ -59,6 +59,15 @@ class BoxList(ABC):
     def classes(self) -> Sequence[str]:
         """Return the name or number of the class of each box, as far as the sample says so; empty if it does not."""
 
+    def names_nearby(self, names: Sequence[str], declared: Sequence[str]) -> Iterator[str]:
+        """Yield each of some names once for each box whose object has a value under it.
+
+        Args:
+            names: the names that are looked for.
+            declared: selections of values that are not meant.
+        """
+        yield from ()
+
 
 def find_boxes(sample: Sample, at: Sequence[str], beside: Sequence[str]) -> BoxList | None:
     """Return the boxes at the first selection that is present; None if several were named, and none is.
@@ -216,6 +225,7 @@ _CLASS_NUMBERS: Final = ("category_id", "class_id", "class", "label")
 class _JsonBoxes(BoxList):
     def __init__(self, document: JsonEntry, path: Sequence[str | int], beside: Sequence[str]) -> None:
         self._document = document
+        self._path = path
         self._slots = [*_lists_of(slots(document, path))]
         self._beside = beside
 
@@ -232,6 +242,14 @@ class _JsonBoxes(BoxList):
                 values = self._document.at([part for part in _parsed(selection)[1] if part != ANY])
                 return [str(value) for value in values] if isinstance(values, list) else ()
         return ()
+
+    def names_nearby(self, names: Sequence[str], declared: Sequence[str]) -> Iterator[str]:
+        paths = [path for entry, path in map(_parsed, declared) if entry == self._document.entry]
+        of_object = self._path[:-1]
+        nearby = [name for name in names if not any([*of_object, name] == path[: len(self._path)] for path in paths)]
+        for slot in self._slots:
+            if isinstance(slot.holder, dict):
+                yield from (name for name in nearby if _has_values(slot.holder.get(name)))
 
     def _class_of(self, item: dict[str, object]) -> str:
         for key in _CLASS_NAMES:
@@ -273,6 +291,11 @@ class _JsonBoxes(BoxList):
                 lists += ((values, slot) for slot in gone)
         for values, slot in sorted(lists, key=lambda item: -item[1].number):
             del values[slot.number]
+
+
+def _has_values(value: object) -> bool:
+    """Whether a value of JSON has more than empty lists and zeros, as objects without keypoints have in COCO."""
+    return any(map(_has_values, value)) if isinstance(value, list) else bool(value)
 
 
 def _nothing_beside(entry: str, example: str) -> UsageError:

@@ -537,13 +537,13 @@ class Conversion:
         has_own = preset is not None and preset.geometry is not None
         if not (has_own or self.boxes or self.points or self.mask):
             return None
-        from tar2tf_cli.ops.annotations import Geometry
+        from tar2tf_cli.ops.annotations import OUTLINES, Geometry
 
-        if preset is None or preset.geometry is None:
-            return Geometry(self.boxes, self.points, self.mask, self.invalid_boxes)
-        selected = flatten(self.select or {})
-        own = preset.geometry({name: str(item.canonical()) for name, item in selected.items()})
-        return Geometry(self.boxes or own.boxes, self.points, self.mask or own.masks, self.invalid_boxes)
+        selected = {name: str(item.canonical()) for name, item in flatten(self.select or {}).items()}
+        own = preset.geometry(selected) if preset and preset.geometry else Geometry()
+        parts = {part for path in selected.values() for part in path.split(".")}
+        written = OUTLINES if not (selected or preset) else tuple(name for name in OUTLINES if name in parts)
+        return Geometry(self.boxes or own.boxes, self.points, self.mask or own.masks, self.invalid_boxes, written)
 
     @property
     def sample_ops(self) -> tuple[Op, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,14 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands import convert
+from shards import write_tar
 from tar2tf_cli.api.op import BoxCounts
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.image import codecs, geometry
 from tar2tf_cli.ops import Func, OpContext, parse_op
-from tar2tf_cli.ops.annotations import Boxes, Geometry, Mask, Points
+from tar2tf_cli.ops.annotations import OUTLINES, Boxes, Geometry, Mask, Points
 from tar2tf_cli.ops.base import apply_ops
 from tar2tf_cli.ops.geometry import MAPS, follow_image
 
@@ -188,6 +191,54 @@ def test_boxes_that_a_crop_cuts_are_clipped_and_those_outside_are_dropped_with_t
         {"bbox": [3, 3, 4, 4], "name": "2"},
     ]
     assert counts == {"clipped": 1, "dropped": 1}
+
+
+def coco(*objects: dict[str, Any]) -> bytes:
+    return json.dumps({"objects": [{"bbox": [1, 1, 4, 4], **one} for one in objects]}).encode()
+
+
+def test_outlines_and_points_in_objects_with_boxes_are_counted_if_they_do_not_move() -> None:
+    none, outline = {"segmentation": [], "keypoints": [0, 0, 0]}, {"segmentation": [[1, 1, 5, 1, 5, 5]]}
+    objects = coco(none | outline, {**outline, "keypoints": [2, 2, 2]}, none, none | {"segmentation": {"counts": "a"}})
+    counts, boxes = Counter[str](), "json:objects.*.bbox"
+
+    def counted(op: str, unmoved: tuple[str, ...] = OUTLINES, **declared: Any) -> Counter[str]:
+        counts.clear()
+        sample = {"__key__": "a", "jpg": pixels(20, 20), "json": objects}
+        follow(sample, op, boxes=boxes, counts=counts, unmoved=unmoved, **declared)
+        return counts
+
+    assert counted("flip:jpg") == {"unmoved segmentation": 3, "unmoved keypoints": 1}
+    assert counted("flip:jpg", points="json:objects.*.keypoints,format=xyv") == {"unmoved segmentation": 3}
+    assert counted("flip:jpg", ("keypoints",)) == {"unmoved keypoints": 1}
+    assert counted("flip:jpg", ()) == {}
+    assert counted("cast:jpg,float32") == {}
+
+
+@pytest.mark.parametrize(
+    ("written", "noted"),
+    [
+        ((), True),
+        (("--select", "jpg,b=json:objects.0.bbox"), False),
+        (("--select", "jpg,b=json:objects.0.segmentation.0", "--type", "b=float_list"), True),
+        (("--preset", "detection", "--select", "image=jpg,boxes=json:objects.*.bbox,label=json:objects.*.id"), False),
+    ],
+)
+def test_one_note_counts_what_is_written_and_did_not_move(
+    tmp_path: Path, written: tuple[str, ...], noted: bool
+) -> None:
+    found = coco({"segmentation": [[1, 1, 5, 1, 5, 5]], "id": 1}, {"segmentation": [[1, 1, 5, 1, 5, 5]], "id": 2})
+    for number in range(3):
+        picture = codecs.encode(pixels(20, 20), "png", 95)
+        write_tar(tmp_path / f"in/{number}.tar", [(f"{number}", {"jpg": picture, "json": found})])
+    ops = ["--op", "decode:jpg", "--op", "flip:jpg", "--op", "encode:jpg,png"]
+    boxes = [] if "--preset" in written else ["--boxes", "json:objects.*.bbox"]
+    done = convert(tmp_path / "in", "-o", tmp_path / "o.record", *ops, *boxes, *written)
+    note = (
+        "note: images and boxes moved, but not the 'segmentation' of 6 objects, which are not declared; declare points"
+    )
+    assert done.stderr.count(note) == noted
+    assert done.stderr.count("unmoved") == noted
 
 
 def test_boxes_below_min_visible_are_dropped() -> None:
