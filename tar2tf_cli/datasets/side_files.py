@@ -143,7 +143,7 @@ def _one_document(manifest: str | os.PathLike[str]) -> tuple[Document, str]:
     """Return the one manifest that is named, and its folder."""
     given = os.fspath(manifest)
     if is_remote(given):
-        raise UsageError("the files are written beside the shards in a folder, not in a bucket", shard=given)
+        raise UsageError("is in a bucket, but the files can only be written to a folder on this machine", shard=given)
     document, *others = read_manifests([given])
     if others:
         raise UsageError("has several manifests", shard=given, hint="name one of them")
