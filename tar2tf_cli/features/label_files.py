@@ -243,7 +243,7 @@ def _from_lines(text: str) -> Labels:
     numbered = [re.fullmatch(NUMBER, words) is not None for _, words in lines.values()]
     if all(numbered):
         return {name: label_of(name, int(words)) for name, (_, words) in lines.items()}
-    if sum(numbered) > len(numbered) / 2:
+    if sum(numbered) >= len(numbered) / 2:
         position = [*lines.values()][numbered.index(False)][0]
         raise ValueError(f"line {position + 1} of the label map has no number after its class, but others have one")
     return {name: Label(position, words) for name, (position, words) in lines.items()}

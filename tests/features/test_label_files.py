@@ -73,9 +73,10 @@ def test_each_form_gives_the_numbers_that_it_says(name: str, text: str, found: d
     assert {label: item.number for label, item in load_labels(path).items()} == found
 
 
-def test_a_map_in_which_one_line_has_no_number_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["cat\t3\ndog\nowl\t7\n", "cat\t3\ndog\n", "cat\t3\ndog\tx\n"])
+def test_a_map_in_which_one_line_has_no_number_is_an_error(text: str, tmp_path: Path) -> None:
     path = tmp_path / "map.txt"
-    path.write_text("cat\t3\ndog\nowl\t7\n")
+    path.write_text(text)
     with pytest.raises(UsageError, match="line 2 of the label map has no number after its class, but others have one"):
         load_labels(path)
 
