@@ -1,16 +1,16 @@
 """Dataclasses and named tuples that are cheap to define: their methods are shared, not compiled for each class.
 
 To define a standard one, Python compiles source text, which takes 1 to 10 million instructions. A conversion imports
-fifty of them, which was a quarter of its start-up. Type checkers see the standard ones, and `dataclasses.fields` and
-`dataclasses.replace` work. To make an object takes about a microsecond longer, so what is made several times for each
-input, or for each sample, is a standard one.
+fifty of them, which was a quarter of its start-up. To make an object of ours takes one or two microseconds longer, so
+a class of which a hundred were made takes the constructor that the standard library compiles. Type checkers see the
+standard ones, and `dataclasses.fields` and `dataclasses.replace` work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from dataclasses import Field
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _Object = TypeVar("_Object")
+
+_FEW: Final = 100
+"""Objects of a class that the shared constructor makes, before one is compiled."""
 
 
 class _Factory:
@@ -37,7 +40,7 @@ def _dataclass(cls: Any = None, *, frozen: bool = False, eq: bool = True, repr: 
     if cls is None:
         return lambda decorated: _dataclass(decorated, frozen=frozen, eq=eq, repr=repr)
     _describe(cls)
-    cls.__dataclass_fields__ = _LazyFields()
+    cls.__dataclass_fields__, cls._is_frozen = _LazyFields(), frozen
     cls.__init__ = _init
     if repr:
         cls.__repr__ = _repr
@@ -60,6 +63,7 @@ def _describe(cls: Any) -> None:
     members = {name: vars(cls).get(name) for name in cls._types}
     cls._checks = {name: member.check for name, member in members.items() if hasattr(member, "check")}
     cls.__signature__ = _LazySignature()
+    cls._few = iter(range(_FEW))
 
 
 def _bound(cls: Any, args: tuple[object, ...], given: dict[str, object]) -> dict[str, Any]:
@@ -83,6 +87,23 @@ def _init(self: Any, *args: object, **given: object) -> None:
     self.__dict__.update(values)
     if hasattr(cls, "__post_init__"):
         self.__post_init__()
+    if next(cls._few, None) is None and not cls._checks:
+        cls._standard = _standard_dataclass(cls)
+        cls.__init__ = cls._standard.__init__
+
+
+def _standard_dataclass(cls: Any) -> Any:
+    """Make the class that the standard library would have made, with the constructor of ours."""
+    import dataclasses
+
+    fields: list[tuple[str, Any, Any]] = []
+    for name in cls._types:
+        known: dict[str, Any] = {"default": cls._defaults[name]} if name in cls._defaults else {}
+        if name in cls._factories:
+            known = {"default_factory": cls._factories[name]}
+        fields.append((name, cls._types[name], dataclasses.field(**known)))
+    after = {name: getattr(cls, name) for name in ("__post_init__",) if hasattr(cls, name)}
+    return dataclasses.make_dataclass(cls.__name__, fields, frozen=cls._is_frozen, namespace=after)
 
 
 def _values(self: Any) -> tuple[object, ...]:
@@ -117,6 +138,7 @@ class _NamedTuple(tuple[Any, ...]):
 
     _types: ClassVar[dict[str, str]] = {}
     _fields: ClassVar[tuple[str, ...]] = ()
+    _few: ClassVar[Iterator[int]]
 
     def __init_subclass__(cls) -> None:
         _describe(cls)
@@ -125,6 +147,8 @@ class _NamedTuple(tuple[Any, ...]):
             setattr(cls, name, property(itemgetter(number)))
 
     def __new__(cls, *args: object, **given: object) -> Self:
+        if next(cls._few, None) is None:
+            _take_standard_methods(cls)
         if given or len(args) != len(cls._fields):
             values = _bound(cls, args, given)
             args = tuple(map(values.__getitem__, cls._fields))
@@ -146,20 +170,23 @@ class _NamedTuple(tuple[Any, ...]):
         return tuple.__new__(type(self), values)
 
 
+def _take_standard_methods(cls: Any) -> None:
+    """Replace the methods of a named tuple that are called most by those of the standard library, which are faster."""
+    from collections import namedtuple
+
+    defaults = [cls._defaults[name] for name in cls._fields if name in cls._defaults]
+    cls._standard = made = namedtuple(cls.__name__, cls._fields, defaults=defaults)  # type: ignore[misc]
+    for name in ("__new__", "_make", "_replace", *cls._fields):
+        setattr(cls, name, vars(made)[name])
+
+
 class _LazyFields:
     """The fields as the standard library describes them, made when they are asked for."""
 
     def __get__(self, _: object, cls: Any) -> dict[str, Field[Any]]:
         import dataclasses
 
-        fields: list[tuple[str, Any, Any]] = []
-        for name in cls._types:
-            known: dict[str, Any] = {"default": cls._defaults[name]} if name in cls._defaults else {}
-            if name in cls._factories:
-                known = {"default_factory": cls._factories[name]}
-            fields.append((name, cls._types[name], dataclasses.field(**known)))
-        made = dataclasses.make_dataclass(cls.__name__, fields)
-        return {field.name: field for field in dataclasses.fields(made)}
+        return {field.name: field for field in dataclasses.fields(_standard_dataclass(cls))}
 
 
 class _LazySignature:

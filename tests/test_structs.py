@@ -124,3 +124,21 @@ def test_the_functions_of_the_standard_library_know_them() -> None:
     assert [*inspect.signature(Tar).parameters] == ["name", "size", "keys", "method"]
     assert Span(1)._replace(end=2)._asdict() == {"start": 1, "end": 2}
     assert Span._fields == ("start", "end")
+
+
+def test_many_objects_of_a_class_are_made_alike() -> None:
+    for number in range(300):
+        assert vars(Tar("a", number)) == {"name": "a", "size": number, "keys": [], "method": "none"}
+        assert Counts(number).samples == number + 1
+        assert [*Span(number)] == [number, 9]
+        assert (Span(end=2, start=number).start, Span(1, number).end) == (number, number)
+    assert Tar("a").keys is not Tar("a").keys
+    test_fields_are_given_by_position_or_name_and_have_defaults()
+    test_equality_and_hashes_are_those_of_the_standard_library()
+    test_frozen_fields_are_not_assigned()
+    test_the_functions_of_the_standard_library_know_them()
+    for value in (Tar("a", 3, [], "gzip"), Span(1, 2)):
+        test_copies_are_equal(value)
+    for kind in (Tar, Span):
+        with pytest.raises(TypeError):
+            kind(1, 2, 3, 4, 5)

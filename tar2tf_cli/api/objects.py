@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final, Protocol
 
 from tar2tf_cli.structs import NamedTuple
 
-_SUFFIX: Final = re.compile(r"(?is)(?<=.)\.(?:tgz|(?:tar|(?:tf)?records?)(?:\.(?:gz|zst|bz2|xz|zlib))?)\Z")
+_SUFFIXES: Final = ("tar", "record", "records", "tfrecord", "tfrecords")
+_COMPRESSIONS: Final = ("gz", "zst", "bz2", "xz", "zlib")
 
 
 class ObjectInfo(NamedTuple):
@@ -29,8 +29,11 @@ class ObjectInfo(NamedTuple):
     def stem(self) -> str:
         """Name without folders and without `.tar`, `.tar.gz`, `.record`, `.tfrecord` and the like."""
         base = self.name.rpartition("/")[2]
-        match = _SUFFIX.search(base)
-        return base[: match.start()] if match else base
+        stem, _, suffix = base.rpartition(".")
+        if suffix.lower() in _COMPRESSIONS:
+            stem, _, suffix = stem.rpartition(".")
+            return stem if stem and suffix.lower() in _SUFFIXES else base
+        return stem if stem and suffix.lower() in (*_SUFFIXES, "tgz") else base
 
 
 class Readable(Protocol):

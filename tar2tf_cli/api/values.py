@@ -5,10 +5,11 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import compress
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict
+
+from tar2tf_cli.structs import NamedTuple, dataclass, replace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,7 +103,7 @@ Record: TypeAlias = tuple[str, Iterable[bytes], int, "bytes | None"]
 next record is read, their size, and the key as it is written where no shard may hold it twice (None elsewhere)."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class RecordBatch:
     """Consecutive records as a shard holds them.
 
@@ -128,7 +129,7 @@ class RecordBatch:
         return self.data if count >= len(self) else self.data[: sum(array("Q", self.sizes)[:count])]
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Batch:
     """Consecutive samples of a tar, as the kernel finds them; each is complete, as another sample begins after it.
 

@@ -143,7 +143,7 @@ def shards_arguments(*, required: bool = True) -> Callable[[F], F]:
 _MOST_TERM: Final = 26
 """Width of the column of options and their values in the help; longer ones move their own line to the right only."""
 
-_SECOND_NAME: Final = re.compile(r" / --no-\S+")
+_SECOND_NAME: Final = r" / --no-\S+"
 
 
 class Command(Quick):
@@ -183,7 +183,7 @@ class Command(Quick):
         terms = self._terms()
         for param in params:
             if record := param.get_help_record(ctx):
-                yield _SECOND_NAME.sub(" / --no-…", record[0]), record[1]
+                yield re.sub(_SECOND_NAME, " / --no-…", record[0]), record[1]
                 yield from ((f" {term}", meaning) for term, meaning in terms.get(param.opts[-1], ()))
 
 

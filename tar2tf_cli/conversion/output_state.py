@@ -242,8 +242,9 @@ def _is_taken(there: Destination) -> bool:
     if there.sink.exists(there.template.own_manifest(), now=True):
         return True
     with contextlib.suppress(DamagedShardError):
-        previous, ours = there.previous(), there.template.regex()
+        previous = there.previous()
         if previous and previous.files:
+            ours = there.template.regex()
             return not any(ours.match(there.prefix + path) for path in previous.files)
     return False
 

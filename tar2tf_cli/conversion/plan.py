@@ -368,7 +368,7 @@ def _check_splits(shards: ShardSet) -> None:
 
 def _check_keys(conversion: Conversion, shards: ShardSet) -> None:
     """Refuse numbers as keys that would begin again with each input."""
-    if conversion.input.key_template.fields == {"n"} and len(shards.items) > 1:
+    if conversion.input.key and conversion.input.key_template.fields == {"n"} and len(shards.items) > 1:
         what = f"--key {conversion.input.key} counts the samples of each input, and there are {len(shards.items)}"
         raise UsageError(what, hint="add <input>, such as '<input>/<n:09>'")
 

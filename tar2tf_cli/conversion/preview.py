@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.values import KEY, Feature, Sample
@@ -22,7 +22,7 @@ from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan, flow
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.spec.conversion import Output
-from tar2tf_cli.structs import dataclass
+from tar2tf_cli.structs import NamedTuple, dataclass
 
 _INPUTS: Final = 3
 _SAMPLES: Final = 32

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain, count, groupby
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.conversion.equal_keys import KeyIndex
 from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, StoredIndex, size_around
 from tar2tf_cli.errors import write_errors
 from tar2tf_cli.formats.checksums import ordered
 from tar2tf_cli.formats.files import write_whole
-from tar2tf_cli.structs import dataclass, field
+from tar2tf_cli.structs import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np

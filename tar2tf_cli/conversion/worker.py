@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate
@@ -34,8 +33,8 @@ WorkingFile: TypeAlias = Literal["index", "spool", "table"]
 
 def groups_in(folder: str) -> frozenset[int]:
     """Return the numbers of the groups with an index in a working folder."""
-    names = map(re.compile(r"input-([0-9]+)\.index").fullmatch, os.listdir(folder))
-    return frozenset(int(name[1]) for name in names if name)
+    named = (name.partition(".") for name in os.listdir(folder) if name.startswith("input-"))
+    return frozenset(int(stem.removeprefix("input-")) for stem, _, suffix in named if suffix == "index")
 
 
 @dataclass(eq=False, repr=False)

@@ -18,10 +18,9 @@ from tar2tf_cli.formats.files import UNSUPPORTED, make_folders, write_all, write
 _LOCK_SECONDS: Final = 5.0
 _LOCK: Final = "lock"
 _JOURNAL: Final = "journal"
-_OURS: Final = re.compile(
-    r"lock|journal|labels|input-\d+\.(index|spool|table)|shard-.*\.part(\.idx)?|made-.*\.end|(sizes|document)\.part"
-    r"|previous\.sizes|\..*\.part|\.attempt-.*|tmp\w+",
-    re.DOTALL,
+_OURS: Final = (
+    r"(?s)lock|journal|labels|input-\d+\.(index|spool|table)|shard-.*\.part(\.idx)?|made-.*\.end|(sizes|document)\.part"
+    r"|previous\.sizes|\..*\.part|\.attempt-.*|tmp\w+"
 )
 """The names of files that runs make here."""
 
@@ -56,7 +55,7 @@ class WorkingFolder:
             raise OutputExistsError("is not a folder of unfinished work", shard=self.path, hint=hint)
         with contextlib.suppress(FileNotFoundError):
             for name in sorted(os.listdir(self.path)):
-                if not _OURS.fullmatch(name):
+                if name != _LOCK and not re.fullmatch(_OURS, name):
                     message = f"has {name!r}, which is not a file of unfinished work"
                     raise OutputExistsError(message, shard=self.path, hint=hint)
 

@@ -14,12 +14,13 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tar2tf_cli.api.backend import Engine, Outcome, Task, TaskContext
 from tar2tf_cli.engines.base import PROGRESS_SECONDS, Clock, attempt, keep_memory, pickled
 from tar2tf_cli.errors import WorkerError, machine_error
 from tar2tf_cli.events import set_waiting, waiting
+from tar2tf_cli.structs import NamedTuple
 
 
 class LocalEngine(Engine):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.op import BoxCounts, Op, OpContext
@@ -40,7 +40,7 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.samples.keys import key_of
 from tar2tf_cli.spec.conversion import Conversion
-from tar2tf_cli.structs import dataclass, replace
+from tar2tf_cli.structs import NamedTuple, dataclass, replace
 
 if TYPE_CHECKING:
     from tar2tf_cli.features.described import Described

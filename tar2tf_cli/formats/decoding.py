@@ -6,13 +6,14 @@ import io
 import struct
 import zlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
 from tar2tf_cli.errors import ImageError, SampleError, UsageError
 from tar2tf_cli.formats import npy
 from tar2tf_cli.formats.image import codecs, headers
 from tar2tf_cli.formats.streams import is_mp3_frame, riff_chunks, sniff
+from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np

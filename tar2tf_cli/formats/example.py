@@ -10,7 +10,6 @@ import struct
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import MASK, extend, masked
 from tar2tf_cli.formats.files import pieces_of
+from tar2tf_cli.structs import dataclass
 
 TAGS: Final[dict[Kind, bytes]] = {"bytes": b"\x0a", "float": b"\x12", "int64": b"\x1a"}
 """The tag of each kind of list in a Feature."""
@@ -307,7 +307,7 @@ _MOST_DEPTH: Final = 100  # nesting of messages and groups, as in protobuf
 _ONE_FLOAT: Final = struct.Struct("<f")
 
 
-@dataclass(slots=True, repr=False)
+@dataclass(repr=False)
 class ParsedFeature:
     """One feature of a serialised example; its values are not copied.
 
@@ -498,7 +498,7 @@ def _add_list(kind: Kind, message: bytes, start: int, end: int, runs: list[tuple
 # --- Numbers ---
 
 _CONTINUED: Final = bytes(range(0x80, 0x100))
-_BAD_VARINTS: Final = re.compile(rb"[\x80-\xff]{10}|[\x80-\xff]\Z")
+_BAD_VARINTS: Final = rb"[\x80-\xff]{10}|[\x80-\xff]\Z"
 
 
 def count_varints(packed: bytes) -> int:
@@ -509,7 +509,7 @@ def count_varints(packed: bytes) -> int:
     """
     if packed.isascii():
         return len(packed)
-    if _BAD_VARINTS.search(packed):
+    if re.search(_BAD_VARINTS, packed):
         raise ValueError("a number in a packed list does not end")
     return len(packed.translate(None, _CONTINUED))
 

@@ -10,12 +10,13 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.errors import DamagedShardError, UsageError
 from tar2tf_cli.formats.tar import BLOCK, TarReader, padded
 from tar2tf_cli.inputs.tar_index import VERSION, refused_links
+from tar2tf_cli.structs import NamedTuple
 
 _NAME: Final = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
 

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.api.objects import ObjectInfo, Readable
 from tar2tf_cli.api.source import Source
@@ -33,6 +33,7 @@ from tar2tf_cli.spec.sample_keys import text_in
 from tar2tf_cli.spec.templates import format_named
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.directory import DirectorySource
+from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.shard_format import ShardFormat

@@ -11,8 +11,8 @@ from typing import Final, TypeAlias
 
 from tar2tf_cli.structs import NamedTuple
 
-_DIGITS: Final = re.compile(r"\d+")
-_OF_TOTAL: Final = re.compile(r"(\d+)(-of-(\d+))(?!.*-of-\d)")
+_DIGITS: Final = r"\d+"
+_OF_TOTAL: Final = r"(\d+)(-of-(\d+))(?!.*-of-\d)"
 
 
 class Gap(NamedTuple):
@@ -68,7 +68,7 @@ def find_gaps(names: Iterable[str], *, ends: bool = True) -> list[Gap]:
     of_totals: dict[int, list[_Numbered]] = defaultdict(list)
     shapes: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        if match := _OF_TOTAL.search(name):
+        if "-of-" in name and (match := re.search(_OF_TOTAL, name)):
             of_totals[int(match[3])].append(_numbered(name, match, 1))
         else:
             shapes[shape(name)].append(name)
@@ -98,9 +98,9 @@ def _series(names: Iterable[_Numbered]) -> Iterable[_Series]:
 
 def _at_last_number(names: list[str]) -> list[_Numbered]:
     """Names of one shape, each split at the last number in which they differ; none if they do not."""
-    numbers = [_DIGITS.findall(name) for name in names]
+    numbers = [re.findall(_DIGITS, name) for name in names]
     differing = [index for index, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
-    return [_numbered(name, list(_DIGITS.finditer(name))[differing[-1]]) for name in names if differing]
+    return [_numbered(name, list(re.finditer(_DIGITS, name))[differing[-1]]) for name in names if differing]
 
 
 def _is_numbering(series: _Series) -> bool:
@@ -135,14 +135,14 @@ def _gap(series: _Series, behind: _Numbered | None, first: int, last: int, *, to
 
 def shape(name: str) -> str:
     """Return a name with every number replaced, which the shards of one series have in common."""
-    return _DIGITS.sub("0", name)
+    return re.sub(_DIGITS, "0", name)
 
 
 def conflicting_totals(names: Iterable[str]) -> tuple[str, ...]:
     """Return two names of one series that state different totals; none if all agree."""
     first: dict[tuple[str, str], tuple[str, str]] = {}
     for name in names:
-        if match := _OF_TOTAL.search(name):
+        if "-of-" in name and (match := re.search(_OF_TOTAL, name)):
             start, end = match.span()
             other, total = first.setdefault((name[:start], name[end:]), (name, match[3]))
             if int(total) != int(match[3]):
@@ -164,6 +164,8 @@ def splits_of(names: Sequence[str]) -> dict[str, str]:
 
     What all names begin with says nothing: `test-bed-train-0` and `test-bed-val-0` are of `train` and `val`.
     """
+    if len(names) < 2:
+        return {}
     start = len(os.path.commonprefix(names))  # noqa: RUF071 - of names, not of paths
     while start and names[0][start - 1].isalpha():
         start -= 1

@@ -67,10 +67,10 @@ class OpenShard:
         self.read = self.content.read
         self.format = shard_format(self.head)
         unknown = not (self.damage or self.format or foreign(self.head))
-        named = next((one for one in formats() if one.traits.named_only and one.is_named(item.name)), None)
-        self.by_name = unknown and named is not None  # nobody can tell by its first bytes what it is
-        if self.by_name and named:
-            self.format = named.name
+        by_name = (one.name for one in formats() if one.traits.named_only and one.is_named(item.name))
+        self.by_name = unknown and (named := next(by_name, None)) is not None  # its first bytes do not tell what it is
+        if self.by_name:
+            self.format = named
 
     @property
     def kind(self) -> ShardFormat | None:

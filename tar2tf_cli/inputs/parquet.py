@@ -9,7 +9,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Ranges, Samples, Source
@@ -20,6 +20,7 @@ from tar2tf_cli.inputs.base import stems_of
 from tar2tf_cli.spec.fields import Column
 from tar2tf_cli.spec.urls import ConnectionOptions, is_remote
 from tar2tf_cli.stores import open_source
+from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

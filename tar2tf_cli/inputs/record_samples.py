@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cached_property
 from math import prod
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.api.objects import ObjectInfo, Readable
 from tar2tf_cli.api.source import OnFault, Source
@@ -24,7 +24,7 @@ from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import FileView, SeekableShard
 from tar2tf_cli.samples.keys import key_of
-from tar2tf_cli.structs import replace
+from tar2tf_cli.structs import NamedTuple, replace
 
 if TYPE_CHECKING:
     from tar2tf_cli.features.decoder import ExampleEntries

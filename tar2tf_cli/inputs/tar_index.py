@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
-from typing import Final, NamedTuple
+from typing import Final
 
 from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
@@ -22,6 +22,7 @@ from tar2tf_cli.formats.kernel import native
 from tar2tf_cli.formats.tar import BLOCK, Member, MemberPolicy, TarReader, padded, text
 from tar2tf_cli.samples.grouping import Grouper, KernelBatcher, no_samples
 from tar2tf_cli.samples.keys import split_name, unwanted
+from tar2tf_cli.structs import NamedTuple
 
 VERSION: Final = b"v1.2"
 _NUMBERS: Final = re.compile(rb"\d{19,}(?= )")  # more than an offset has

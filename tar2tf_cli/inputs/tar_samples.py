@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from functools import cached_property
 from io import BytesIO
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Final, NamedTuple, TypeAlias, overload
+from typing import IO, TYPE_CHECKING, Final, TypeAlias, overload
 
 from tar2tf_cli.api.objects import ByteStream, Readable
 from tar2tf_cli.api.source import OnFault
@@ -21,6 +21,7 @@ from tar2tf_cli.formats.tar import MemberPolicy, TarReader, padded
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.samples.grouping import Grouper, KernelBatcher, no_samples
 from tar2tf_cli.samples.regrouping import Regrouper
+from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.report import InputReport

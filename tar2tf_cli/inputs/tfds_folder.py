@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import Encoding, FeatureDescription
 from tar2tf_cli.errors import DamagedShardError, NothingFoundError, SourceError, UsageError
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.spec.conversion import Output
-from tar2tf_cli.structs import dataclass
+from tar2tf_cli.structs import NamedTuple, dataclass
 
 INFO: Final = "dataset_info.json"
 FEATURES: Final = "features.json"

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.spec.templates import PathTemplate
+from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
     from tar2tf_cli.api.store import Store
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _WORKING: Final = ".tar2tf"
 """End of the names of folders with unfinished work."""
 
-_CLAIM: Final = re.compile(r"(\..+\.tar2tf)/claim")
+_CLAIM: Final = r"(\..+\.tar2tf)/claim"
 
 _MOST_FOLDERS: Final = 16
 
@@ -117,7 +118,7 @@ def _claimed_in(folder: str, store: Store) -> Iterator[Unfinished]:
     there = store.at(f"{folder}/"[len(top) :])
     with suppress(Tar2tfError, ValueError, LookupError, TypeError):
         for item in retry(there, lambda: [*there.list(".")], folder):
-            if match := _CLAIM.fullmatch(item.name):
+            if match := re.fullmatch(_CLAIM, item.name):
                 claim = json.loads(read_object(there, item.name) or b"")
                 one = _unfinished(folder, match[1], claim)
                 if not _is_written(there, one, claim["conversion"]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import islice
 from types import ModuleType
 from typing import Final, overload
@@ -13,6 +12,7 @@ from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
 from tar2tf_cli.errors import AGAIN, DamagedShardError, EntryError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
 from tar2tf_cli.samples.keys import NameSplitter, SeenKeys
+from tar2tf_cli.structs import replace
 
 _MOST_PAUSE: Final = 256
 

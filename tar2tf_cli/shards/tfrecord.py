@@ -13,7 +13,7 @@ from tar2tf_cli.api.values import KEY, KeySplit, Sample
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.example import FRAMING, Encoder, begins_record, crc_field, frame, read_varint, unframed
 
-_NAMES: Final = re.compile(
+_NAMES: Final = (
     r"(?i)(?s:.+)(\.(records?|tfrecords?|tfrecs?|tfr)(-\d+-of-\d+)?|-\d{3,}-of-\d{3,})"
     r"(\.(gz|gzip|zlib|deflate|zst|bz2|xz))?\Z"
 )
@@ -56,7 +56,7 @@ class TFRecordFormat(ShardFormat):
 
     def is_named(self, name: str) -> bool:
         """Whether a name is one that TensorFlow's tools give."""
-        return _NAMES.match(name) is not None
+        return re.match(_NAMES, name) is not None
 
     def encoder(self) -> RecordEncoder:
         """Return an encoder of examples."""

@@ -13,10 +13,8 @@ from tar2tf_cli.ops.base import missing_entry
 from tar2tf_cli.ops.select import Select, to_selection
 from tar2tf_cli.structs import dataclass
 
-_FIELD: Final = re.compile(
-    r"<(?P<field>input|key|n)(?::(?P<form>[^<>]*))?>|\{(?P<selection>[^{}]+)\}|(?P<text>[^<>{}]+)"
-)
-_DIGITS: Final = re.compile(r"0?\d{1,2}")
+_FIELD: Final = r"<(?P<field>input|key|n)(?::(?P<form>[^<>]*))?>|\{(?P<selection>[^{}]+)\}|(?P<text>[^<>{}]+)"
+_DIGITS: Final = r"0?\d{1,2}"
 _FORM: Final = "write text with <input>, <key>, <key:BEFORE*AFTER>, <n>, <n:09> and {SELECTION}, such as {json:id}"
 
 
@@ -126,7 +124,7 @@ class KeyTemplate:
             selection = selection_of(match["selection"], "--key")
             return lambda sample, stem, number: text_in(sample, selection, "--key")
         field, form = match["field"], match["form"]
-        if field == "n" and (form is None or _DIGITS.fullmatch(form)):
+        if field == "n" and (form is None or re.fullmatch(_DIGITS, form)):
             return lambda sample, stem, number: format(number, form or "")
         if field == "key" and form is not None and form.count("*") == 1:
             before, after = form.split("*")
@@ -140,7 +138,7 @@ def _matches(text: str) -> Iterator[re.Match[str]]:
     """The parts of a template."""
     position = 0
     while position < len(text):
-        match = _FIELD.match(text, position)
+        match = re.compile(_FIELD).match(text, position)
         if match is None:
             raise ValueError(f"--key {text!r} cannot be understood at {text[position:]!r}; {_FORM}")
         yield match

@@ -30,8 +30,8 @@ _ELSE: Final = (
 """Other files that a bucket without tars may hold, by suffix, each with a hint."""
 
 _GLOB_TOKEN: Final = r"(?s)\*\*/|\[([!^]?)(\]?[^]/]*)\]|."
-_PLAIN_PATH: Final = re.compile(r"(?:[^*?\[{/]*/)*")
-_PLAIN_URL: Final = re.compile(r"\w[\w+]*://[^/]*/(?:[^*{/]*/)*")
+_PLAIN_PATH: Final = r"(?:[^*?\[{/]*/)*"
+_PLAIN_URL: Final = r"\w[\w+]*://[^/]*/(?:[^*{/]*/)*"
 _AT: Final = r"@(\d+)"
 _FILE_SPEC: Final = r"((?:.*/)?[^/@{}*?\[<>]+)@(\d{1,6})(\.[^/@{}*?\[<>]*)?"
 _NUMBER: Final = r"%(?:0(\d+))?d"
@@ -52,7 +52,7 @@ class FileSpec(NamedTuple):
 
         A suffix that readers of a format need stays at the end of names: `x.tar@2` is `x@2.tar`.
         """
-        match = re.fullmatch(_FILE_SPEC, name)
+        match = re.fullmatch(_FILE_SPEC, name) if "@" in name else None
         if not match or int(match[2]) < 1:
             return None
         head, tail = match[1], match[3] or ""
@@ -162,7 +162,9 @@ def split_template(path: str) -> tuple[str, str]:
     """
     address, mark, query = path.partition("?") if path.startswith(("http://", "https://")) else (path, "", "")
     plain, wild = (_PLAIN_URL, "{*") if is_remote(path) else (_PLAIN_PATH, "{*?[")
-    match = plain.match(address)
+    if not any(character in address for character in f"{wild}@"):
+        return path, ""
+    match = re.match(plain, address)
     bucket = match[0] if match else address
     template = address[len(bucket) :]
     is_wild = any(character in template for character in wild)
@@ -286,6 +288,8 @@ def _matches(name: str, listing: Callable[[str], Iterable[str]], *, numbers: boo
     if numbers and is_numbered(name):
         numbered = filter(None, map(number_regex(name).match, listing(re.split(r"[*?\[%]", name)[0])))
         return [match.string for match in sorted(numbered, key=lambda match: (int(match[1]), match.string))]
+    if name == "*":
+        return sorted(path for path in listing("") if not path.startswith(".") and "/" not in path)
     if is_glob(name):
         return sorted(filter(glob_regex(name).match, listing(re.split(r"[*?\[]", name)[0])))
     return []
@@ -296,7 +300,7 @@ STDOUT: Final = "-"
 DEFAULT_SHARD_SIZE: Final = 256 * 1024 * 1024
 """The default limit in bytes for a numbered template."""
 
-_UNWRITTEN: Final = re.compile(r"(\.tar)?\.(t?bz2|tbz|t?xz|t?lz4|t?zst|t?lzma|z|zip)\Z")
+_UNWRITTEN: Final = r"(\.tar)?\.(t?bz2|tbz|t?xz|t?lz4|t?zst|t?lzma|z|zip)\Z"
 
 _FIELD: Final = re.compile(r"<([^<>/]*)>|\{\}")
 _NAMED: Final = ("total", "split", "input")
@@ -356,7 +360,7 @@ class PathTemplate(NamedTuple):
         Raises:
             UsageError: for `%05d`, `{:05d}` or `{0000..0146}`, which would be part of the name; it says what to write.
         """
-        if match := re.search(_COUNTED, text):
+        if ("%" in text or "{" in text) and (match := re.search(_COUNTED, text)):
             number = match[2] or "0".zfill(int(match[1] or match[3] or 1))
             hint = f"write {text.replace(match[0], f'<{number}>')!r}"
             raise UsageError(f"the output path {text!r} has {match[0]} for the shard's number", hint=hint)
@@ -457,7 +461,7 @@ def named_compression(path: str) -> str | None:
     """
     name = path.lower()
     named = _output_suffix(path)
-    if (unwritten := _UNWRITTEN.search(name)) and not named:
+    if not named and (unwritten := re.search(_UNWRITTEN, name)):
         tar = unwritten[1] or unwritten[2].startswith("t")
         hint = "use .tar, .tar.gz or .tar.zst" if tar else "use .record, or .record.gz for gzip"
         raise UsageError(f"cannot write {unwritten[0]}", hint=hint)

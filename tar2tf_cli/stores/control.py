@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tar2tf_cli.api.store import Transient
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.urls import server_of
 from tar2tf_cli.stores.retries import NOT_TLS, authorities, tls_failed, wrong_scheme
+from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
     import requests

@@ -7,12 +7,13 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache, partial
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.op import DEFAULT_MAX_PIXELS
 from tar2tf_cli.api.values import Array
 from tar2tf_cli.errors import ImageError, UsageError
 from tar2tf_cli.formats.image import Image, NDArray, cv2, headers, np, opencv, shape_of
+from tar2tf_cli.structs import NamedTuple
 
 _CHANNELS: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _DEPTHS: Final = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tar2tf_cli.formats import image
+from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np

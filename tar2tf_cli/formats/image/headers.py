@@ -6,10 +6,11 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from tar2tf_cli.errors import ImageError
 from tar2tf_cli.formats import streams
+from tar2tf_cli.structs import NamedTuple
 
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _SAMPLES = 256, 257, 258, 259, 262, 277
 _PLACES: Final = ((273, 279), (324, 325))

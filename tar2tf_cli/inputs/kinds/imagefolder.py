@@ -7,7 +7,7 @@ import re
 import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import ListingInfo, OnBytes, OnFault, Samples
@@ -21,6 +21,7 @@ from tar2tf_cli.formats.streams import IMAGE_SUFFIXES, LFS_POINTER, LFS_PULL
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import resolve
+from tar2tf_cli.structs import NamedTuple
 
 SPLITS: Final = frozenset(["train", "training", "val", "valid", "validation", "test", "testing", "eval"])
 """Names of folders that hold the classes of a split, in either case; a class never has such a name."""
