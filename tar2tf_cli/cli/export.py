@@ -13,7 +13,9 @@ from tar2tf_cli.cli.options import (
     output_option,
     propose_files,
     quiet_option,
+    retry_option,
     shards_arguments,
+    store_options,
 )
 from tar2tf_cli.cli.output import echo, message
 from tar2tf_cli.errors import UsageError, count
@@ -110,12 +112,16 @@ def _export_side_file(format: str, manifest: str, options: dict[str, Any]) -> in
     more="dali, energon, or both as dali,energon. For energon, the command also writes the folder .nv-meta.",
 )
 @output_option("--overwrite", is_flag=True, help="Replace indexes that differ.")
+@store_options
+@retry_option
 @quiet_option
-def index(bucket: str, template: tuple[str, ...], key_split: str, readers: str, overwrite: bool, quiet: bool) -> int:
+def index(
+    bucket: str, template: tuple[str, ...], key_split: str, readers: str, overwrite: bool, quiet: bool, **reach: Any
+) -> int:
     """Write an index next to each shard.
 
-    BUCKET is a folder or a shard. TEMPLATE names shards in it, with bash braces or a glob. If all arguments are
-    existing paths, these files and folders are indexed.
+    BUCKET is a folder or a shard, on this machine or in a bucket that can be written to. TEMPLATE names shards in it,
+    with bash braces or a glob. If all arguments are existing paths, these files and folders are indexed.
 
     \b
     tar2tf index shards
@@ -133,14 +139,14 @@ def index(bucket: str, template: tuple[str, ...], key_split: str, readers: str, 
     given = {name.strip() for name in readers.split(",")}
     if unknown := given - {"dali", "energon"}:
         raise UsageError(f"--for knows no reader {min(unknown)!r}", hint="readers: dali, energon")
-    for path, number in _written(bucket, template, key_split, given, overwrite=overwrite):
+    for path, number in _written(bucket, template, key_split, given, overwrite=overwrite, **reach):
         if not quiet:
             message(f"{path}: {count(number, 'sample')}")
     return 0
 
 
 def _written(
-    bucket: str, template: Sequence[str], key_split: str, readers: set[str], *, overwrite: bool
+    bucket: str, template: Sequence[str], key_split: str, readers: set[str], **options: Any
 ) -> Iterator[tuple[str, int]]:
     """Write the indexes for some readers; yield the path of each, and its number of samples."""
     if "energon" in readers:
@@ -148,7 +154,7 @@ def _written(
 
         if key_split != "first":
             raise UsageError("Energon splits names at the first dot", hint="leave out --key-split")
-        return prepare_energon(bucket, template, dali="dali" in readers, overwrite=overwrite)
+        return prepare_energon(bucket, template, dali="dali" in readers, **options)
     from tar2tf_cli.datasets.indexes import write_indexes
 
-    return write_indexes(bucket, template, key_split=key_split, overwrite=overwrite)  # type: ignore[arg-type]
+    return write_indexes(bucket, template, key_split=key_split, **options)  # type: ignore[arg-type]

@@ -13,10 +13,11 @@ import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.datasets.indexes import describes_local, index_lines_of, open_uncompressed, write_beside
+from tar2tf_cli.datasets.adjacent_files import AdjacentFiles
+from tar2tf_cli.datasets.indexes import index_lines_of, open_uncompressed
 from tar2tf_cli.errors import OutputExistsError, UsageError, write_errors
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.checksums import blake2b
@@ -30,7 +31,11 @@ from tar2tf_cli.inputs.energon_index import (
 )
 from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found, resolve
 from tar2tf_cli.inputs.tar_index import NotAdjacentTarError
-from tar2tf_cli.sinks.directory import DirectorySink
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tar2tf_cli.spec.urls import ConnectionOptions
 
 FOLDER: Final = ".nv-meta"
 """The folder, in that of the tars, of the files that describe all of them."""
@@ -57,7 +62,12 @@ CREATE INDEX idx_sample_parts_full
 
 
 def prepare_energon(
-    bucket: str, templates: Sequence[str] = (), *, dali: bool = False, overwrite: bool = False
+    bucket: str,
+    templates: Sequence[str] = (),
+    *,
+    dali: bool = False,
+    overwrite: bool = False,
+    **reach: Unpack[ConnectionOptions],
 ) -> Iterator[tuple[str, int]]:
     """Write what Megatron Energon needs to read tars of a folder; yield the path of each index and its samples.
 
@@ -65,52 +75,57 @@ def prepare_energon(
     `dataset.yaml` that is there remains; otherwise it says that samples are dicts, as `CrudeWebdataset` gives them.
 
     Args:
-        bucket: a folder, a shard, or a template of files.
+        bucket: a folder, a shard, or a template of files, or the URL of any of these.
         templates: names in the bucket, or further paths.
         dali: also write the index of each tar for NVIDIA DALI, as `a.idx` for `a.tar`.
         overwrite: whether files that describe other shards are replaced, and DALI's indexes moved to `a.idx`.
+        reach: how servers are reached.
 
     Raises:
         OutputExistsError: when there is another file of such a name.
         SourceError: when a tar is damaged or cannot be read.
-        UsageError: when Energon cannot read a shard, or two samples have the same key.
+        UsageError: when Energon cannot read a shard, two samples have the same key, or the bucket cannot be written to.
     """
-    describes_local(bucket)
-    shards = resolve(bucket, templates, paths=True)
+    files = AdjacentFiles.of(bucket, **reach)
+    shards = resolve(bucket, templates, paths=True, **reach)
     if not shards.items:
         raise nothing_found(bucket)
     for note in shards.notes():
         Events().note(note)
-    folder = _folder_of(shards)
-    names = {item.name: _relative(shards.source.locate(item.name), folder) for item in shards.items}
+    paths = {item.name: files.inside(shards.source.locate(item.name)) for item in shards.items}
+    folder = _folder_of(files.inside(shards.bucket) if _is_folder(shards) else None, [*paths.values()])
+    names = {name: _relative(path, folder) for name, path in paths.items()}
     meta = os.path.join(folder, FOLDER)
-    with write_errors(meta):
-        os.makedirs(meta, exist_ok=True)
     counts, state = dict[str, int](), blake2b()
-    with closing(_Database(os.path.join(meta, "index.sqlite"), list(names.values()))) as database:
-        for item in shards.items:
-            with open_uncompressed(shards.source, item) as shard:
-                if shard.traits.holds != "sample":
-                    message = f"is a {shard.kind.name if shard.kind else 'file'}, and Energon reads tars"
-                    raise UsageError(message, shard=shard.name, hint="tar2tf convert IN -o 'new-<>.tar' writes tars")
-                samples = list(energon_samples(shard.seekable or shard, shard.name))
-            database.add(samples)
-            data = packed_offsets(samples)
-            _write_index(shards, item, data, dali=dali, overwrite=overwrite)
-            state.update(data)
-            counts[names[item.name]] = len(samples)
-            yield f"{shards.source.locate(item.name)}.idx", len(samples)
-        database.keep(overwrite=overwrite)
-    state.update(json.dumps(counts).encode())
-    _describe(meta, counts, _split_parts(names, shards.splits), state.digest()[:16], overwrite=overwrite)
+    index = os.path.join(meta, "index.sqlite")
+    with files:
+        with files.local(index) as local, closing(_Database(local, files.locate(index), [*names.values()])) as database:
+            for item in shards.items:
+                with open_uncompressed(shards.source, item) as shard:
+                    if shard.traits.holds != "sample":
+                        message = f"is a {shard.kind.name if shard.kind else 'file'}, and Energon reads tars"
+                        hint = "tar2tf convert IN -o 'new-<>.tar' writes tars"
+                        raise UsageError(message, shard=shard.name, hint=hint)
+                    samples = list(energon_samples(shard.seekable or shard, shard.name))
+                database.add(samples)
+                data = packed_offsets(samples)
+                _write_index(files, shards, item, data, dali=dali, overwrite=overwrite)
+                state.update(data)
+                counts[names[item.name]] = len(samples)
+                yield f"{shards.source.locate(item.name)}.idx", len(samples)
+            database.keep(overwrite=overwrite)
+        state.update(json.dumps(counts).encode())
+        _describe(files, meta, counts, _split_parts(names, shards.splits), state.digest()[:16], overwrite=overwrite)
 
 
-def _folder_of(shards: ShardSet) -> str:
-    """Return the folder that is the data set: the bucket, or the one that holds all shards."""
-    if os.path.isdir(shards.bucket):
-        return shards.bucket
-    folders = [os.path.dirname(shards.source.locate(item.name)) or "." for item in shards.items]
-    return os.path.commonpath(folders)
+def _is_folder(shards: ShardSet) -> bool:
+    """Whether a folder was named, and not shards in it."""
+    return shards.listed or os.path.isdir(shards.bucket)
+
+
+def _folder_of(named: str | None, paths: Sequence[str]) -> str:
+    """Return the folder that is the data set: the one that was named, or the one that holds all shards."""
+    return os.path.commonpath(list(map(os.path.dirname, paths))) if named is None else named
 
 
 def _relative(path: str, folder: str) -> str:
@@ -120,20 +135,24 @@ def _relative(path: str, folder: str) -> str:
     return name.replace(os.sep, "/")
 
 
-def _write_index(shards: ShardSet, item: ObjectInfo, data: bytes, *, dali: bool, overwrite: bool) -> None:
+def _write_index(
+    files: AdjacentFiles, shards: ShardSet, item: ObjectInfo, data: bytes, *, dali: bool, overwrite: bool
+) -> None:
     """Write the index of a tar, and that of DALI under another name if it is asked for or was there."""
-    tar = shards.source.locate(item.name)
+    tar = files.inside(shards.source.locate(item.name))
     path = f"{tar}.idx"
-    is_dali = index_writer(DirectorySink().read(path) or b"") == DALI
+    is_dali = index_writer(files.read(path) or b"") == DALI
     if is_dali and not (dali or overwrite):
         hint = f"--for dali,energon writes DALI's as {os.path.basename(dali_beside_energon(tar))}, and Energon's here"
-        raise OutputExistsError("is an index of DALI, and Energon's needs this name", shard=path, hint=hint)
+        raise OutputExistsError(
+            "is an index of DALI, and Energon's needs this name", shard=files.locate(path), hint=hint
+        )
     if dali or is_dali:
         lines = b"".join(index_lines_of(shards.source, item, "first"))
         other = dali_beside_energon(tar)
-        write_beside({other: lines}, "exists, and is not DALI's index of this shard", overwrite=overwrite)
+        files.write({other: lines}, "exists, and is not DALI's index of this shard", overwrite=overwrite)
     what = "exists, and is not Energon's index of this shard"
-    write_beside({path: data}, what, overwrite=overwrite or is_dali)
+    files.write({path: data}, what, overwrite=overwrite or is_dali)
 
 
 def _split_parts(names: Mapping[str, str], splits: Mapping[str, str]) -> dict[str, list[str]]:
@@ -150,22 +169,28 @@ def _split_parts(names: Mapping[str, str], splits: Mapping[str, str]) -> dict[st
 
 
 def _describe(
-    meta: str, counts: Mapping[str, int], parts: Mapping[str, Sequence[str]], digest: bytes, *, overwrite: bool
+    files: AdjacentFiles,
+    meta: str,
+    counts: Mapping[str, int],
+    parts: Mapping[str, Sequence[str]],
+    digest: bytes,
+    *,
+    overwrite: bool,
 ) -> None:
     """Write the documents; Energon reads none of the others without `.info.json`, which comes last."""
-    files = {
+    made = {
         "index.uuid": str(uuid.UUID(bytes=digest, version=5)).encode(),
         "split.yaml": _yaml(parts),
         ".info.json": json.dumps({"shard_counts": counts}, indent=2, ensure_ascii=False).encode(),
     }
-    there = {name: DirectorySink().read(os.path.join(meta, name)) for name in (*files, "dataset.yaml")}
+    there = {name: files.read(os.path.join(meta, name)) for name in (*made, "dataset.yaml")}
     if _counts_in(there[".info.json"]) == counts and list(_counts_in(there[".info.json"])) == list(counts):
         for name in (".info.json", "index.uuid", *(() if overwrite else ("split.yaml",))):
-            files[name] = there[name] or files[name]
+            made[name] = there[name] or made[name]
     if there["dataset.yaml"] is None:
-        files = {"dataset.yaml": _CRUDE, **files}
+        made = {"dataset.yaml": _CRUDE, **made}
     what = "exists, and describes other shards"
-    write_beside({os.path.join(meta, name): data for name, data in files.items()}, what, overwrite=overwrite)
+    files.write({os.path.join(meta, name): data for name, data in made.items()}, what, overwrite=overwrite)
 
 
 def _counts_in(info: bytes | None) -> dict[str, int]:
@@ -188,11 +213,13 @@ class _Database:
 
     Args:
         path: path of the file.
+        shown: path or URL of the file in errors.
         names: names of the tars, in order.
     """
 
-    def __init__(self, path: str, names: Sequence[str]) -> None:
+    def __init__(self, path: str, shown: str, names: Sequence[str]) -> None:
         self._path = path
+        self._shown = shown
         self._part = f"{path}.part"
         self._names = names
         self._tar = 0
@@ -249,7 +276,7 @@ class _Database:
         self._open.execute("COMMIT")
         self._open.executescript(_INDEXES)
         if os.path.exists(self._path) and not overwrite and not self._same():
-            raise OutputExistsError("has other samples", shard=self._path, hint="add --overwrite to replace it")
+            raise OutputExistsError("has other samples", shard=self._shown, hint="add --overwrite to replace it")
         self._open.close()
         with write_errors(self._path):
             os.replace(self._part, self._path)

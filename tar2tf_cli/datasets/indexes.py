@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.api.source import Ranges, Source
 from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
+from tar2tf_cli.datasets.adjacent_files import AdjacentFiles
 from tar2tf_cli.datasets.shards import DatasetShard
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, SinkError, SourceError, UsageError
 from tar2tf_cli.events import Events
@@ -54,8 +55,12 @@ from tar2tf_cli.inputs.tar_index import (
     sample_in,
 )
 from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, format_of
-from tar2tf_cli.sinks.directory import DirectorySink
 from tar2tf_cli.spec.urls import is_remote
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tar2tf_cli.spec.urls import ConnectionOptions
 
 _HEAD: Final = 1 << 12
 _RECORD_HEAD: Final = 12
@@ -416,7 +421,12 @@ def _refuse(head: bytes, name: str) -> None:
 
 
 def write_indexes(
-    bucket: str, templates: Sequence[str] = (), *, key_split: KeySplit = "first", overwrite: bool = False
+    bucket: str,
+    templates: Sequence[str] = (),
+    *,
+    key_split: KeySplit = "first",
+    overwrite: bool = False,
+    **reach: Unpack[ConnectionOptions],
 ) -> Iterator[tuple[str, int]]:
     """Write SHARD.idx beside each shard; yield its path and the number of samples, or records, that it lists.
 
@@ -425,54 +435,46 @@ def write_indexes(
     TAR.idx is the index of Megatron Energon, that of DALI is written as `a.idx` for `a.tar`.
 
     Args:
-        bucket: a folder, a shard, or a template of files.
+        bucket: a folder, a shard, or a template of files, or the URL of any of these.
         templates: names in the bucket, or further paths.
         key_split: where the names of members are split into key and extension.
         overwrite: whether an index that is not the shard's is replaced.
+        reach: how servers are reached.
 
     Raises:
         OutputExistsError: when there is another file of that name.
         SourceError: when shards are damaged or cannot be read, after the indexes of the others were written.
-        UsageError: when a shard is compressed or not on this machine, or members of a sample are not adjacent.
+        UsageError: when a shard is compressed, members of a sample are not adjacent, or nobody can write to the bucket.
     """
-    describes_local(bucket)
-    named = resolve(bucket, templates, paths=True, described=False)
+    files = AdjacentFiles.of(bucket, **reach)
+    named = resolve(bucket, templates, paths=True, described=False, **reach)
     if named.manifests:
         raise UsageError("is a manifest: name the shards, or their folder", shard=bucket)
     for note in named.notes():
         Events().note(note)
     failed: list[SourceError] = []
-    for item in named.items:
-        try:
-            lines = index_lines_of(named.source, item, key_split)
-        except SourceError as error:
-            failed.append(error)
-            continue
-        path = f"{named.source.locate(item.name)}.idx"
-        writer = index_writer(DirectorySink().read(path) or b"")
-        if writer == ENERGON:
-            path = dali_beside_energon(named.source.locate(item.name))
-        elif writer not in (None, DALI) and not overwrite:
-            hint = "both have this name: keep it, or move it elsewhere first"
-            raise OutputExistsError(f"is an index of {writer}", shard=path, hint=hint)
-        data = b"".join(lines)
-        write_beside({path: data}, "exists, and is not the index of this shard", overwrite=overwrite)
-        yield path, data.count(b"\n") - data.startswith(b"v")
+    with files:
+        for item in named.items:
+            shard = files.inside(named.source.locate(item.name))
+            try:
+                lines = index_lines_of(named.source, item, key_split)
+            except SourceError as error:
+                failed.append(error)
+                continue
+            path = f"{shard}.idx"
+            writer = index_writer(files.read(path) or b"")
+            if writer == ENERGON:
+                path = dali_beside_energon(shard)
+            elif writer not in (None, DALI) and not overwrite:
+                hint = "both have this name: keep it, or move it elsewhere first"
+                raise OutputExistsError(f"is an index of {writer}", shard=files.locate(path), hint=hint)
+            data = b"".join(lines)
+            files.write({path: data}, "exists, and is not the index of this shard", overwrite=overwrite)
+            yield files.locate(path), data.count(b"\n") - data.startswith(b"v")
     if not named.items:
         raise nothing_found(bucket)
     if failed:
         raise unreadable(failed, "have no index")
-
-
-def describes_local(bucket: str) -> None:
-    """Check that files can be written next to shards.
-
-    Raises:
-        UsageError: when the shards are in a bucket, or standard input.
-    """
-    if is_remote(bucket) or bucket == "-":
-        hint = "convert --index writes indexes next to shards in a bucket"
-        raise UsageError("is not on this machine, so no index can be written next to it", shard=bucket, hint=hint)
 
 
 def index_lines_of(source: Source, item: ObjectInfo, key_split: KeySplit) -> list[bytes]:
@@ -503,23 +505,3 @@ def open_uncompressed(source: Source, item: ObjectInfo) -> Iterator[OpenShard]:
         if shard.kind is None:
             raise not_a_shard(shard.name, item.size, foreign(shard.head))
         yield shard
-
-
-def write_beside(files: Mapping[str, bytes], what: str, *, overwrite: bool) -> None:
-    """Write files beside shards, unless they are there already.
-
-    Args:
-        files: their content by path.
-        what: what is wrong with another file of that path.
-        overwrite: whether such a file is replaced.
-
-    Raises:
-        OutputExistsError: when there is such a file; nothing is written then.
-    """
-    there = {path: DirectorySink().read(path) for path in files}
-    for path, data in there.items():
-        if data not in (None, files[path]) and not overwrite:
-            raise OutputExistsError(what, shard=path, hint="add --overwrite to replace it")
-    for path, data in files.items():
-        if data != there[path]:
-            write_whole(path, [data])

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tar2tf_cli.api.values import FeatureDescription
-from tar2tf_cli.datasets.indexes import write_beside
+from tar2tf_cli.datasets.adjacent_files import AdjacentFiles
 from tar2tf_cli.datasets.shards import read_manifests
 from tar2tf_cli.errors import SourceError, UsageError, alternatives, read_failed
 from tar2tf_cli.features.described import is_optional, is_shape_of_array
@@ -76,7 +76,7 @@ def export_card(manifest: str | os.PathLike[str]) -> list[str]:
         for split, some in by_split.items()
     ]
     path = os.path.join(folder, CARD)
-    write_beside({path: _card(path, files)}, _OTHER, overwrite=True)
+    AdjacentFiles().write({path: _card(path, files)}, _OTHER, overwrite=True)
     return [path]
 
 
@@ -105,7 +105,7 @@ def export_schema(manifest: str | os.PathLike[str], *, overwrite: bool = False) 
         raise UsageError("describes no features, as its shards hold no examples", shard=document.path)
     text = "".join(_feature(name, about, features, records) for name, about in features.items())
     path = _beside(document, folder, "schema.pbtxt")
-    write_beside({path: text.encode()}, _OTHER, overwrite=overwrite)
+    AdjacentFiles().write({path: text.encode()}, _OTHER, overwrite=overwrite)
     return [path]
 
 
@@ -135,7 +135,7 @@ def export_wids(manifest: str | os.PathLike[str], *, overwrite: bool = False) ->
         listed = [{"url": shard.path, "nsamples": shard.records, "filesize": shard.bytes} for shard in some]
         index = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": listed}
         files[path] = json.dumps(index, indent=2).encode() + b"\n"
-    write_beside(files, _OTHER, overwrite=overwrite)
+    AdjacentFiles().write(files, _OTHER, overwrite=overwrite)
     return [*files]
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from tar2tf_cli.datasets.indexes import write_beside
+from tar2tf_cli.datasets.adjacent_files import AdjacentFiles
 from tar2tf_cli.datasets.records import open_records
 from tar2tf_cli.datasets.shards import read_manifests
 from tar2tf_cli.errors import ImageError, UsageError
@@ -96,7 +96,7 @@ def export_tfds(
         },
     }
     paths = {os.path.join(folder, name): data for name, data in files.items()}
-    write_beside(paths, "exists, and describes something else", overwrite=overwrite)
+    AdjacentFiles().write(paths, "exists, and describes something else", overwrite=overwrite)
     return list(paths)
 
 
@@ -107,7 +107,7 @@ def _renamed(path: str, document: Manifest, name: str, version: str) -> str:
     before = {split["name"]: split for split in info["splits"]}
     splits = [{**before.get(split["name"], {}), **split} for split in splits_of_shards(document.shards, name)]
     data = to_json({**info, "name": name, "version": version, "splits": splits})
-    write_beside({path: data}, "exists", overwrite=True)
+    AdjacentFiles().write({path: data}, "exists", overwrite=True)
     return path
 
 

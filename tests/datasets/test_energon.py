@@ -261,3 +261,53 @@ def test_energon_finds_no_fault(tmp_path: Path) -> None:
         "sample_type:\n  __module__: megatron.energon\n  __class__: TextSample\nfield_map:\n  text: txt\n"
     )
     energon("lint", "--split-parts", "train", tmp_path)
+
+
+# --- In a bucket ---
+
+
+@pytest.mark.xdist_group("s3")
+def test_the_files_in_a_bucket_are_those_of_a_folder(tmp_path: Path, s3: str, s3_client: Any) -> None:
+    bucket = s3_client.create_bucket(Bucket="energon")["Location"].strip("/")
+    for number in range(2):
+        data = a_tar(members(10 * number, 10))
+        write(tmp_path / "in" / f"train-{number}.tar", data)
+        s3_client.put_object(Bucket=bucket, Key=f"a/train-{number}.tar", Body=data)
+
+    def there() -> dict[str, bytes]:
+        keys = [item["Key"] for item in s3_client.list_objects_v2(Bucket=bucket)["Contents"]]
+        objects = {key: s3_client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
+        return {key.removeprefix("a/"): data for key, data in objects.items()}
+
+    for _ in range(2):
+        assert tar2tf("index", tmp_path / "in", "--for", "dali,energon").returncode == 0
+        done = tar2tf("index", "s3://energon/a", "--for", "dali,energon")
+        assert done.returncode == 0, done.stderr
+        assert "s3://energon/a/train-0.tar.idx: 10 samples" in done.stderr
+        files = [path for path in (tmp_path / "in").rglob("*") if path.is_file()]
+        assert there() == {str(path.relative_to(tmp_path / "in")): path.read_bytes() for path in files}
+    s3_client.put_object(Bucket=bucket, Key="a/train-1.tar", Body=a_tar(members(30, 4)))
+    for _ in range(2):
+        done = tar2tf("index", "s3://energon/a/*.tar", "--for", "energon")
+        assert done.returncode == 2, done.stderr
+        assert "s3://energon/a/train-1.tar.idx" in done.stderr
+    assert tar2tf("index", "s3://energon/a/*.tar", "--for", "energon", "--overwrite").returncode == 0
+    assert json.loads(there()[".nv-meta/.info.json"]) == {"shard_counts": {"train-0.tar": 10, "train-1.tar": 4}}
+
+
+@pytest.mark.xdist_group("s3")
+def test_indexes_of_dali_are_written_to_a_bucket(tmp_path: Path, s3: str, s3_client: Any) -> None:
+    s3_client.create_bucket(Bucket="dali")
+    data = a_tar(members(0, 5))
+    s3_client.put_object(Bucket="dali", Key="x.tar", Body=data)
+    assert tar2tf("index", "s3://dali").returncode == 0
+    assert tar2tf("index", write(tmp_path / "x.tar", data)).returncode == 0
+    written = s3_client.get_object(Bucket="dali", Key="x.tar.idx")["Body"].read()
+    assert written == (tmp_path / "x.tar.idx").read_bytes()
+
+
+@pytest.mark.parametrize("readers", ["dali", "energon"])
+def test_a_store_that_cannot_be_written_to_is_a_usage_error(readers: str) -> None:
+    done = tar2tf("index", "http://127.0.0.1:1/x/a.tar", "--for", readers)
+    assert done.returncode == 2
+    assert "http:// buckets cannot be written to" in done.stderr

@@ -1,0 +1,109 @@
+"""Files next to shards, in their folder or bucket, which are written only where that changes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from tar2tf_cli.errors import OutputExistsError, UsageError, write_errors
+from tar2tf_cli.formats.files import write_whole
+from tar2tf_cli.sinks import DirectorySink, Sink, open_sink
+from tar2tf_cli.spec.templates import split_template
+from tar2tf_cli.spec.urls import is_remote
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from tar2tf_cli.spec.urls import ConnectionOptions
+
+
+class AdjacentFiles:
+    """Files next to shards. Their paths are local ones, or names in a bucket, as `inside` returns them.
+
+    Args:
+        sink: the folder or bucket.
+    """
+
+    def __init__(self, sink: Sink | None = None) -> None:
+        self._sink = sink or DirectorySink()
+        self._copies = TemporaryDirectory(prefix="tar2tf-") if self._sink.store else None
+
+    @classmethod
+    def of(cls, bucket: str, **reach: Unpack[ConnectionOptions]) -> Self:
+        """Return the files next to the shards of a folder, template or bucket.
+
+        Raises:
+            UsageError: when files cannot be written there.
+        """
+        if bucket == "-":
+            raise UsageError("standard input has no folder for an index", hint="name a folder, a shard or a bucket")
+        folder = split_template(bucket)[0].rstrip("/")
+        return cls(open_sink(f"{folder}/_", **reach) if is_remote(folder) else None)
+
+    def inside(self, located: str) -> str:
+        """Return the path of a file by its path or URL."""
+        return self._sink.inside(located)
+
+    def locate(self, path: str) -> str:
+        """Return the path or URL of a file, for messages."""
+        return self._sink.locate(path)
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes of a file; None if there is none."""
+        return self._sink.read(path)
+
+    def write(self, files: Mapping[str, bytes], what: str, *, overwrite: bool) -> None:
+        """Write files in this order, unless they are there already.
+
+        Args:
+            files: their content by path.
+            what: what is wrong with another file of that path.
+            overwrite: whether such a file is replaced.
+
+        Raises:
+            OutputExistsError: when there is such a file; nothing is written then.
+        """
+        there = {path: self.read(path) for path in files}
+        for path, data in there.items():
+            if data not in (None, files[path]) and not overwrite:
+                raise OutputExistsError(what, shard=self.locate(path), hint="add --overwrite to replace it")
+        for path, data in files.items():
+            if data != there[path] and self._copies:
+                self._upload(self._copied(path, data), path)
+            elif data != there[path]:
+                write_whole(path, [data])
+
+    @contextmanager
+    def local(self, path: str) -> Iterator[str]:
+        """Have a file changed in the `with` block, by the path of it or of a local copy, which is then uploaded."""
+        if not self._copies:
+            with write_errors(path):
+                os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            yield path
+            return
+        data = self.read(path)
+        copy = os.path.join(self._copies.name, os.path.basename(path)) if data is None else self._copied(path, data)
+        yield copy
+        self._upload(copy, path)
+
+    def _copied(self, path: str, data: bytes) -> str:
+        assert self._copies
+        copy = os.path.join(self._copies.name, os.path.basename(path))
+        with write_errors(copy), open(copy, "wb") as file:
+            file.write(data)
+        return copy
+
+    def _upload(self, copy: str, path: str) -> None:
+        self._sink.publish(copy, path)
+        self._sink.flush(())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._sink.close()
+        if self._copies:
+            self._copies.cleanup()
