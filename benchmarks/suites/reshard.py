@@ -76,6 +76,24 @@ def records_small(bench: Bench) -> None:
 
 
 @scenario
+def records_many(bench: Bench) -> None:
+    """Reshard the JPEG samples, 1.7 GB, into 2,048 shards of TFRecord."""
+    data = bench.store.records(bench.store.jpeg())
+    out = bench.out / "new-<00000>-of-<total>"
+    options = ["--to", "tfrecord", "--num-shards", "2048", "-j", "2", "-q", "--overwrite"]
+    loop = python(PEERS / "divide_files.py", bench.out, "2048", *data.files)
+    bench.race(
+        "records-many",
+        [
+            Peer("tar2tf convert -j 2", [tar2tf("convert", data.directory, "-o", out, *options)], writes=data.payload),
+            Peer("bare loop with fsync", [loop], Target(1.2), data.bytes),
+            Peer("cat", [cat(bench, data)], None, data.bytes),
+        ],
+        data,
+    )
+
+
+@scenario
 def join(bench: Bench) -> None:
     """Join 80,000 captions of a CSV file, in another order, to the small samples."""
     data, captions = bench.store.small(), bench.store.captions()

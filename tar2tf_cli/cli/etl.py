@@ -201,7 +201,7 @@ def serve(spec: str | None, host: str, port: int | None, num_workers: int | None
         )
     if not (spec or os.environ.get(ENVIRONMENT)):
         raise UsageError(f"no conversion is given: use --spec, or set {ENVIRONMENT}")
-    settings = Settings.of_file(SpecFile(spec)) if spec else Settings.load(os.environ[ENVIRONMENT])
+    settings = Settings.of_file(SpecFile(spec)) if spec else Settings.load(os.environ[ENVIRONMENT], sources=None)
     given, label = port or os.environ.get("PORT", 8000), "--port" if port else "PORT"
     port = rules.accepted(rules.whole_number(1, 65535), given, label)
     try:

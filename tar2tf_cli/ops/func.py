@@ -18,7 +18,7 @@ from tar2tf_cli.errors import SampleError, Tar2tfError, UsageError, failure
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.ops.base import DeclaredOp, register
 from tar2tf_cli.ops.rules import split_at_commas
-from tar2tf_cli.ops.user_code import RAISED, label, source_digest
+from tar2tf_cli.ops.user_code import RAISED, SOURCE, label, source_digest
 from tar2tf_cli.samples.keys import is_utf8
 
 
@@ -61,6 +61,12 @@ class Func(DeclaredOp):
         self.label: str = func if isinstance(func, str) else label(func)
         self._where = func if isinstance(func, str) else None
         self._digest = source_digest(self.func, with_globals=self._where is None)
+
+    @property
+    def file(self) -> tuple[str, bytes] | None:
+        """The path of the file that holds the function, as it was written, and its source; None without a file."""
+        place = _place(self._where or "")
+        return (place, _source(place).source) if place.endswith(".py") else None
 
     @property
     def bound(self) -> list[object]:
@@ -227,6 +233,11 @@ _received: dict[str, UserSource] = {}
 """Sources that were sent to this process, by the path that the user wrote."""
 
 
+def receive_source(path: str, source: bytes) -> None:
+    """Use this source for a file that is on another machine, by the path that the user wrote there."""
+    _received[path] = UserSource(path, source)
+
+
 def _place(where: str) -> str:
     return where.rpartition(":")[0]
 
@@ -246,6 +257,7 @@ def _load_file(path: str) -> ModuleType:
     if name not in sys.modules:
         module = sys.modules[name] = ModuleType(name)
         module.__file__ = resolved
+        vars(module)[SOURCE] = source
         try:
             exec(compile(source, resolved, "exec"), vars(module))
         except BaseException:

@@ -15,6 +15,9 @@ from tar2tf_cli.formats.checksums import blake2b
 
 T = TypeVar("T")
 
+SOURCE: Final = "__tar2tf_source__"
+"""The variable of a user's module that holds the bytes of its file."""
+
 RAISED: Final = (Exception, SystemExit)
 """Exceptions that a function of the user may raise; `sys.exit(0)` in it would end a command as if it were done."""
 
@@ -55,7 +58,10 @@ def source_digest(func: object, *, with_globals: bool = True) -> str | None:
     inner = func.func if isinstance(func, partial) else func
     code, path = getattr(inner, "__code__", None), _file_of(inner)
     if path:
-        source = Path(path).read_bytes()
+        try:
+            source = Path(path).read_bytes()
+        except FileNotFoundError:  # it is on another machine
+            source = vars(sys.modules[inner.__module__])[SOURCE]
     elif code:
         source = _code_text(code).encode()
     else:

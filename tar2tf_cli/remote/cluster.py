@@ -432,7 +432,11 @@ class _ConversionTransformer:
             text = etl.settings_of(made_of)
             if text == self._settings.text:
                 return True
-            if text and self._kind.needs(settings := Settings.load(text)).text == self._settings.text:
+            if (
+                text
+                and self._kind.needs(settings := Settings.load(text, self._settings.sources)).text
+                == self._settings.text
+            ):
                 self._settings = settings
                 return True
         return False

@@ -381,7 +381,7 @@ def _app() -> FastAPI:
     """The application of one process."""
     if parent := multiprocessing.parent_process():
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-    app: FastAPI = TransformerServer(Settings.load(os.environ[ENVIRONMENT])).app
+    app: FastAPI = TransformerServer(Settings.load(os.environ[ENVIRONMENT], sources=None)).app
     return app
 
 

@@ -34,7 +34,8 @@ import io
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 import tar2tf_cli.errors as errors
@@ -46,6 +47,8 @@ from tar2tf_cli.formats.example import FRAMING, frame, parse, record_length, unf
 from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.streams import Cursor
 from tar2tf_cli.inputs.report import InputReport
+from tar2tf_cli.ops.base import runs_own_code
+from tar2tf_cli.ops.func import Func, receive_source
 from tar2tf_cli.spec import __version__, yaml_file
 from tar2tf_cli.spec.conversion import Conversion
 
@@ -83,20 +86,21 @@ class Settings:
     Attributes:
         spec: the canonical spec without what does not concern a single input.
         keys: whether the key of each sample is sent, which decides about its split.
+        sources: the files of functions of the user, by the paths in the spec.
     """
 
     spec: Mapping[str, Any]
     keys: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, conversion: Conversion) -> Settings:
         """The settings for a conversion.
 
         Raises:
-            RemoteError: when it runs Python code of the user, its inputs are not tars, or it lists keys.
+            RemoteError: when it calls a function of the user that no file holds, or has options that do not work there.
         """
-        if conversion.runs_own_code:
-            raise _refused()
+        sources = _sources_of(conversion)
         if conversion.input.kind != "tar":
             raise RemoteError("a cluster converts only tars", hint="leave out --from, or convert without --remote-exec")
         for flag, given in {
@@ -115,18 +119,27 @@ class Settings:
         spec["input"] = {name: value for name, value in spec["input"].items() if name not in ("bucket", "template")}
         if conversion.shuffle:
             spec.pop("limit", None)  # which then takes samples of all inputs
-        return cls({name: value for name, value in spec.items() if value != {}}, bool(conversion.split))
+        settings = cls({name: value for name, value in spec.items() if value != {}}, bool(conversion.split), sources)
+        if (size := len(settings.text)) > _MOST_SETTINGS:
+            what = f"the settings of the transformer, with files of functions, have {size:,} bytes"
+            hint = "make the files smaller, or put what they use into the image of the pods"
+            raise RemoteError(f"{what}, and may have {_MOST_SETTINGS:,}", hint=hint)
+        return settings
 
     @classmethod
-    def load(cls, text: str) -> Settings:
+    def load(cls, text: str, sources: Mapping[str, str] | None = MappingProxyType({})) -> Settings:
         """The settings that `text` returned as text.
 
+        Args:
+            text: the text.
+            sources: the files of functions that may run here; None for all, as in a pod.
+
         Raises:
-            UsageError: when they are not valid, or of another version.
+            UsageError: when they are not valid, of another version, or call functions that may not run here.
         """
         try:
             whole = json.loads(text)
-            version, settings = whole["version"], cls(whole["spec"], bool(whole["keys"]))
+            version, settings = whole["version"], cls(whole["spec"], bool(whole["keys"]), whole.get("sources", {}))
         except (ValueError, KeyError, TypeError):
             raise UsageError(f"{ENVIRONMENT} does not hold the settings of a transformer") from None
         if version != __version__:
@@ -134,7 +147,12 @@ class Settings:
                 f"the settings were made by tar2tf {version}, but this is {__version__}",
                 hint="use an image with the version of the client",
             )
-        _refuse_python(settings.spec)
+        _refuse_python(settings.spec, settings.sources)
+        if sources is None:
+            for path, source in settings.sources.items():
+                receive_source(path, source.encode("utf-8", "surrogateescape"))
+        elif not settings.sources.items() <= sources.items():
+            raise UsageError("these settings call functions of somebody else")
         if wrong := [message for _, message in yaml_file.problems(settings.spec)]:
             raise UsageError(f"{ENVIRONMENT}: {'; '.join(wrong)}")
         cls.of(settings.conversion())
@@ -148,7 +166,6 @@ class Settings:
             UsageError: when the file has problems.
             RemoteError: when what it describes cannot be done in a cluster.
         """
-        _refuse_python(spec.data)
         spec.check()
         output = {"path": _OUTPUT if spec.data.get("split") else "-"}
         return cls.of(yaml_file.build({**yaml_file.overlaid({"input": _BUCKET}, spec.data), "output": output}))
@@ -156,12 +173,14 @@ class Settings:
     @property
     def of_samples(self) -> Settings:
         """The settings that determine samples after the ops; any transformer with these can send them."""
-        return Settings({name: value for name, value in self.spec.items() if name not in _OF_FEATURES})
+        spec = {name: value for name, value in self.spec.items() if name not in _OF_FEATURES}
+        return Settings(spec, sources=self.sources)
 
     @property
     def text(self) -> str:
         """The settings as JSON, the same for equal settings."""
-        whole = {"version": __version__, **vars(self)}
+        whole = {"version": __version__, "spec": self.spec, "keys": self.keys}
+        whole |= {"sources": self.sources} if self.sources else {}
         return json.dumps(whole, sort_keys=True, separators=(",", ":"))
 
     @property
@@ -240,17 +259,40 @@ class Asked:
         return json.dumps({"tar2tf": given}, separators=(",", ":")) if given else ""
 
 
-def _refuse_python(spec: Mapping[str, Any]) -> None:
-    """Refuse the op func before it is looked at, which would be to import what it names."""
+_MOST_SETTINGS: Final = 96 << 10
+"""The largest size of settings in bytes, as Linux refuses a variable of 128 KiB."""
+
+
+def _sources_of(conversion: Conversion) -> dict[str, str]:
+    """Return the files of the functions that the ops of a conversion call, by the paths that the user wrote.
+
+    Raises:
+        RemoteError: when it calls other functions.
+    """
+    sources: dict[str, str] = {}
+    for op in filter(runs_own_code, conversion.ops):
+        file = op.file if isinstance(op, Func) else None
+        if file is None:
+            raise _refused()
+        sources[file[0]] = file[1].decode("utf-8", "surrogateescape")
+    if conversion.example_ops or conversion.record_to_example:
+        raise _refused()
+    return sources
+
+
+def _refuse_python(spec: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    """Refuse an op func that is in none of these files before it is looked at, which would be to import it."""
     for op in spec.get("ops") or ():
-        if (op if isinstance(op, str) else str(next(iter(op), ""))).partition(":")[0] == "func":
+        if isinstance(op, str) and op.partition(":")[0] == "func":
+            raise _refused()
+        if isinstance(op, dict) and "func" in op and str(op["func"]).rpartition(":")[0] not in sources:
             raise _refused()
 
 
 def _refused() -> RemoteError:
     return RemoteError(
-        "a cluster does not run your Python code: the op func and functions cannot be used there",
-        hint="leave them out, or convert without --remote-exec",
+        "a cluster runs functions of a file only: func:FILE.py:NAME",
+        hint="write the function into a file, or convert without --remote-exec",
     )
 
 

@@ -183,6 +183,6 @@ def test_the_time_limit_of_the_cluster_is_an_error_and_ends_the_work(etl: EtlClu
 
 
 def test_a_pod_says_what_is_wrong_with_its_settings(etl: EtlCluster) -> None:
-    with pytest.raises(Exception, match="a cluster does not run your Python code"):
+    with pytest.raises(Exception, match="a cluster runs functions of a file only"):
         etl.init(SETTINGS, "hpush", "own-code", TAR2TF_ETL_SETTINGS=SETTINGS.text.replace('{"decode"', '{"func"'))
     etl.sdk.etl("own-code").delete()

@@ -106,6 +106,26 @@ def test_boxes_points_masks_and_sizes_follow_their_images_in_a_cluster(
         check_sizes(*shards_in(tmp_path / "there"))
 
 
+def test_a_function_of_a_file_runs_in_a_cluster(
+    run: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "def tag(sample, text):\n    sample['tag'] = f'{text} {len(sample)} \u00fc'.encode()\n    return sample\n"
+    (tmp_path / "own.py").write_text(source, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)  # which is not the folder of the pods, so that they do not find the file
+    words = ["convert", f"{BUCKET}/{{0..3}}.tar", "--op", "func:own.py:tag,text=$(HOME)", "--max-shard-size", "50kB"]
+    for where, how in (("here", "--no-remote-exec"), ("there", "--remote-exec")):
+        ran = run(*words, "-o", tmp_path / where / "<>.record", how)
+        assert ran.code == 0, ran.err
+        assert ("with its transformer" in ran.err) is (where == "there")
+    assert tree(tmp_path / "there") == tree(tmp_path / "here")
+    in_pods = "import os\nif 'AIS_TARGET_URL' in os.environ:\n    import no_such_module\n"
+    (tmp_path / "lacking.py").write_text(f"{in_pods}def tag(sample):\n    return sample\n")
+    ran = run("convert", f"{BUCKET}/0.tar", "--op", "func:lacking.py:tag", "-o", tmp_path / "a.record", "--remote-exec")
+    assert ran.code == 2
+    assert "lacking.py cannot be imported: ModuleNotFoundError: No module named 'no_such_module'" in ran.err
+    assert "correct its image or spec, and make it again" in ran.err
+
+
 def test_errors_are_those_of_a_run_here_and_nothing_is_left(run: Callable[..., Ran], tmp_path: Path) -> None:
     words = ["convert", f"{BUCKET}/faulty", "--type", "cls=int64", "-o", tmp_path / "a.record"]
     here, there = (run(*words, how) for how in ("--no-remote-exec", "--remote-exec"))

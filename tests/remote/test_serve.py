@@ -59,8 +59,8 @@ def test_a_port_that_is_taken_is_named() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("ops: [{func: 'own.py:op'}]", "a cluster does not run your Python code"),
-        ("ops: ['func:own.py:op']", "a cluster does not run your Python code"),
+        ("ops: [{func: 'own.py:op'}]", "own.py cannot be imported: SystemExit: it was run"),
+        ("ops: ['func:os:getcwd']", "a cluster runs functions of a file only"),
         ("input: {bucket: x, from: imagefolder}", "a cluster converts only tars"),
         ("input: {bucket: x, from: tfrecord}", "a cluster converts only tars"),
         ("input: {bucket: x, join: [y]}", "--join does not work in a cluster"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tar2tf_cli.errors import UsageError
+from tar2tf_cli.errors import RemoteError, UsageError
 from tar2tf_cli.ops.func import Func
 from tar2tf_cli.remote.stream import Settings
 from tar2tf_cli.spec.conversion import Conversion, Input
@@ -77,8 +78,55 @@ def test_the_name_is_one_that_a_cluster_takes() -> None:
     [{"ops": [Func(lambda sample: sample)]}, {"record_to_example": lambda sample: None}, {"ops": ["func:os:getcwd"]}],
 )
 def test_python_of_the_user_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="a cluster does not run your Python code"):
+    with pytest.raises(UsageError, match="a cluster runs functions of a file only"):
         of(**options)
+
+
+@pytest.fixture
+def func(tmp_path: Path) -> str:
+    """A function in a file."""
+    (tmp_path / "own.py").write_bytes(
+        b"# coding: latin-1\nNAME = '\xfc'\n\ndef tag(sample, text):\n    return sample\n"
+    )
+    return f"func:{tmp_path / 'own.py'}:tag,text=dog"
+
+
+def test_a_function_travels_with_its_file(func: str, tmp_path: Path) -> None:
+    settings = of(ops=[func])
+    assert list(settings.sources) == [str(tmp_path / "own.py")]
+    again = Settings.load(settings.text, settings.sources)
+    assert (again.text, again.of_samples.sources) == (settings.text, settings.sources)
+    (op,) = again.conversion().ops
+    assert op.canonical() == dict(settings.spec["ops"][0])
+    assert not of().sources
+    assert "sources" not in of().text
+
+
+def test_the_name_depends_on_the_source_of_a_function(tmp_path: Path) -> None:
+    names = set()
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "own.py").write_text(f"def tag(sample):\n    return {number}\n")
+        names.add(of(ops=[f"func:{tmp_path}/{number}/own.py:tag"]).name)
+    assert len(names) == 2
+
+
+def test_functions_of_somebody_else_are_not_even_imported_here(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def tag(sample):\n    return sample\n")
+    text = of(ops=[f"func:{tmp_path}/own.py:tag"]).text
+    theirs = text.replace("def tag", "raise SystemExit('it ran')\\ndef tag").replace("own.py", "their.py")
+    with pytest.raises(UsageError, match="call functions of somebody else"):
+        Settings.load(theirs)
+    with pytest.raises(UsageError, match="call functions of somebody else"):
+        Settings.load(theirs, of(ops=[f"func:{tmp_path}/own.py:tag"]).sources)
+    with pytest.raises(UsageError, match=r"their\.py cannot be imported: SystemExit: it ran"):
+        Settings.load(theirs, sources=None)
+
+
+def test_a_file_that_is_too_large_for_a_pod_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(f"WEIGHTS = '{'x' * 100_000}'\ndef tag(sample):\n    return sample\n")
+    with pytest.raises(RemoteError, match=r"with files of functions, have 100,\d+ bytes, and may have 98,304"):
+        of(ops=[f"func:{tmp_path}/own.py:tag"])
 
 
 def test_only_tars_are_converted_there(tmp_path: Any) -> None:
@@ -93,8 +141,8 @@ def test_only_tars_are_converted_there(tmp_path: Any) -> None:
         ("[1]", "TAR2TF_ETL_SETTINGS does not hold the settings of a transformer"),
         ('{"version":"0.0.1","spec":{},"keys":false}', "the settings were made by tar2tf 0.0.1, but this is "),
         (of().text.replace('"spec":{}', '"spec":{"opps":[]}'), "there is no key 'opps'; did you mean 'ops'"),
-        (of().text.replace('"spec":{}', '"spec":{"ops":[{"func":"no_such:module"}]}'), "does not run your Python code"),
-        (of().text.replace('"spec":{}', '"spec":{"ops":["func:no_such:module"]}'), "does not run your Python code"),
+        (of().text.replace('"spec":{}', '"spec":{"ops":[{"func":"no_such:module"}]}'), "runs functions of a file only"),
+        (of().text.replace('"spec":{}', '"spec":{"ops":["func:no_such:module"]}'), "runs functions of a file only"),
     ],
 )
 def test_invalid_settings_are_refused(text: str, message: str) -> None:
