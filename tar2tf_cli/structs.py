@@ -164,10 +164,10 @@ class _NamedTuple(tuple[Any, ...]):
         return dict(zip(self._fields, self, strict=True))
 
     def _replace(self, **changes: object) -> Self:
-        values = [changes.pop(name, value) for name, value in zip(self._fields, self, strict=True)]
+        changed = type(self)(*map(changes.pop, self._fields, self))
         if changes:
             raise TypeError(f"got unexpected field names: {[*changes]}")
-        return tuple.__new__(type(self), values)
+        return changed
 
 
 def _take_standard_methods(cls: Any) -> None:

@@ -589,8 +589,10 @@ def _narrow(column: array[int]) -> array[int]:
     if not column:
         return _NONE
     for code in "BHI":
-        with contextlib.suppress(OverflowError):
+        try:
             return array(code, column)
+        except OverflowError:
+            continue
     return column
 
 

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -212,17 +212,17 @@ class ReadPlan:
         select = SampleFilter(conversion, joined, native, context, check)
         return cls(conversion, source, rules, select, transform, transform_records, encoder, native)
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether the features are the entries, byte for byte."""
         return self.source.capabilities().gives == "bytes" and self.conversion.keeps_entries
 
-    @property
+    @cached_property
     def keyed(self) -> bool:
         """Whether shards hold samples under a key, which no other sample of the shard may have."""
         return self.conversion.output.traits.holds == "sample"
 
-    @property
+    @cached_property
     def copies_records(self) -> bool:
         """Whether the records of a TFRecord are written as they are."""
         return self.plain and self.conversion.output.traits.carries_examples

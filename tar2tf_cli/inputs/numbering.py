@@ -98,9 +98,10 @@ def _series(names: Iterable[_Numbered]) -> Iterable[_Series]:
 
 def _at_last_number(names: list[str]) -> list[_Numbered]:
     """Names of one shape, each split at the last number in which they differ; none if they do not."""
-    numbers = [re.findall(_DIGITS, name) for name in names]
+    digits = re.compile(_DIGITS)
+    numbers = [digits.findall(name) for name in names]
     differing = [index for index, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
-    return [_numbered(name, list(re.finditer(_DIGITS, name))[differing[-1]]) for name in names if differing]
+    return [_numbered(name, list(digits.finditer(name))[differing[-1]]) for name in names if differing]
 
 
 def _is_numbering(series: _Series) -> bool:

@@ -210,7 +210,7 @@ class InputReader:
         on_bytes: OnBytes = None,
     ) -> None:
         self.name = source.locate(item.name)
-        self.stem = rules.stems.get(item.name, item.stem)
+        self.stem = rules.stems.get(item.name) or item.stem
         self.report = report
         self._on_fault = on_fault
         self._resumes = rules.resumes
