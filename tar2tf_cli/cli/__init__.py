@@ -27,19 +27,19 @@ from tar2tf_cli.errors import (
 from tar2tf_cli.spec import __version__
 
 _COMMANDS: Final = {
-    "convert": "convert",
-    "inspect": "checking",
-    "verify": "checking",
-    "diff": "checking",
-    "explain": "explain",
-    "index": "export",
-    "export": "export",
-    "ops": "grammar",
-    "schema": "grammar",
-    "etl": "etl",
-    "completion": "grammar",
+    "convert": ("convert", "Convert shards, image folders or tables to TFRecords or tars."),
+    "inspect": ("checking", "Show what tar and TFRecord shards contain."),
+    "verify": ("checking", "Verify that TFRecord and tar shards are intact."),
+    "diff": ("checking", "Compare two datasets sample by sample."),
+    "explain": ("explain", "Explain the codes of faults and errors."),
+    "index": ("export", "Write an index next to each shard."),
+    "export": ("export", "Describe shards for other readers."),
+    "ops": ("grammar", "List the operations."),
+    "schema": ("grammar", "Print the JSON Schema of spec files, for editors."),
+    "etl": ("etl", "Convert inside an AIStore cluster, where the shards are."),
+    "completion": ("grammar", "Print the script that completes words in your shell."),
 }
-"""The module that defines each command, under the command's name."""
+"""The module that defines each command, and the command's line in the help of `tar2tf`, which imports none of them."""
 
 
 def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -90,8 +90,12 @@ class _Lazy(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"tar2tf_cli.cli.{_COMMANDS[cmd_name]}"), cmd_name)
+        command: click.Command = getattr(import_module(f"tar2tf_cli.cli.{_COMMANDS[cmd_name][0]}"), cmd_name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = [click.Command(name, help=text) for name, (_, text) in _COMMANDS.items()]
+        CommandGroup(commands=commands).format_commands(ctx, formatter)
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:

@@ -22,6 +22,16 @@ def help_of(name: str, width: int = 80) -> list[str]:
     return result.stdout.splitlines()
 
 
+def test_the_help_of_tar2tf_lists_each_command_with_its_own_words() -> None:
+    lines = help_of("")
+    listed = dict(line.strip().split("  ", 1) for line in lines[lines.index("Commands:") + 1 :])
+    commands = {name: cli.get_command(click.Context(cli), name) for name in listed}
+    assert list(listed) == cli.list_commands(click.Context(cli))
+    assert {name: text.strip() for name, text in listed.items()} == {
+        name: command.get_short_help_str(80) for name, command in commands.items() if command
+    }
+
+
 def test_the_help_of_convert_is_grouped_and_fits_two_screens() -> None:
     lines = help_of("convert")
     assert len(lines) < 120
