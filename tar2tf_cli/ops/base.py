@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tar2tf_cli.api.op import JsonSchema, JsonValue, Op, OpContext
 from tar2tf_cli.api.values import Sample
-from tar2tf_cli.errors import MissingNameError, ProblemsError, Tar2tfError, UsageError, failure, meant
+from tar2tf_cli.errors import MissingNameError, Problem, ProblemsError, Tar2tfError, UsageError, failure, meant
 from tar2tf_cli.formats.files import whole, whole_sample
 from tar2tf_cli.ops.rules import Rule, split_at_commas
 from tar2tf_cli.ops.user_code import RAISED
@@ -19,6 +18,8 @@ from tar2tf_cli.plugins import load_plugin, plugin_names
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_REQUIRED: Final = object()
+"""The default of a field without one."""
 
 IMAGE_ENTRIES: Final = ("image", "jpg", "jpeg", "png", "bmp", "webp", "img")
 """Entries for the image of a sample; the first that is present is used."""
@@ -51,9 +52,9 @@ class Declared:
     @classmethod
     def schema(cls) -> JsonSchema:
         """Return the JSON Schema of the values in a spec file: text, a mapping of fields, or a list of their values."""
-        fields = cls._fields()
-        rules = {name: cls.checks[name].schema for name in fields}
-        required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
+        defaults = cls._defaults()
+        rules = {name: cls.checks[name].schema for name in defaults}
+        required = [name for name, default in defaults.items() if default is _REQUIRED]
         alternatives: JsonSchema = {"oneOf": [{"required": [name]} for name in cls.exactly_one]}
         mapping: JsonValue = {
             "type": "object",
@@ -73,8 +74,12 @@ class Declared:
         return {"anyOf": [{"type": "string"}, mapping, values]}
 
     @classmethod
-    def _fields(cls) -> dict[str, dataclasses.Field[object]]:
-        return {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    def _defaults(cls) -> dict[str, object]:
+        """Return the default of each field; `_REQUIRED` where there is none."""
+        from dataclasses import MISSING, fields  # only here: a conversion without ops needs no dataclasses
+
+        pairs = ((field.name, field.default) for field in fields(cls))  # type: ignore[arg-type]
+        return {name: _REQUIRED if default is MISSING else default for name, default in pairs}
 
     @classmethod
     def from_value(cls, value: JsonValue) -> Self:
@@ -89,13 +94,12 @@ class Declared:
         """
         if isinstance(value, dict):
             return cls._of_fields(value)
-        fields = cls._fields()
+        names = list(cls._defaults())
         parts: list[tuple[object, str, str]]
         if isinstance(value, str):
             parts = [cls._part(part) for part in split_at_commas(value)]
         else:
             parts = [(item, "", "") for item in (value if isinstance(value, list) else [value]) if value is not None]
-        names = list(fields)
         values: dict[str, object] = {}
         for position, (given, equals, written) in enumerate(parts):
             if not equals and position >= len(names):
@@ -116,19 +120,18 @@ class Declared:
 
     @classmethod
     def _of_fields(cls, values: Mapping[str, object]) -> Self:
-        fields = cls._fields()
-        if unknown := [name for name in values if name not in fields]:
-            raise ProblemsError(problems=[((name,), f"has no field {name!r}{meant(name, fields)}") for name in unknown])
-        for name, field in fields.items():
-            if name not in values and field.default is dataclasses.MISSING:
+        defaults = cls._defaults()
+        if unknown := [name for name in values if name not in defaults]:
+            problems: list[Problem] = [((name,), f"has no field {name!r}{meant(name, defaults)}") for name in unknown]
+            raise ProblemsError(problems=problems)
+        for name, default in defaults.items():
+            if name not in values and default is _REQUIRED:
                 raise ValueError(f"needs {name!r}")
         return cls(**values)
 
     def changed_fields(self) -> dict[str, JsonValue]:
         """Return the fields that differ from their defaults, as in a spec file."""
-        changed = {
-            name: item for name, field in self._fields().items() if (item := getattr(self, name)) != field.default
-        }
+        changed = {name: item for name, default in self._defaults().items() if (item := getattr(self, name)) != default}
         return {name: list(item) if isinstance(item, tuple) else item for name, item in changed.items()}
 
 
