@@ -116,10 +116,15 @@ def memory(bench: Bench) -> None:
 
 @scenario
 def startup(bench: Bench) -> None:
-    """Start-up: `tar2tf --help`."""
-    ours = Peer("tar2tf --help", [tar2tf("--help")])
+    """Start-up: `tar2tf --help`, and the conversion of a tar of one sample."""
+    data = bench.store.ones(1, 4_000)
     click = Peer("python -c 'import click'", [python("-c", "import click")], Target(3))
-    bench.race("startup", [ours, click], rounds=5 * bench.rounds)
+    commands = {
+        "--help": tar2tf("--help"),
+        "convert": tar2tf("convert", data.directory, "-o", bench.out / "a.record", "-q"),
+    }
+    for name, command in commands.items():
+        bench.race(f"startup, {name}", [Peer(f"tar2tf {name}", [command]), click], rounds=5 * bench.rounds)
 
 
 def verify(bench: Bench, title: str, data: Dataset, target: Target) -> None:
