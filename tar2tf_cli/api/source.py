@@ -225,6 +225,13 @@ class Source(ABC):
         """List as `list` does, adding inputs that exist but cannot be read, if the source knows of them."""
         return self.list(templates)
 
+    def hidden(self, folder: str) -> Sequence[str] | None:
+        """Return the names in a folder, given by its path or URL, that begin with a dot, as `list` saw them.
+
+        None, as by default, if it did not see them.
+        """
+        return None
+
     def store(self) -> Store | None:
         """Return the store that holds the inputs; None where they are elsewhere."""
         return None

@@ -208,7 +208,7 @@ def _verify_documents(run: CheckRun, paths: Sequence[str], against: Origin | Non
                 raise
             files.append(FileReport(path, "manifest", faults=[unreadable(error)], missing=error.kind == "missing"))
     for document in documents:
-        files += map(_unfinished, unfinished_at(document.path, document.folder.store()))
+        files += map(_unfinished, unfinished_at(document.path, document.folder))
     if against:
         from tar2tf_cli.checking.against import verify_against
 

@@ -409,7 +409,7 @@ def _of_manifests(bucket: str, paths: Sequence[str], reach: ConnectionOptions, *
             tars.append(unreadable_input(path, error))
             continue
         documents.append(document)
-        with searching(unfinished_at, document.path, document.folder.store()) as found:
+        with searching(unfinished_at, document.path, document.folder) as found:
             tars += _shards_of(document, tolerant=tolerant)
         unfinished += found()
     if len(documents) == len(paths) == 1 and not tolerant:
@@ -424,7 +424,7 @@ def _of_manifests(bucket: str, paths: Sequence[str], reach: ConnectionOptions, *
 def _completed(shards: ShardSet, reach: ConnectionOptions, *, described: bool) -> ShardSet:
     """A set with what is known of its shards: by manifests, if asked for, and of splits and unfinished conversions."""
     paths = [shards.source.locate(item.name) for item in shards.items]
-    with searching(unfinished_of, paths, shards.source.store()) as unfinished:
+    with searching(unfinished_of, paths, shards.source) as unfinished:
         shards = _with_splits(_with_documents(shards, reach) if described else shards)
     return replace(shards, unfinished=unfinished())
 

@@ -18,6 +18,7 @@ from tar2tf_cli.spec.templates import PathTemplate
 from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
+    from tar2tf_cli.api.source import Source
     from tar2tf_cli.api.store import Store
 
 _WORKING: Final = ".tar2tf"
@@ -55,38 +56,39 @@ class Unfinished(NamedTuple):
         return shard.startswith(self.folder) and bool(self.shards.match(shard[len(self.folder) :]))
 
 
-def unfinished_at(manifest: str, store: Store | None = None) -> list[Unfinished]:
-    """Return the conversions that have unfinished work for a manifest; in a bucket, with its store."""
-    return [one for one in _unfinished_in([os.path.dirname(manifest)], store) if manifest in one.manifests]
+def unfinished_at(manifest: str, source: Source | None = None) -> list[Unfinished]:
+    """Return the conversions that have unfinished work for a manifest; in a bucket, with the source of its folder."""
+    return [one for one in _unfinished_in([os.path.dirname(manifest)], source) if manifest in one.manifests]
 
 
-def unfinished_of(shards: Sequence[str], store: Store | None = None) -> list[Unfinished]:
+def unfinished_of(shards: Sequence[str], source: Source | None = None) -> list[Unfinished]:
     """Return the conversions that are to write one of these shards, whose paths or URLs are given."""
     folders = dict.fromkeys(map(os.path.dirname, shards))
     above = [os.path.dirname(folder) for folder in folders]  # of folders that are named after splits
-    return [one for one in _unfinished_in([*folders, *above], store) if any(map(one.writes, shards))]
+    return [one for one in _unfinished_in([*folders, *above], source) if any(map(one.writes, shards))]
 
 
 @contextmanager
 def searching(
-    search: Callable[[Path, Store | None], list[Unfinished]], path: Path, store: Store | None
+    search: Callable[[Path, Source | None], list[Unfinished]], path: Path, source: Source
 ) -> Iterator[Callable[[], list[Unfinished]]]:
     """Search for unfinished conversions: in a bucket, while the `with` block asks it for something else."""
-    if store is None:
-        found = search(path, store)
+    if source.store() is None:
+        found = search(path, source)
         yield lambda: found
         return
     from concurrent.futures import ThreadPoolExecutor  # slow to import, and only for buckets
 
     with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(search, path, store).result
+        yield pool.submit(search, path, source).result
 
 
-def _unfinished_in(folders: Iterable[str], store: Store | None) -> Iterator[Unfinished]:
+def _unfinished_in(folders: Iterable[str], source: Source | None) -> Iterator[Unfinished]:
     """The conversions that have unfinished work in folders."""
+    store = source and source.store()
     for folder in islice(dict.fromkeys(folders), _MOST_FOLDERS):
-        if store is not None:
-            yield from _claimed_in(folder, store)
+        if source and store:
+            yield from _claimed_in(folder, store, source.hidden(folder))
         elif os.path.isdir(folder or "."):
             yield from _working_in(folder)
 
@@ -106,8 +108,11 @@ def _working_in(folder: str) -> Iterator[Unfinished]:
                 yield _unfinished(folder, name, head)
 
 
-def _claimed_in(folder: str, store: Store) -> Iterator[Unfinished]:
-    """The conversions that have a claim in a folder of a bucket; none if it cannot be written to or listed."""
+def _claimed_in(folder: str, store: Store, hidden: Sequence[str] | None) -> Iterator[Unfinished]:
+    """The conversions that have a claim in a folder of a bucket; none if it cannot be written to or listed.
+
+    `hidden`: names of hidden objects there; None if nobody has listed them.
+    """
     import json
 
     from tar2tf_cli.stores.objects import read_object, retry
@@ -117,9 +122,12 @@ def _claimed_in(folder: str, store: Store) -> Iterator[Unfinished]:
         return
     there = store.at(f"{folder}/"[len(top) :])
     with suppress(Tar2tfError, ValueError, LookupError, TypeError):
-        for item in retry(there, lambda: [*there.list(".")], folder):
-            if match := re.fullmatch(_CLAIM, item.name):
-                claim = json.loads(read_object(there, item.name) or b"")
+        names = hidden
+        if names is None:
+            names = [item.name for item in retry(there, lambda: [*there.list(".")], folder)]
+        for name in names:
+            if match := re.fullmatch(_CLAIM, name):
+                claim = json.loads(read_object(there, name) or b"")
                 one = _unfinished(folder, match[1], claim)
                 if not _is_written(there, one, claim["conversion"]):
                     yield one

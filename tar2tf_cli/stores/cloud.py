@@ -18,12 +18,13 @@ import os
 import re
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property, partial
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import module_from_spec
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Final, NoReturn, TypedDict
@@ -446,29 +447,34 @@ class CloudStore(ClientStore):
         return {"skip_signature": True} if self.unsigned else {}
 
     def list(self, prefix: str) -> Iterable[ObjectInfo]:
-        """List from the deepest folder in the prefix."""
+        """List the deepest folder in the prefix, as far as names may begin with the prefix."""
         whole = self.root + prefix
         with self._errors(self.bucket):
-            for meta in self._to_the_end(whole.rpartition("/")[0] or None):
+            for meta in self._to_the_end(whole.rpartition("/")[0] or None, whole):
                 name = meta["path"][len(self.root) :]
                 # consoles make folders as empty objects whose names end with a slash, which obstore strips
                 if meta["path"].startswith(whole) and (meta["size"] or _FILE.search(name) or self.head(name)):
                     yield _info(name, meta)
 
-    def _to_the_end(self, folder: str | None) -> Iterator[ObjectMeta]:
-        """List a folder, again from its last object on until nothing but that object is there.
+    def _to_the_end(self, folder: str | None, prefix: str) -> Iterator[ObjectMeta]:
+        """List a folder to its end, or a page that is past all names with a prefix, if its names are in order.
+
+        The end is listed again, from the last object on, until nothing but that object is there.
 
         To obstore, an answer that is no page, such as that of a proxy that asks to sign in, is one without objects.
         """
         last, before = "", ""
         while True:
             end, repeated = last, not last
-            for meta in self._pages(folder, before or last[:-1]):
-                path = meta["path"]
-                repeated |= path == end
-                if not end or path > end:
-                    yield meta
-                    last, before = max((last, before), (path, last), (last, path))
+            for page in self._pages(folder, before or last[:-1]):
+                for meta in page:
+                    path = meta["path"]
+                    repeated |= path == end
+                    if not end or path > end:
+                        yield meta
+                        last, before = max((last, before), (path, last), (last, path))
+                if _is_past([meta["path"] for meta in page], prefix):
+                    return
             if not (repeated if last else self._lists()):
                 raise Transient("the answer is not a listing", self.server)
             if last == end or not self.lists_blindly:
@@ -496,10 +502,10 @@ class CloudStore(ClientStore):
         url: str = obstore.sign(self.client, "GET", path, timedelta(minutes=1))
         return url
 
-    def _pages(self, folder: str | None, after: str) -> Iterator[ObjectMeta]:
+    def _pages(self, folder: str | None, after: str) -> Iterator[Sequence[ObjectMeta]]:
         pages = self.client.list(folder, offset=after or None, chunk_size=_PAGE)
         while (page := in_time(lambda: next(pages, None), _PAGE_BYTES, self.server)) is not None:
-            yield from page
+            yield page
 
     def head(self, name: str) -> ObjectInfo | None:
         """Return size and ETag by HEAD, or by GET when that fails, as a HEAD response has no error message."""
@@ -777,6 +783,12 @@ def _address(endpoint: str | None) -> str | None:
     if not good:
         raise UsageError(f"the endpoint {without_secrets(url)!r} is not a URL", hint="write http://HOST:PORT")
     return url.rstrip("/")
+
+
+def _is_past(paths: Sequence[str], prefix: str) -> bool:
+    """Whether paths that are in order end after all those that begin with a prefix, as directory buckets have none."""
+    ordered = len(paths) > 1 and all(one < other for one, other in pairwise(paths))
+    return ordered and paths[-1] > prefix and not paths[-1].startswith(prefix)
 
 
 def _info(name: str, meta: ObjectMeta) -> ObjectInfo:

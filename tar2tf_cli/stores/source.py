@@ -38,6 +38,7 @@ class ObjectSource(Source):
         self._store = store
         self._small: deque[ObjectInfo] = deque()  # those whose bodies come next
         self._bodies: Bodies = None
+        self._hidden: dict[str, list[str]] = {}  # names in hidden folders, by the prefix that was listed
         self._ahead: ReadAhead[ResumingStream] | None = None
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
@@ -168,4 +169,14 @@ class ObjectSource(Source):
         began = time.monotonic()
         found = retry(self._store, lambda: [*self._store.list(prefix)], self.bucket)
         note_round_trip(self._store, began)
+        self._hidden[prefix] = [item.name for item in found if "/." in f"/{item.name}"]
         return found
+
+    def hidden(self, folder: str) -> Sequence[str] | None:
+        """Return the names of hidden objects in a folder, and in hidden folders there, if a listing has shown them."""
+        top = self.locate("")
+        inside = f"{folder}/"[len(top) :] + "."
+        listed = (names for prefix, names in self._hidden.items() if inside.startswith(prefix))
+        if not f"{folder}/".startswith(top) or (names := next(listed, None)) is None:
+            return None
+        return [name[len(inside) - 1 :] for name in names if name.startswith(inside)]

@@ -12,10 +12,11 @@ import pytest
 
 from commands import tar2tf
 from optional_servers import started
-from servers import S3_KEYS, UNRELIABLE, go_command, unreliable_proxy, versitygw
+from servers import S3_KEYS, UNRELIABLE, Forwarder, go_command, serving, unreliable_proxy, versitygw
 from sources import BucketSuite, PlainSuite
 from tar2tf_cli import Conversion, Output, convert
 from tar2tf_cli.errors import SinkError, SourceError
+from tar2tf_cli.inputs.unfinished import unfinished_of
 from tar2tf_cli.sinks import open_sink
 from tar2tf_cli.stores import cloud, open_source, open_store, retries
 from tar2tf_cli.stores.cloud import S3Store
@@ -195,3 +196,64 @@ def test_a_home_that_cannot_be_written_to_is_named_instead_of_the_bucket(
         convert(Conversion(tmp_path / "x.tar", f"{bucket}/out/<>.record"), workers=1)
     assert str(caught.value.shard).startswith("/dev/null/.cache/tar2tf/")
     assert "set XDG_CACHE_HOME" in str(caught.value.hint)
+
+
+@pytest.fixture
+def many(bucket: str, folder: Path) -> str:
+    """A bucket of 2,400 shards next to others, and two claims."""
+    names = [*(f"in/a-{number:04}" for number in range(1200)), *(f"in/b-{number:04}" for number in range(1200))]
+    for name in [*names, "in/.a-manifest.tar2tf/claim", "in/sub/.b-manifest.tar2tf/claim", "in/+x", "other"]:
+        path = folder / bucket.removeprefix("s3://") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    return bucket
+
+
+def listings(gateway: str) -> tuple[type[Forwarder], list[str]]:
+    """A server that passes requests on, and the listings that it was asked for."""
+    asked: list[str] = []
+
+    class Logging(Forwarder):
+        url = gateway
+
+        def do_GET(self) -> None:
+            asked.extend([self.path] if "list-type" in self.path else [])
+            super().do_GET()
+
+    return Logging, asked
+
+
+@pytest.mark.parametrize(
+    ("prefix", "expected", "pages"),
+    [
+        (".", [".a-manifest.tar2tf/claim"], 1),
+        ("a-0", [f"a-{number:04}" for number in range(1000)], 2),
+        ("a-0007", ["a-0007"], 1),
+        ("c", [], None),
+        ("sub/.", ["sub/.b-manifest.tar2tf/claim"], None),
+    ],
+)
+def test_a_listing_ends_with_the_page_after_which_no_name_can_match(
+    many: str, gateway: str, prefix: str, expected: list[str], pages: int | None
+) -> None:
+    handler, asked = listings(gateway)
+    with serving(handler) as url:
+        store = open_store(f"{many}/in/", endpoint=url)
+        assert [item.name for item in store.list(prefix)] == expected
+    assert pages in (None, len(asked))
+
+
+def test_hidden_objects_are_known_once_their_folder_was_listed(many: str, gateway: str) -> None:
+    handler, asked = listings(gateway)
+    with serving(handler) as url:
+        source = open_source(f"{many}/in", endpoint=url)
+        assert source.hidden(f"{many}/in") is None
+        assert len(source.list(["*"])) == 2401
+        assert source.hidden(f"{many}/in") == [".a-manifest.tar2tf/claim"]
+        assert source.hidden(f"{many}/in/sub") == [".b-manifest.tar2tf/claim"]
+        assert source.hidden(f"{many}/in/a") == []
+        assert source.hidden(many) is None
+        before = len(asked)
+        found = unfinished_of([f"{many}/in/a-0000"], source)
+    assert not found, "a claim that is no JSON claims nothing"
+    assert len(asked) == before + 1, "of the folder above alone"
