@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import re
@@ -392,3 +393,25 @@ def test_a_sequence_example_without_anything_in_it_is_one(tmp_path: Path, run_in
     ran = run_inspect(write(tmp_path / "x.record", framed(b"\n\x00\x12\x00", b"\n\x00\x12\x00")))
     assert "2 records: tf.train.SequenceExample" in ran.err
     assert "not a tf.train.Example" not in ran.err
+
+
+@pytest.mark.parametrize("pure", ["0", "1"])
+def test_the_entries_of_many_samples_are_counted_and_measured(
+    tmp_path: Path, pure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAR2TF_PURE", pure)
+    sizes: dict[str, list[int]] = {"cls": [], "txt": []}
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number in range(900):
+            for name in ("cls", "txt") if number % 3 else ("txt",):
+                size = 1 + (number * 7 + len(sizes[name])) % 40
+                info = tarfile.TarInfo(f"{number:04d}.{name}")
+                info.size = size
+                tar.addfile(info, io.BytesIO(b"x" * size))
+                sizes[name].append(size)
+    found = inspect(tmp_path / "a.tar").to_json()
+    assert found["samples"] == 900
+    for name, of in sizes.items():
+        about = found["entries"][name]
+        assert (about["count"], about["missing"]) == (len(of), 900 - len(of))
+        assert (about["min"], round(about["mean"], 1), about["max"]) == (min(of), round(sum(of) / len(of), 1), max(of))

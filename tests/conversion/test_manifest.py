@@ -101,6 +101,8 @@ def put(*keys: str | int, value: Any) -> Callable[[dict[str, Any]], object]:
     ("change", "words"),
     [
         (put("shards", 1, "records", value="6"), "shards[1].records must be a whole number, 0 or more, not '6'"),
+        (put("shards", 1, "records", value=-1), "shards[1].records must be a whole number, 0 or more, not -1"),
+        (put("shards", 0, "bytes", value=2**63), f"shards[0].bytes must be a whole number, 0 or more, not {2**63}"),
         (put("shards", 0, "digest", value="crc32c:xyz"), "shards[0].digest must be crc32c: and eight hexadecimal"),
         (put("inputs", 2, "name", value=None), "inputs[2].name must be text, not None"),
         (put("features", "cls", "shape", value=["a"]), "features.cls.shape[0] must be a whole number"),

@@ -77,3 +77,11 @@ class TestGcs(BucketSuite, PlainSuite):
     def put(self, bucket: str, name: str, data: bytes) -> None:
         url = f"{self.url}/upload/storage/v1/b/{bucket.removeprefix('gs://')}/o"
         requests.post(url, params={"uploadType": "media", "name": name}, data=data, timeout=60).raise_for_status()
+
+
+@pytest.mark.parametrize(("status", "hint"), [(401, "log in"), (403, "log in"), (404, None), (405, None)])
+def test_only_refused_credentials_are_answered_with_how_to_log_in(status: int, hint: str | None) -> None:
+    answer = f"Generic GCS error: Server returned non-2xx status code: {status} No: "
+    with pytest.raises(SourceError) as caught:
+        raise_mapped(Exception(answer), "gs://b/x.tar", "Google Cloud Storage", "log in", None)
+    assert caught.value.hint == hint
