@@ -229,8 +229,7 @@ class Batch:
 
     def column(self, name: str) -> list[bytes | None]:
         """Return the entry of a name in each sample; None where there is none."""
-        names = [self._names_of(kind) for kind in range(len(self.signatures))]
-        positions = [of_one.index(name) if name in of_one else None for of_one in names]
+        positions = [of_one.index(name) if name in of_one else None for of_one in self.names()]
         spans, data, values = array("q", self.spans), self.data, list[bytes | None]()
         for kind, first in zip(self._column(3), self._column(4), strict=True):
             position = positions[kind]
@@ -256,6 +255,10 @@ class Batch:
             found.setdefault(kind, []).append(first)
         return found
 
+    def names(self) -> list[tuple[str, ...]]:
+        """Return the names of the entries of each signature."""
+        return [self._names_of(kind) for kind in range(len(self.signatures))]
+
     def _names_of(self, kind: int) -> tuple[str, ...]:
         return tuple(self.signatures[kind].decode().split("\0")[:-1])
 
@@ -276,7 +279,7 @@ class Batch:
 
     def samples(self) -> Iterator[tuple[int, Sample]]:
         """Iterate over the samples, each with the offset in the tar of its first header."""
-        data, names = self.data, [self._names_of(kind) for kind in range(len(self.signatures))]
+        data, names = self.data, self.names()
         for start, kind, key, spans in self.layout():
             sample: Sample = {KEY: key}
             for name, position, size in zip(names[kind], spans[::2], spans[1::2], strict=True):

@@ -7,14 +7,15 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial, reduce
 from io import BytesIO
-from itertools import groupby, islice
+from itertools import accumulate, groupby, islice, pairwise
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.api.values import KEY
+from tar2tf_cli.api.values import KEY, RecordBatch
 from tar2tf_cli.checking.faults import Fault, FileReport, KeyLists
 from tar2tf_cli.checking.files import FileContext, FileTask
 from tar2tf_cli.checking.matching import Digests, FileStarts, Spill, among, digest_of, left_over, match
@@ -25,9 +26,10 @@ from tar2tf_cli.errors import UsageError
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
 from tar2tf_cli.flow.select import digest_in
-from tar2tf_cli.formats.example import decode
+from tar2tf_cli.formats.example import FRAMING, decode
+from tar2tf_cli.formats.kernel import native
 from tar2tf_cli.formats.tar import TarReader
-from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.formats.tfrecord import Accept, RecordReader
 from tar2tf_cli.inputs.base import LocatedShard, MergedSource
 from tar2tf_cli.inputs.manifest import Document, Manifest, differing
 from tar2tf_cli.inputs.open_shard import OpenShard
@@ -49,6 +51,8 @@ Origin: TypeAlias = tuple[str, Sequence[str]]
 
 _OWN: Final = ("input.bucket", "input.template", "input.tars", "output.")
 """Keys of a spec that the parts of a dataset each have for themselves."""
+
+_HEADER: Final = 12  # bytes of a record before its data
 
 _MOST: Final = 1000
 """About how many differences are described; the others are counted."""
@@ -222,14 +226,30 @@ class _ComparedFiles(FileContext):
         if not self.conversion:
             yield self._stored(item)
             return
+        for reading in self._readings(item):
+            yield _converted(reading, self.conversion)
+
+    def digests(self, item: ObjectInfo) -> _RecordDigests:
+        """Return the digests of the records of an input or shard."""
+        made = _RecordDigests()
+        if not self.conversion:
+            for record in self._stored(item, made):
+                made.add(record.parts)
+            return made
+        for reading in self._readings(item):
+            made = _RecordDigests()
+            made.add_converted(reading, self.conversion)
+        return made
+
+    def _readings(self, item: ObjectInfo) -> Iterator[InputFlow]:
+        assert self.conversion
         plan = self.plan.read_plan() if self.plan else ReadPlan.of(self.conversion, self.source)
 
         def opened(regroup: bool) -> InputFlow:
             options = ReadOptions(regroup=regroup, neighbours=self._neighbours(item))
             return InputFlow(plan, item, options, on_bytes=self.on_bytes)
 
-        for reading in attempts(opened):
-            yield _converted(reading, self.conversion)
+        return attempts(opened)
 
     def _neighbours(self, item: ObjectInfo) -> Neighbours | None:
         if not self.plan or not self.plan.group_lanes:
@@ -238,10 +258,10 @@ class _ComparedFiles(FileContext):
 
         return Neighbours.of(self.items, self.plan.group_lanes, self.items.index(item))
 
-    def _stored(self, item: ObjectInfo) -> Iterator[_ComparedRecord]:
+    def _stored(self, item: ObjectInfo, accept: Accept | None = None) -> Iterator[_ComparedRecord]:
         """Iterate over the records of a shard whose CRCs are right, as the others are faults found elsewhere."""
         with OpenShard(self.source, item, self.on_bytes) as shard:
-            reader = RecordReader(shard.content, shard.name)
+            reader = RecordReader(shard.content, shard.name, accept=accept)
             for offset, data in reader.undamaged():
                 yield _ComparedRecord((data,), None, reader.count, offset)
 
@@ -281,19 +301,59 @@ def _inner(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 def _digests_of(item: ObjectInfo, side: _ComparedFiles) -> list[bytes]:
     """The digests of records and, if duplicates are skipped, both halves of those by which their samples are known."""
+    made = side.digests(item)
+    return [made.records.tobytes(), made.high.tobytes(), made.low.tobytes()]
 
-    digests, high, low = array("Q"), array("Q"), array("Q")
-    for records in side.attempts(item):
-        digests, high, low = array("Q"), array("Q"), array("Q")
-        previous = None
-        for record in records:
-            digests.append(digest_of(record.parts))
-            if side.conversion and side.conversion.drop_duplicates:
-                halves = digest_in(record.sample, previous)
-                for column, half in zip((high, low), halves, strict=True):
-                    column.append(half)
-                previous = record.sample
-    return [digests.tobytes(), high.tobytes(), low.tobytes()]
+
+class _RecordDigests:
+    """The digests of the records of a file, most of which the kernel makes.
+
+    Attributes:
+        records: a digest for each record.
+        high: the upper half of the digest by which each sample is known, if duplicates are skipped.
+        low: the lower half.
+    """
+
+    def __init__(self) -> None:
+        self.records, self.high, self.low = array("Q"), array("Q"), array("Q")
+
+    def add(self, parts: Iterable[bytes]) -> None:
+        """Add a record."""
+        self.records.append(digest_of(parts))
+
+    def take(self, native: ModuleType, data: bytes | bytearray, start: int, end: int, /) -> tuple[int, int]:
+        """Add framed records that are intact; return where they end, and how many they are."""
+        digests, stop = native.record_digests(data, start, end)
+        self.records.frombytes(digests)
+        return stop, len(digests) // 8
+
+    def add_converted(self, reading: InputFlow, conversion: Conversion) -> None:
+        """Add the records that are made of an input again, as many as its limit allows."""
+        limit, keyed, previous = conversion.limit_of_each, reading.plan.keyed, None
+        for made in reading.records_and_batches():
+            if isinstance(made, RecordBatch):
+                self._add_batch(made, keyed=keyed)
+                samples = made.digests
+            else:
+                key, parts, _, _ = made
+                self.add(parts if keyed else _inner(parts))
+                samples, previous = [digest_in(key, previous)], key
+            if conversion.drop_duplicates:
+                self.high.extend(high for high, _ in samples)
+                self.low.extend(low for _, low in samples)
+            if limit is not None and len(self.records) >= limit:
+                del self.records[limit:]
+                return
+
+    def _add_batch(self, batch: RecordBatch, *, keyed: bool) -> None:
+        """Add many records, or many samples as members of a tar."""
+        kernel = None if keyed else native()
+        if kernel:
+            self.take(kernel, batch.data, 0, len(batch.data))
+            return
+        before, after = (0, 0) if keyed else (_HEADER, FRAMING - _HEADER)
+        for start, end in pairwise(accumulate(array("Q", batch.sizes), initial=0)):
+            self.add([batch.data[start + before : end - after]])
 
 
 def _first_of_each(files: Sequence[Digests]) -> list[Digests]:

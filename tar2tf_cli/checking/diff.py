@@ -8,7 +8,6 @@ happens to encode them.
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from tar2tf_cli.checking.files import (
     declared_types,
 )
 from tar2tf_cli.checking.matching import Digests, FileStarts, Spill, left_over, match
-from tar2tf_cli.checking.rows import ROW, Details, EntryDigests, FileRows, RowsContext, rows_of
+from tar2tf_cli.checking.rows import ROW, Details, EntryDigests, FileRows, RowsContext, details_in, rows_of
 from tar2tf_cli.checking.sample_values import SampleLocation, values_at
 from tar2tf_cli.errors import SourceError, write_errors
 from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard, unreadable
@@ -393,8 +392,7 @@ class _Side:
         """The key and the entries of a row."""
         file, number = self.starts.file_of(position)
         start = int(self._rows[file]["details"][number])
-        details: Details = pickle.loads(self._details[file][start:].data)
-        return details
+        return details_in(self._details[file][start:].data)
 
     def location(self, position: int) -> SampleLocation:
         """Return the location of the sample of a row."""

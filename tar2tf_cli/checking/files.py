@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeGuard
 
 from tar2tf_cli.api.backend import Outcome, Task
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnFault, Source
-from tar2tf_cli.api.values import Sample
+from tar2tf_cli.api.values import Batch, Sample
 from tar2tf_cli.engines import cpu_count, make_engine
 from tar2tf_cli.engines.base import Schedule, run_tasks
 from tar2tf_cli.errors import DamagedShardError, SourceError, Tar2tfError
 from tar2tf_cli.events import Events
 from tar2tf_cli.formats.example import ParsedFeature, parse
+from tar2tf_cli.formats.kernel import native
 from tar2tf_cli.formats.streams import OnDamage, iter_resuming
-from tar2tf_cli.formats.tfrecord import RecordReader
+from tar2tf_cli.formats.tfrecord import Accept, RecordReader, Want
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.shard_set import ShardSet, lists_nothing, resolve
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
@@ -213,12 +215,32 @@ AHEAD: Final = 1 << 20
 """Bytes of a compressed or remote tar that show whether members of samples are adjacent, for who reads it once."""
 
 
+class TakesMany(Accept, Protocol):
+    """Takes samples of tars in batches, too, so that they need not come to Python one by one."""
+
+    def take_batch(self, batch: Batch, native: ModuleType, /) -> bool:
+        """Take the samples of a batch; False, and none is taken, if they must come one by one."""
+
+
+def left_samples(
+    tar: TarSamples, damaged: OnDamage, take: Callable[[Batch, ModuleType], bool] | None
+) -> Iterator[Sample]:
+    """Iterate over the samples of a tar, also after damage, that are not taken in batches."""
+    kernel = native() if take else None
+    for found in iter_resuming(lambda: tar.samples(kernel), tar.resume, damaged):
+        if not isinstance(found, Batch):
+            yield found
+        elif not (take and kernel and take(found, kernel)):
+            yield from tar.one_by_one(found)
+
+
 def contents_of(
     shard: OpenShard,
     rules: TarRules,
     damaged: OnDamage,
     end: Callable[[TarSamples], object] = id,
     fault: OnFault = lambda error: None,
+    many: TakesMany | None = None,
 ) -> Iterator[tuple[int, Sample | bytes]]:
     """The samples of an open tar, or the records of an open TFRecord, with their numbers; none of another file.
 
@@ -228,6 +250,7 @@ def contents_of(
         damaged: called with each damage, behind which reading goes on.
         end: called with a tar whose samples were read.
         fault: called with the error of each faulty sample.
+        many: takes samples and records; those that it leaves follow, and samples of tars are numbered among these.
 
     Raises:
         SourceError: when it cannot be read.
@@ -236,10 +259,11 @@ def contents_of(
         damaged(shard.damage, False)
     elif shard.traits.holds == "sample":
         with closing(TarSamples(shard, rules, fault)) as tar:
-            yield from enumerate(iter_resuming(tar.samples, tar.resume, damaged))
+            yield from enumerate(left_samples(tar, damaged, many.take_batch if many else None))
             end(tar)
     elif shard.traits.carries_examples:
-        reader = RecordReader(shard.content, shard.name, want="heads" if rules.heads_only else "records")
+        want: Want = "heads" if rules.heads_only else "records"
+        reader = RecordReader(shard.content, shard.name, want=want, accept=many)
         first, is_one = list[tuple[DamagedShardError, bool]](), not shard.by_name
 
         def note(error: DamagedShardError, more: bool) -> None:

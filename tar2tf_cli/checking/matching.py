@@ -30,8 +30,8 @@ Digests: TypeAlias = "Array"
 
 
 def digest_of(parts: Iterable[bytes], seed: int = 0) -> int:
-    """Return the digest of a value given in parts, 64 bits (XXH3); it is not collision-resistant."""
-    state = xxhash.xxh3_64(seed=seed)
+    """Return the digest of a value given in parts, 64 bits (XXH64, as in the kernel); it is not collision-resistant."""
+    state = xxhash.xxh64(seed=seed)
     for part in parts:
         state.update(part)
     return int(state.intdigest())

@@ -1,13 +1,19 @@
-"""Makes a row of digests for each sample of a file, and keeps its key and the digests of its entries as details."""
+"""Makes a row of digests for each sample of a file, and keeps its key and the digests of its entries as details.
+
+The details of a sample are the size of its key, or 4,294,967,295 if it has none, and the key; how many entries it has;
+and for each the size of its name, its digest of 64 bits, and the name. Sizes and counts have 32 bits. The kernel makes
+rows and details of the same form (`sample_rows` and `record_rows` in kernel.c) where samples are plain, and records
+examples of the usual form.
+"""
 
 from __future__ import annotations
 
 import os
-import pickle
 import re
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,7 +21,7 @@ import xxhash
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.api.values import KEY, Feature, Kind, Sample, StoredValue
+from tar2tf_cli.api.values import KEY, Batch, Feature, Kind, Sample, StoredValue
 from tar2tf_cli.checking.files import (
     FileContext,
     contents_of,
@@ -23,7 +29,7 @@ from tar2tf_cli.checking.files import (
 )
 from tar2tf_cli.errors import DamagedShardError, SampleError, Tar2tfError, write_errors
 from tar2tf_cli.features.feature_map import FeatureMap, give_types
-from tar2tf_cli.formats.example import ParsedFeature, feature_in, int64_list
+from tar2tf_cli.formats.example import TAGS, ParsedFeature, feature_in, int64_list, varint
 from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.formats.npy import read_array
 from tar2tf_cli.formats.streams import foreign
@@ -49,6 +55,12 @@ Details: TypeAlias = tuple["str | None", EntryDigests]
 """The key of a sample, if it has one, and its entries."""
 
 _64_BITS: Final = (1 << 64) - 1
+_SIZE: Final = struct.Struct("<I")
+_ENTRY: Final = struct.Struct("<IQ")
+_IN_MAP: Final = struct.Struct("=3i")
+_NO_KEY: Final = (1 << 32) - 1
+_SEVERAL: Final = 1
+"""Stands for several bytes values where a digest is seeded by the tag of a list."""
 _COPIED: Final = 1 << 12  # bytes that are copied faster than a view of them is made
 _LONG_VARINT: Final = re.compile(rb"[\x80-\xff]\x00|[\x80-\xff]{9}[\x02-\x7f]")
 
@@ -121,7 +133,7 @@ def _rows(source: Source, item: ObjectInfo, context: RowsContext, *, regroup: bo
     ):
         digester = EntryDigester(context.numbers if shard.kind and shard.kind.traits.holds == "sample" else {})
         try:
-            for _, content in contents_of(shard, rules, _raise, end, _raise):
+            for _, content in contents_of(shard, rules, _raise, end, _raise, _KernelRows(files, digester)):
                 entries = content if isinstance(content, dict) else features_of(content)
                 key = key_of(entries)
                 files.add(key, *digester.digests(key, entries))
@@ -156,7 +168,7 @@ class EntryDigester:
 
     def __init__(self, wanted: Mapping[str, Kind | None]) -> None:
         self._wanted = wanted
-        self._seeds: dict[tuple[str, str | None], int] = {}
+        self._seeds: dict[tuple[str, Kind, bool], int] = {}
         self.numbers: dict[str, Kind | None] = {}
 
     def digests(self, key: str | None, entries: Sample) -> tuple[int, EntryDigests]:
@@ -176,16 +188,35 @@ class EntryDigester:
             data = value.message if end - start < _COPIED else memoryview(value.message)
             return self._of_bytes(name, data[start:end])
         self.numbers[name] = value.kind
-        return digest_of(_parts(value), self._seed(name, f"{value.kind}, several"))
+        return digest_of(_parts(value), self._seed(name, value.kind, several=True))
 
     def _of_bytes(self, name: str, data: bytes | memoryview) -> int:
-        return int(xxhash.xxh3_64_intdigest(data, self._seed(name, "bytes")))
+        return int(xxhash.xxh64_intdigest(data, self._seed(name, "bytes")))
 
-    def _seed(self, name: str, kind: str) -> int:
-        seed = self._seeds.get((name, kind))
+    def _seed(self, name: str, kind: Kind, *, several: bool = False) -> int:
+        seed = self._seeds.get((name, kind, several))
         if seed is None:
-            seed = self._seeds[name, kind] = digest_of([f"{kind} {name}".encode("utf-8", "surrogateescape")])
+            tag = _SEVERAL if several and kind == "bytes" else TAGS[kind][0]
+            seed = self._seeds[name, kind, several] = digest_of([name.encode("utf-8", "surrogateescape")], tag)
         return seed
+
+    def maps(self, batch: Batch) -> list[bytes | None] | None:
+        """Return, for each signature of a batch, its entries as features for the kernel; None where Python must do it.
+
+        It is None altogether if all entries are as they are.
+        """
+        return [self._map(names) for names in batch.names()] if self._wanted else None
+
+    def _map(self, names: Sequence[str]) -> bytes | None:
+        made = []
+        for number, name in enumerate((KEY, *names)):
+            base = name.removesuffix(".npy")
+            if not self._wanted.keys().isdisjoint((f"{name}/shape", f"{base}/shape", *([base] * (base != name)))):
+                return None
+            kind = self._wanted.get(name) if number else None
+            data = name.encode()
+            made.append(_IN_MAP.pack(number, TAGS[kind or "bytes"][0], len(data)) + data)
+        return b"".join(made)
 
 
 def _parts(feature: ParsedFeature) -> Iterator[bytes]:
@@ -195,7 +226,7 @@ def _parts(feature: ParsedFeature) -> Iterator[bytes]:
         parts = _parsed(int64_list(feature.values())).parts()
     for part in parts:
         if feature.kind == "bytes":
-            yield len(part).to_bytes(8, "little")
+            yield TAGS["bytes"] + varint(len(part))
         yield part
 
 
@@ -248,22 +279,28 @@ class _RowFiles:
     Attributes:
         rows: path of the rows.
         details: path of their details.
+        size: size in bytes of the details.
         samples: how many were added.
     """
 
     def __init__(self, folder: str) -> None:
-        self._offset = self.samples = 0
+        self.size = self.samples = 0
         (rows, self.rows), (details, self.details) = tempfile.mkstemp(dir=folder), tempfile.mkstemp(dir=folder)
         self._rows, self._details = os.fdopen(rows, "wb"), os.fdopen(details, "wb")
 
     def add(self, key: str | None, key_digest: int, entries: EntryDigests) -> None:
         """Add a sample."""
         content = content_of(entries)
-        self._rows.write(_PACKED.pack((content + key_digest) & _64_BITS, content, key_digest, self._offset))
-        details = pickle.dumps((key, entries), pickle.HIGHEST_PROTOCOL)
+        row = _PACKED.pack((content + key_digest) & _64_BITS, content, key_digest, self.size)
+        self.add_many(row, _packed_details(key, entries))
+
+    def add_many(self, rows: bytes, details: bytes) -> int:
+        """Add the rows of samples, and their details; return how many they are."""
+        self._rows.write(rows)
         self._details.write(details)
-        self._offset += len(details)
-        self.samples += 1
+        self.size += len(details)
+        self.samples += len(rows) // ROW.itemsize
+        return len(rows) // ROW.itemsize
 
     def __enter__(self) -> _RowFiles:
         return self
@@ -271,3 +308,54 @@ class _RowFiles:
     def __exit__(self, *exception: object) -> None:
         self._rows.close()
         self._details.close()
+
+
+class _KernelRows:
+    """Has the kernel make the rows of plain samples and usual examples.
+
+    Args:
+        files: receive the rows.
+        digester: knows which entries are numbers, and learns which features are.
+    """
+
+    def __init__(self, files: _RowFiles, digester: EntryDigester) -> None:
+        self._files = files
+        self._digester = digester
+
+    def take(self, native: ModuleType, data: bytes | bytearray, start: int, end: int, /) -> tuple[int, int]:
+        """Make the rows of records; return where they end, and how many they are."""
+        stop, rows, details, numbers = native.record_rows(data, start, end, self._files.size)
+        self._digester.numbers |= numbers
+        return stop, self._files.add_many(rows, details)
+
+    def take_batch(self, batch: Batch, native: ModuleType, /) -> bool:
+        """Make the rows of the samples of a batch; False if an entry is unusual."""
+        maps = self._digester.maps(batch)
+        made = native.sample_rows(batch.data, batch.rows, batch.spans, batch.signatures, self._files.size, maps)
+        if made:
+            self._files.add_many(*made)
+        return made is not None
+
+
+def _packed_details(key: str | None, entries: EntryDigests) -> bytes:
+    data = b"" if key is None else key.encode("utf-8", "surrogateescape")
+    parts = [_SIZE.pack(_NO_KEY if key is None else len(data)), data, _SIZE.pack(len(entries))]
+    for name, digest in entries.items():
+        encoded = name.encode("utf-8", "surrogateescape")
+        parts += (_ENTRY.pack(len(encoded), digest), encoded)
+    return b"".join(parts)
+
+
+def details_in(data: memoryview) -> Details:
+    """Read the key of a sample and the digests of its entries, whose details these bytes begin with."""
+    (size,), at, key = _SIZE.unpack_from(data), _SIZE.size, None
+    if size != _NO_KEY:
+        key = str(data[at : at + size], "utf-8", "surrogateescape")
+        at += size
+    (count,), at = _SIZE.unpack_from(data, at), at + _SIZE.size
+    entries: EntryDigests = {}
+    for _ in range(count):
+        (size, digest), at = _ENTRY.unpack_from(data, at), at + _ENTRY.size
+        entries[str(data[at : at + size], "utf-8", "surrogateescape")] = digest
+        at += size
+    return key, entries

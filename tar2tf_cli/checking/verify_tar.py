@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from types import ModuleType
 
 from tar2tf_cli.api.source import SampleFault
 from tar2tf_cli.api.values import KEY, Batch, Sample
 from tar2tf_cli.checking.checks import own_checks
 from tar2tf_cli.checking.expectations import Expectations
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage
+from tar2tf_cli.checking.files import left_samples
 from tar2tf_cli.checking.values import CheckedUnit, Faults, NamedValue, decoded, value_checker
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.example import delimited_name
 from tar2tf_cli.formats.files import whole_sample
-from tar2tf_cli.formats.kernel import native
-from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 
@@ -47,21 +47,17 @@ def check_tar(
 
     own = own_checks("check_sample")
     names = EntryNames(report, expectations)
-    kernel = None if decoders or own or report.keys else native()
+    every = decoders or own or report.keys  # samples are looked at one by one then
     rules = rules._replace(sizes_only=not (decoders or own), every_byte=True)
     with closing(TarSamples(shard, rules, note)) as tar:
 
-        def stored_samples() -> Iterator[Sample]:
-            for stored in iter_resuming(lambda: tar.samples(kernel), tar.resume, damaged):
-                if not isinstance(stored, Batch):
-                    yield stored
-                elif names.count_fitting(stored):
-                    report.records += len(stored)
-                else:
-                    yield from tar.one_by_one(stored)
+        def fits(batch: Batch, native: ModuleType) -> bool:
+            fitting = names.count_fitting(batch)
+            report.records += len(batch) if fitting else 0
+            return fitting
 
         def samples() -> Iterator[CheckedUnit]:
-            for stored in stored_samples():
+            for stored in left_samples(tar, damaged, None if every else fits):
                 report.records += 1
                 names.check(stored, tar.offset)
                 if report.keys and not (decoders or own):

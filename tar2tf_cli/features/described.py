@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import prod
 from struct import Struct
+from types import ModuleType
 from typing import Any, Final, TypeAlias
 
 from tar2tf_cli.api.values import FeatureDescription, Kind
@@ -224,11 +225,20 @@ class Census:
         bits = sum(self._bits.get(name) or self._bits.setdefault(name, 1 << len(self._bits)) for name in names)
         self._records[bits] = self._records.get(bits, 0) + 1
 
+    def take(self, native: ModuleType, data: bytes | bytearray, start: int, end: int, /) -> tuple[int, int]:
+        """Have the kernel check and count examples; return where they end, and how many they are."""
+        stop, counts = native.examples(data, start, end, *self.known())
+        return stop, self.add(counts)
+
+    def names(self) -> Iterator[str]:
+        """Iterate over the names that the kernel knows, in their order."""
+        return islice(self._bits, MOST_KNOWN)
+
     def known(self) -> tuple[bytes, bytes]:
         """The names and kinds of examples that the kernel may check, as many as it takes."""
         sizes = min(len(self._bits), MOST_KNOWN), min(len(self._records), _MOST_KINDS)
         if self._known[0] != sizes:
-            names = b"".join(for_kernel(name, self._expected.get(name)) for name in islice(self._bits, MOST_KNOWN))
+            names = b"".join(for_kernel(name, self._expected.get(name)) for name in self.names())
             self._kinds = [kind for kind in islice(self._records, _MOST_KINDS) if kind < 1 << MOST_KNOWN]
             self._known = sizes, (names, array("Q", self._kinds).tobytes())
         return self._known[1]

@@ -8,7 +8,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from tar2tf_cli.api.objects import Readable
 from tar2tf_cli.errors import DamagedShardError, Lost
@@ -38,13 +39,17 @@ Want: TypeAlias = Literal["records", "heads", "lengths"]
 
 
 class Accept(Protocol):
-    """Knows which records need not come to Python."""
+    """Takes records by the kernel, so that they need not come to Python."""
 
-    def known(self) -> tuple[bytes, bytes]:
-        """The names and kinds that the kernel's `examples` takes."""
+    def take(self, native: ModuleType, data: bytes | bytearray, start: int, end: int, /) -> tuple[int, int]:
+        """Take framed records, as many as are simple enough; return where they end, and how many they are.
 
-    def add(self, counts: bytes) -> int:
-        """Count records that the kernel checked, by their kinds; return how many there are."""
+        Args:
+            native: the kernel.
+            data: bytes in which a record begins at `start`; they change after the call.
+            start: position of the first record.
+            end: position at which the bytes end, perhaps amid a record.
+        """
 
 
 class RecordReader:
@@ -102,7 +107,7 @@ class RecordReader:
             return self._lengths()
         native = kernel.native() if self._accept else None
         if self._accept and native and native.hardware:  # else the CRCs of Python are faster
-            return self._others(self._accept, native.examples)
+            return self._others(self._accept, native)
         return self._records()
 
     def size_of(self, data: bytes) -> int:
@@ -182,20 +187,18 @@ class RecordReader:
         """The records in order: those that the kernel accepts framed, many at a time, others as `(offset, data)`."""
         native = kernel.native()
         if native and native.hardware:  # else the CRCs of Python are faster
-            return self._blocks(accept, native.examples, kept=True)
+            return self._blocks(accept, native, kept=True)
         return self._records()
 
-    def _others(self, accept: Accept, examples: Callable[..., object]) -> Iterator[tuple[int, bytes]]:
+    def _others(self, accept: Accept, native: ModuleType) -> Iterator[tuple[int, bytes]]:
         """The records that the kernel leaves."""
-        for item in self._blocks(accept, examples, kept=self._keep is not None):
+        for item in self._blocks(accept, native, kept=self._keep is not None):
             if isinstance(item, tuple):
                 yield item
             elif self._keep:
                 self._keep(item)
 
-    def _blocks(
-        self, accept: Accept, examples: Callable[..., Any], *, kept: bool
-    ) -> Iterator[bytes | tuple[int, bytes]]:
+    def _blocks(self, accept: Accept, native: ModuleType, *, kept: bool) -> Iterator[bytes | tuple[int, bytes]]:
         """All records, unless those that the kernel accepts are not `kept`.
 
         While there are many others, it is tried less and less often.
@@ -204,9 +207,8 @@ class RecordReader:
         window = bytearray(self._cursor.chunk)
 
         def run(data: bytes | bytearray, start: int, end: int) -> int:
-            stop: int
-            stop, counts = examples(data, start, end, *accept.known())
-            self.count += accept.add(counts)
+            stop, count = accept.take(native, data, start, end)
+            self.count += count
             self.offset += stop - start
             return stop
 

@@ -344,13 +344,9 @@ class FeatureInference:
         self._census = Census(self._expected)
         self.others = 0
 
-    def known(self) -> tuple[bytes, bytes]:
-        """The names and kinds of examples that the kernel may look at."""
-        return self._census.known()
-
-    def add(self, counts: bytes) -> int:
-        """Count records that the kernel looked at; return how many there are."""
-        return self._census.add(counts)
+    def take(self, native: ModuleType, data: bytes | bytearray, start: int, end: int, /) -> tuple[int, int]:
+        """Have the kernel count records that are like earlier ones; return where they end, and how many they are."""
+        return self._census.take(native, data, start, end)
 
     def look_at(self, features: Mapping[str, ParsedFeature] | None) -> None:
         """Count a record by its features; None for one that is no example."""

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diff_rows import rows_in
 from hypothesis_profile import example_count
 from kernel_build import built, needs_compiler
 from make_bytes import END, File, files_of, long_name, member, padded, pax, tar_of
@@ -400,18 +401,20 @@ def test_the_kernel_makes_the_features_of_any_tar_that_python_makes(
     agree(path, **changed(change, on_error=on_error, chunk=chunk, first=first))
 
 
-# --- What verify, inspect and index find ---
+# --- What verify, inspect, index and diff find ---
 
 
 def found(path: Path, native: ModuleType | None, rules: TarRules, chunk: int) -> list[Any]:
-    """Everything that verify, inspect and index find in a tar."""
+    """Everything that verify, inspect, index and diff find in a tar."""
     with (
         patch.object(kernel, "built", lambda: native),
         patch.object(Cursor, "CHUNK", chunk),
         patch.object(inspect_module, "LOOKS", 2),
     ):
         contents = inspect_module.inspect(path, rules=rules, workers=1, damaged=True)
-        return [verify(path, rules=rules, workers=1).to_json(), contents.to_json(), index_of(path, rules.key_split)]
+        checked = verify(path, rules=rules, workers=1).to_json()
+        rows = rows_in(path, rules), rows_in(path, rules, {"cls": "int64", "txt": "float", "json": None})
+        return [checked, contents.to_json(), index_of(path, rules.key_split), *rows]
 
 
 def index_of(path: Path, key_split: KeySplit) -> Any:
@@ -433,7 +436,7 @@ def index_of(path: Path, key_split: KeySplit) -> Any:
     chunk=st.sampled_from([512, 4096, 70_000, 1 << 20]),
     compressed=st.sampled_from([False, False, True]),
 )
-def test_verify_inspect_and_index_find_the_same_in_any_tar_with_the_kernel_and_without(
+def test_what_reads_tars_finds_the_same_in_any_tar_with_the_kernel_and_without(
     tmp_path_factory: pytest.TempPathFactory,
     data: bytes,
     key_split: KeySplit,

@@ -133,6 +133,11 @@ def check(native: ModuleType, generator: random.Random) -> int:
     while place <= len(data):
         end, counts = native.examples(bytearray(data), place, len(data), known, kinds)
         made += sum(array("Q", counts))
+        assert native.sums(bytearray(data), place, len(data), known, kinds)[:2] == (end, counts)
+        stop, rows, *_ = native.record_rows(data, place, len(data), generator.randrange(1 << 40))
+        digests, last = native.record_digests(data, place, len(data))
+        assert stop <= last
+        assert len(rows) // 4 <= len(digests)
         size = int.from_bytes(data[end : end + 8], "little")
         compare(native, data[end + 12 : end + 12 + size % 2000])
         messages = [data[end + 12 : end + 12 + size % 2000]] * 3
@@ -155,11 +160,18 @@ def records_of(
     joined = [{"jpg": b"x"}, {"b": bytes(generator.randrange(3000)), "ä": b""}, {"a" * generator.randrange(99): b"1"}]
     added = generator.choice([None, generator.choices([None, {}, {"z": b"1"}, *joined], k=count)])
     made = native.records(data, rows, places, signatures, added, generator.randrange(3))
+    native.index_lines(data, rows, places, signatures, generator.randrange(1 << 40))
+    native.sample_rows(data, rows, places, signatures, generator.randrange(1 << 40), None)
     columns = [array("q", rows), array("q", places)]
     for column in columns:
         column[generator.randrange(len(column))] = generator.choice([-1, 1, 2**40, generator.randrange(2 * len(data))])
+    wrong = [column.tobytes() for column in columns]
     with contextlib.suppress(ValueError):
-        native.records(data, *(column.tobytes() for column in columns), signatures, added, generator.randrange(3))
+        native.index_lines(data, *wrong, signatures, 0)
+    with contextlib.suppress(ValueError):
+        native.sample_rows(data, *wrong, signatures, 0, None)
+    with contextlib.suppress(ValueError):
+        native.records(data, *wrong, signatures, added, generator.randrange(3))
     return len(made[1]) // 8 if made else 0
 
 

@@ -28,6 +28,37 @@ static uint64_t key_hash(bytes_t key, size_t size) {
     return (uint64_t)crc32c(0, key, size) << 32 | (crc ^ 0xFFFFFFFF);
 }
 
+/* --- Digests --- */
+
+static const uint64_t primes[] = {
+    0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5};
+
+static uint64_t rotated(uint64_t number, int bits) { return number << bits | number >> (64 - bits); }
+static uint64_t mixed(uint64_t lane, uint64_t word) { return rotated(lane + word * primes[1], 31) * primes[0]; }
+
+/* The digest of bytes by XXH64, of the specification in doc/xxhash_spec.md of https://github.com/Cyan4973/xxHash. */
+static uint64_t xxh64(bytes_t data, size_t size, uint64_t seed) {
+    uint64_t digest = seed + primes[4], lanes[] = {seed + primes[0] + primes[1], seed + primes[1], seed, seed - primes[0]};
+    bytes_t end = data + size;
+    if (size >= 32) {
+        for (; end - data >= 32; data += 32)
+            for (int lane = 0; lane < 4; lane++) lanes[lane] = mixed(lanes[lane], eight(data + 8 * lane));
+        digest = rotated(lanes[0], 1) + rotated(lanes[1], 7) + rotated(lanes[2], 12) + rotated(lanes[3], 18);
+        for (int lane = 0; lane < 4; lane++) digest = (digest ^ mixed(0, lanes[lane])) * primes[0] + primes[3];
+    }
+    digest += size;
+    for (; end - data >= 8; data += 8) digest = rotated(digest ^ mixed(0, eight(data)), 27) * primes[0] + primes[3];
+    if (end - data >= 4) {
+        uint64_t word = (uint64_t)data[0] | (uint64_t)data[1] << 8 | (uint64_t)data[2] << 16 | (uint64_t)data[3] << 24;
+        digest = rotated(digest ^ word * primes[0], 23) * primes[1] + primes[2];
+        data += 4;
+    }
+    for (; data < end; data++) digest = rotated(digest ^ *data * primes[4], 11) * primes[0];
+    digest = (digest ^ digest >> 33) * primes[1];
+    digest = (digest ^ digest >> 29) * primes[2];
+    return digest ^ digest >> 32;
+}
+
 /* --- Members of a tar --- */
 
 enum { BLOCK = 512, MOST_ENTRIES = 32, MOST_NAMES = 512, MOST_SIGNATURES = 16, MOST_BYTES = 1 << 18 };
@@ -658,6 +689,25 @@ typedef struct {
     Py_ssize_t size;
 } Text;
 
+/* The first of the bytes or the bytearray that has a part; NULL if there is no such part, as an error. */
+static bytes_t part_of(PyObject *data, Py_ssize_t position, Py_ssize_t end) {
+    char *start = PyByteArray_Check(data) ? PyByteArray_AsString(data) : PyBytes_AsString(data);
+    if (!start) return NULL;
+    Py_ssize_t size = PyByteArray_Check(data) ? PyByteArray_Size(data) : PyBytes_Size(data);
+    if (position >= 0 && position <= end && end <= size) return (bytes_t)start;
+    PyErr_Format(PyExc_ValueError, "the bytes from %zd to %zd of %zd", position, end, size);
+    return NULL;
+}
+
+/* The data of a framed record, of which at least the framing is there; NULL if it is not whole, or a CRC is wrong. */
+static bytes_t message_at(bytes_t at, bytes_t end, size_t *length) {
+    bytes_t message = at + 12;
+    uint64_t size = eight(at);
+    if (size > (uint64_t)(end - at - FRAMING) || four_before(message) != masked(crc32c(0, at, 8))) return NULL;
+    *length = (size_t)size;
+    return four_before(message + size + 4) == masked(crc32c(0, message, *length)) ? message : NULL;
+}
+
 PyDoc_STRVAR(features_doc, "features(message, make)\n--\n\n"
 "Return the features of an example by name; None for a message that has not the usual form.\n\n"
 "Each is what `make` returns, a ParsedFeature (formats/example.py); its arguments are the same.");
@@ -706,6 +756,62 @@ static PyObject *features(PyObject *module, PyObject *args) {
     return found;
 }
 
+typedef struct {
+    int64_t count, total, least, most, fewest, most_values; /* of examples, of sizes, and of the values of each */
+} Sums;
+
+typedef struct {
+    Known known[MOST_KNOWN];
+    uint64_t kinds[MOST_KINDS], counts[MOST_KINDS]; /* of features as bits, and of examples */
+    int names, kind_count;
+    Sums sums[MOST_KNOWN];
+    unsigned char *numbers[MOST_KNOWN]; /* where those of the next example are put */
+} Tally;
+
+/* Add to the sums a feature of the usual form: its bytes, or its values if they are numbers, which are put together. */
+static void add_sums(Sums *sums, const Feature *feature, unsigned char **numbers) {
+    int64_t size, values = count_values(feature, &size), amount = feature->kind == DELIMITED ? size : values;
+    if (!sums->count || amount < sums->least) sums->least = amount;
+    if (!sums->count || values < sums->fewest) sums->fewest = values;
+    if (amount > sums->most) sums->most = amount;
+    if (values > sums->most_values) sums->most_values = values;
+    sums->count++;
+    sums->total += amount;
+    if (feature->kind == DELIMITED || !size || !*numbers) return;
+    memcpy(*numbers, feature->end - size, (size_t)size);
+    *numbers += size;
+}
+
+/* Check and count framed records as long as they are examples of known kinds; returns where they end. */
+static bytes_t count_examples(bytes_t at, bytes_t end, Tally *tally, int sum) {
+    uint64_t found, kind = 0, most = (uint64_t)tally->kind_count, tried;
+    Feature features[MOST_KNOWN];
+    while (end - at >= FRAMING) {
+        uint64_t length = eight(at);
+        bytes_t message = at + 12;
+        if (length > (uint64_t)(end - at - FRAMING) || four_before(message) != masked(crc32c(0, at, 8))) break;
+        if (!is_usual(message, message + length, tally->known, tally->names, &found, sum ? features : NULL)) break;
+        if (four_before(message + length + 4) != masked(crc32c(0, message, (size_t)length))) break;
+        for (tried = 0; tried < most && tally->kinds[kind] != found; tried++) kind = kind + 1 < most ? kind + 1 : 0;
+        if (tried == most) break;
+        tally->counts[kind]++;
+        for (int name = 0; sum && name < tally->names; name++)
+            if (found >> name & 1) add_sums(&tally->sums[name], &features[name], &tally->numbers[name]);
+        at = message + length + 4;
+    }
+    return at;
+}
+
+/* Read names and kinds as `examples` takes them; 0 for more than there is room for, as an error. */
+static int read_tally(Tally *tally, const char *names, Py_ssize_t names_size, const char *kinds, Py_ssize_t kinds_size) {
+    memset(tally, 0, sizeof *tally);
+    tally->names = read_known((bytes_t)names, names_size, tally->known);
+    tally->kind_count = (int)(kinds_size / 8);
+    if (tally->names >= 0 && kinds_size <= (Py_ssize_t)sizeof tally->kinds) return memcpy(tally->kinds, kinds, (size_t)kinds_size), 1;
+    PyErr_Format(PyExc_ValueError, "more than %d names or %d kinds", MOST_KNOWN, MOST_KINDS);
+    return 0;
+}
+
 PyDoc_STRVAR(examples_doc, "examples(data, position, end, names, kinds)\n--\n\n"
 "Check the records in a part of bytes or a bytearray as long as they are examples of the usual form.\n\n"
 "Returns the position behind the last one, and how many there are of each kind, as unsigned 64-bit integers. `names`\n"
@@ -715,35 +821,53 @@ PyDoc_STRVAR(examples_doc, "examples(data, position, end, names, kinds)\n--\n\n"
 
 static PyObject *examples(PyObject *module, PyObject *args) {
     PyObject *data;
-    Py_ssize_t position, names_size, kinds_size, size, most_size;
+    Py_ssize_t position, names_size, kinds_size, size;
     const char *names, *kinds;
+    Tally tally;
     if (!PyArg_ParseTuple(args, "Onny#y#", &data, &position, &size, &names, &names_size, &kinds, &kinds_size)) return NULL;
-    char *start = PyByteArray_Check(data) ? PyByteArray_AsString(data) : PyBytes_AsString(data);
-    if (!start) return NULL;
-    most_size = PyByteArray_Check(data) ? PyByteArray_Size(data) : PyBytes_Size(data);
-    if (position < 0 || position > size || size > most_size) goto wrong;
-    Known known[MOST_KNOWN];
-    uint64_t wanted[MOST_KINDS], counts[MOST_KINDS] = {0}, found, kind = 0, most = (uint64_t)kinds_size / 8;
-    int count = read_known((bytes_t)names, names_size, known);
-    if (count < 0 || kinds_size > (Py_ssize_t)sizeof wanted) goto wrong;
-    memcpy(wanted, kinds, most * 8);
-    bytes_t at = (bytes_t)start + position, end = (bytes_t)start + size;
+    bytes_t start = part_of(data, position, size), end;
+    if (!start || !read_tally(&tally, names, names_size, kinds, kinds_size)) return NULL;
     Py_BEGIN_ALLOW_THREADS
-    while (end - at >= FRAMING) {
-        uint64_t length = eight(at), tried = 0;
-        bytes_t message = at + 12;
-        if (length > (uint64_t)(end - at - FRAMING) || four_before(message) != masked(crc32c(0, at, 8))) break;
-        if (!is_usual(message, message + length, known, count, &found, NULL)) break;
-        if (four_before(message + length + 4) != masked(crc32c(0, message, (size_t)length))) break;
-        for (; tried < most && wanted[kind] != found; tried++) kind = kind + 1 < most ? kind + 1 : 0;
-        if (tried == most) break;
-        counts[kind]++;
-        at = message + length + 4;
-    }
+    end = count_examples(start + position, start + size, &tally, 0);
     Py_END_ALLOW_THREADS
-    return Py_BuildValue("ny#", (Py_ssize_t)(at - (bytes_t)start), counts, (Py_ssize_t)most * 8);
-wrong:
-    return PyErr_Format(PyExc_ValueError, "no such bytes, or more than %d names or %d kinds", MOST_KNOWN, MOST_KINDS);
+    return Py_BuildValue("ny#", (Py_ssize_t)(end - start), tally.counts, kinds_size);
+}
+
+PyDoc_STRVAR(sums_doc, "sums(data, position, end, names, kinds)\n--\n\n"
+"Check records as `examples` does, and add up what their features have.\n\n"
+"Returns what `examples` returns; six signed 64-bit integers for each name: how many examples have the feature, the sum,\n"
+"the least and the most of the bytes that it has in each, or of its values if they are numbers, and the least and the\n"
+"most of its values; and for each name the numbers of all examples as one packed list, without its length, or None if\n"
+"its list is none of numbers.");
+
+static PyObject *sums(PyObject *module, PyObject *args) {
+    PyObject *data, *result = NULL, *numbers[MOST_KNOWN] = {NULL}, *lists = NULL;
+    Py_ssize_t position, names_size, kinds_size, size;
+    const char *names, *kinds;
+    Tally tally;
+    if (!PyArg_ParseTuple(args, "Onny#y#", &data, &position, &size, &names, &names_size, &kinds, &kinds_size)) return NULL;
+    bytes_t start = part_of(data, position, size), end;
+    if (!start || !read_tally(&tally, names, names_size, kinds, kinds_size) || !(lists = PyList_New(0))) return NULL;
+    for (int name = 0; name < tally.names; name++) {
+        if (tally.known[name].kind != FLOATS && tally.known[name].kind != INTEGERS) continue;
+        if (!(numbers[name] = PyBytes_FromStringAndSize(NULL, size - position))) goto done;
+        tally.numbers[name] = (unsigned char *)PyBytes_AsString(numbers[name]);
+    }
+    Py_BEGIN_ALLOW_THREADS
+    end = count_examples(start + position, start + size, &tally, 1);
+    Py_END_ALLOW_THREADS
+    for (int name = 0; name < tally.names; name++) {
+        char *first = numbers[name] ? PyBytes_AsString(numbers[name]) : NULL;
+        if (first && _PyBytes_Resize(&numbers[name], (char *)tally.numbers[name] - first)) goto done;
+        if (PyList_Append(lists, first ? numbers[name] : Py_None)) goto done;
+    }
+    result = Py_BuildValue(
+        "ny#y#O", (Py_ssize_t)(end - start), tally.counts, kinds_size, tally.sums,
+        (Py_ssize_t)((size_t)tally.names * sizeof(Sums)), lists);
+done:
+    for (int name = 0; name < tally.names; name++) Py_XDECREF(numbers[name]);
+    Py_XDECREF(lists);
+    return result;
 }
 
 PyDoc_STRVAR(sizes_doc, "sizes(records)\n--\n\n"
@@ -1013,6 +1137,226 @@ failed:
     return NULL;
 }
 
+/* --- Rows of digests --- */
+
+enum { ROW_SIZE = 32, SEVERAL = 1 }; /* SEVERAL: of bytes values, in place of the tag of their list */
+
+/* How much room the details of a sample take. */
+static size_t room_for_details(const Entry *entries, int count) {
+    size_t room = 8;
+    for (int number = 0; number < count; number++) room += 12 + entries[number].name_size + (number ? 0 : entries[number].size);
+    return room;
+}
+
+/* Put the row of a sample, whose key is its first entry, and its details, as checking/rows.py has them. */
+static unsigned char *put_details(unsigned char *out, unsigned char *row, const Entry *entries, int count, uint64_t offset) {
+    const Entry *key = entries->data ? entries : NULL; /* of a record without a key, the first entry is none */
+    uint64_t content = 0, hash = 0;
+    if (key) {
+        hash = xxh64(key->data, key->size, xxh64((bytes_t)"__key__", 7, DELIMITED));
+        if (!hash) hash = 1;
+    }
+    out = put_number(out, key ? key->size : UINT32_MAX, 4);
+    if (key) memcpy(out, key->data, key->size), out += key->size;
+    out = put_number(out, (uint64_t)count - 1, 4);
+    for (int number = 1; number < count; number++) {
+        const Entry *entry = &entries[number];
+        uint64_t digest = xxh64(entry->data, entry->size, xxh64(entry->name, entry->name_size, (uint64_t)entry->tag));
+        content += digest;
+        out = put_number(put_number(out, entry->name_size, 4), digest, 8);
+        memcpy(out, entry->name, entry->name_size);
+        out += entry->name_size;
+    }
+    row = put_number(put_number(row, content + hash, 8), content, 8);
+    put_number(put_number(row, hash, 8), offset, 8);
+    return out;
+}
+
+typedef struct {
+    PyObject *rows, *details;
+    Py_ssize_t rows_room, details_room, count, used;
+    uint64_t offset; /* of the first details among all */
+} Digested;
+
+/* Add a sample; 0 without memory, as an error. */
+static int add_digested(Digested *all, const Entry *entries, int count) {
+    const Py_ssize_t needed = (Py_ssize_t)room_for_details(entries, count);
+    if (!all->rows && !(all->rows = PyBytes_FromStringAndSize(NULL, all->rows_room = 1 << 12))) return 0;
+    if (!all->details && !(all->details = PyBytes_FromStringAndSize(NULL, all->details_room = 1 << 13))) return 0;
+    if ((all->count + 1) * ROW_SIZE > all->rows_room && _PyBytes_Resize(&all->rows, all->rows_room *= 2)) return 0;
+    if (needed > all->details_room - all->used &&
+        _PyBytes_Resize(&all->details, all->details_room = 2 * (all->used + needed))) return 0;
+    unsigned char *row = (unsigned char *)PyBytes_AsString(all->rows) + all->count++ * ROW_SIZE;
+    unsigned char *first = (unsigned char *)PyBytes_AsString(all->details), *out = first + all->used;
+    all->used = put_details(out, row, entries, count, all->offset + (uint64_t)all->used) - first;
+    return 1;
+}
+
+/* The rows and their details as bytes, to be built into a result; 0 without memory, as an error. */
+static int end_digested(Digested *all) {
+    if (!all->rows && !(all->rows = PyBytes_FromStringAndSize(NULL, 0))) return 0;
+    if (!all->details && !(all->details = PyBytes_FromStringAndSize(NULL, 0))) return 0;
+    return !_PyBytes_Resize(&all->rows, all->count * ROW_SIZE) && !_PyBytes_Resize(&all->details, all->used);
+}
+
+PyDoc_STRVAR(sample_rows_doc, "sample_rows(data, rows, places, signatures, offset, maps)\n--\n\n"
+"Make a row of digests for each sample that was found, and its details, as checking/rows.py has them; None if Python has\n"
+"to do it.\n\n"
+"The first four arguments are those of the `Batch` (samples/grouping.py); `offset` is that of the first details; `maps`\n"
+"is that of `records`, and the first feature of each is the key.");
+
+static PyObject *sample_rows(PyObject *module, PyObject *args) {
+    PyObject *data, *result = NULL;
+    Samples all = {.added = Py_None, .maps = Py_None};
+    Digested made = {.count = 0};
+    unsigned long long offset;
+    char *start;
+    if (!PyArg_ParseTuple(
+            args, "Sy#y#O!KO", &data, &all.rows, &all.rows_size, &all.places, &all.places_size, &PyList_Type,
+            &all.signatures, &offset, &all.maps)) return NULL;
+    if (PyBytes_AsStringAndSize(data, &start, &all.size)) return NULL;
+    if (all.maps != Py_None && !PyList_Check(all.maps)) return PyErr_Format(PyExc_TypeError, "a list, or None");
+    all.data = (bytes_t)start;
+    made.offset = offset;
+    Entry entries[MOST_ENTRIES + MOST_ADDED + 1];
+    for (Py_ssize_t number = 0; number < all.rows_size / (Py_ssize_t)sizeof(Row); number++) {
+        int count = read_entries(&all, number, entries);
+        if (count < 0) PyErr_Format(PyExc_ValueError, "the rows are not those of samples in these bytes");
+        if (!count) result = Py_NewRef(Py_None);
+        if (count <= 0 || !add_digested(&made, entries, count)) goto done;
+    }
+    if (end_digested(&made)) result = Py_BuildValue("OO", made.rows, made.details);
+done:
+    Py_XDECREF(made.rows);
+    Py_XDECREF(made.details);
+    return result;
+}
+
+/* Whether all names are ASCII, and lengths and numbers are written in as few bytes as possible. */
+static int is_shortest(const Feature *feature, int64_t count) {
+    for (size_t at = 0; at < feature->name_size; at++)
+        if (feature->name[at] > 126) return 0;
+    if (feature->kind == FLOATS || !count) return 1;
+    bytes_t at = feature->list, end = feature->end, stop = at;
+    if (feature->kind == DELIMITED) {
+        size_t total = 0;
+        for (; at < end; at = stop) {
+            bytes_t value = content(at, end, DELIMITED, &stop);
+            total += delimited((size_t)(stop - value));
+        }
+        return total == (size_t)(end - feature->list);
+    }
+    at = content(at, end, DELIMITED, &end);
+    for (uint64_t number; at < end; at = stop) {
+        stop = read_number(at, end, &number);
+        if (!stop || stop - at != (ptrdiff_t)varint_size(number) || (stop - at == 10 && stop[-1] > 1)) return 0;
+    }
+    return 1;
+}
+
+/* Read an example of the usual form as a key, without data if there is none, and entries; returns how many they are, or
+   0 if Python has to do it. */
+static int read_example(bytes_t at, bytes_t end, Entry *entries) {
+    Feature feature;
+    bytes_t stop;
+    int count = 1;
+    if (!(at = content(at, end, DELIMITED, &stop)) || stop != end) return 0;
+    entries[0] = (Entry){"__key__", NULL, 7, 0, DELIMITED, {0}};
+    for (; at < end; at = feature.end) {
+        int64_t values, size;
+        if (count > MOST_KNOWN || !read_feature(at, end, &feature) || (values = count_values(&feature, &size)) < 0) return 0;
+        if (!is_shortest(&feature, values)) return 0;
+        Entry entry = {feature.name, feature.list, feature.name_size, 0, feature.kind, {0}};
+        for (int other = 0; other < count; other++)
+            if ((other || entries->data) && !compare(entries[other].name, entries[other].name_size, entry.name, entry.name_size)) return 0;
+        if (feature.kind == DELIMITED && values != 1) {
+            entry.tag = SEVERAL;
+            entry.size = (size_t)(feature.end - feature.list);
+        } else if (values) {
+            entry.data = content(feature.list, feature.end, DELIMITED, &stop);
+            entry.size = (size_t)size;
+        }
+        if (compare(entry.name, entry.name_size, "__key__", 7)) entries[count++] = entry;
+        else if (entry.tag == DELIMITED) entries[0] = entry;
+        else return 0; /* a number, or a list that is no key */
+    }
+    return count;
+}
+
+/* Note the entries that hold numbers or several values with their tags; 0 if one had another tag before, or is too many. */
+static int note_numbers(Entry *noted, int *noted_count, const Entry *entries, int count) {
+    for (int number = 1; number < count; number++) {
+        int other = 0;
+        const Entry *entry = &entries[number];
+        if (entry->tag == DELIMITED) continue;
+        while (other < *noted_count && compare(noted[other].name, noted[other].name_size, entry->name, entry->name_size)) other++;
+        if (other == MOST_KNOWN || (other < *noted_count && noted[other].tag != entry->tag)) return 0;
+        if (other == *noted_count) noted[(*noted_count)++] = *entry;
+    }
+    return 1;
+}
+
+PyDoc_STRVAR(record_rows_doc, "record_rows(data, position, end, offset)\n--\n\n"
+"Make a row of digests and its details for each framed record in a part of bytes or a bytearray, as long as they are\n"
+"whole examples of the usual form.\n\n"
+"Returns the position behind the last one; the rows; the details, the first of which are at `offset`; and a list of the\n"
+"names and the kinds of the features that hold numbers, or several values.");
+
+static PyObject *record_rows(PyObject *module, PyObject *args) {
+    PyObject *data, *numbers = NULL, *result = NULL;
+    Py_ssize_t position, size;
+    unsigned long long offset;
+    if (!PyArg_ParseTuple(args, "OnnK", &data, &position, &size, &offset)) return NULL;
+    bytes_t start = part_of(data, position, size);
+    if (!start) return NULL;
+    bytes_t at = start + position, end = start + size;
+    Digested made = {.offset = offset};
+    Entry entries[MOST_KNOWN + 2], noted[MOST_KNOWN];
+    int noted_count = 0;
+    for (size_t length; end - at >= FRAMING; at += length + FRAMING) {
+        bytes_t message = message_at(at, end, &length);
+        int count = message ? read_example(message, message + length, entries) : 0;
+        if (!count || !note_numbers(noted, &noted_count, entries, count)) break;
+        if (!add_digested(&made, entries, count)) goto done;
+    }
+    if (!(numbers = PyList_New(0))) goto done;
+    for (int number = 0; number < noted_count; number++) {
+        const Entry *entry = &noted[number];
+        const char *kind = entry->tag == SEVERAL ? "bytes" : entry->tag == FLOATS ? "float" : "int64";
+        PyObject *pair = Py_BuildValue("s#s", entry->name, (Py_ssize_t)entry->name_size, kind);
+        int failed = !pair || PyList_Append(numbers, pair);
+        Py_XDECREF(pair);
+        if (failed) goto done;
+    }
+    if (end_digested(&made)) result = Py_BuildValue("nOOO", (Py_ssize_t)(at - start), made.rows, made.details, numbers);
+done:
+    Py_XDECREF(made.rows);
+    Py_XDECREF(made.details);
+    Py_XDECREF(numbers);
+    return result;
+}
+
+PyDoc_STRVAR(record_digests_doc, "record_digests(data, position, end)\n--\n\n"
+"The digest by XXH64 of the data of each framed record in a part of bytes or a bytearray, as unsigned 64-bit integers, as\n"
+"long as records are whole and both of their CRCs match; and the position behind the last one.");
+
+static PyObject *record_digests(PyObject *module, PyObject *args) {
+    PyObject *data, *result;
+    Py_ssize_t position, size;
+    if (!PyArg_ParseTuple(args, "Onn", &data, &position, &size)) return NULL;
+    bytes_t start = part_of(data, position, size);
+    if (!start || !(result = PyBytes_FromStringAndSize(NULL, (size - position) / FRAMING * 8))) return NULL;
+    bytes_t at = start + position, end = start + size, message;
+    char *first = PyBytes_AsString(result), *out = first;
+    Py_BEGIN_ALLOW_THREADS
+    for (size_t length; end - at >= FRAMING && (message = message_at(at, end, &length)); at += length + FRAMING, out += 8) {
+        uint64_t digest = xxh64(message, length, 0);
+        memcpy(out, &digest, 8);
+    }
+    Py_END_ALLOW_THREADS
+    return _PyBytes_Resize(&result, out - first) ? NULL : Py_BuildValue("Nn", result, (Py_ssize_t)(at - start));
+}
+
 /* --- Tables of hashes --- */
 
 PyDoc_STRVAR(hashes_doc, "hashes(data)\n--\n\n"
@@ -1146,11 +1490,15 @@ static PyMethodDef methods[] = {
     {"records", records, METH_VARARGS, records_doc},
     {"index_lines", index_lines, METH_VARARGS, index_lines_doc},
     {"examples", examples, METH_VARARGS, examples_doc},
+    {"sums", sums, METH_VARARGS, sums_doc},
     {"features", features, METH_VARARGS, features_doc},
     {"sizes", sizes, METH_VARARGS, sizes_doc},
     {"columns", columns, METH_VARARGS, columns_doc},
     {"rows", rows, METH_VARARGS, rows_doc},
     {"unframed", unframed, METH_VARARGS, unframed_doc},
+    {"sample_rows", sample_rows, METH_VARARGS, sample_rows_doc},
+    {"record_rows", record_rows, METH_VARARGS, record_rows_doc},
+    {"record_digests", record_digests, METH_VARARGS, record_digests_doc},
     {"hashes", hashes, METH_VARARGS, hashes_doc},
     {"ordered", ordered, METH_VARARGS, ordered_doc},
     {"find", find, METH_VARARGS, find_doc},
@@ -1162,7 +1510,7 @@ static int begin(PyObject *module) {
     for (int byte = 0; byte < 256; byte++) table_of_crc32[byte] = crc_of_byte(byte, 0xEDB88320);
     make_blank_header();
     if (PyModule_AddIntConstant(module, "hardware", begin_crc())) return -1;
-    return PyModule_AddIntConstant(module, "api", 14);
+    return PyModule_AddIntConstant(module, "api", 15);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)begin}, {0, NULL}};
