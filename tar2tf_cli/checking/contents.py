@@ -416,6 +416,17 @@ class Stats:
         self.count += len(sizes)
         self.total += sum(sizes)
 
+    def add_examples(
+        self, kind: Kind, count: int, total: int, least: int, most: int, fewest: int, most_values: int
+    ) -> None:
+        """Add a feature of several examples: the sum and range of its sizes, and the range of its numbers of values."""
+        self.least = least if not self.count else min(self.least, least)
+        self.most = max(self.most, most)
+        self.count += count
+        self.total += total
+        self.lists[kind] += count
+        self.values = _wider(self.values, (fewest, most_values))
+
     def add_list(self, kind: str | None, number: int) -> None:
         """Add the kind of a list and its number of values; None for a feature without a list."""
         self.lists[kind] += 1

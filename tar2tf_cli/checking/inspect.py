@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from math import prod
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.api.objects import ObjectInfo
@@ -47,13 +49,13 @@ from tar2tf_cli.errors import (
     UsageError,
     write_errors,
 )
+from tar2tf_cli.features.described import Census, Expected
 from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.example import ParsedFeature, parse, parse_lists
 from tar2tf_cli.formats.files import LARGE_VALUE, StoredBytes, WholeFile, pieces_of
 from tar2tf_cli.formats.image import distinct_values, is_named_like_mask
 from tar2tf_cli.formats.image.headers import is_palette, orientation
-from tar2tf_cli.formats.kernel import native
-from tar2tf_cli.formats.streams import OnDamage, foreign, iter_resuming
+from tar2tf_cli.formats.streams import foreign
 from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard
 from tar2tf_cli.inputs.shard_set import nothing_found
 from tar2tf_cli.inputs.tar_samples import TarSamples
@@ -171,44 +173,68 @@ def _read_shard(
         contents.instead = None if shard.format else foreign(shard.head)
         beginning = _whole_or_head if shard.seekable else StoredBytes.head
         try:
-            if shard.traits.holds == "sample":
-                with closing(TarSamples(shard, rules, contents.count_fault)) as tar:
-                    _read_tar(tar, contents, looks, beginning, on_damage)
-                    end(tar)
-            else:
-                for _, content in contents_of(shard, rules, on_damage):
-                    contents.samples += 1
-                    if isinstance(content, bytes):
-                        add_record(contents, content, looks)
-                    else:
-                        add_sample(contents, content, looks, beginning)
+            many = _Examined(contents, looks)
+            for _, content in contents_of(shard, rules, on_damage, end, contents.count_fault, many):
+                contents.samples += 1
+                if isinstance(content, bytes):
+                    many.note(add_record(contents, content, looks))
+                else:
+                    add_sample(contents, content, looks, beginning)
         except DamagedShardError as error:
             on_damage(error, False)
         contents.format, contents.bytes, contents.compression = shard.format, shard.size, shard.compression
     return None if any(tar.must_regroup for tar in tars) else contents
 
 
-def _read_tar(
-    tar: TarSamples, contents: ShardContents, looks: int, beginning: Callable[[StoredBytes], bytes], damaged: OnDamage
-) -> None:
-    """Count the samples of a tar; plain ones in batches, once values of each of their entries were examined."""
-    kernel = native()
-    for content in iter_resuming(lambda: tar.samples(kernel), tar.resume, damaged):
-        if isinstance(content, Batch) and _is_examined(contents, content, looks):
-            contents.samples += len(content)
-            for name, sizes in content.entry_sizes().items():
-                contents.stats(name).add_all(sizes)
-        else:
-            samples = tar.one_by_one(content) if isinstance(content, Batch) else [content]
-            for sample in samples:
-                contents.samples += 1
-                add_sample(contents, sample, looks, beginning)
+class _Examined:
+    """Takes samples and records many at a time, once enough values of each of their entries were examined.
 
+    Args:
+        contents: the contents to which they are added.
+        looks: how many values of an entry are examined.
+    """
 
-def _is_examined(contents: ShardContents, batch: Batch, looks: int) -> bool:
-    """Whether enough values were examined of each entry that the samples of a batch have."""
-    names = {name for of_some in batch.count_names() for name in of_some if name != KEY}
-    return all(name in contents.entries and contents.entries[name].count >= looks for name in names)
+    def __init__(self, contents: ShardContents, looks: int) -> None:
+        self._contents = contents
+        self._looks = looks
+        self._expected: dict[str, Expected] = {}
+        self._census = Census(self._expected)
+
+    def note(self, features: Mapping[str, ParsedFeature]) -> None:
+        """Have the kernel take records with these features from now on, if their values need not be examined."""
+        entries = self._contents.entries
+        for name, feature in features.items():
+            if not feature.kind or entries[name].count < self._looks:
+                return
+            if self._expected.setdefault(name, Expected(feature.kind)).kind != feature.kind:
+                return
+        self._census.count(features)
+
+    def take(self, native: ModuleType, data: bytes | bytearray, start: int, end: int, /) -> tuple[int, int]:
+        """Add records; return where they end, and how many they are."""
+        stop, counts, sums, numbers = native.sums(data, start, end, *self._census.known())
+        count = self._census.add(counts)
+        self._contents.samples += count
+        if count:
+            columns = zip(self._census.names(), numbers, zip(*[iter(array("q", sums))] * 6, strict=True), strict=True)
+            for name, values, (examples, *amounts) in columns:
+                kind, stats = self._expected[name].kind, self._contents.entries[name]
+                assert kind  # as it was that of the first example
+                if examples:
+                    stats.add_examples(kind, examples, *amounts)
+                if values:
+                    stats.numbers.add(kind, [values])
+        return stop, count
+
+    def take_batch(self, batch: Batch, native: ModuleType, /) -> bool:
+        """Add the samples of a batch; False if values of an entry must be examined."""
+        entries, sizes = self._contents.entries, batch.entry_sizes()
+        if any(name not in entries or entries[name].count < self._looks for name in sizes):
+            return False
+        self._contents.samples += len(batch)
+        for name, of_name in sizes.items():
+            entries[name].add_all(of_name)
+        return True
 
 
 def _whole_or_head(data: StoredBytes) -> bytes:
@@ -250,14 +276,19 @@ def _add_distinct(stats: Stats, pixels: Array | None) -> None:
         stats.add_distinct(distinct_values(pixels))
 
 
-def add_record(contents: ShardContents, record: bytes, looks: int) -> None:
-    """Add the features of a record; if it is a SequenceExample, those of its context and its feature lists."""
+def add_record(contents: ShardContents, record: bytes, looks: int) -> Mapping[str, ParsedFeature]:
+    """Add the features of a record; if it is a SequenceExample, those of its context and its feature lists.
+
+    Returns:
+        The features of a tf.train.Example; none of another record.
+    """
     try:
         features = parse(record)
     except ValueError:
         _add_other(contents, record, looks)
-        return
+        return {}
     _add_features(contents, features, looks)
+    return features
 
 
 def _add_features(contents: ShardContents, features: Mapping[str, ParsedFeature], looks: int) -> None:

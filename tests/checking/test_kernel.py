@@ -1,9 +1,11 @@
-"""verify finds the same with the kernel and without: every fault, number and count, whatever the bytes."""
+"""What checks shards finds the same with the kernel and without: every fault, number and count, whatever the bytes."""
 
 from __future__ import annotations
 
 import gzip
 import io
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,17 +15,22 @@ from hypothesis import example as given_example
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from example_messages import encoded, features_of_any_kind, hand_encoded_examples
+from diff_rows import rows_in
+from example_messages import encoded, features_of_any_kind, hand_encoded_examples, in_bytes
 from kernel_build import built, needs_compiler
+from tar2tf_cli import diff
+from tar2tf_cli.checking import inspect as inspect_module
 from tar2tf_cli.checking.expectations import Expectations
 from tar2tf_cli.checking.faults import FileReport
+from tar2tf_cli.checking.inspect import inspect
 from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.checking.verify_records import Checker, check_tfrecord
+from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.features.described import Expected
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.streams import Cursor
 from tar2tf_cli.formats.tfrecord import RecordReader
-from verify_runs import an_example, framed
+from verify_runs import a_tar, an_example, convert, flipped, framed, write
 
 pytestmark = needs_compiler
 
@@ -151,3 +158,132 @@ def test_without_the_instruction_python_checks_as_its_checksums_are_faster(monke
 
     monkeypatch.setattr(kernel, "built", Slow)
     assert outcome(framed(*RECORDS), native=Slow())[1] == 300
+
+
+# --- inspect, diff and --against ---
+
+
+def in_both_ways(find: Callable[[], Any], *, size: int = 1 << 18) -> Any:
+    """What is found with the kernel, which must be what is found without it."""
+    found = []
+    for native in (built(), None):
+        with patch.object(kernel, "built", lambda native=native: native), patch.object(Cursor, "CHUNK", size):
+            found.append(find())
+    assert found[0] == found[1]
+    return found[0]
+
+
+def inspected(path: Path) -> Any:
+    contents = inspect(path, workers=1, damaged=True)
+    shown = {name: (entry.summary(str), entry.values, entry.lists) for name, entry in contents.entries.items()}
+    return contents.to_json(), shown
+
+
+LISTS = encoded({"x": ("bytes", [b"", b"y"]), "n": ("int64", []), "f": ("float", [math.nan, 1.5])})
+KEYED = [encoded({"__key__": ("bytes", [b"k%d" % number]), "n": ("int64", [number])}) for number in range(3)]
+LONG = bytes.fromhex("0a0c0a0a0a016e12051a030a01058000")  # which ends with a field that is no feature
+NOT_SHORT = in_bytes(
+    0x0A, in_bytes(0x0A, in_bytes(0x0A, b"n"), in_bytes(0x12, in_bytes(0x1A, in_bytes(0x0A, b"\x81\x00"))))
+)
+TWICE = in_bytes(
+    0x0A, *[in_bytes(0x0A, in_bytes(0x0A, b"n"), in_bytes(0x12, in_bytes(0x0A, in_bytes(0x0A, b"1"))))] * 2
+)
+
+
+@settings(max_examples=60)
+@given(
+    records=st.lists(messages, max_size=8),
+    again=st.integers(1, 40),
+    changes=changes,
+    size=st.sampled_from([64, 300, 1 << 18]),
+)
+@given_example([LISTS, *KEYED], 40, [], 1 << 18)
+@given_example([LISTS, LONG, NOT_SHORT, TWICE, LISTS, b"", b"\x0a\x00"], 40, [], 1 << 18)
+@given_example([encoded({"__key__": ("int64", [7])}), encoded({"__key__": ("bytes", [b"a", b"b"])})], 3, [], 300)
+@given_example([encoded({"__key__": ("bytes", [b"\xff"])}), encoded({"n\xe4": ("bytes", [b"x"])})], 3, [], 300)
+@given_example([encoded({"n": ("int64", [1])}), encoded({"n": ("float", [1.0])})], 40, [], 1 << 18)
+def test_inspect_and_diff_find_the_same_in_any_records(
+    tmp_path_factory: pytest.TempPathFactory,
+    records: list[bytes],
+    again: int,
+    changes: list[tuple[int, bytes]],
+    size: int,
+) -> None:
+    data = bytearray(framed(*records * again))
+    for place, new in changes:
+        place %= len(data) + 1
+        data[place : place + len(new) // 2] = new
+    path = tmp_path_factory.getbasetemp() / "any.record"
+    path.write_bytes(data)
+    with patch.object(inspect_module, "LOOKS", 3):
+        in_both_ways(lambda: (inspected(path), rows_in(path)), size=size)
+
+
+def test_records_whose_kinds_were_examined_do_not_come_to_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.record"
+    path.write_bytes(framed(*[encoded({"n": ("int64", [number, -number])}) for number in range(3000)]))
+    seen: list[bytes] = []
+    add_record = inspect_module.add_record
+    monkeypatch.setattr(
+        inspect_module,
+        "add_record",
+        lambda contents, record, looks: seen.append(record) or add_record(contents, record, looks),
+    )
+    contents, shown = in_both_ways(lambda: inspected(path))
+    assert contents["entries"]["n"]["range"] == [-2999, 2999]
+    assert shown["n"] == (("int64, 2 values", "-2,999", "0", "2,999"), (2, 2), {"int64": 3000})
+    assert len(seen) - 3000 < 300
+
+
+ODD = {
+    "swapped": lambda records: [records[1], records[0], *records[2:]],
+    "doubled": lambda records: [*records, records[3]],
+    "missing": lambda records: records[:50] + records[51:],
+    "changed": lambda records: [*records[:60], an_example(__key__=b"060", txt=b"other", cls=b"1"), *records[61:]],
+    "without a key": lambda records: [*records[:60], an_example(txt=b"other"), *records[61:]],
+    "no example": lambda records: [*records[:60], b"no example", *records[61:]],
+    "large": lambda records: [*records[:60], bytes(70_000), *records[61:]],
+}
+
+
+@pytest.mark.parametrize("change", [*ODD, "damaged", "typed", "floats"])
+def test_against_and_diff_find_the_same_differences(change: str, tmp_path: Path) -> None:
+    members = [
+        (f"{number:03}.{name}", data)
+        for number in range(100)
+        for name, data in (("txt", b"%d.5" % number), ("cls", b"%d" % (number % 7)))
+    ]
+    source = write(tmp_path / "in" / "x.tar", a_tar(members))
+    types = {"typed": ["--type", "cls=int64"], "floats": ["--type", "txt=float,cls=int64"]}.get(change, [])
+    assert convert(source.parent, "-o", tmp_path / "out" / "x.record", *types).code == 0
+    shard = tmp_path / "out" / "x.record"
+    if change in ODD:
+        records = [data for _, data in RecordReader(io.BytesIO(shard.read_bytes()), "x")]
+        shard.write_bytes(framed(*ODD[change](records)))
+    elif change == "damaged":
+        shard.write_bytes(flipped(shard.read_bytes(), 3000))
+
+    def differences(one: Path, other: Path) -> Any:
+        try:
+            return diff(one, other, workers=1).to_json()
+        except Tar2tfError as error:
+            return str(error)
+
+    report = in_both_ways(lambda: verify(shard.parent, against=str(source.parent), workers=1).to_json(), size=4096)
+    both = in_both_ways(lambda: differences(shard, source), size=4096)
+    same = change in ("typed", "floats", "swapped")
+    assert report["ok"] == (change in ("typed", "floats"))
+    assert isinstance(both, str) == (change == "damaged")
+    if not isinstance(both, str):
+        assert (both["same"] == 100) == (same or change == "doubled")
+
+
+def test_samples_whose_numbers_are_unusual_are_equal_to_their_features(tmp_path: Path) -> None:
+    texts = ["7", "-0", "007", " 8 ", "9\n", "+3", str(2**63 - 1), str(-(2**63)), "1_0", "", "x"] * 20
+    source = write(tmp_path / "x.tar", a_tar((f"{number:03}.cls", text.encode()) for number, text in enumerate(texts)))
+    values = [encoded({"__key__": ("bytes", [b"%03d" % n]), "cls": ("int64", [7])}) for n in range(len(texts))]
+    shard = write(tmp_path / "x.record", framed(*values))
+    document = in_both_ways(lambda: diff(source, shard, workers=1).to_json())
+    assert (document["same"], document["changed"]) == (40, 180)
