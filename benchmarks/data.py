@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -116,6 +116,16 @@ class Store:
 
         return self._made(f"small-{self.scale:g}", make)
 
+    def texts(self) -> Dataset:
+        """200,000 samples of a class of 4 bytes and a short text in 8 tars: 410 MB, nearly all of it headers."""
+
+        def make(directory: Path) -> tuple[int, int]:
+            each, samples = self._scaled(25_000), text_samples()
+            tars = [directory / f"train-{shard:04}.tar" for shard in range(8)]
+            return each * len(tars), sum(write_tar(tar, islice(samples, each)) for tar in tars)
+
+        return self._made(f"texts-{self.scale:g}", make)
+
     def captions(self) -> Path:
         """A CSV file with a caption for each of the small samples, in another order."""
 
@@ -203,6 +213,16 @@ class Store:
             return tars.samples, tars.payload
 
         return self._made(f"{tars.directory.name}-records", make)
+
+    def converted(self, tars: Dataset) -> Dataset:
+        """A set of tars as tar2tf converts it, with the manifest."""
+
+        def make(directory: Path) -> tuple[int, int]:
+            command = [sys.executable, "-m", "tar2tf_cli", "convert", str(tars.directory), "-q"]
+            subprocess.run([*command, "-o", str(directory / "train-<>.record")], check=True)
+            return tars.samples, tars.payload
+
+        return self._made(f"{tars.directory.name}-converted", make)
 
     def array_records(self, records: Dataset) -> Dataset:
         """A set of TFRecord files as ArrayRecord files, of one record per group, as for random access."""
@@ -309,6 +329,13 @@ def value_samples(entry: str, values: list[bytes]) -> Iterator[Sample]:
     while True:
         yield (f"{number:08}.{entry}", values[number % len(values)]), (f"{number:08}.cls", b"%d" % (number % 10))
         number += 1
+
+
+def text_samples() -> Iterator[Sample]:
+    """An endless series of samples of a class of 4 bytes and a text of about 32 bytes."""
+    for number in count():
+        text = f"a small caption of the sample {number}".encode()
+        yield (f"{number:09}.cls", b"%04d" % (number % 1000)), (f"{number:09}.txt", text)
 
 
 @cache
