@@ -10,7 +10,7 @@ from math import inf, isfinite, prod
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from tar2tf_cli.api.source import SampleFault
-from tar2tf_cli.api.values import Kind
+from tar2tf_cli.api.values import Array, Kind
 from tar2tf_cli.checking.video import VideoHeader, matroska_header, mp4_header
 from tar2tf_cli.errors import ImageError, SourceError, count
 from tar2tf_cli.features.described import SIZES, notes_on_shapes
@@ -275,8 +275,10 @@ class NumberStats:
             waiting = self.waiting[kind] = bytearray()
         for part in parts:
             waiting += part
-        if len(waiting) > _WAITING:
-            self.decode()
+        while len(waiting) >= _WAITING:
+            size = _WAITING if kind == "float" else len(waiting)  # the sum of floats depends on how they are divided
+            self._decode(kind, waiting[:size])
+            del waiting[:size]
 
     def decode(self) -> NumberStats:
         """Decode the numbers that wait, and return itself."""
@@ -296,7 +298,7 @@ class NumberStats:
         array = numbers_in(kind, data)
         array = array[array == array]
         if len(array):
-            self._extend(array.min().item(), array.max().item(), array.sum(dtype=float).item(), len(array))
+            self._extend(array.min().item(), array.max().item(), _sum(array), len(array))
 
     def update(self, other: NumberStats) -> None:
         """Add those of another shard."""
@@ -307,6 +309,13 @@ class NumberStats:
         self.most = most if most > self.most else self.most
         self.total += total
         self.count += count
+
+
+def _sum(array: Array) -> float:
+    """Return the sum of numbers; that of integers is exact, and may have more than 64 bits."""
+    if array.dtype.kind == "f":
+        return float(array.sum(dtype=float))
+    return int((array >> 32).sum()) * (1 << 32) + int((array & 0xFFFFFFFF).sum())
 
 
 @dataclass

@@ -175,7 +175,10 @@ def in_both_ways(find: Callable[[], Any], *, size: int = 1 << 18) -> Any:
 
 def inspected(path: Path) -> Any:
     contents = inspect(path, workers=1, damaged=True)
-    shown = {name: (entry.summary(str), entry.values, entry.lists) for name, entry in contents.entries.items()}
+    shown = {
+        name: (entry.summary(str), entry.values, entry.lists, repr(entry.numbers.decode().total))
+        for name, entry in contents.entries.items()
+    }
     return contents.to_json(), shown
 
 
@@ -233,8 +236,16 @@ def test_records_whose_kinds_were_examined_do_not_come_to_python(
     )
     contents, shown = in_both_ways(lambda: inspected(path))
     assert contents["entries"]["n"]["range"] == [-2999, 2999]
-    assert shown["n"] == (("int64, 2 values", "-2,999", "0", "2,999"), (2, 2), {"int64": 3000})
+    assert shown["n"] == (("int64, 2 values", "-2,999", "0", "2,999"), (2, 2), {"int64": 3000}, "0")
     assert len(seen) - 3000 < 300
+
+
+def test_sums_of_large_numbers_do_not_depend_on_how_many_are_added_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "x.record"
+    some = {"n": ("int64", [2**63 - 1] * 4), "f": ("float", [0.1, 1e30, -1e30, 1.0])}
+    path.write_bytes(framed(*[encoded(some), encoded({**some, "f": ("float", [3e-7] * 5)})] * 5000))
+    _, shown = in_both_ways(lambda: inspected(path), size=1 << 20)
+    assert shown["n"][-1] == str((2**63 - 1) * 40_000)
 
 
 ODD = {
