@@ -28,9 +28,9 @@ from tar2tf_cli.spec import __version__
 
 _COMMANDS: Final = {
     "convert": ("convert", "Convert shards, image folders or tables to TFRecords or tars."),
-    "inspect": ("checking", "Show what tar and TFRecord shards contain."),
-    "verify": ("checking", "Verify that TFRecord and tar shards are intact."),
-    "diff": ("checking", "Compare two datasets sample by sample."),
+    "inspect": ("inspect", "Show what tar and TFRecord shards contain."),
+    "verify": ("verify", "Verify that TFRecord and tar shards are intact."),
+    "diff": ("diff", "Compare two datasets sample by sample."),
     "explain": ("explain", "Explain the codes of faults and errors."),
     "index": ("export", "Write an index next to each shard."),
     "export": ("export", "Describe shards for other readers."),
