@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Iterable
 from threading import Lock
@@ -120,8 +121,6 @@ def decode_video(data: bytes) -> None:
         import av
     except ImportError:
         raise _UnknownError("(decoding videos needs pip install 'tar2tf-cli[video]')") from None
-    import io
-
     try:
         with av.open(io.BytesIO(data)) as container:
             if not container.streams.video:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final, Literal
@@ -291,7 +292,6 @@ def write_report(report: Report, path: str) -> None:
 
 
 def _junit(report: Report) -> bytes:
-    import time
     from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
     root = Element("testsuites")

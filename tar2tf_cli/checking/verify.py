@@ -18,6 +18,7 @@ from tar2tf_cli.checking.salvage import Salvage
 from tar2tf_cli.checking.subset import Subset
 from tar2tf_cli.checking.verify_file import CheckRun, Checks
 from tar2tf_cli.errors import NothingFoundError, SourceError, UsageError, count
+from tar2tf_cli.features.described import Expected, contradictions, expected
 from tar2tf_cli.inputs.numbering import Gap, conflicting_totals, find_gaps
 from tar2tf_cli.inputs.shard_set import (
     ShardSet,
@@ -30,6 +31,7 @@ from tar2tf_cli.inputs.unfinished import Unfinished, unfinished_at
 from tar2tf_cli.ops.rules import accepted, one_of, optional, text, whole_number
 from tar2tf_cli.plugins import traits_of
 from tar2tf_cli.spec.templates import format_named
+from tar2tf_cli.stores import read_with_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -121,7 +123,6 @@ def verify(
 def _sums_at(path: str, run: CheckRun) -> Sums | None:
     """Return the sums in a list; None if the path is that of a bucket."""
     from tar2tf_cli.checking.checksum_list import read_sums
-    from tar2tf_cli.stores import read_with_folder
 
     def fetch(url: str) -> bytes | None:
         found = read_with_folder(url, **run.reach)
@@ -289,8 +290,6 @@ def _gap_fault(source: Source, gap: Gap) -> FileReport:
 
 def verify_manifest(run: CheckRun, document: Document) -> Report:
     """Check everything that a manifest lists, and that there are no other shards."""
-    from tar2tf_cli.features.described import Expected, expected
-
     manifest = document.manifest
     if not manifest.is_complete:
         raise lists_nothing(document.path)
@@ -374,8 +373,6 @@ def _not_converted(manifest: Manifest) -> Iterator[Fault]:
 
 def _check_sums(path: str, manifest: Manifest, report: Report, *, fast: bool) -> FileReport:
     """Check the manifest itself: its totals against those of its shards, and its counts of features."""
-    from tar2tf_cli.features.described import contradictions
-
     whole = FileReport(path, "manifest")
     for name, number in manifest.totals.items():
         claimed = manifest.claimed.get(name, number)

@@ -30,6 +30,7 @@ from tar2tf_cli.formats.streams import foreign, read_to_end
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.energon_index import DALI, ENERGON, energon_samples, index_writer, packed_offsets
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.shard_set import stems_of
 from tar2tf_cli.inputs.tar_index import find_in_batches, index_lines
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.plugins import find_format, traits_of
@@ -112,8 +113,6 @@ class CheckRun(FileRun):
         next_part = self._salvage.next_part if self._salvage else lambda: None
         files, subset = list(files), self.checks.subset
         if self.checks.keys:
-            from tar2tf_cli.inputs.shard_set import stems_of
-
             context.stems = stems_of(item for item, _ in files)
         read = subset.choose([item for item, _ in files]) if subset else [True] * len(files)
         chosen = [file for file, is_read in zip(files, read, strict=True) if is_read]

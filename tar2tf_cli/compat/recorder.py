@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import json
 import os
 import re
 import warnings
@@ -166,8 +168,6 @@ def _divided(path: str, ratio: Ratio) -> dict[str, _Part]:
 
 def _write_config(path: str, config: Mapping[str, object]) -> None:
     """Write an INI file with TFRecorder's keys atomically."""
-    import io
-    import json
     from configparser import ConfigParser
 
     parser = ConfigParser(interpolation=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
@@ -542,8 +543,6 @@ def _numbers(value: Any) -> list[Any]:
         return list(value) if isinstance(value, (list, tuple)) else [value]
     text = value.strip()
     if text.startswith("["):
-        import json
-
         try:
             return list(json.loads(text))
         except RecursionError:

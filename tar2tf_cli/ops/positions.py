@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tar2tf_cli.api.values import Array, Sample
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats.files import whole
-from tar2tf_cli.formats.npy import MAGIC
+from tar2tf_cli.formats.npy import MAGIC, read_array, to_npy
 from tar2tf_cli.ops.annotations import ALONE
 from tar2tf_cli.ops.base import missing_entry
 from tar2tf_cli.ops.select import ANY, SelectJSON, to_selection
@@ -388,8 +388,6 @@ class ArrayEntry:
     """
 
     def __init__(self, sample: Sample, entry: str) -> None:
-        from tar2tf_cli.formats.npy import read_array
-
         self._sample = sample
         self.entry = entry
         value = whole(sample[entry])
@@ -410,8 +408,6 @@ class ArrayEntry:
     def write(self, values: NDArray[np.generic]) -> None:
         """Write values with the dtype and form of the array; whole numbers are rounded."""
         import numpy as np
-
-        from tar2tf_cli.formats.npy import to_npy
 
         dtype, kind = self.value.dtype, type(self.value)
         rounded = np.rint(values) if dtype.kind in "iu" and values.dtype.kind == "f" else values

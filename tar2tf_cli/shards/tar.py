@@ -120,10 +120,9 @@ class TarUnits:
         offset: bytes consumed so far.
     """
 
-    def __init__(self, stream: Readable, name: str, key_split: KeySplit = "first") -> None:
+    def __init__(self, stream: Readable, name: str) -> None:
         self._stream = stream
         self._name = name
-        self._key_split: KeySplit = key_split
         self._read = bytearray()  # bytes from `offset` on
         self.offset = 0
 
@@ -131,7 +130,7 @@ class TarUnits:
         from tar2tf_cli.inputs.tar_index import find_samples
 
         first = True
-        for sample in find_samples(self, self._name, self._key_split):
+        for sample in find_samples(self, self._name, "first"):
             if not first:
                 yield self._cut(sample.start - self.offset)
             first = False
