@@ -170,7 +170,7 @@ class Tar2tfError(Exception):
         }
 
     def at(self, **where: Unpack[Location]) -> Self:
-        """Fill in those locations that are still unknown, and return the error itself."""
+        """Fill in the parts of the location that are still unknown, and return the error itself."""
         for name, value in where.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
@@ -506,7 +506,7 @@ def changed(where: str, offset: int | None = None) -> SourceError:
 
 
 def write_failed(path: str, error: OSError, place: str = "write to another location") -> SinkError:
-    """Make the error for a file or folder that cannot be written; `place` says how to choose another one."""
+    """Make the error for a file or folder that cannot be written; `place` says how to write to another location."""
     lacking = f"{_REMEDIES[error.errno]} or " if error.errno in _REMEDIES else ""
     hint = f"{lacking}{place}, then run the same command"
     return SinkError(f"cannot be written: {error.strerror or error}", shard=path, hint=hint)

@@ -57,7 +57,7 @@ class Events:
         self.note(f"continuing an interrupted run: {shards:,} shard{'' if shards == 1 else 's'} already done")
 
     def progress(self, size: int) -> None:
-        """This many stored bytes have been read since the beginning, with those that an interrupted run read."""
+        """Stored bytes were read: their number since the beginning, including an interrupted run."""
 
     def shard(self, path: str, records: int, size: int) -> None:
         """A shard was published under its final name."""

@@ -112,7 +112,7 @@ class StoredShard(Generic[ReportT]):
 
 
 class RecordMaker(Protocol):
-    """Makes records on the machines that store the inputs, in place of tasks that read inputs; it can be pickled."""
+    """Makes records on the machines that store the inputs, instead of tasks that read inputs; it can be pickled."""
 
     def prefetch(self, items: Sequence[ObjectInfo]) -> AbstractContextManager[None]:
         """Return a context in which the records of these inputs are fetched concurrently, before they are read."""

@@ -55,7 +55,7 @@ class BoxCounts:
 
 
 class OpContext(NamedTuple):
-    """Settings of a conversion that an op may depend on, besides its own fields.
+    """Settings of a conversion that an op may depend on, in addition to its own fields.
 
     Attributes:
         seed: random seed; random choices depend on it and on the sample's key.

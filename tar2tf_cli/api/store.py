@@ -219,7 +219,7 @@ class Store(ABC):
         return other
 
     def head_each(self, names: Sequence[str]) -> Mapping[str, ObjectInfo | None]:
-        """Look up objects together, and return those for which that worked, None where there is none.
+        """Look up objects together, and return the metadata of each; None for an object that does not exist.
 
         The others are looked up one by one: by default, all of them.
         """

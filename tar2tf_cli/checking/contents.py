@@ -301,7 +301,7 @@ class NumberStats:
             self._extend(array.min().item(), array.max().item(), _sum(array), len(array))
 
     def update(self, other: NumberStats) -> None:
-        """Add those of another shard."""
+        """Add the counts of another shard."""
         self._extend(other.decode().least, other.most, other.total, other.count)
 
     def _extend(self, least: float, most: float, total: float, count: int) -> None:

@@ -298,7 +298,7 @@ def _add(of: Sequence[tuple[_Side, int]], task: int, file_rows: FileRows) -> Non
 
 
 def _open(run: FileRun, path: PathText) -> ShardSet:
-    """Resolve a path; a folder with a manifest stands for it, as the order of the shards is then known."""
+    """Resolve a path; a folder with a manifest means the manifest, which gives the order of the shards."""
     shards = run.shards(path)
     manifest = shards.folder_manifest()
     shards = run.shards(manifest) if manifest else shards

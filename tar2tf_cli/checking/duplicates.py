@@ -41,7 +41,7 @@ class Duplicates(NamedTuple):
 
 
 def find_duplicates(pages: Sequence[ShardPage]) -> Duplicates:
-    """Find equal samples, in about 20 bytes of memory for each besides its key, and more if it repeats another."""
+    """Find equal samples, in about 20 bytes of memory for each, its key not included; more for repeated ones."""
     digests = np.concatenate([np.empty(0, np.uint64), *(np.frombuffer(page.digests, np.uint64) for page in pages)])
     distinct, counts = np.unique(digests, return_counts=True)
     groups: dict[int, list[tuple[str, str]]] = {digest: [] for digest in distinct[counts > 1].tolist()}

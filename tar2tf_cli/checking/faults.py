@@ -152,7 +152,7 @@ class FileReport:
             self.faults.append(fault)
 
     def close(self) -> None:
-        """Add what lies after each fault and, for each kind, how many faults are not listed."""
+        """Add the amount of data after each fault and, for each kind, how many faults are not listed."""
         for place, fault in enumerate(self.faults):
             if fault.before:
                 after = Amount(self.good.records - fault.before.records, self.good.bytes - fault.before.bytes)

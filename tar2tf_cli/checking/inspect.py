@@ -238,7 +238,7 @@ class _Examined:
 
 
 def _whole_or_head(data: StoredBytes) -> bytes:
-    """A value that lies in the tar itself, or only the beginning of a large one."""
+    """Return a value, or only the beginning of a large one."""
     return data.whole() if len(data) < LARGE_VALUE else data.head()
 
 

@@ -97,7 +97,7 @@ class FileStarts(NamedTuple):
 
     @classmethod
     def of(cls, files: Sequence[Digests]) -> FileStarts:
-        """Return those of the digests in these files."""
+        """Return the starts of the digests in these files."""
         return cls(np.cumsum([0, *map(len, files)]))
 
     def __len__(self) -> int:

@@ -45,7 +45,7 @@ Values: TypeAlias = Mapping[str, Any]
 
 
 class Overlay(NamedTuple):
-    """Everything that lies on an image.
+    """Boxes, points and masks of an image.
 
     Attributes:
         height: of the image.
@@ -70,7 +70,7 @@ class Overlay(NamedTuple):
 
 
 def overlay_of(name: str, size: Size, values: Values, geometry: Geometry) -> Overlay:
-    """Return what lies on the image `name` of a sample, which has this height and width."""
+    """Return the boxes, points and masks of the image `name` of a sample, which has this height and width."""
     sample = _as_sample(values)
     boxes, faults = list[Box](), list[str]()
     for declared in _boxes(sample, geometry):

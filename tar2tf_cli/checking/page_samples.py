@@ -379,7 +379,7 @@ def _small(pixels: Array) -> Array:
 
 
 def _whole(pixels: Array, interpolation: int = cv2.INTER_AREA) -> Array:
-    """An image with all that lies on it, scaled down."""
+    """An image with its boxes, points and masks drawn, scaled down."""
     height, width = pixels.shape[:2]
     scale = min(_LARGE_SIDE / max(height, width), 1)
     size = max(round(width * scale), 1), max(round(height * scale), 1)

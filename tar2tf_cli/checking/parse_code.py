@@ -162,7 +162,7 @@ def _alike(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
 
 
 def _beside(paths: Sequence[str]) -> list[Manifest]:
-    """The manifests that list local shards and lie in the same folder."""
+    """The manifests in the folder of local shards that list them."""
     from tar2tf_cli.inputs.manifest import read_document
 
     manifests, folders = [], dict.fromkeys(map(os.path.dirname, paths))

@@ -241,7 +241,7 @@ seconds = _NumberType("SECONDS", lambda rules: rules.seconds)
 
 
 class _NewFile(click.ParamType):  # type: ignore[type-arg]
-    """The path of a file to be written besides what is printed, refused before hours of work if it cannot be."""
+    """The path of a file to be written in addition to what is printed, refused before hours of work if it cannot be."""
 
     name = "FILE"
 

@@ -64,7 +64,7 @@ class FileObjectSource(Source):
         return [ObjectInfo(self.bucket, self._status.st_size, version_of(self._status))]
 
     def capabilities(self) -> Capabilities:
-        """Return those of a stream, which may be one that can be read again."""
+        """Return the capabilities of a stream, which may be one that can be read again."""
         return READ_ONCE._replace(repeatable=self._start is not None, resumable=self._status is not None)
 
     def open(self, item: ObjectInfo) -> ByteStream:

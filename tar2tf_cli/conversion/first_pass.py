@@ -264,7 +264,7 @@ def _found(worker: Worker, number: int, find: Callable[[InputFlow], T]) -> T | N
 
 
 def _needed(spec: Conversion) -> tuple[Op, ...]:
-    """Return the ops without those at the end that only change images."""
+    """Return the ops up to the last one that changes more than images."""
     chosen = flatten(spec.select or {}).items()
     labelled = [name for name, labels in spec.labels.items() if labels == AUTO]
     sources = {item.ext_name for name, item in chosen if any(f"{label}/".startswith(f"{name}/") for label in labelled)}

@@ -677,7 +677,7 @@ class Earlier:
         return self._shards[shard.place][1] if shard.place in self._shards else None
 
     def kept(self, shard: PlannedShard) -> ShardReport | None:
-        """The report of a shard that is there already and holds the same records; otherwise None."""
+        """The report of a shard that exists already and holds the same records; otherwise None."""
         origins, report = self._shards.get(shard.place, (None, None))
         return report if origins == shard.origins else None
 

@@ -45,7 +45,7 @@ def picture(plan: Plan) -> bytes:
 
 
 def _drawn(sample: Sample, geometry: Geometry) -> NDArray[np.uint8]:
-    """The image of a sample, with all that lies on it."""
+    """The image of a sample, with its boxes, points and masks drawn."""
     import cv2
     import numpy as np
 

@@ -297,7 +297,7 @@ class Plan(NamedTuple):
         return why_no_tfds(self.conversion.output)
 
     def documents(self, described: str = "", shards: Sequence[ShardEntry] = ()) -> dict[str, bytes]:
-        """Paths and content of the files to be written beside the manifest.
+        """Paths and content of the files to be written next to the manifest.
 
         Args:
             described: the descriptions in the reports of all inputs, joined.

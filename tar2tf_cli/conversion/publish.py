@@ -580,7 +580,7 @@ class Publisher:
         return there.by_total or self.earlier is not None or replaces
 
     def final_names(self, stems: Sequence[str]) -> tuple[list[str], frozenset[str]]:
-        """Get ready for shards that others write, one for each stem; their names, and those that may be replaced."""
+        """Prepare for shards that others write, one for each stem; return their names, and which may be replaced."""
         shards = [PlannedShard(stem, 0) for stem in stems]
         for path in self.journal:
             sync(path)

@@ -1,4 +1,4 @@
-"""The inputs that an update reads again: those with records of shards which are not kept."""
+"""The inputs that an update reads again: inputs with records of shards that are not kept."""
 
 from __future__ import annotations
 

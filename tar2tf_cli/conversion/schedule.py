@@ -279,7 +279,7 @@ class ConversionSchedule(Schedule):
                 self._release({group})
 
     def _enqueue(self, shards: Sequence[PlannedShard]) -> None:
-        """Queue shards to be written, except those that are there already."""
+        """Queue shards to be written, except shards that exist already."""
         for shard in shards:  # all of them first, or a spool that a later shard needs could be removed
             self._check_keys(shard)
             if self._rereads:

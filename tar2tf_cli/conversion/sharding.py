@@ -184,7 +184,7 @@ class PlannedShard:
         return self.lane, self.number
 
     def part(self, folder: str) -> str:
-        """Path of the shard in a working folder before it is published; an `--index` is written beside it."""
+        """Path of the shard in a working folder before it is published; an `--index` is written next to it."""
         return os.path.join(folder, f"shard-{self.lane}-{self.number:05d}.part")
 
     @property

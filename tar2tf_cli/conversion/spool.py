@@ -158,7 +158,7 @@ class InputUnits(NamedTuple):
 
 
 def packed(head: Mapping[str, object], columns: Iterable[array[int]]) -> list[bytes]:
-    """A line of JSON and the columns behind it, little-endian; all of it is protected by CRCs."""
+    """Return a line of JSON followed by the columns, little-endian; CRCs protect all of it."""
     columns = list(columns)
     kinds = [[column.typecode, len(column)] for column in columns]
     data = b"".join(_little_endian(column).tobytes() for column in columns if column)
@@ -266,7 +266,7 @@ class Spool:
             self._close_block(lane)
 
     def mark(self) -> tuple[int, Lengths]:
-        """The place that the spool and its index have reached, between two inputs."""
+        """Position that the spool and its index have reached, between two inputs."""
         return self._file.size + self._file.pending, self._index.lengths
 
     def go_back(self, mark: tuple[int, Lengths]) -> None:
@@ -387,7 +387,7 @@ def unit_bytes(chunks: Iterable[Chunk], output: Output) -> Iterator[Chunk]:
 
 
 def size_around(output: Output) -> int:
-    """How many bytes a shard has besides its units."""
+    """Return how many bytes a shard has in addition to its units."""
     return sum(size for _, size in shard_bytes((), output)) if output.end else 0
 
 

@@ -282,7 +282,7 @@ class _Database:
             os.replace(self._part, self._path)
 
     def _same(self) -> bool:
-        """Whether the file that is there has the same samples and entries."""
+        """Whether the existing file has equal samples and entries."""
         try:
             with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as other:
                 return all(

@@ -115,7 +115,7 @@ class Layout(ABC):
         """Read an index file; None unless it is one of these bytes, and known to be complete."""
 
     def contents(self, buffers: list[bytes], places: Places) -> list[bytes]:
-        """Return the first of many records, without their framing; those that are left are read one by one.
+        """Return the first of many records, without their framing; the remaining ones are read one by one.
 
         Args:
             buffers: parts of the shard.
@@ -428,7 +428,7 @@ def write_indexes(
     overwrite: bool = False,
     **reach: Unpack[ConnectionOptions],
 ) -> Iterator[tuple[str, int]]:
-    """Write SHARD.idx beside each shard; yield its path and the number of samples, or records, that it lists.
+    """Write SHARD.idx next to each shard; yield its path and the number of samples, or records, that it lists.
 
     For a tar, that is the index of DALI's `wds2idx`, version 1.2; for a TFRecord, a line with offset and size for each
     record, as `tfrecord2idx` and `convert --index` write it. An index that is there and right is left as it is. Where

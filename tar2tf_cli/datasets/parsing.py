@@ -135,7 +135,7 @@ def _cast(value: tf.Tensor, dtype: str) -> tf.Tensor:
 
 
 def _own_shape(name: str, shape: list[int | None], parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """The shape of one example's array: fixed, stored beside it, or given by the image's height, width and channels."""
+    """The shape of an example's array: fixed, stored next to it, or given by the image's height, width and channels."""
     import tensorflow as tf
 
     if f"{name}/shape" in parsed:

@@ -335,7 +335,7 @@ class Records(Sequence[T]):
         return self._column_reader
 
     def _is_plain(self, number: int, decoder: Decoder) -> bool:
-        """Whether a shard is a local file whose records lie there as they are, and are read by this decoder."""
+        """Whether a shard is a local file that is not compressed, and this decoder reads its records."""
         shard = self._shards[number]
         is_local = not shard.source.capabilities().remote
         return is_local and shard.decode is decoder and self._index(number).streams is None
@@ -653,7 +653,7 @@ class Records(Sequence[T]):
         return error.at(shard=shard, member=f"record {span.record}")
 
     def _indexed_again(self, span: _RecordSpan) -> _RecordSpan | None:
-        """Return where a record is by the lengths in its shard, if the index beside the shard says otherwise."""
+        """Return where a record is by the lengths in its shard, if the index next to the shard says otherwise."""
         shard = self._shards[span.shard]
         try:
             index = self._where.find(shard, self._stored(span.shard), None)

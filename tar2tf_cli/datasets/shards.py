@@ -1,4 +1,4 @@
-"""The shards of a dataset: those that manifests list, files, and what folders, templates and URLs stand for."""
+"""The shards of a dataset: those that manifests list, files, and shards that folders, templates and URLs name."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class DatasetShard:
 
     @property
     def name(self) -> str:
-        """Its path or URL."""
+        """Path or URL of the shard."""
         return self.source.locate(self.item.name)
 
     @property
     def size(self) -> int:
-        """Its size in bytes.
+        """Size of the shard in bytes.
 
         Raises:
             SourceError: when its server does not say.

@@ -42,7 +42,7 @@ def export_tfds(
     citation: str = "",
     overwrite: bool = False,
 ) -> list[str]:
-    """Write the files beside a manifest with which `tfds.builder_from_directory` reads its shards.
+    """Write the files next to a manifest with which `tfds.builder_from_directory` reads its shards.
 
     Encoded images become `Image`, numbers of classes with a label map `ClassLabel`, text and other bytes `Text`,
     numbers and arrays `Scalar` and `Tensor`. All records are read, as one text among images makes a feature `Text`; so

@@ -24,7 +24,7 @@ def make_engine(workers: int) -> Engine:
 
 
 class LocalBackend(Backend):
-    """This machine."""
+    """The machine of this process."""
 
     @property
     def cpus(self) -> int:

@@ -125,7 +125,7 @@ class LabelMap(dict[str, int]):
 
 
 class Unnumbered(LabelMap):
-    """Stands for a map that is not known yet: the number of any text is 0, and the texts are remembered."""
+    """Placeholder of a map that is not known yet: the number of any text is 0, and the texts are remembered."""
 
     def __contains__(self, text: object) -> bool:
         return True

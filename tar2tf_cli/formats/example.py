@@ -199,7 +199,7 @@ known_lengths: Final[dict[bytes, int]] = {}
 
 
 def crc_field(data: bytes) -> bytes:
-    """Return the CRC of the bytes of a record's length or data as it stands behind them."""
+    """Return the CRC field that follows the length or the data of a record."""
     crc = extend(0, data)
     return _CRC.pack(((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF)
 
@@ -332,7 +332,7 @@ class ParsedFeature:
 
     @property
     def is_packed(self) -> bool:
-        """Whether its first numbers are packed: a tag and their length stand before them."""
+        """Whether its first numbers are packed: a tag and their length precede them."""
         start, end = self.runs[0]
         head = b"\x0a" + varint(end - start)
         return self.message[start - len(head) : start] == head

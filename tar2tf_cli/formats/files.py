@@ -222,7 +222,7 @@ def whole(value: Any) -> Any:
 
 
 def pieces_of(value: bytes | StoredValue) -> Iterable[bytes]:
-    """The bytes of a value, those of a stored one at most a mebibyte at a time."""
+    """Return the bytes of a value; of a stored one, at most a mebibyte at a time."""
     return (value,) if isinstance(value, bytes) else value.pieces()
 
 

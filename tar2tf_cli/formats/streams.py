@@ -585,7 +585,7 @@ OnDamage: TypeAlias = Callable[[DamagedShardError, bool], object]
 def iter_resuming(
     read: Callable[[], Iterable[T]], resume: Callable[[DamagedShardError], bool], damaged: OnDamage
 ) -> Iterator[T]:
-    """The samples or records of a shard that can be read, also those behind damage.
+    """The samples or records of a shard that can be read, also after damage.
 
     Args:
         read: reads from where the reader is.
@@ -739,7 +739,7 @@ class Cursor:
         return end - self.start - self.position
 
     def _next(self, size: int) -> bool:
-        """Read what comes behind the buffer instead of it; return False at the end."""
+        """Replace the buffer by the bytes that follow it; return False at the end."""
         self.start += len(self.buffer)
         self.buffer, self.position = b"", 0
         self.buffer = self._read(size)

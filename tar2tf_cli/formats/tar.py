@@ -142,7 +142,7 @@ class MemberPolicy:
         self.wants = wants
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes | StoredBytes, int] | None:
-        """Data and size of what a link stands for; None where it cannot be followed, which is reported then.
+        """Return data and size of the target of a link; None if it cannot be followed, which is then reported.
 
         Args:
             name: the link's own name.
@@ -687,7 +687,7 @@ class _ArchiveEnds:
 
 
 def _is_filled(start: int | None, end: int) -> bool:
-    """Whether whole records lie between two offsets; True for an unknown start."""
+    """Whether two offsets are whole records apart; True for an unknown start."""
     return start is None or (end - start) % _RECORD == 0
 
 
@@ -710,7 +710,7 @@ _MOST_IN_DIGITS: Final = 8 << 30  # larger sizes are written in base 256, as GNU
 
 
 def header(name: bytes, size: int) -> bytes:
-    """Return what stands before the data of a regular file: one block, or three and more if the name needs them.
+    """Return the header of a regular file: one block, or three and more if the name needs them.
 
     Args:
         name: the member's name, of any length, without a NUL.

@@ -1,4 +1,4 @@
-"""TFRecords: their records, whole ones, lengths alone or heads of large ones, also behind damage; and their indexes.
+"""TFRecords: their records, whole ones, lengths alone or heads of large ones, also after damage; and their indexes.
 
 Where `accept` is given, the kernel checks the records of the usual form, and only the others come to Python.
 """
@@ -257,7 +257,7 @@ class RecordReader:
     # --- Damage ---
 
     def undamaged(self, damaged: OnDamage = lambda error, more: None) -> Iterator[tuple[int, bytes]]:
-        """Iterate over the records that can be read, also those behind damage."""
+        """Iterate over the records that can be read, also after damage."""
         return iter_resuming(self.__iter__, self.resume, damaged)
 
     def resume(self, error: DamagedShardError) -> bool:

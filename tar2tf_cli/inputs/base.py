@@ -41,7 +41,7 @@ class ListSource(Source):
         """Yield the samples of an input, each with its file or row as `member`."""
 
     def capabilities(self) -> Capabilities:
-        """Return those of a list of samples."""
+        """Return the capabilities of a list of samples."""
         return _LIST
 
     def open(self, item: ObjectInfo) -> ByteStream:
@@ -172,7 +172,7 @@ class _Unreadable(Source):
 
 
 def unreadable_input(path: str, error: SourceError) -> LocatedShard:
-    """Return the input that stands for a path or URL which cannot be read: opening it raises the error."""
+    """Return an input for a path or URL which cannot be read: opening it raises the error."""
     source = _Unreadable(path, error)
     return LocatedShard(source, source.list(())[0])
 

@@ -103,7 +103,7 @@ class Joined:
 
     @abstractmethod
     def read(self, place: SampleRange) -> Sample:
-        """Return the sample at a place, with its key.
+        """Return the sample in a range of bytes, with its key.
 
         Raises:
             SourceError: when it cannot be read, or the file is not the one that was listed.

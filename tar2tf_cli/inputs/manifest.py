@@ -1,4 +1,4 @@
-"""The manifest: what a conversion wrote and from which inputs, as one JSON document beside the shards."""
+"""The manifest: what a conversion wrote and from which inputs, as one JSON document next to the shards."""
 
 from __future__ import annotations
 
@@ -392,7 +392,7 @@ class Manifest:
 
     @property
     def files(self) -> list[str]:
-        """Paths of all files written beside the manifest, relative to its folder."""
+        """Paths of all files written next to the manifest, relative to its folder."""
         return [*(shard.path for shard in self.shards), *self.documents]
 
     def to_bytes(self) -> bytes:

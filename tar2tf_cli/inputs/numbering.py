@@ -33,7 +33,7 @@ class Gap(NamedTuple):
     stated: bool = False
 
     def located(self, locate: Callable[[str], str]) -> Gap:
-        """Return the gap with paths or URLs in place of names."""
+        """Return the gap with paths or URLs instead of names."""
         return Gap(
             locate(self.first), locate(self.last), self.missing, self.before and locate(self.before), self.stated
         )

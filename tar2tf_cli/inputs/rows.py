@@ -250,7 +250,7 @@ def _object(line: bytes) -> dict[str, object]:
 
 
 class _Lines:
-    """The lines of a file as text, with the number of the last one, and the offset behind it."""
+    """The lines of a file as text, with the number of the last one, and the offset after it."""
 
     def __init__(self, file: io.BufferedReader, start: int, skipped: int) -> None:
         self._file = file

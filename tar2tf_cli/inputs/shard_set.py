@@ -578,7 +578,7 @@ def _gaps(source: Source, names: Sequence[str], templates: Sequence[str]) -> lis
 
 
 def _with_documents(shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
-    """A set with the manifests that lie next to its shards."""
+    """Return the set with the manifests in the folders of its shards."""
     if shards.source.capabilities().gives != "bytes" or not shards.source.capabilities().repeatable:
         return shards
     if shards.listed:
@@ -704,7 +704,7 @@ def may_hold_examples(name: str) -> bool:
 
 
 def _is_marker(name: str) -> bool:
-    """Whether a name is one that Hadoop and Spark give to files that they write beside shards, such as _SUCCESS."""
+    """Whether a name is one that Hadoop and Spark give to files that they write next to shards, such as _SUCCESS."""
     return os.path.basename(name).startswith("_")
 
 

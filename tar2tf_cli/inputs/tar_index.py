@@ -240,7 +240,7 @@ def refused_links(wants: Callable[[str], bool], name: str) -> MemberPolicy:
 
 
 class _NoLinks(MemberPolicy):
-    """Refuses links that would be entries: what they stand for is elsewhere in the tar."""
+    """Refuses links that would be entries: their targets are elsewhere in the tar."""
 
     def __init__(self, wants: Callable[[str], bool], name: str) -> None:
         super().__init__(wants)

@@ -409,7 +409,7 @@ def _single(name: str, value: Any) -> str | float:
 
 
 def _number(written: str) -> float | None:
-    """The number that text stands for, whole if it is; None if there is none."""
+    """The number that a text states, whole if it is; None if it states none."""
     for kind in (int, float):
         try:
             return kind(written)

@@ -76,7 +76,7 @@ class ImageOp(DeclaredOp):
         return names
 
     def has_company(self, sample: Sample, name: str) -> bool:
-        """Whether anything in a sample describes an image or lies on it, so that it has to follow a move."""
+        """Whether a sample has annotations or a description of an image, which have to follow a move."""
         return MOVES in sample or not companions(name).isdisjoint(sample)
 
     def note_move(self, sample: Sample, name: str, move: Move) -> None:

@@ -163,7 +163,7 @@ class JsonEntry:
 
 
 class Slot(NamedTuple):
-    """A place in JSON that holds a value.
+    """A position in JSON that holds a value.
 
     Attributes:
         holder: the list or object that holds it.
@@ -184,7 +184,7 @@ class Slot(NamedTuple):
 
 
 def slots(document: JsonEntry, path: Sequence[str | int]) -> Iterator[Slot]:
-    """Iterate over the places to which a path leads.
+    """Iterate over the positions that a path selects.
 
     Raises:
         SampleError: when it leads nowhere.
@@ -208,7 +208,7 @@ def _slots(document: JsonEntry, path: Sequence[str | int], rest: Sequence[str | 
 
 
 def _lists_of(found: Iterable[Slot]) -> Iterator[Slot]:
-    """The places themselves, or those of the items of lists of lists."""
+    """The positions themselves, or, for lists of lists, the positions of their items."""
     for slot in found:
         value = slot.value
         if isinstance(value, list) and (not value or isinstance(value[0], list)):

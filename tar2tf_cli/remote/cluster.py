@@ -93,7 +93,7 @@ class RemoteSource(ObjectSource):
         return settings
 
     def capabilities(self) -> Capabilities:
-        """Return those of an object store."""
+        """Return the capabilities of an object store."""
         return Capabilities(remote=True, threads=1)
 
     def read(self, item: ObjectInfo, on_bytes: OnBytes = None) -> RemoteReading:
@@ -183,11 +183,11 @@ class RemoteSamples(RemoteSource):
 
     @staticmethod
     def needs(settings: Settings) -> Settings:
-        """Return those of the ops: whatever records a transformer makes, it sends samples when it is asked to."""
+        """Return the settings of the ops: a transformer of any records sends samples when it is asked to."""
         return settings.of_samples
 
     def capabilities(self) -> Capabilities:
-        """Return those of a source of samples."""
+        """Return the capabilities of a source of samples."""
         return Capabilities(remote=True, threads=1, gives="values")
 
     def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:

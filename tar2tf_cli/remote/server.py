@@ -222,7 +222,7 @@ class _Object(Source):
         self._file = DirectorySource(path)
 
     def capabilities(self) -> Capabilities:
-        """Return those of the file."""
+        """Return the capabilities of the file."""
         return self._abilities
 
     def list(self, templates: object = ()) -> list[ObjectInfo]:

@@ -553,7 +553,7 @@ def error_of(text: str, name: str) -> Tar2tfError | None:
 
 
 def to_features(sample: Sample) -> dict[str, bytes]:
-    """Return the features that stand for a sample."""
+    """Return a sample as features."""
     key = sample[KEY].encode("utf-8", "surrogateescape")
     return dict(_feature(name, value) for name, value in {**sample, KEY: key}.items())
 
@@ -603,7 +603,7 @@ def _restored(suffix: str, dtype: str, small: Array) -> Array:
 
 
 def from_example(message: bytes) -> Sample:
-    """Return the sample that an example stands for.
+    """Return the sample that an example was made of.
 
     Raises:
         ValueError: when no transformer made it.

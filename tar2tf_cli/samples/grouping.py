@@ -1,4 +1,4 @@
-"""Members to samples: those whose names share a key become one dict; half and repeated samples are detected."""
+"""Members to samples: members whose names share a key become one dict; half and repeated samples are detected."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class LostMembers:
 
 
 def may_be_misnamed(name: str, extends: bool) -> bool:
-    """Whether a name may stand in a header for one that is too long for it, or not ASCII."""
+    """Whether a name in a header may be an abbreviation of one that is too long for it, or not ASCII."""
     return extends or "?" in name or len(name.encode("utf-8", "surrogateescape")) >= _LONG
 
 

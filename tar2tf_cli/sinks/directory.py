@@ -191,7 +191,7 @@ class Flusher(Generic[T]):
             self._waiting.put((next(self._numbers), paths, item))
 
     def fail(self, error: Tar2tfError) -> None:
-        """Have `done` raise an error in the place of an item that is expected."""
+        """Have `done` raise an error instead of returning an item that is expected."""
         self._flushed.put(error)
 
     def done(self, timeout: float = 0) -> list[T]:

@@ -201,7 +201,7 @@ class ObjectSink(Sink):
         self._reap(0)
 
     def close(self) -> None:
-        """Wait for running uploads; those that have not started are left to the next run."""
+        """Wait for running uploads; uploads that have not started are left to the next run."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._uploads.clear()
 

@@ -258,7 +258,7 @@ def resolve(
 
 
 def _names_of(template: str, exists: Callable[[str], bool]) -> list[str]:
-    """The names or globs that a template stands for."""
+    """The names or globs that a template expands to."""
     spec = FileSpec.parse(template) if "@" in template and not exists(template) else None
     return spec.names() if spec else expand(template)
 
@@ -411,7 +411,7 @@ class PathTemplate(NamedTuple):
         return "input" not in self.fields and (self.start is None or (self.start, self.width) == (0, 5))
 
     def beside(self, name: str) -> str:
-        """Return the path of another document beside the manifest: `labels.json` becomes `_train-labels.json`.
+        """Return the path of another document next to the manifest: `labels.json` becomes `_train-labels.json`.
 
         A table of examples has no underscore, as TFRecorder's programs look for `examples.csv`.
         """
@@ -433,7 +433,7 @@ def hidden_name(manifest: str, suffix: str) -> str:
 
 
 def output_format(path: str) -> str:
-    """Return the name of the format that an output path stands for by its longest known suffix."""
+    """Return the name of the format of an output path, by its longest known suffix."""
     suffix = _output_suffix(path)
     return suffix.format if suffix else DEFAULT_FORMAT
 

@@ -136,7 +136,7 @@ def _complaint(error: MarkedYAMLError) -> str:
 
 
 def _plain(document: object) -> object:
-    """Convert a document to plain dicts, lists and scalars; what an alias stands for is repeated.
+    """Convert a document to plain dicts, lists and scalars; the value of an alias is repeated.
 
     Raises:
         ValueError: when that makes too many values, or never ends.

@@ -47,7 +47,7 @@ class ReadAhead(Generic[T]):
 
 
 def templates_of(source: Source, templates: Sequence[str]) -> Sequence[str]:
-    """Return templates, or those in a source's bucket where none are given.
+    """Return templates; if none are given, the templates in a source's bucket.
 
     Raises:
         UsageError: when there are both, or one is a URL.

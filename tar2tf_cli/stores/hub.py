@@ -137,7 +137,7 @@ class HubStore(WebStore):
             raise self._no_hub("its answer is not JSON") from None
 
     def list(self, prefix: str) -> Iterable[ObjectInfo]:
-        """List page by page; sizes and checksums are those of the objects, not of their pointers in Git."""
+        """List page by page; with the sizes and checksums of the objects, not of their pointers in Git."""
         whole = self.root + prefix
         folder = whole.rpartition("/")[0]
         for entry in self._tree(folder):

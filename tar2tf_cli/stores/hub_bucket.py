@@ -1,4 +1,4 @@
-"""Buckets of the Hugging Face Hub, through its door for S3, which sends those who read an object to another server.
+"""Buckets of the Hugging Face Hub, through its endpoint for S3, which redirects readers of an object to another server.
 
 https://huggingface.co/docs/hub/storage-buckets-s3 describes it.
 """

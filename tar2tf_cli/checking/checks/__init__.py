@@ -1,4 +1,4 @@
-"""Checks of one's own: `verify` makes those of each module that a package declares, besides its own.
+"""Checks of one's own: `verify` makes those of each module that a package declares, in addition to its own.
 
 A module has one of these functions, or both. They return faults as pairs of a kind, a short name for JSON, and a
 message:

@@ -451,7 +451,7 @@ _NUDGE: Final = 2**-20
 
 
 def _turned_by_nearest(image: Image, angle: float) -> Image:
-    """The pixel of the image in which the centre of each new one lies, or 0."""
+    """The pixel of the image that contains the centre of each new pixel, or 0."""
     height, width, _ = image.shape
     sine, cosine = math.sin(math.radians(angle)), math.cos(math.radians(angle))
     down, across = np.arange(height)[:, None] - (height - 1) / 2, np.arange(width) - (width - 1) / 2
@@ -539,7 +539,7 @@ def pad_layout(rows: int, columns: int, height: int, width: int) -> tuple[tuple[
 
 
 def _framed(image: Image, height: int, width: int, top: int, left: int, fill: float) -> Image:
-    """The image at a place in a larger one."""
+    """A larger image that contains the image at a position."""
     rows, columns, channels = image.shape
     if (rows, columns) == (height, width):
         return image

@@ -47,7 +47,7 @@ def plain_png(data: bytes) -> bytes:
 
 
 def check_png(data: bytes, max_pixels: int = DEFAULT_MAX_PIXELS) -> None:
-    """Raise what `decode` would raise for a PNG, without making its pixels: in a few mebibytes besides the file.
+    """Raise what `decode` would raise for a PNG, without making its pixels: in a few mebibytes in addition to the file.
 
     libpng decodes whatever has whole chunks, a valid header and palette, and rows that inflate to their size.
     """
@@ -76,7 +76,7 @@ def _png_parts(data: bytes) -> tuple[list[bytes], bytes, list[tuple[int, int]]]:
 
 
 def _check_filters(rows: bytes, position: int, passes: Iterable[tuple[int, int]]) -> None:
-    """Check the filter of each row that begins in a part of the image data, which lies at a position of it."""
+    """Check the filter of each row that begins in a part of the image data at a position."""
     begin = 0
     for count, length in passes:
         end = begin + count * length
@@ -697,7 +697,7 @@ def _colors(data: bytes, start: int, flags: int) -> bytes:
 
 
 def _blocks_end(data: bytes, position: int) -> int:
-    """The position behind sub-blocks."""
+    """The position after sub-blocks."""
     while size := data[position]:
         position += 1 + size
     return position + 1

@@ -37,7 +37,7 @@ class TiffPage(NamedTuple):
 
 
 def tiff_pages(data: bytes) -> Iterator[TiffPage]:
-    """Yield the pages of a TIFF, whose pixels lie within the data.
+    """Yield the pages of a TIFF whose pixels are all within the data.
 
     Raises:
         ValueError: when it is cut short or damaged.
@@ -182,7 +182,7 @@ def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _jpeg_marker(data: bytes, offset: int) -> tuple[int, int]:
-    """The next marker from an offset on, and the offset behind it.
+    """The next marker from an offset on, and the offset after it.
 
     Raises:
         IndexError: when there is none.
