@@ -242,7 +242,7 @@ class Received:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class _Progress:
+class _TransferProgress:
     """The progress of a transfer, to tell a slow server from one that has stalled.
 
     Attributes:
@@ -304,7 +304,7 @@ class Response:
         self._on_end = on_end
         self.headers = _Headers()
         self._received = Received()
-        self._progress = _Progress()
+        self._progress = _TransferProgress()
         self._begun = False
         self._failure: tuple[int, str, int] | None = None
         easy.setopt(pycurl.HEADERFUNCTION, self._take_header)
