@@ -108,6 +108,11 @@ def test_shards_of_another_format_are_joined(tar: Path, tmp_path: Path) -> None:
     assert values(tmp_path / "both.record", "kind") == [1, 2]
 
 
+def test_a_reader_of_one_format_reads_no_shards_of_another(tar: Path, tmp_path: Path) -> None:
+    run("convert", tar, "-o", tmp_path / "x.ljson")
+    assert "it reads tars only" in run("verify", tmp_path / "x.ljson", "--for", "webdataset", "--json", code=1)
+
+
 def test_damage_in_another_format_is_found(tar: Path, tmp_path: Path) -> None:
     run("convert", tar, "-o", tmp_path / "x.ljson")
     data = (tmp_path / "x.ljson").read_bytes()

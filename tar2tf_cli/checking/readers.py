@@ -76,7 +76,8 @@ def shard_traits(item: ObjectInfo, context: FileContext) -> ShardTraits:
     traits = ShardTraits()
     try:
         with OpenShard(context.source, item) as shard:
-            traits.format, traits.compression = shard.format, shard.compression.lower()
+            traits.format = shard.kind.name if shard.kind else None
+            traits.compression = shard.compression.lower()
             kind = shard.traits
             if kind.holds == "sample":
                 _read_headers(shard, traits)
@@ -227,9 +228,9 @@ def _only(format: str, what: str) -> ReaderRule:
     """Make a rule for a reader of one format."""
 
     def rule(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
-        other = "tfrecord" if format == "tar" else "tar"
-        for path, _ in shards.of(other):
-            yield path, f"it reads {what} only; tar2tf convert writes either kind"
+        for path, traits in shards.traits.items():
+            if traits.format not in (None, format):
+                yield path, f"it reads {what} only; tar2tf convert writes either kind"
 
     return rule
 
