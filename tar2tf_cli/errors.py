@@ -117,12 +117,12 @@ class Tar2tfError(Exception):
         return _rebuild, (type(self), self.message, dict(self.__dict__))
 
     def __str__(self) -> str:
-        """Return where, what and the hint, which names options as in Python: `overwrite=True`, not `--overwrite`."""
+        """Return location, message and hint, which names options as in Python: `overwrite=True`, not `--overwrite`."""
         return self._sentence(in_python(self.hint or ""))
 
     @property
     def sentence(self) -> str:
-        """Where, what and the hint, which names options as the command line does."""
+        """Location, message and hint, which names options as the command line does."""
         return self._sentence(self.hint or "")
 
     def _sentence(self, hint: str) -> str:

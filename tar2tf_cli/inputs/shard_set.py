@@ -667,7 +667,7 @@ def _tfds_files(names: Sequence[str]) -> list[str]:
 
 
 class _Head(NamedTuple):
-    """What the first bytes of a file tell.
+    """Kind of a file, detected from its first bytes.
 
     Attributes:
         format: format of the shard, or "manifest"; None for a file that is neither, or cannot be read.
