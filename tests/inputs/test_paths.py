@@ -145,8 +145,8 @@ def test_several_templates_are_inputs_in_the_order_given(tars: list[Path], tmp_p
 
 def test_a_template_without_a_match_names_folder_and_template(tars: list[Path], tmp_path: Path) -> None:
     for given, said in {
-        "in/small-{3..5}.tar": "in: has no small-4.tar, small-5.tar",
-        "in/none-*.tar": "in: has no none-*.tar",
+        "in/small-{3..5}.tar": "in: has no 'small-4.tar', 'small-5.tar'",
+        "in/none-*.tar": "in: has no 'none-*.tar'",
         "out/small-{0..3}.tar": "out: no such directory or file",
     }.items():
         done = tar2tf("convert", given, "-o", "x.record", cwd=tmp_path)

@@ -157,7 +157,7 @@ def test_a_name_with_a_number_of_shards_is_read_and_written(tmp_path: Path) -> N
         assert records(tmp_path / "again.record") == records(*shards_in(tmp_path / "out", "x.*-of-*"))
     assert "3 files, 121 records" in run("verify", tmp_path / "out/x.tfrecord@3")
     (tmp_path / "out" / names[1]).unlink()
-    assert f"has no {names[1]}" in run("convert", tmp_path / "out/x.tfrecord@3", "-o", tmp_path / "o.record", code=3)
+    assert f"has no {names[1]!r}" in run("convert", tmp_path / "out/x.tfrecord@3", "-o", tmp_path / "o.record", code=3)
     run("convert", shards, "-o", tmp_path / "tars/y.tar@2")
     assert sorted(path.name for path in (tmp_path / "tars").glob("*.tar")) == [
         "y-00000-of-00002.tar",
