@@ -44,7 +44,10 @@ Reader: TypeAlias = "Callable[[tf.Tensor], AnyDataset]"
 
 _AT_ONCE: Final = 16
 _PIECE: Final = 1 << 20  # bytes of records that are given to TensorFlow at once
-_MOST_TOGETHER: Final = 256  # such records
+_MOST_TOGETHER: Final = 256  # examples that are read and parsed at once where they are wanted one by one
+_BYTES_TOGETHER: Final = 4 << 20  # and how large they are together
+_READ: Final = 1 << 20  # bytes of small batches that are read at once
+_LEAST_READS: Final = 16  # reads of an epoch, at least, which threads divide among them
 _AS_WRITTEN: Final = -1
 
 
@@ -88,21 +91,21 @@ class ByPosition:
         reader: reads them.
         count: how many there are in an epoch.
         order: in which order.
-        together: how many are read at once where they are wanted one by one.
+        mean: the mean size of their records in bytes.
     """
 
-    def __init__(self, reader: RecordOp | RecordsByPosition, count: int, order: Order, together: int) -> None:
+    def __init__(self, reader: RecordOp | RecordsByPosition, count: int, order: Order, mean: int) -> None:
         self._reader = reader
         self._count = count
         self._order = order
-        self._together = together
+        self._mean = mean
         first, self._skipped = divmod(order.start, max(count, 1))
         self._first = first
         self._epochs = count_from(first)
 
     def each(self) -> AnyDataset:
         """Return a dataset of the serialised examples, one by one."""
-        return self.one_by_one(self._read(self._reader.messages, self._together, drop_remainder=False))
+        return self.one_by_one(self._batches(self._reader.messages, at_once(self._mean), drop_remainder=False))
 
     def one_by_one(self, batches: AnyDataset) -> AnyDataset:
         """Return a dataset of the examples in batches; its cardinality is not known if the first epoch is shorter."""
@@ -110,33 +113,48 @@ class ByPosition:
 
     def batches(self, size: int, drop_remainder: bool, features: Features, parse: Parse) -> AnyDataset:
         """Return a dataset of parsed batches."""
-        batches = self._read(self._reader.columns(features, parse), size, drop_remainder)
-        return _of_size(batches, size) if drop_remainder else batches
+        return self._batches(self._reader.columns(features, parse), size, drop_remainder, self._several(size))
 
-    def _read(self, read: Read, size: int, drop_remainder: bool) -> AnyDataset:
+    def _several(self, size: int) -> int:
+        """How many small batches are read at once, as tf.data takes as long for a call as for reading one of them."""
+        return max(1, min(_READ // (size * self._mean), self._count // size // _LEAST_READS))
+
+    def _batches(self, read: Read, size: int, drop_remainder: bool, several: int = 1) -> AnyDataset:
+        """The batches of each epoch, of which `several` are read at once as long as there are as many."""
         import tensorflow as tf
 
-        positions = self._positions(size, drop_remainder)
-        return positions.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        def reading(first: Any, end: Any, step: int, seed: Any, read: Read) -> AnyDataset:
+            def read_from(at: tf.Tensor) -> object:
+                return read(at, tf.minimum(at + step, self._count), seed)
 
-    def _positions(self, size: int, drop_remainder: bool) -> AnyDataset:
-        """The first and the last position of each batch, and the seed of the epoch."""
-        import tensorflow as tf
+            positions = tf.data.Dataset.range(first, end, step)
+            return positions.map(read_from, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+        def read_several(first: tf.Tensor, last: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+            found = read(first, last, seed)
+            return {name: tf.reshape(value, [several, size, *value.shape[1:]]) for name, value in found.items()}
+
+        def read_whole(first: tf.Tensor, last: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+            found = read(first, last, seed)
+            return {name: tf.ensure_shape(value, [size, *value.shape[1:]]) for name, value in found.items()}
 
         def of_epoch(first: Any, seed: Any = _AS_WRITTEN) -> AnyDataset:
             end = self._count - (self._count - first) % size if drop_remainder else self._count
-            firsts = tf.data.Dataset.range(first, end, size)
-            return firsts.map(lambda at: (at, tf.minimum(at + size, self._count), seed))
+            last = first if several == 1 else end - (end - first) % (several * size)
+            rest = reading(last, end, size, seed, read_whole if drop_remainder else read)
+            if several == 1:
+                return rest
+            return reading(first, last, several * size, seed, read_several).unbatch().concatenate(rest)
 
         def next_epoch(_: object) -> object:
             # it changes what it returns, but a checkpoint keeps what it returned
             return tf.numpy_function(self._next_epoch, [_], [tf.int64, tf.int64], stateful=False)
 
         if self._order == Order(None):
-            return of_epoch(0, tf.constant(_AS_WRITTEN, tf.int64))
-        batches = self._count // size if drop_remainder else -(-self._count // size)
-        positions = tf.data.Dataset.range(1).map(next_epoch).flat_map(of_epoch)
-        return positions if self._skipped else _counted(positions, batches)
+            return of_epoch(0)
+        number = self._count // size if drop_remainder else -(-self._count // size)
+        batches = tf.data.Dataset.range(1).map(next_epoch).flat_map(of_epoch)
+        return batches if self._skipped else _counted(batches, number)
 
     def _next_epoch(self, _: object) -> tuple[np.int64, np.int64]:
         """The position where the next epoch begins, and the seed of its order."""
@@ -222,14 +240,9 @@ def _counted(dataset: AnyDataset, count: int) -> AnyDataset:
     return dataset.apply(tf.data.experimental.assert_cardinality(count))
 
 
-def _of_size(batches: AnyDataset, size: int) -> AnyDataset:
-    """Batches whose first dimension is known."""
-    import tensorflow as tf
-
-    def sized(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return {name: tf.ensure_shape(value, [size, *value.shape[1:]]) for name, value in batch.items()}
-
-    return batches.map(sized)
+def at_once(mean: int) -> int:
+    """Return how many examples of this mean size are read at once where they are wanted one by one."""
+    return min(max(_BYTES_TOGETHER // mean, 1), _MOST_TOGETHER)
 
 
 def in_shards(names: Sequence[str], read: Reader, shuffle: int | None, seed: int | None) -> AnyDataset:

@@ -20,6 +20,7 @@ from tar2tf_cli.datasets.examples import (
     RecordsByPosition,
     Streamed,
     any_reader,
+    at_once,
     in_shards,
     local_reader,
 )
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
         batch: int | None
         pad: bool
 
-
-_MOST_TOGETHER: Final = 256  # examples that are parsed at once where they are wanted one by one
-_BYTES_TOGETHER: Final = 4 << 20  # and how large they are together
 
 _BATCHING: Final = "load them with ragged=True or pad=True"
 
@@ -154,14 +152,13 @@ def load_dataset(
     elif _op_reads(read):
         counts = [entry.records for _, entry in part.shards]
         reader = RecordOp(part.names(), counts, part.numbers)
-        examples = ByPosition(reader, part.count, order, part.together())
+        examples = ByPosition(reader, part.count, order, part.mean())
     else:
         records = open_documents(read, split, process)
         every = [entry.records for _, entry in shards]
-        examples = ByPosition(
-            RecordsByPosition(records, every, part.chosen, part.numbers), part.count, order, part.together()
-        )
-    return _presented(examples, features, total, batch, part.together(), ragged=ragged, pad=pad)
+        by_records = RecordsByPosition(records, every, part.chosen, part.numbers)
+        examples = ByPosition(by_records, part.count, order, part.mean())
+    return _presented(examples, features, total, batch, at_once(part.mean()), ragged=ragged, pad=pad)
 
 
 def _op_reads(read: Sequence[Document]) -> bool:
@@ -199,11 +196,10 @@ class _HostShare:
         """Return the paths of the shards."""
         return [os.path.join(os.path.dirname(one.path), entry.path) for one, entry in self.shards]
 
-    def together(self) -> int:
-        """Return how many examples are parsed at once where they are wanted one by one."""
+    def mean(self) -> int:
+        """Return the mean size of a record in bytes, at least 1."""
         records = sum(entry.records for _, entry in self.shards)
-        mean = sum(entry.bytes for _, entry in self.shards) // max(records, 1)
-        return min(max(_BYTES_TOGETHER // max(mean, 1), 1), _MOST_TOGETHER)
+        return max(sum(entry.bytes for _, entry in self.shards) // max(records, 1), 1)
 
 
 def _streamed(part: _HostShare, read: Sequence[Document], shuffle: int | None, seed: int | None) -> Streamed:

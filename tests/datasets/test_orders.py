@@ -159,6 +159,25 @@ def test_the_batch_that_follows_is_read_as_one(folder: Path, ways: str) -> None:
     assert numbers(load_dataset(folder).batch(4, num_parallel_calls=2).unbatch()) == [*range(COUNT)]
 
 
+@pytest.mark.parametrize("shuffle", [None, True])
+@pytest.mark.parametrize(("drop_remainder", "start"), [(False, 0), (True, 0), (False, 7), (True, COUNT + 8)])
+def test_small_batches_are_the_same_where_several_are_read_at_once(
+    folder: Path, ways: str, shuffle: bool | None, drop_remainder: bool, start: int
+) -> None:
+    """48 batches of one are read three at a time; what remains of an epoch, one at a time."""
+    order: Any = {"shuffle": shuffle, "seed": 3} if shuffle else {}
+    dataset = load_dataset(folder, **order, start=start).batch(1, drop_remainder)
+    records = open_records(folder)
+    for epoch in range(2):
+        begin = start if epoch == 0 else (start // COUNT + 1) * COUNT
+        wanted = list(records.batches(1, **order, start=begin, drop_remainder=drop_remainder))
+        found = list(dataset.as_numpy_iterator())
+        assert len(found) == len(wanted) == COUNT - begin % COUNT
+        for batch, other in zip(found, wanted, strict=True):
+            assert_same(batch, other)
+    assert dataset.element_spec["box"].shape.as_list() == [1 if drop_remainder else None, 3]
+
+
 def test_a_checkpoint_continues_in_the_order_of_its_epoch(folder: Path, ways: str, tmp_path: Path) -> None:
     dataset = load_dataset(folder, shuffle=True, seed=5, batch=4)
     list(dataset)

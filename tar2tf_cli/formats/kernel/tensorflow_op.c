@@ -20,7 +20,7 @@
 #include "records.h"
 
 enum { STRING = 7, FAILED = 9, OUT_OF_RANGE = 11, NOT_FOUND = 5, EXHAUSTED = 8, INTERNAL = 13, DATA_LOSS = 15 };
-enum { LENGTHS = 1 << 12, AHEAD = 4 << 20, MOST_READ = 4 << 20, MOST_OPEN = 256, MOST_COLUMNS = MOST_KNOWN + 1 };
+enum { LENGTHS = 1 << 14, SPARSE = 1 << 11, AHEAD = 4 << 20, MOST_READ = 1 << 17, MOST_OPEN = 256, MOST_COLUMNS = MOST_KNOWN + 1 };
 
 /* --- TensorFlow's C API --- */
 
@@ -154,7 +154,8 @@ static int scan(Shard *shard, int file, int64_t record, int ahead, Fault *fault)
             shard->scanned = at + AHEAD;
         }
         if (at + 12 > begin + size) {
-            size = read_at(file, lengths, LENGTHS, begin = at);
+            int sparse = shard->known && at - shard->offsets[shard->known - 1] > SPARSE; /* then few lengths are read at once */
+            size = read_at(file, lengths, sparse ? 12 : LENGTHS, begin = at);
             if (size < 0) return fail(fault, DATA_LOSS, shard, strerror(errno), shard->known);
             if (!size) return fail(fault, FAILED, shard, "the shard has fewer records than the manifest says", shard->known);
             if (size < 12) return fail(fault, DATA_LOSS, shard, "the shard ends inside a record", shard->known);
