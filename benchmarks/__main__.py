@@ -15,6 +15,7 @@ from benchmarks import suites
 from benchmarks.bench import SCENARIOS, Bench
 from benchmarks.data import Store
 from benchmarks.house import house
+from benchmarks.readme import readme
 from tar2tf_cli.formats import kernel
 
 
@@ -34,6 +35,9 @@ def main() -> int:
         f"Python {platform.python_version()}, {kernel.described()}, {cores} cores, medians of {options.rounds} rounds"
     )
     bench = Bench(Store(options.data, options.scale), options.rounds)
+    if options.names == ["readme"]:
+        readme(bench, write=options.write)
+        return 1 if bench.failures else 0
     for name in options.names or SCENARIOS:
         SCENARIOS[name](bench)
     print()
@@ -50,8 +54,9 @@ def arguments() -> argparse.Namespace:
     add("--rounds", type=int, default=3, help="runs of each peer (default: %(default)s)")
     add("--cores", type=int, default=2, help="limit every process to N cores (default: %(default)s)")
     add("--list", action="store_true", help="list the scenarios and exit")
+    add("--write", action="store_true", help="with readme: write its table into README.md")
     options = parser.parse_args()
-    if unknown := sorted(set(options.names) - {*SCENARIOS, "house"}):
+    if unknown := sorted(set(options.names) - {*SCENARIOS, "house", "readme"}):
         parser.error(f"no scenario {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
     return options
 

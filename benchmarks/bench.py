@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.data import Dataset, Store
-from benchmarks.measure import Command, Document, Failed, cpu_seconds, peak_anonymous, run
+from benchmarks.data import PEERS, Dataset, Store
+from benchmarks.measure import ROOT, Command, Document, Failed, cpu_seconds, peak_anonymous, run
 
 SCENARIOS: Final[dict[str, Callable[[Bench], None]]] = {}
 
@@ -62,6 +63,17 @@ class Peer:
     target: Target | None = None
     writes: int = 0
     records: int | None = None
+    is_limit: bool = False
+
+
+def limit(
+    name: str, *commands: Command, target: Target | None = None, writes: int = 0, records: int | None = None
+) -> Peer:
+    """The bare loop that bounds a scenario: its input and output are those of the job, and it does little else.
+
+    Every table has one, so that it shows how far tar2tf is from what the machine can do.
+    """
+    return Peer(f"limit: {name}", commands, target, writes, records, is_limit=True)
 
 
 @dataclass
@@ -79,6 +91,9 @@ class Bench:
     store: Store
     rounds: int
     failures: int = 0
+    only: Mapping[str, Collection[str]] | None = None
+    """Names of the peers that run, by the title of their table; by default all of all tables."""
+    results: dict[str, dict[str, Times]] = field(default_factory=dict)
 
     @property
     def out(self) -> Path:
@@ -86,8 +101,19 @@ class Bench:
         return self.store.root / "out"
 
     def race(self, title: str, peers: Sequence[Peer], data: Dataset | None = None, rounds: int = 0) -> dict[str, Times]:
-        """Run the peers in turn for several rounds; print, and return, their times compared with the first, tar2tf."""
-        if data:
+        """Run the peers in turn for several rounds; print, and return, their times compared with the first, tar2tf.
+
+        Raises:
+            ValueError: when no peer is a `limit`.
+        """
+        if not any(peer.is_limit for peer in peers):
+            raise ValueError(f"{title}: no peer is the limit of the scenario")
+        table = title.partition(":")[0]
+        if self.only is not None:
+            peers = [
+                p for p in peers if table in self.only and (p is peers[0] or p.is_limit or p.name in self.only[table])
+            ]
+        if data and peers:
             self._warm(data)
         times = {peer.name: Times() for peer in peers}
         for number in range(rounds or self.rounds):
@@ -95,8 +121,10 @@ class Bench:
                 note(f"{title}: round {number + 1}, {peer.name}")
                 self._time(peer, times[peer.name])
         note("")
+        self.results[table] = times
         heading = f"{title}: {data}" if data else title
-        print_table(heading, (line for peer in peers for line in lines(peer, times, peers[0], data)))
+        if peers:
+            print_table(heading, (line for peer in peers for line in lines(peer, times, peers[0], data)))
         return times
 
     def peak(self, command: Command) -> int:
@@ -122,6 +150,21 @@ class Bench:
             note("")
             shutil.rmtree(self.out)
         print(f"  CPU time of {name}: client {client:.2f} s, server {server:.2f} s")
+
+    def c_loop(self, name: str) -> Command:
+        """Return the command of the program `peers/NAME.c`, compiled with the functions of the kernel.
+
+        Raises:
+            FileNotFoundError: when there is no C compiler.
+        """
+        compiler = shutil.which("cc")
+        if compiler is None:
+            raise FileNotFoundError("the limits of some scenarios are written in C: install a C compiler (cc)")
+        program = self.store.root / name
+        self.store.root.mkdir(parents=True, exist_ok=True)
+        headers = ROOT / "tar2tf_cli" / "formats" / "kernel"
+        subprocess.run([compiler, "-O2", "-w", "-I", headers, PEERS / f"{name}.c", "-o", program], check=True)
+        return [program]
 
     def _time(self, peer: Peer, times: Times) -> None:
         if times.failure:
@@ -174,13 +217,20 @@ def lines(peer: Peer, times: dict[str, Times], ours: Peer, data: Dataset | None)
         yield peer.name, "failed:", mine.failure
         return
     whole = times[ours.name].whole or [0.0]
-    clocks = [(peer.name, mine.whole, True), ("  imports not counted", mine.imported, False)]
+    clocks: list[tuple[str, Sequence[float], bool | None]] = [
+        (peer.name, mine.whole, True),
+        ("  imports not counted", mine.imported, False),
+    ]
+    if mine.cpu:
+        clocks.append(("  CPU time of that", mine.cpu, None))
     for name, seconds, imports in clocks:
         if seconds:
             target = peer.target if peer.target and peer.target.imports is imports else None
             same = whole if imports else times[ours.name].imported or whole  # compare scripts with scripts
+            if imports is None:
+                same = times[ours.name].cpu or [0.0]
             base = median(same) if peer is not ours else 0.0
-            rate = f"{data.bytes / median(seconds) / 1e6:,.0f} MB/s" if data else ""
+            rate = f"{data.bytes / median(seconds) / 1e6:,.0f} MB/s" if data and imports is not None else ""
             yield name, *spread(seconds), rate, *against(base, median(seconds), target)
 
 
@@ -201,13 +251,13 @@ def against(ours: float, peer: float, target: Target | None) -> tuple[str, str, 
 
 def print_table(heading: str, rows: Iterable[tuple[str, ...]]) -> None:
     print(f"\n{heading}")
-    print(f"  {'':<28}{'median':>9}  {'range':<13}{'':>11}  {'tar2tf is':<16}{'wanted':<14}".rstrip())
+    print(f"  {'':<38}{'median':>9}  {'range':<13}{'':>11}  {'tar2tf is':<16}{'wanted':<14}".rstrip())
     for row in rows:
         if row[1] == "failed:":
-            print(f"  {row[0]:<28}{row[1]:>9}  {row[2]}")
+            print(f"  {row[0]:<38}{row[1]:>9}  {row[2]}")
         else:
             name, middle, extent, rate, ratio, wanted, verdict = row
-            print(f"  {name:<28}{middle:>9}  {extent:<13}{rate:>11}  {ratio:<16}{wanted:<14}{verdict}".rstrip())
+            print(f"  {name:<38}{middle:>9}  {extent:<13}{rate:>11}  {ratio:<16}{wanted:<14}{verdict}".rstrip())
     sys.stdout.flush()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import requests
 
-from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
+from benchmarks.bench import Bench, Peer, Target, limit, python, scenario, tar2tf
 from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import Command
 from servers import ais_cluster, end, free_ports, moto_server, wait_for
@@ -82,6 +82,8 @@ def dataset_far(bench: Bench) -> None:
         for workers in (8, 4, 1):
             load = python(PEERS / "dataset_load.py", f"tar2tf-{workers}", "64", *urls)
             peers.append(Peer(f"num_workers={workers}", [load], records=data.samples))
+        fetch = ["curl", "-sSfLZ", *(word for url in urls for word in ("-o", "/dev/null", url))]
+        peers.append(limit("curl -Z to /dev/null", fetch))
         bench.race("dataset-far, with 8 wanted within 1.5 s", peers)
     finally:
         end(link)
@@ -102,12 +104,14 @@ def bucket_s3(bench: Bench) -> None:
             "tar2tf convert -j 2", [["env", *environment, *command(bench, "s3://bench", data)]], None, data.payload
         )
         fetched = bench.out / "fetched"
+        obstore = python(PEERS / "obstore_copy.py", "fetch", "bench", bench.out)
         script = 'aws s3 cp --quiet --recursive s3://bench "$1" && shift && exec "$@"'
         local = command(bench, fetched, data)
         theirs = Peer(
             "aws s3 cp, then convert", [["env", *environment, "sh", "-c", script, "sh", fetched, *local]], Target(1)
         )
-        bench.race("bucket-s3", [ours, theirs], data)
+        get = limit("obstore to the disk, 8 threads", ["env", *environment, *obstore], writes=data.payload)
+        bench.race("bucket-s3", [ours, theirs, get], data)
 
 
 def race(bench: Bench, title: str, convert: Command, data: Dataset, url: str) -> None:
@@ -123,7 +127,7 @@ def race(bench: Bench, title: str, convert: Command, data: Dataset, url: str) ->
         [
             Peer("tar2tf convert -j 2", [convert], writes=data.payload),
             Peer("curl -Z to /dev/null", [fetch], AS_FAST_AS_CURL),
-            Peer("curl -Z to the disk", [keep], writes=data.payload),
+            limit("curl -Z to the disk", keep, writes=data.payload),
             Peer("tar2tf convert, from disk", [command(bench, data.directory, data)], writes=data.payload),
         ],
         data,

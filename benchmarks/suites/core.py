@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
+from benchmarks.bench import Bench, Peer, Target, limit, python, scenario, tar2tf
 from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import Command, Failed
 from benchmarks.peers import go_peer
@@ -25,6 +25,7 @@ def jpeg(bench: Bench) -> None:
             convert(bench, data),
             Peer("cat", [cat(bench, data)], Target(1.5), data.bytes),
             Peer("cat, then sync FILE", [cat(bench, data, sync=True)], None, data.bytes),
+            c_loop(bench, data),
             Peer("dd, past the page cache", disk(bench, data), None, data.bytes),
             Peer("cp, two processes", copy(bench, data), None, data.bytes),
             script(bench, data, "tarfile_script"),
@@ -45,6 +46,7 @@ def small(bench: Bench) -> None:
             Peer("without the kernel", [["env", "TAR2TF_PURE=1", *convert_command(bench, data.directory)]]),
             *go_tfdata(bench, data, 3 if kernel.native() else None),
             Peer("cat", [cat(bench, data)], None, data.bytes),
+            c_loop(bench, data),
             script(bench, data, "tarfile_script", Target(30 if kernel.native() else 6, as_fast=True)),
             script(bench, data, "webdataset_script"),
         ],
@@ -63,6 +65,7 @@ def large(bench: Bench) -> None:
             *go_tfdata(bench, data, 1.6),
             Peer("cat", [cat(bench, data)], None, data.bytes),
             Peer("cat, then sync FILE", [cat(bench, data, sync=True)], None, data.bytes),
+            c_loop(bench, data),
         ],
         data,
     )
@@ -80,7 +83,7 @@ def gz(bench: Bench) -> None:
         [
             convert(bench, data),
             Peer("igzip -d, two processes", igzip(bench, data), Target(1.2), tars.bytes),
-            Peer("igzip -d, then sync FILE", igzip(bench, data, sync=True), None, tars.bytes),
+            limit("igzip -d, then sync FILE", *igzip(bench, data, sync=True), writes=tars.bytes),
         ],
         data,
     )
@@ -104,12 +107,14 @@ def memory(bench: Bench) -> None:
     sizes = (30, max(60, 3000 * bench.store.scale))
     try:
         few, many = (memory_of(bench, megabytes) for megabytes in sizes)
+        least = bench.peak(python("-c", "import click"))
     except Failed as fault:
         print(f"\nmemory failed: {fault}")
         return
     print("\nmemory: anonymous memory of the largest process of tar2tf convert -j 2, at its peak")
     for megabytes, peak in zip(sizes, (few, many), strict=True):
         print(f"  one shard of {megabytes:>5,.0f} MB {peak / 1e6:>8.1f} MB")
+    print(f"  limit: import click {least / 1e6:>11.1f} MB")
     met = max(few, many) < MEMORY_LIMIT and many < MEMORY_GROWTH * few
     print(f"  wanted: under {MEMORY_LIMIT / 1e6:.0f} MB, and the same for both: {'met' if met else 'NOT MET'}")
 
@@ -124,7 +129,8 @@ def startup(bench: Bench) -> None:
         "convert": tar2tf("convert", data.directory, "-o", bench.out / "a.record", "-q"),
     }
     for name, command in commands.items():
-        bench.race(f"startup, {name}", [Peer(f"tar2tf {name}", [command]), click], rounds=5 * bench.rounds)
+        peers = [Peer(f"tar2tf {name}", [command]), click, limit("python -c pass", python("-c", "pass"))]
+        bench.race(f"startup, {name}", peers, rounds=5 * bench.rounds)
 
 
 def verify(bench: Bench, title: str, data: Dataset, target: Target) -> None:
@@ -135,6 +141,8 @@ def verify(bench: Bench, title: str, data: Dataset, target: Target) -> None:
         Peer("without the kernel", [["env", "TAR2TF_PURE=1", *ours]], records=data.samples),
         Peer("cat FILES > /dev/null", [["sh", "-c", 'cat "$@" > /dev/null', "cat", *data.files]]),
     ]
+    loop = bench.c_loop("record_crcs")
+    peers.append(limit("C, CRCs", *([*loop, *half] for half in halves(data)), records=data.samples))
     for way, wanted in (("reduce", target), ("loop", target), ("batches", None)):
         count = python(PEERS / "tfrecord_count.py", way, *data.files)
         peers.append(Peer(f"TFRecordDataset, {way}", [count], wanted, records=data.samples))
@@ -169,6 +177,14 @@ def go_tfdata(bench: Bench, data: Dataset, as_fast: float | None) -> list[Peer]:
         Peer("go-tfdata, two goroutines", [command], target, data.payload),
         Peer("go-tfdata, then sync FILES", [flushed], None, data.payload),
     ]
+
+
+def c_loop(bench: Bench, data: Dataset, processes: int = 2) -> Peer:
+    """The limit of a conversion from tars: their headers, framed examples with CRCs, and `fsync` in C."""
+    loop = bench.c_loop("tar_to_records")
+    parts = [data.files[number::processes] for number in range(processes)]
+    commands = [[*loop, bench.out, *part] for part in parts if part]
+    return limit("C, tar to records, fsync", *commands, writes=data.payload, records=data.samples)
 
 
 def script(bench: Bench, data: Dataset, name: str, target: Target | None = None) -> Peer:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
+from benchmarks.bench import Bench, Peer, Target, limit, python, scenario, tar2tf
 from benchmarks.data import PEERS
+from benchmarks.suites.core import cat
+from benchmarks.suites.ops import value_loop
 
 
 @scenario
@@ -20,6 +22,7 @@ def imagefolder(bench: Bench) -> None:
         [
             Peer("tar2tf convert -j 2", [ours], writes=written),
             Peer("tf.data map", [theirs], Target(1.25, True), written, data.samples),
+            limit("simplejpeg, cv2.resize", value_loop(bench, "square", data), writes=written, records=data.samples),
         ],
         data,
     )
@@ -38,6 +41,7 @@ def examples(bench: Bench) -> None:
         [
             Peer("tar2tf convert -j 2", [ours], writes=data.payload),
             Peer("tf.train.Example, flush", [theirs], Target(5, True), data.payload, data.samples),
+            limit("cat, then sync FILE", cat(bench, data, sync=True), writes=data.payload),
         ],
         data,
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
+from benchmarks.bench import Bench, Peer, Target, limit, python, scenario, tar2tf
 from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import Command
+from benchmarks.suites.core import c_loop
 
 SIDE = "224"
 
@@ -49,9 +50,9 @@ def reduced(bench: Bench) -> None:
         scripts = {
             "tf.data map, AUTOTUNE, ratio=8": python(tf_map, bench.out, f"reduced-{kind}", *data.files),
             "tf.data map, AUTOTUNE, in full": python(tf_map, bench.out, f"full-{kind}", *data.files),
-            "simplejpeg, cv2.resize, nothing written": python(PEERS / "reduced_loop.py", *data.files),
         }
         peers = [Peer(name, [command], records=data.samples) for name, command in scripts.items()]
+        peers.append(limit("simplejpeg, cv2.resize", value_loop(bench, "reduced", data), records=data.samples))
         bench.race(f"reduced, {kind}: {data.samples:,} JPEGs of 4000x3000", [*ours, *peers])
 
 
@@ -86,6 +87,7 @@ def _against_map(
         [
             Peer("tar2tf convert -j 2", [ours]),
             Peer("tf.data map, AUTOTUNE", [theirs], Target(target, True, imports=False), records=data.samples),
+            limit("the libraries in a loop", value_loop(bench, work, data), records=data.samples),
         ],
     )
 
@@ -95,12 +97,14 @@ def image_label(bench: Bench) -> None:
     """Convert JPEG samples with the preset image-label."""
     data, files, samples = some(bench, 8)
     ours = convert(bench, data, files, "--preset", "image-label")
+    half = bench.store.jpeg().first(2)
     theirs = python(PEERS / "image_label.py", bench.out, *files)
     bench.race(
         f"image-label: {samples:,} JPEGs of 500x375",
         [
             Peer("tar2tf convert -j 2", [ours]),
             Peer("decode_jpeg, Example", [theirs], Target(10, True, imports=False), records=samples),
+            c_loop(bench, half),
         ],
     )
 
@@ -113,7 +117,13 @@ def dataset(bench: Bench) -> None:
     for way, target in (("tar2tf", None), ("webdataset", Target(2, True, imports=False))):
         command = python(PEERS / "dataset_load.py", way, SIDE, *files)
         peers.append(Peer(f"{way}, batches of 32", [command], target, records=samples))
+    loop = value_loop(bench, "resize", bench.store.jpeg().first(8))
+    peers.append(limit("simplejpeg, cv2.resize", loop, records=samples))
     bench.race(f"dataset: {samples:,} JPEGs of 500x375", peers)
+
+
+def value_loop(bench: Bench, work: str, data: Dataset) -> Command:
+    return python(PEERS / "value_loop.py", work, bench.out, *data.files)
 
 
 def some(bench: Bench, shards: int) -> tuple[Path, list[Path], int]:

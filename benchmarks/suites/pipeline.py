@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
 from benchmarks.data import DISTINCT, PEERS, SHARDS
+from benchmarks.suites.core import c_loop
 
 
 @scenario
@@ -22,5 +23,6 @@ def pipeline(bench: Bench) -> None:
             Peer("Pipeline", [one], None, data.payload, data.samples),
             Peer("tar2tf convert -j 1", [command], Target(1.3), data.payload),
             Peer("Pipeline to shards", [shards], None, data.payload, data.samples),
+            c_loop(bench, data, processes=1),
         ]
         bench.race(title, peers, data)

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from benchmarks.bench import Bench, Peer, Target, python, scenario
 from benchmarks.data import PEERS, Dataset
+from benchmarks.suites.core import c_loop
 
 WANTED = Target(20, as_fast=True, imports=False)
 
@@ -31,4 +32,5 @@ def race(bench: Bench, name: str, data: Dataset) -> None:
         command = python(PEERS / "ray_script.py", who, bench.out, *data.files)
         return Peer(title, [command], target, records=data.samples)
 
-    bench.race(name, [peer("tar2tf, engine ray", "tar2tf"), peer("Ray Data", "ray", WANTED)], data)
+    peers = [peer("tar2tf, engine ray", "tar2tf"), peer("Ray Data", "ray", WANTED), c_loop(bench, data)]
+    bench.race(name, peers, data)

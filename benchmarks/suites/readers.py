@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.bench import Bench, Peer, Target, Times, python, scenario, tar2tf
+from benchmarks.bench import Bench, Peer, Target, Times, limit, python, scenario, tar2tf
 from benchmarks.data import DISTINCT, PEERS, SHARDS, Dataset
 from benchmarks.measure import ROOT, Command
 
@@ -28,7 +28,7 @@ LATENCY = 20  # milliseconds
 AT_RANDOM = {"small": 40_000, "jpeg": 4_000}
 FROM_S3 = {"one-by-one": 64, "batches-32": 1024, "batches-1024": 4096}
 
-RECORDS = ("tar2tf", "tf.data", "dali", "array_record")
+RECORDS = ("tar2tf", "tf.data", "dali", "array_record", "limit")
 TARS = ("tar2tf-tars", "webdataset", "dali-tars", "wids", "tarfile")
 MODULES = {"array_record": "array_record", "dali": "nvidia.dali", "dali-tars": "nvidia.dali", "wids": "wids"}
 ALWAYS_IN_ORDER = ("webdataset", "dali", "dali-tars")
@@ -111,8 +111,18 @@ def _race(
         for package in able:
             buffer = data.samples // 10 if way == "shuffled" else number
             command = [*environment, *python(SCRIPT, package, way, str(buffer), str(each), *files[package])]
-            peers.append(Peer(package, [command], TARGETS.get((package, way)), records=count))
-        times = {**dict.fromkeys(files, Times()), **bench.race(f"{title}, {way}", peers)}
+            if package == "limit":
+                peers.append(
+                    limit(
+                        f"copying from {'a map' if os.path.exists(files[package][0]) else 'ranges'}",
+                        command,
+                        records=count,
+                    )
+                )
+            else:
+                peers.append(Peer(package, [command], TARGETS.get((package, way)), records=count))
+        raced = zip(able, bench.race(f"{title}, {way}", peers).values(), strict=True)
+        times = {**dict.fromkeys(files, Times()), **dict(raced)}
         for package, ran in times.items():
             for table, seconds in zip(tables, (ran.imported, ran.cpu), strict=True):
                 table[package].append(f"{median(seconds) / count * 1e6:,.1f}" if seconds else "")
@@ -148,7 +158,7 @@ def _s3_far_away(files: Path, folder: Path) -> Iterator[tuple[str, Command]]:
 
 def _urls(package: str, endpoint: str, files: Sequence[Path]) -> list[str]:
     """The shards in S3; for packages that fetch with curl, URLs that need no keys."""
-    if package.startswith("tar2tf"):
+    if package.startswith("tar2tf") or package == "limit":
         return [f"s3://bench/{file.name}" for file in files]
     from obstore import sign
 

@@ -9,7 +9,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 
-from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
+from benchmarks.bench import Bench, Peer, Target, limit, python, scenario, tar2tf
 from benchmarks.data import PEERS
 from tar2tf_cli.formats import kernel
 
@@ -28,6 +28,7 @@ def checksums(bench: Bench) -> None:
     for package, module, name in PACKAGES:
         if find_spec(package):
             ways[package] = getattr(import_module(module), name)
+    ways["limit: copying the bytes"] = bytearray
     print("\nchecksums: CPU time for one CRC-32C; the kernel's is used where there is one, else google_crc32c")
     for size in (64, 4_000, 1_000_000):
         data = os.urandom(size)
@@ -53,6 +54,7 @@ def diff(bench: Bench) -> None:
         "diff",
         [
             Peer("tar2tf diff -j 2", [tar2tf("diff", tars.directory, records.directory, "-j", "2", "-q")]),
+            limit("cat FILES > /dev/null", ["sh", "-c", 'cat "$@" > /dev/null', "cat", *tars.files, *records.files]),
             Peer("a dict of hashes, by tarfile and tf.data", [script], Target(5, as_fast=True, imports=False)),
         ],
         tars,

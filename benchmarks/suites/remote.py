@@ -7,7 +7,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.bench import Bench, Peer, python, scenario, tar2tf
+from benchmarks.bench import Bench, Peer, limit, python, scenario, tar2tf
 from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import ROOT, Command, run
 
@@ -53,6 +53,9 @@ def _race(bench: Bench, cluster: EtlCluster, title: str, spec: Path, data: Datas
         Peer("in the cluster", [[*environment, *tar2tf(*there, "-j", "2")]]),
         Peer("here", [[*environment, *tar2tf(*here, "-j", "2")]]),
     ]
+    urls = [f"{cluster.endpoint}/v1/objects/bench/{file.name}" for file in data.files]
+    keep = ["curl", "-sSfLZ", "--create-dirs", "--output-dir", str(bench.out), "--remote-name-all", *urls]
+    peers.append(limit("curl -Z to the disk", keep, writes=data.payload))
     bench.race(f"remote, {title}", peers, data)
     for name, command in (("in the cluster", there), ("here", here)):
         counted = python(PEERS / "counted.py", *command, "-j", "1")

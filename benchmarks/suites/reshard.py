@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
+from benchmarks.bench import Bench, Peer, Target, limit, python, scenario, tar2tf
 from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import Command
-from benchmarks.suites.core import cat, go_tfdata, script
+from benchmarks.suites.core import c_loop, cat, go_tfdata, script
 from tar2tf_cli.formats import kernel
 
 
@@ -18,7 +18,7 @@ def tars_jpeg(bench: Bench) -> None:
         [
             Peer("tar2tf convert -j 2", [convert_command(bench, data)], writes=data.payload),
             Peer("cat", [cat(bench, data)], None, data.bytes),
-            Peer("cat, then sync FILE", [cat(bench, data, sync=True)], Target(1.3), data.bytes),
+            limit("cat, then sync FILE", cat(bench, data, sync=True), target=Target(1.3), writes=data.bytes),
             script(bench, data, "webdataset_shards"),
         ],
         data,
@@ -34,7 +34,7 @@ def tars_small(bench: Bench) -> None:
         [
             Peer("tar2tf convert -j 2", [convert_command(bench, data)], writes=data.payload),
             Peer("without the kernel", [["env", "TAR2TF_PURE=1", *convert_command(bench, data)]]),
-            Peer("cat, then sync FILE", [cat(bench, data, sync=True)], None, data.bytes),
+            limit("cat, then sync FILE", cat(bench, data, sync=True), writes=data.bytes),
             script(bench, data, "webdataset_shards", Target(15, as_fast=True)),
         ],
         data,
@@ -50,7 +50,7 @@ def records_jpeg(bench: Bench) -> None:
         [
             Peer("tar2tf convert -j 2", [convert_command(bench, data, "record")], writes=data.payload),
             Peer("cat", [cat(bench, data)], None, data.bytes),
-            Peer("cat, then sync FILE", [cat(bench, data, sync=True)], Target(1.3), data.bytes),
+            limit("cat, then sync FILE", cat(bench, data, sync=True), target=Target(1.3), writes=data.bytes),
             *go_tfdata(bench, data, None),
             script(bench, data, "tfrecord_writer"),
         ],
@@ -67,7 +67,7 @@ def records_small(bench: Bench) -> None:
         [
             Peer("tar2tf convert -j 2", [convert_command(bench, data, "record")], writes=data.payload),
             Peer("without the kernel", [["env", "TAR2TF_PURE=1", *convert_command(bench, data, "record")]]),
-            Peer("cat, then sync FILE", [cat(bench, data, sync=True)], None, data.bytes),
+            limit("cat, then sync FILE", cat(bench, data, sync=True), writes=data.bytes),
             *go_tfdata(bench, data, 3 if kernel.native() else None),
             script(bench, data, "tfrecord_writer", Target(20, as_fast=True)),
         ],
@@ -86,7 +86,7 @@ def records_many(bench: Bench) -> None:
         "records-many",
         [
             Peer("tar2tf convert -j 2", [tar2tf("convert", data.directory, "-o", out, *options)], writes=data.payload),
-            Peer("bare loop with fsync", [loop], Target(1.2), data.bytes),
+            limit("a loop with fsync", loop, target=Target(1.2), writes=data.bytes),
             Peer("cat", [cat(bench, data)], None, data.bytes),
         ],
         data,
@@ -105,6 +105,7 @@ def join(bench: Bench) -> None:
             Peer("tar2tf convert -j 2", [[*convert_command(bench, data, "record"), *joined]], writes=data.payload),
             Peer("without the join", [convert_command(bench, data, "record")], writes=data.payload),
             Peer("dict script", [command], Target(10, as_fast=True), data.payload, data.samples),
+            c_loop(bench, data),
         ],
         data,
     )
@@ -127,6 +128,7 @@ def choose(bench: Bench) -> None:
             [
                 Peer(f"tar2tf convert {options[0]}", [[*plain, *options]]),
                 Peer("all samples", [plain], Target(1.5), data.payload),
+                c_loop(bench, data),
             ],
             data,
         )

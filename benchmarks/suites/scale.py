@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
+import time
 
-from benchmarks.bench import Bench, Peer, python, scenario, tar2tf
+from benchmarks.bench import Bench, Peer, limit, python, scenario, tar2tf
 from benchmarks.data import PEERS
+from benchmarks.suites.core import cat
 
 MEGABYTE = 1_000_000
 
@@ -18,13 +19,12 @@ def ones(bench: Bench) -> None:
     """Convert 10,000 tars of one sample of 4 kB, from the disk."""
     data = bench.store.ones(10_000, 4_000)
     convert = tar2tf("convert", data.directory, "-o", bench.out / "train-<>.record", "-q")
-    cat = ["sh", "-c", f"cat {data.directory}/*.tar > {bench.out}/all"]
     bench.race(
         "ones",
         [
             Peer("tar2tf convert -j 2", [[*convert, "-j", "2"]], writes=data.payload),
             Peer("tar2tf convert -j 1", [[*convert, "-j", "1"]], writes=data.payload),
-            Peer("cat", [cat], writes=data.payload),
+            limit("cat, then sync FILE", cat(bench, data, sync=True), writes=data.payload),
         ],
         data,
     )
@@ -47,5 +47,13 @@ def shards(bench: Bench) -> None:
         each = f"{found['run_seconds'] / count * 1e6:,.0f} us {found['run_bytes'] / count:,.0f} bytes"
         load = f"{found['manifest_seconds']:.2f} s of {found['manifest_bytes'] / MEGABYTE:,.0f} MB"
         print(f"  {count:<10,}{plan:>18}{each:>26}{found['resume_seconds']:>8.2f} s{load:>19}")
-        sys.stdout.flush()
+        print(f"  {'':<10}limit: a list of as many dicts to JSON and back: {_json_seconds(count):.2f} s", flush=True)
     shutil.rmtree(bench.out)
+
+
+def _json_seconds(count: int) -> float:
+    """CPU seconds of writing and reading the least that a manifest says of each shard."""
+    begin = time.process_time()
+    shards = [{"path": f"train-{number:07}.record", "records": 1, "bytes": 100} for number in range(count)]
+    json.loads(json.dumps(shards))
+    return time.process_time() - begin

@@ -27,10 +27,12 @@ def scaling(bench: Bench) -> None:
         "verify": (store.records(store.jpeg()).first(4), verify),
     }
     print(f"\nscaling: seconds (CPU seconds), medians of {bench.rounds} rounds; more processes than cores only cost")
-    print(f"  {'':<16}" + "".join(f"{f'-j {workers}':>17}" for workers in WORKERS))
+    print(f"  {'':<16}" + "".join(f"{f'-j {workers}':>16}" for workers in WORKERS) + f"{'limit: cat':>16}")
     for kind, (data, command) in kinds.items():
+        bare = timed(bench, ["sh", "-c", 'cat "$@" > /dev/null', "cat", *data.files], f"scaling: {kind}, cat")
         cells = (timed(bench, command(data, workers), f"scaling: {kind}, -j {workers}") for workers in WORKERS)
-        print(f"  {kind:<16}" + "".join(f"{wall:>8.2f} ({cpu:5.2f})" for wall, cpu in cells), flush=True)
+        row = "".join(f"{wall:>8.2f} ({cpu:5.2f})" for wall, cpu in (*cells, bare))
+        print(f"  {kind:<16}{row}", flush=True)
 
 
 def timed(bench: Bench, command: Command, title: str) -> tuple[float, float]:

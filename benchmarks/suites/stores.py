@@ -13,7 +13,7 @@ from pathlib import Path
 
 import requests
 
-from benchmarks.bench import Bench, Peer, Target, python, scenario, tar2tf
+from benchmarks.bench import Bench, Peer, Target, limit, python, scenario, tar2tf
 from benchmarks.data import PEERS, Dataset
 from benchmarks.measure import Command
 from servers import S3_KEYS, ais_cluster, end, free_ports, versitygw, wait_for
@@ -28,7 +28,7 @@ def store_s3(bench: Bench) -> None:
     for data, target in ((bench.store.tars(8, 28), 1.5), (bench.store.tars(8, 280), 1.5), (bench.store.ones(), 2.0)):
         with _s3(bench, data) as environment:
             theirs = [*environment, *python(PEERS / "obstore_copy.py", "fetch", "bench", bench.out)]
-            durable = Peer("the same, then sync", [_then_sync(bench, shlex.join(map(str, theirs)))])
+            durable = limit("obstore, then sync", _then_sync(bench, shlex.join(map(str, theirs))))
             fetching = Peer("obstore, 8 threads, to disk", [theirs], Target(target), data.payload)
             _race(bench, "store-s3", data, environment, "s3://bench", [fetching, durable])
 
@@ -53,7 +53,7 @@ def store_ais(bench: Bench) -> None:
             for file in data.files:
                 bucket.object(file.name).get_writer().put_file(file)
             theirs = _curl(bench, f"{url}/v1/objects/{name}", data, processes)
-            fetching = Peer(f"{processes} x curl to disk, sync", [theirs], Target(target), data.payload)
+            fetching = limit(f"{processes} x curl to disk, sync", theirs, target=Target(target), writes=data.payload)
             _race(bench, "store-ais", data, ["env", f"AIS_ENDPOINT={url}"], f"ais://{name}", [fetching])
             bucket.delete()
 
@@ -70,7 +70,7 @@ def store_http(bench: Bench) -> None:
             wait_for(lambda: requests.head(f"{url}/{data.files[0].name}", timeout=2).ok, server)
             fetch = ["curl", "-sSfLZ", "--create-dirs", "--output-dir", str(bench.out), "--remote-name-all"]
             theirs = [*fetch, f"{url}/{_pattern(data, '[{}-{}]')}"]
-            fetching = Peer("curl -Z to disk", [theirs], Target(2), data.payload)
+            fetching = limit("curl -Z to disk", theirs, target=Target(2), writes=data.payload)
             _race(bench, f"store-http ({Path(str(server.args[0])).name})", data, ["env"], url, [fetching])
         finally:
             end(server)
@@ -94,7 +94,7 @@ def store_upload(bench: Bench) -> None:
             "store-upload",
             [
                 Peer("tar2tf convert -j 2", [[*environment, *ours]]),
-                Peer("obstore, 8 threads", [[*environment, *theirs]], Target(1.25)),
+                limit("obstore, 8 threads", [*environment, *theirs], target=Target(1.25)),
             ],
             data,
         )
@@ -113,7 +113,10 @@ def store_listing(bench: Bench) -> None:
             os.link(files[number % len(files)], bucket / f"s-{number:06}.tar")
         ours = [*environment, *tar2tf("inspect", "s3://bench", f"*-{count - 1:06}.tar")]
         theirs = [*environment, *python(PEERS / "obstore_copy.py", "list", "bench", folder)]
-        peers = [Peer("tar2tf inspect, one of all", [ours]), Peer("obstore, list", [theirs], Target(2), records=count)]
+        peers = [
+            Peer("tar2tf inspect, one of all", [ours]),
+            limit("obstore, list", theirs, target=Target(2), records=count),
+        ]
         bench.race(f"store-listing: {count:,} objects in S3", peers)
         bench.cpu("tar2tf", ours)
 
@@ -135,7 +138,7 @@ def _list_ais(bench: Bench, count: int) -> None:
         )
         ours = ["env", f"AIS_ENDPOINT={url}", *tar2tf("inspect", "ais://many", f"*{last[2:]}")]
         sdk = "import sys; from aistore.sdk import Client; len(Client(sys.argv[1]).bucket('many').list_all_objects())"
-        peers = [Peer("tar2tf inspect, one of all", [ours]), Peer("AIStore's SDK, list", [python("-c", sdk, url)])]
+        peers = [Peer("tar2tf inspect, one of all", [ours]), limit("AIStore's SDK, list", python("-c", sdk, url))]
         bench.race(f"store-listing: {count:,} objects in AIStore, wanted within 3 s", peers)
         bench.cpu("tar2tf", ours)
 
