@@ -36,6 +36,12 @@ Encoding: TypeAlias = Literal["bytes", "float", "int64", "raw"]
 Form: TypeAlias = Literal["record", "members", "content"]
 """The form in which the kernel encodes a sample: a framed record, members of a tar, or the content that is digested."""
 
+ONE_TEXT: Final = 0x0A
+"""The tag of a list of bytes, as `Batch.lists` has it for an entry of one value."""
+
+LISTED: Final = 0x100
+"""What `Batch.lists` adds to the tag of an entry that is all of its list."""
+
 _FORMS: Final[tuple[Form, ...]] = ("record", "members", "content")
 _ROW: Final = 6  # integers in a row
 _ROW_SIZE: Final = 8 * _ROW
@@ -131,10 +137,10 @@ class RecordBatch:
 
 @dataclass(eq=False, repr=False)
 class Batch:
-    """Consecutive samples of a tar, as the kernel finds them; each is complete, as another sample begins after it.
+    """Consecutive samples of a tar or TFRecord, as the kernel finds them; each is complete.
 
     Attributes:
-        data: a part of the tar.
+        data: a part of the shard, and after it keys that records lack.
         rows: six 64-bit integers for each sample: the positions in the data of its first header and of its key, the
             size of the key, the number of its signature, the number of its first entry, and the hash of the key by
             `key_hash`, which is unsigned.
@@ -144,8 +150,11 @@ class Batch:
         last: the key of the last sample.
         ascending: whether each key is greater than the one before.
         signatures: the names of a sample's entries in their order, each followed by a NUL.
-        end: offset in the tar at which the next sample begins.
-        start: offset in the tar of the data.
+        end: offset in the shard at which the next sample begins.
+        start: offset in the shard of the data.
+        lists: for each signature, two 64-bit integers for each entry: the tag of the list that has its values, plus
+            `LISTED` if the entry is all of the list, and how many values each sample has, -1 if that differs. Empty for
+            samples of a tar, whose entries are one bytes value each.
     """
 
     data: bytes
@@ -158,9 +167,27 @@ class Batch:
     signatures: list[bytes]
     end: int
     start: int = 0
+    lists: Sequence[bytes] = ()
 
     def __len__(self) -> int:
         return len(self.rows) // _ROW_SIZE
+
+    def values_of(self, signature: int) -> list[tuple[int, int]]:
+        """Return tag and number of values of each entry of the samples of a signature, as in `lists`."""
+        if not self.lists:
+            return [(ONE_TEXT, 1)] * self.signatures[signature].count(b"\0")
+        numbers = iter(array("q", self.lists[signature]))
+        return [*zip(numbers, numbers, strict=True)]
+
+    @property
+    def of_texts(self) -> bool:
+        """Whether each entry is one bytes value."""
+        return all(tag == ONE_TEXT for number in range(len(self.signatures)) for tag, _ in self.values_of(number))
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether the samples of each signature have as many values of each entry."""
+        return all(count >= 0 for number in range(len(self.signatures)) for _, count in self.values_of(number))
 
     def _column(self, number: int, typecode: str = "q") -> array[int]:
         return array(typecode, self.rows)[number::_ROW]
@@ -189,9 +216,9 @@ class Batch:
         """Count the samples with each combination of names, the key's and those of added entries included."""
         if added is None:
             counts = self.count_signatures()
-            return Counter({(KEY, *self._names_of(kind)): count for kind, count in counts.items()})
+            return Counter({(KEY, *self.names_of(kind)): count for kind, count in counts.items()})
         both = Counter(zip(self._column(3), map(tuple, added), strict=True))
-        return Counter({(KEY, *self._names_of(kind), *more): count for (kind, more), count in both.items()})
+        return Counter({(KEY, *self.names_of(kind), *more): count for (kind, more), count in both.items()})
 
     def count_signatures(self) -> Mapping[int, int]:
         """Count the samples of each signature, by its number."""
@@ -209,6 +236,7 @@ class Batch:
         form: Form,
         added: Sequence[Sample] | None = None,
         maps: Sequence[bytes | None] | None = None,
+        key_split: KeySplit = "first",
     ) -> tuple[bytes, bytes] | None:
         """Return the samples as the kernel encodes them, and the size of each as unsigned 64-bit integers.
 
@@ -218,13 +246,15 @@ class Batch:
             added: more entries for each sample; None for none.
             maps: for each signature, the features that its samples become, as `records` in kernel.c takes them; None
                 where they become all entries.
+            key_split: the rule by which members are named.
 
         Returns:
             None where entries cannot be added so simply, such as one of a name that is there already, or a value is not
             plain.
         """
         encoded: tuple[bytes, bytes] | None
-        encoded = native.records(self.data, self.rows, self.spans, self.signatures, added, _FORMS.index(form), maps)
+        found = self.data, self.rows, self.spans, self.signatures
+        encoded = native.records(*found, added, _FORMS.index(form), maps, self.lists or None, key_split == "last")
         return encoded
 
     def column(self, name: str) -> list[bytes | None]:
@@ -244,7 +274,7 @@ class Batch:
         """Return the sizes of the entries of each name, by sample."""
         sizes, found = array("q", self.spans)[1::2], dict[str, list[int]]()
         for kind, firsts in self._first_entries().items():
-            for position, name in enumerate(self._names_of(kind)):
+            for position, name in enumerate(self.names_of(kind)):
                 found.setdefault(name, []).extend([sizes[first + position] for first in firsts])
         return found
 
@@ -257,14 +287,15 @@ class Batch:
 
     def names(self) -> list[tuple[str, ...]]:
         """Return the names of the entries of each signature."""
-        return [self._names_of(kind) for kind in range(len(self.signatures))]
+        return [self.names_of(kind) for kind in range(len(self.signatures))]
 
-    def _names_of(self, kind: int) -> tuple[str, ...]:
+    def names_of(self, kind: int) -> tuple[str, ...]:
+        """Return the names of the entries of the samples of a signature."""
         return tuple(self.signatures[kind].decode().split("\0")[:-1])
 
     def last_names(self) -> set[str]:
         """Return the names of the last sample's entries."""
-        return set(self._names_of(array("q", self.rows[-_ROW_SIZE:])[3]))
+        return set(self.names_of(array("q", self.rows[-_ROW_SIZE:])[3]))
 
     def without_last(self) -> Batch:
         """Return the samples before the last one."""

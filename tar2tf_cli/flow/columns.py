@@ -6,6 +6,7 @@ Where values have a say, or might be an error, the samples come one by one, and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from struct import Struct
@@ -13,8 +14,9 @@ from types import ModuleType
 from typing import Any, Final
 
 from tar2tf_cli.api.op import Op, OpContext
-from tar2tf_cli.api.values import KEY, Batch, Kind
+from tar2tf_cli.api.values import KEY, LISTED, ONE_TEXT, Batch, Kind
 from tar2tf_cli.errors import SampleError
+from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.features.feature_map import Look, Schema
 from tar2tf_cli.formats.example import TAGS
 from tar2tf_cli.ops.select import Select, flatten
@@ -23,7 +25,7 @@ from tar2tf_cli.structs import NamedTuple
 
 _HEAD: Final = Struct("=3i")
 _KINDS: Final[dict[str, Kind]] = {"int64": "int64", "float": "float", "bytes": "bytes"}
-_LOOKS: Final[dict[str, Look]] = {"int64": ("int64", "int64", ()), "float": ("float", "float32", ())}
+_OF_TAGS: Final[dict[int, Kind]] = {tag[0]: kind for kind, tag in TAGS.items()}
 
 
 class _FeatureNames(NamedTuple):
@@ -31,10 +33,14 @@ class _FeatureNames(NamedTuple):
 
     Attributes:
         names: their names, in order.
+        entries: the number of the entry of which each is made, 0 for the key.
+        tags: the tag of the list of each, as `Batch.lists` has it.
         encoded: how the kernel makes them, as `records` in kernel.c takes it.
     """
 
     names: tuple[str, ...]
+    entries: tuple[int, ...]
+    tags: tuple[int, ...]
     encoded: bytes
 
 
@@ -49,12 +55,12 @@ class FeatureColumns:
         self._select = None if conversion.select is None else flatten(conversion.select)
         self._types = conversion.types
         self._ops = conversion.ops[len(leading_filters(conversion.ops)) :]
-        self._known: dict[bytes, _FeatureNames | None] = {}
-        self._looks = {name: _LOOKS[kind] for name, kind in conversion.types.items() if kind in _LOOKS}
+        self._known: dict[tuple[bytes, bytes], _FeatureNames | None] = {}
 
     def encode(self, native: ModuleType, batch: Batch) -> tuple[bytes, bytes] | None:
         """Return the records of a batch, and the size of each; None if its samples must come one by one."""
-        maps = [names and names.encoded for names in map(self._features_of, batch.signatures)]
+        decided = [self._features_of(batch, number) for number in range(len(batch.signatures))]
+        maps = [names and names.encoded for names in decided]
         return batch.encode(native, "record", maps=maps)
 
     def schema(self, batch: Batch) -> Schema:
@@ -64,20 +70,27 @@ class FeatureColumns:
             SampleError: when a feature is of several kinds.
         """
         schema = Schema()
-        for kind, count in batch.count_signatures().items():
-            features = self._features_of(batch.signatures[kind])
+        for number, count in batch.count_signatures().items():
+            features = self._features_of(batch, number)
             assert features
-            schema.signatures[features.names] += count
-            schema.looks |= {name: self._looks[name] for name in features.names if name in self._looks}
+            values = [(ONE_TEXT, 1), *batch.values_of(number)]
+            looks = {
+                name: _look_of(tag, values[entry][1])
+                for name, entry, tag in zip(features.names, features.entries, features.tags, strict=True)
+                if tag != ONE_TEXT
+            }
+            schema.update(Schema(Counter({features.names: count}), looks))
         return schema
 
-    def _features_of(self, signature: bytes) -> _FeatureNames | None:
-        """Return the features of samples with the entries of a signature; None if they are not determined by that."""
+    def _features_of(self, batch: Batch, number: int) -> _FeatureNames | None:
+        """Return the features of the samples of a signature; None if they are not determined by its entries."""
+        signature = batch.signatures[number], batch.lists[number] if batch.lists else b""
         if signature not in self._known:
-            self._known[signature] = self._decide(signature.decode().split("\0")[:-1])
+            tags = [tag for tag, _ in batch.values_of(number)]
+            self._known[signature] = self._decide(batch.names_of(number), tags)
         return self._known[signature]
 
-    def _decide(self, entries: Sequence[str]) -> _FeatureNames | None:
+    def _decide(self, entries: Sequence[str], tags: Sequence[int]) -> _FeatureNames | None:
         sample: Any = {name: number for number, name in enumerate((KEY, *entries))}
         try:
             for op in self._ops:
@@ -91,11 +104,42 @@ class FeatureColumns:
             return None
         if any(name not in sample for name in self._types):
             return None
-        return _FeatureNames(tuple(sample), b"".join(self._encoded(name, sample[name]) for name in _sorted(sample)))
+        if sample.get(KEY, 0) != 0:  # under another key, which may decide about the split
+            return None
+        before = [ONE_TEXT, *tags]
+        after = {name: before[entry] for name, entry in sample.items()}
+        for name, kind in self._types.items():
+            if after[name] not in (ONE_TEXT, TAGS[_KINDS[kind]][0]):
+                return None
+            after[name] = TAGS[_KINDS[kind]][0]
+        encoded = b"".join(_encoded(name, sample[name], after[name]) for name in _sorted(sample))
+        return _FeatureNames(tuple(sample), (*sample.values(),), (*after.values(),), encoded)
 
-    def _encoded(self, name: str, entry: int) -> bytes:
-        data = name.encode("utf-8", "surrogateescape")
-        return _HEAD.pack(entry, TAGS[_KINDS[self._types.get(name, "bytes")]][0], len(data)) + data
+
+def _encoded(name: str, entry: int, tag: int) -> bytes:
+    data = name.encode("utf-8", "surrogateescape")
+    return _HEAD.pack(entry, tag & ~LISTED, len(data)) + data
+
+
+def _look_of(tag: int, count: int) -> Look:
+    """Return the look of features, given the tag of their lists and how many values they have, as `Batch` has them."""
+    kind = _OF_TAGS[tag & ~LISTED]
+    dtype = DTYPES[kind][0]
+    return kind, dtype, (None if count < 0 else count,) if tag & LISTED else ()
+
+
+def looks_in(batch: Batch) -> dict[str, Look]:
+    """Return the looks of the entries of a batch that are not one bytes value.
+
+    Raises:
+        SampleError: when an entry is of several kinds.
+    """
+    schema = Schema()
+    for number in batch.count_signatures():
+        values = zip(batch.names_of(number), batch.values_of(number), strict=True)
+        looks = {name: _look_of(tag, count) for name, (tag, count) in values if tag != ONE_TEXT}
+        schema.update(Schema(Counter({batch.names_of(number): 1}), looks))
+    return schema.looks
 
 
 def _sorted(names: Iterable[str]) -> list[str]:

@@ -19,7 +19,7 @@ from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import KEY, Batch, Form, RecordBatch, Sample
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, count, few, read_failed
 from tar2tf_cli.features.feature_map import Schema
-from tar2tf_cli.flow.columns import FeatureColumns, leading_filters
+from tar2tf_cli.flow.columns import FeatureColumns, leading_filters, looks_in
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import HashTable, blake2b, hash64, key_hash
 from tar2tf_cli.formats.files import StoredBytes
@@ -463,6 +463,7 @@ class SampleFilter:
         self._keeps_batches = self.is_idle and not (conversion.ops or conversion.split or self._columns)
         self._check_name = check_name
         self._form: Form = "members" if check_name else "record"
+        self._key_split = conversion.input.key_split
 
     def apply(
         self, samples: Iterator[Sample | Batch], reader: InputReader, on_fault: OnFault
@@ -479,7 +480,7 @@ class SampleFilter:
         Raises:
             UsageError: when entries of a dataset have the names of entries that a sample has already.
         """
-        if self.is_idle and (self._keeps_batches or self._native is None):
+        if self.is_idle and (self._native is None or (self._keeps_batches and not reader.records)):
             return samples
         return self._selected(samples, reader, on_fault)
 
@@ -540,15 +541,18 @@ class SampleFilter:
         assert self._native
         counted = InputReport()
         try:
-            selected = self._of_batch(batch, counted)
-            if selected is None:
+            selected = self._of_batch(batch, counted) if self._takes(batch) else None
+            if selected is None or (len(selected[0]) < len(batch) and not batch.is_uniform):
                 return None
             batch, added, digests = selected
-            columns = self._columns
-            encoded = columns.encode(self._native, batch) if columns else batch.encode(self._native, self._form, added)
+            if columns := self._columns:
+                encoded = columns.encode(self._native, batch)
+            else:
+                encoded = batch.encode(self._native, self._form, added, key_split=self._key_split)
             if encoded is None:
                 return None
-            report.schema.update(columns.schema(batch) if columns else Schema(batch.count_names(added)))
+            looks = {} if columns or self._check_name else looks_in(batch)
+            report.schema.update(columns.schema(batch) if columns else Schema(batch.count_names(added), looks))
         except (SampleError, UsageError):
             return None
         report.samples += len(batch)
@@ -556,6 +560,17 @@ class SampleFilter:
         report.keys += counted.keys
         report.take_matches(counted)
         return RecordBatch(*encoded, batch.keys() if self._needs_keys else (), batch.hashes.tobytes(), digests)
+
+    def _takes(self, batch: Batch) -> bool:
+        """Whether the samples of a batch can be selected together.
+
+        Raises:
+            SampleError: for an entry of records that no member of a tar can be named after.
+        """
+        if batch.lists and self._check_name:
+            for name in {name for number in range(len(batch.signatures)) for name in batch.names_of(number)}:
+                self._check_name(batch.first, name)
+        return batch.of_texts or not (self._digester or self._filters)
 
     def _of_batch(self, batch: Batch, report: InputReport) -> tuple[Batch, Added, list[tuple[int, int]]] | None:
         """Return the samples of a batch that are selected, with the entries added to each, and their digests."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
+from itertools import chain
 from math import prod
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, overload
 
 from tar2tf_cli.api.objects import ObjectInfo, Readable
 from tar2tf_cli.api.source import OnFault, Source
@@ -22,6 +23,7 @@ from tar2tf_cli.formats.example import FRAMING, ParsedFeature, frame, is_sequenc
 from tar2tf_cli.formats.streams import iter_resuming
 from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.open_shard import OpenShard
+from tar2tf_cli.inputs.record_batches import RecordBatcher
 from tar2tf_cli.inputs.tar_samples import FileView, SeekableShard
 from tar2tf_cli.samples.keys import key_of
 from tar2tf_cli.structs import NamedTuple, replace
@@ -129,20 +131,30 @@ class RecordSamples:
         self._features: dict[str, ParsedFeature] | None = None
         self._reader = RecordReader(shard.content, shard.name)
         self._copy: SeekableShard | None = None
+        self._first = 0  # the number of the first record of the last batch
+        self._current: tuple[int, int] | None = None  # number and offset of a record that the kernel has checked
 
     @property
     def offset(self) -> int:
         """The offset at which the current record begins."""
-        return self._reader.offset
+        return self._current[1] if self._current else self._reader.offset
+
+    @property
+    def _number(self) -> int:
+        """The number of the current record."""
+        return self._current[0] if self._current else self._reader.count
 
     @cached_property
     def _entries(self) -> ExampleEntries:
         from tar2tf_cli.features.decoder import ExampleEntries
 
-        if self._described:
-            return ExampleEntries(self._described)
-        forms = self._forms or self._forms_of_input()
-        return ExampleEntries({}, forms.lists, forms.unshaped)
+        forms = self._forms_in_use
+        return ExampleEntries(self._described, forms.lists, forms.unshaped)
+
+    @cached_property
+    def _forms_in_use(self) -> Forms:
+        """The forms of the features; none if a manifest describes them."""
+        return Forms() if self._described else self._forms or self._forms_of_input()
 
     def _forms_of_input(self) -> Forms:
         """Read the input to its end to infer the form of each feature."""
@@ -161,44 +173,106 @@ class RecordSamples:
 
     def where(self) -> Location:
         """Return the number and the offset of the current record."""
-        return {"member": f"record {self._reader.count}", "offset": self.offset}
+        return {"member": f"record {self._number}", "offset": self.offset}
 
     def seek(self, offset: int) -> None:
         """Go to the offset of a record, for `stored`; only if `seekable`."""
         assert self._plain
         self._plain.seek(offset)
 
-    def samples(self, native: ModuleType | None = None) -> Iterator[Sample]:
+    @overload
+    def samples(self) -> Iterator[Sample]: ...
+
+    @overload
+    def samples(self, native: ModuleType | None) -> Iterator[Sample | Batch]: ...
+
+    def samples(self, native: ModuleType | None = None) -> Iterator[Sample] | Iterator[Sample | Batch]:
         """Iterate over the samples, in order.
 
         Args:
-            native: has no effect here, as no example has to be made.
+            native: the kernel, to give plain samples as batches.
 
         Raises:
             DamagedShardError: at damage; after `resume`, call this again.
         """
         self._copy_if_read_once()
-        for _, data in self._reader:
-            try:
-                sample = self._entries(data)
-            except ValueError as error:
-                self._fault(f"the record cannot be read as a sample: {error}", _hint(data))
-                continue
-            named = self._key_feature or KEY
-            key = key_of({KEY: sample.get(named)})
-            if key is None and (named in sample or self._key_feature):
-                what = "is not one text or whole number" if named in sample else "is missing, which --key-feature names"
-                self._fault(f"the feature {named!r} {what}", _ONE_KEY)
-                continue
-            sample.pop(KEY, None)
-            yield {KEY: self._numbered() if key is None else key, **sample}
+        if native:
+            return self._samples_and_batches(native)
+        return chain.from_iterable(self._sample_of(data) for _, data in self._reader)
+
+    def _samples_and_batches(self, native: ModuleType) -> Iterator[Sample | Batch]:
+        """Iterate over the samples, in batches if they are plain."""
+        seen, lists = FeatureInference(self._described), self._forms_in_use.lists
+        batcher = RecordBatcher(native, seen, self._described, lists, self._key_feature, numbered(self._stem))
+        number = offset = 0  # of the next record
+        for block in self._reader.blocks(seen):
+            if isinstance(block, bytes):
+                number = yield from self._samples_in(block, batcher, number, offset)
+                offset += len(block)
+            else:
+                offset, data = block
+                number, offset = self._reader.count + 1, offset + len(data) + FRAMING
+                seen.look_at(features_of(data))
+                yield from self._sample_of(data)
+
+    def _samples_in(
+        self, block: bytes, batcher: RecordBatcher, number: int, offset: int
+    ) -> Generator[Sample | Batch, None, int]:
+        """Iterate over the samples in records that the kernel has checked; return the number of the next record.
+
+        Args:
+            block: the records.
+            batcher: makes batches of those that are plain.
+            number: the number of the first record.
+            offset: the offset of the first record.
+        """
+        position = 0
+        while position < len(block):
+            if batch := batcher.batch(block, position, number):
+                self._first = number
+                number, size = number + len(batch), batch.end
+                batch.start += offset + position
+                batch.end += offset + position
+                yield batch
+            else:
+                size = int.from_bytes(block[position : position + 8], "little") + FRAMING
+                yield from self._one_by_one(block[position : position + size], number, offset + position)
+                number += 1
+            position += size
+        return number
+
+    def _one_by_one(self, records: bytes, number: int, offset: int) -> Iterator[Sample]:
+        """Iterate over the samples in framed records, of which the first one has this number and offset."""
+        position = 0
+        while position < len(records):
+            size = int.from_bytes(records[position : position + 8], "little") + FRAMING
+            self._current = number, offset + position
+            yield from self._sample_of(records[position + 12 : position + size - 4])
+            number, position = number + 1, position + size
+        self._current = None
+
+    def _sample_of(self, data: bytes) -> Iterator[Sample]:
+        """Yield the sample of the current record, unless it is faulty."""
+        try:
+            sample = self._entries(data)
+        except ValueError as error:
+            self._fault(f"the record cannot be read as a sample: {error}", _hint(data))
+            return
+        named = self._key_feature or KEY
+        key = key_of({KEY: sample.get(named)})
+        if key is None and (named in sample or self._key_feature):
+            what = "is not one text or whole number" if named in sample else "is missing, which --key-feature names"
+            self._fault(f"the feature {named!r} {what}", _ONE_KEY)
+            return
+        sample.pop(KEY, None)
+        yield {KEY: self._numbered() if key is None else key, **sample}
 
     def _fault(self, message: str, hint: str) -> None:
         self._on_fault(SampleError(message, shard=self._name, hint=hint).at(**self.where()))
 
     def one_by_one(self, batch: Batch) -> Iterator[Sample]:
-        """Not supported: samples do not come in batches."""
-        raise NotImplementedError
+        """Iterate over the samples of the batch that was given last."""
+        return self._one_by_one(batch.data[: batch.end - batch.start], self._first, batch.start)
 
     def framed(self) -> Iterator[tuple[str, list[bytes], int]]:
         """Iterate over the records as they are: the key of the sample, the bytes in parts, and their size.
@@ -285,7 +359,7 @@ class RecordSamples:
 
     def _numbered(self) -> str:
         """The key of the current record, which has none."""
-        return numbered(self._stem, self._reader.count)
+        return numbered(self._stem, self._number)
 
 
 _ONE_KEY: Final = "give each record one key, or leave out ops and selections, which need it"
@@ -302,9 +376,12 @@ def stem_of(path: str) -> str:
     return ObjectInfo(path, None, None).stem
 
 
-def numbered(stem: str, number: int) -> str:
-    """Return the key of a record that has none, from the stem of its shard's name and its number there."""
-    return f"{stem.replace('.', '_')}-{number:0{_DIGITS}d}"
+def numbered(stem: str, number: int | None = None) -> str:
+    """Return the key of a record that has none, from the stem of its shard's name and its number there.
+
+    Without a number, return what comes before it.
+    """
+    return f"{stem.replace('.', '_')}-" + ("" if number is None else f"{number:0{_DIGITS}d}")
 
 
 def parsed(message: bytes) -> dict[str, ParsedFeature]:
@@ -347,6 +424,14 @@ class FeatureInference:
     def take(self, native: ModuleType, data: bytes | bytearray, start: int, end: int, /) -> tuple[int, int]:
         """Have the kernel count records that are like earlier ones; return where they end, and how many they are."""
         return self._census.take(native, data, start, end)
+
+    def known(self) -> tuple[bytes, bytes]:
+        """The names and kinds of examples that the kernel may look at."""
+        return self._census.known()
+
+    def kinds(self) -> dict[str, Kind]:
+        """Return the kind of each feature that was of one kind, other than shapes."""
+        return {name: seen.kind for name, seen in self._expected.items() if seen.kind}
 
     def look_at(self, features: Mapping[str, ParsedFeature] | None) -> None:
         """Count a record by its features; None for one that is no example."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import tarfile
-from array import array
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diff_rows import rows_in
+from flow_outcome import outcome
 from hypothesis_profile import example_count
 from kernel_build import built, needs_compiler
 from make_bytes import END, File, files_of, long_name, member, padded, pax, tar_of
-from tar2tf_cli.api.values import KeySplit, RecordBatch
+from tar2tf_cli.api.values import KeySplit
 from tar2tf_cli.checking import inspect as inspect_module
 from tar2tf_cli.checking.expectations import Expectations
 from tar2tf_cli.checking.faults import FileReport
@@ -26,51 +26,15 @@ from tar2tf_cli.checking.verify import verify
 from tar2tf_cli.checking.verify_tar import check_tar
 from tar2tf_cli.errors import Tar2tfError, UsageError
 from tar2tf_cli.features.described import Expected
-from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
 from tar2tf_cli.formats import kernel
-from tar2tf_cli.formats.checksums import key_hash
 from tar2tf_cli.formats.streams import Cursor
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.tar_index import find_in_batches, find_samples, index_lines
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.ops import parse_op
-from tar2tf_cli.spec.conversion import Conversion, Input
 from tar2tf_cli.stores import open_source
 
 pytestmark = [needs_compiler, pytest.mark.xdist_group("kernel")]
-
-
-def outcome(
-    path: Path,
-    native: ModuleType | None,
-    *,
-    output: str = "out.record",
-    chunk: int = 1 << 20,
-    first: bool = False,
-    **options: Any,
-) -> tuple[Any, int]:
-    """Everything that reading a tar gives, and how many of the records came in batches."""
-    spec = Input(str(path), key_split=options.pop("key_split", "first"), regroup=options.pop("regroup", None))
-    conversion = Conversion(spec, output, **options)
-    source = open_source(str(path))
-    (item,) = source.list(())
-    records, sizes, keys, batched = bytearray(), array("Q"), array("Q"), 0
-    with patch.object(kernel, "native", lambda: native), patch.object(Cursor, "CHUNK", chunk):
-        try:
-            with InputFlow(ReadPlan.of(conversion, source), item, ReadOptions(first=first)) as reading:
-                for made in reading.records_and_batches():
-                    if isinstance(made, RecordBatch):
-                        records.extend(made.data)
-                        sizes.frombytes(made.sizes)
-                        keys.frombytes(made.hashes)
-                        batched += len(made)
-                    else:
-                        records.extend(b"".join(made[1]))
-                        sizes.append(made[2])
-                        keys.append(key_hash(made[0] if made[3] is None else made[3]))
-        except Tar2tfError as caught:
-            return (type(caught), str(caught), caught.hint), batched
-    return (bytes(records), list(sizes), list(keys), reading.report.to_json()), batched
 
 
 def same(path: Path, **options: Any) -> int:
@@ -287,6 +251,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "both, and bytes": {"types": {"cls": "int64", "txt": "float", "jpg": "bytes"}},
     "a selection": {"select": {"label": "cls", "image": "jpg"}, "types": {"label": "int64"}},
     "a selection with the key": {"select": {"a": "jpg", "__key__": "__key__", "key": "__key__", "again": "jpg"}},
+    "a selection of another key": {"select": {"__key__": "txt", "a": "cls"}, "split": {"a": 0.5, "b": 0.5}},
     "a rename": {"ops": ["rename:image=png,jpg", "rename:z=cls"], "types": {"z": "int64"}},
     "a rename over an entry": {"ops": ["rename:jpg=cls"], "types": {"jpg": "int64"}},
     "a rename that copies the key": {"ops": ["rename:name=__key__"]},
@@ -340,6 +305,7 @@ def changed(change: str, **options: Any) -> dict[str, Any]:
 
 def agree(path: Path, **options: Any) -> int:
     """Read a tar into records with and without the kernel, which must agree; returns how many the kernel made."""
+    options.setdefault("output", "out-<split>-<>.record" if options.get("split") else "out.record")
     made, many = outcome(path, built(), **options)
     assert made == outcome(path, None, **options)[0]
     return many
@@ -356,7 +322,7 @@ def test_features_that_names_determine_come_in_batches(change: str, tmp_path: Pa
     for on_error in ("fail", "skip"):
         many = agree(path, **changed(change, on_error=on_error))
     rest = (
-        "a rename of the key",
+        "a selection of another key",
         "some kept by value",
         "nothing kept",
         "a rename, then a filter",

@@ -197,12 +197,15 @@ static unsigned char *put_delimited(unsigned char *out, unsigned char tag, size_
 typedef struct {
     const void *name, *data;
     size_t name_size, size;
-    int tag;                 /* of its list: DELIMITED, FLOATS or INTEGERS */
-    unsigned char number[10]; /* the data, where it is one */
+    int tag;                  /* of its list: DELIMITED, FLOATS or INTEGERS */
+    unsigned char number[24]; /* the data, where it is made: a number, or the text of one */
+    int listed;               /* whether the data is all of a list, and not one value of it */
 } Entry;
 
+static size_t list_size(const Entry *entry) { return entry->listed ? entry->size : delimited(entry->size); }
+
 static size_t entry_size(const Entry *entry) {
-    return delimited(entry->name_size) + delimited(delimited(delimited(entry->size)));
+    return delimited(entry->name_size) + delimited(delimited(list_size(entry)));
 }
 
 /* Write a framed record of entries in the order of their names. */
@@ -216,9 +219,9 @@ static unsigned char *put_record(unsigned char *out, const Entry **entries, int 
         const Entry *entry = entries[number];
         out = put_delimited(out, 0x0A, entry_size(entry), NULL);
         out = put_delimited(out, 0x0A, entry->name_size, entry->name);
-        out = put_delimited(out, 0x12, delimited(delimited(entry->size)), NULL);
-        out = put_delimited(out, (unsigned char)entry->tag, delimited(entry->size), NULL);
-        out = put_delimited(out, 0x0A, entry->size, entry->data);
+        out = put_delimited(out, 0x12, delimited(list_size(entry)), NULL);
+        out = put_delimited(out, (unsigned char)entry->tag, list_size(entry), entry->listed ? entry->data : NULL);
+        if (!entry->listed) out = put_delimited(out, 0x0A, entry->size, entry->data);
     }
     return put_number(out, masked(crc32c(0, message, (size_t)(out - message))), 4);
 }
@@ -426,8 +429,8 @@ typedef struct {
     bytes_t data;
     Py_ssize_t size, rows_size, places_size;
     const char *rows, *places;
-    PyObject *signatures, *added, *maps;
-    int form;
+    PyObject *signatures, *added, *maps, *lists; /* lists: NULL if all entries are one bytes value */
+    int form, last_dot;
 } Samples;
 
 /* Whether a number of bytes from an offset on lie in the data. */
@@ -448,7 +451,7 @@ static int add_joined(const Samples *samples, Py_ssize_t number, Entry *entries,
         if (!PyUnicode_Check(name) || !PyBytes_Check(value) || PyBytes_AsStringAndSize(value, &data, &size)) return 0;
         const char *text = PyUnicode_AsUTF8AndSize(name, &name_size);
         if (!text) return PyErr_Clear(), 0; /* not UTF-8 */
-        entries[count] = (Entry){text, data, (size_t)name_size, (size_t)size, DELIMITED, {0}};
+        entries[count] = (Entry){text, data, (size_t)name_size, (size_t)size, DELIMITED, {0}, 0};
         if ((total += (size_t)(size + name_size)) > MOST_BYTES) return 0;
         for (int other = 0; other < count; other++)
             if (!compare(entries[other].name, entries[other].name_size, text, (size_t)name_size)) return 0;
@@ -493,6 +496,13 @@ static int as_float(Entry *entry) {
     return 1;
 }
 
+/* Whether a float would not survive its way through Python, which makes a signalling NaN quiet. */
+static int is_signalling(const Entry *entry) {
+    uint32_t bits;
+    memcpy(&bits, entry->data, sizeof bits);
+    return (bits & 0x7FC00000) == 0x7F800000 && bits & 0x3FFFFF;
+}
+
 /* Make features of entries, as a map in the form of `records` says; returns how many there are, 0 if Python has to do
    it, and -1 if the map is none. */
 static int map_entries(PyObject *map, Entry *entries, int count) {
@@ -511,21 +521,79 @@ static int map_entries(PyObject *map, Entry *entries, int count) {
         *entry = entries[head[0]];
         entry->name = at + sizeof head;
         entry->name_size = (size_t)head[2];
-        entry->tag = head[1];
-        if (entry->tag != DELIMITED) {
-            bytes_t end = (bytes_t)entry->data + entry->size;
-            while (entry->size && memchr(" \t\r\n", end[-1], 4)) end--, entry->size--;
-        }
-        if (entry->tag == INTEGERS && !as_integer(entry)) return 0;
-        if (entry->tag == FLOATS && !as_float(entry)) return 0;
         at += sizeof head + (size_t)head[2];
         left -= head[2];
+        if (entry->tag == FLOATS && !entry->listed && is_signalling(entry)) return 0;
+        if (entry->tag == head[1]) continue;
+        if (entry->tag != DELIMITED || entry->listed) return 0;
+        entry->tag = head[1];
+        bytes_t end = (bytes_t)entry->data + entry->size;
+        while (entry->size && memchr(" \t\r\n", end[-1], 4)) end--, entry->size--;
+        if (!(entry->tag == INTEGERS ? as_integer(entry) : as_float(entry))) return 0;
+        entry->data = NULL;
     }
     for (int feature = 0; feature < features; feature++) {
         entries[feature] = made[feature];
-        if (made[feature].tag != DELIMITED) entries[feature].data = entries[feature].number;
+        if (!entries[feature].data) entries[feature].data = entries[feature].number;
     }
     return left ? -1 : features;
+}
+
+/* Whether members can have a key of a record, which no reader of tars would read as another. */
+static int names_members(const Entry *key, int last_dot) {
+    bytes_t text = key->data, at = text + key->size, end = at;
+    while (at > text && at[-1] != '/') at--;
+    if (at == end || *text <= ' ' || *text > 126 || end[-1] <= ' ' || end[-1] > 126) return 0; /* space is stripped */
+    if (!last_dot && memchr(at, '.', (size_t)(end - at))) return 0;
+    return !memchr(text, 0, key->size) && !has(text, key->size, "._") && !has(text, key->size, "__meta__");
+}
+
+/* Make text of a number, the shortest from which it is read again, as NumPy writes it; 0 if Python has to do it. */
+static int as_text(Entry *entry) {
+    uint64_t integer;
+    uint32_t bits;
+    float number;
+    double value;
+    bytes_t data = entry->data;
+    char *out = (char *)entry->number, *text;
+    int digits = 0;
+    entry->data = out;
+    if (entry->tag == INTEGERS) {
+        if (!read_number(data, data + entry->size, &integer)) return 0;
+        entry->size = (size_t)PyOS_snprintf(out, sizeof entry->number, "%lld", (long long)integer);
+        return 1;
+    }
+    memcpy(&bits, data, sizeof bits);
+    memcpy(&number, &bits, sizeof number);
+    float size = number < 0 ? -number : number;
+    if (bits << 1 && !(size >= 1e-4F && size < 1e6F)) return 0; /* or it has an exponent, in some versions of NumPy */
+    do {
+        PyOS_snprintf(out, sizeof entry->number, "%.*e", digits, (double)number);
+        value = PyOS_string_to_double(out, NULL, NULL);
+    } while ((float)value != number && ++digits < 9);
+    if (!(bits & 0x7FFFFF) && bits << 1 && (digits > 6 || value != (double)number)) return 0; /* its neighbours are not as near */
+    if (!(text = PyOS_double_to_string(value, 'r', 0, Py_DTSF_ADD_DOT_0, NULL))) return PyErr_Clear(), 0;
+    entry->size = strlen(text);
+    if (entry->size < sizeof entry->number) memcpy(out, text, entry->size);
+    PyMem_Free(text);
+    return entry->size < sizeof entry->number;
+}
+
+/* Give an entry of a record its kind, as `lists` says: the tag of its list, and whether it is all of that; returns 0 if
+   Python has to do it, as there is no text of it for a member, and -1 if there is no such entry. */
+static int give_kind(const Samples *samples, const Row *row, int number, Entry *entry) {
+    PyObject *kinds = PyList_GetItem(samples->lists, (Py_ssize_t)row->kind);
+    int64_t kind;
+    char *data;
+    Py_ssize_t size;
+    if (!kinds || PyBytes_AsStringAndSize(kinds, &data, &size)) return PyErr_Clear(), -1;
+    if (size < 16 * (number + 1)) return -1;
+    memcpy(&kind, data + 16 * number, sizeof kind);
+    entry->tag = kind & 0xFF;
+    entry->listed = kind > 0xFF;
+    if (entry->tag == FLOATS && !entry->listed && entry->size != 4) return -1;
+    if (samples->form != MEMBERS || (entry->tag == DELIMITED && !entry->listed)) return 1;
+    return entry->tag != DELIMITED && !entry->listed && as_text(entry);
 }
 
 /* The key and the entries of a sample; returns how many there are, 0 if Python has to do it, and -1 if it is none. */
@@ -539,15 +607,20 @@ static int read_entries(const Samples *samples, Py_ssize_t number, Entry *entrie
     if (!within(samples, row.key, row.key_size) || row.kind < 0 || row.first < 0) return -1;
     PyObject *signature = PyList_GetItem(samples->signatures, (Py_ssize_t)row.kind);
     if (!signature || PyBytes_AsStringAndSize(signature, &names, &left)) return PyErr_Clear(), -1;
-    entries[count++] = (Entry){"__key__", samples->data + row.key, 7, (size_t)row.key_size, DELIMITED, {0}};
+    entries[count++] = (Entry){"__key__", samples->data + row.key, 7, (size_t)row.key_size, DELIMITED, {0}, 0};
+    if (samples->lists && samples->form == MEMBERS && !names_members(entries, samples->last_dot)) return 0;
     for (int64_t entry = row.first; left > 0; entry++) {
         const char *stop = memchr(names, 0, (size_t)left);
         if (!stop || count > MOST_ENTRIES || entry >= samples->places_size / (Py_ssize_t)sizeof place) return -1;
         memcpy(&place, samples->places + entry * (int64_t)sizeof place, sizeof place);
         if (!within(samples, place.data, place.size)) return -1;
         entries[count++] =
-            (Entry){names, samples->data + place.data, (size_t)(stop - names), (size_t)place.size, DELIMITED, {0}};
-        if (samples->form == MEMBERS && (size_t)row.key_size + 1 + entries[count - 1].name_size >= 100) return -1;
+            (Entry){names, samples->data + place.data, (size_t)(stop - names), (size_t)place.size, DELIMITED, {0}, 0};
+        if (samples->form == MEMBERS && (size_t)row.key_size + 1 + entries[count - 1].name_size >= 100) return 0;
+        if (samples->lists) {
+            int given = give_kind(samples, &row, count - 2, &entries[count - 1]);
+            if (given <= 0) return given;
+        }
         left -= stop + 1 - names;
         names += stop + 1 - names;
     }
@@ -580,25 +653,29 @@ static size_t room_of(const Entry *entry, int form) {
     return form == MEMBERS ? BLOCK + (entry->size + BLOCK - 1) / BLOCK * BLOCK : EACH + entry->name_size + entry->size;
 }
 
-PyDoc_STRVAR(records_doc, "records(data, rows, places, signatures, added, form[, maps])\n--\n\n"
+PyDoc_STRVAR(records_doc, "records(data, rows, places, signatures, added, form[, maps, lists, last_dot])\n--\n\n"
 "Make framed records of samples that were found, or for the form 1 members of another tar, or for 2 what digests are\n"
 "computed of.\n\n"
 "The first four arguments are those of the `Batch` (samples/grouping.py); `added` is None, or a list of dicts of bytes\n"
 "with what each sample gets besides, None for nothing. `maps` is None, or for each signature the features that its\n"
 "samples become, None if Python has to make them: for each the number of its entry, 0 for the key, the tag of its list\n"
-"and the length of its name, as 32-bit integers, and the name; text becomes the numbers of the other lists. Returns what is made, and the size of it for each sample, as\n"
-"unsigned 64-bit integers; None if there is an entry that is not plain, or two of one name.");
+"and the length of its name, as 32-bit integers, and the name; text becomes the numbers of the other lists. `lists` is\n"
+"that of the batch, None if all entries are bytes, and `last_dot` the key rule. Returns what is made, and the size of it\n"
+"for each sample, as unsigned 64-bit integers; None if there is an entry that is not plain, or two of one name.");
 
 static PyObject *records(PyObject *module, PyObject *args) {
     PyObject *data, *made = NULL, *result = NULL;
+    PyObject *lists = Py_None;
     Samples all = {.maps = Py_None};
     char *start;
     if (!PyArg_ParseTuple(
-            args, "Sy#y#O!Oi|O", &data, &all.rows, &all.rows_size, &all.places, &all.places_size, &PyList_Type,
-            &all.signatures, &all.added, &all.form, &all.maps)) return NULL;
+            args, "Sy#y#O!Oi|OOp", &data, &all.rows, &all.rows_size, &all.places, &all.places_size, &PyList_Type,
+            &all.signatures, &all.added, &all.form, &all.maps, &lists, &all.last_dot)) return NULL;
     if (PyBytes_AsStringAndSize(data, &start, &all.size)) return NULL;
-    if ((all.added != Py_None && !PyList_Check(all.added)) || (all.maps != Py_None && !PyList_Check(all.maps)))
+    if ((all.added != Py_None && !PyList_Check(all.added)) || (all.maps != Py_None && !PyList_Check(all.maps)) ||
+        (lists != Py_None && !PyList_Check(lists)))
         return PyErr_Format(PyExc_TypeError, "a list, or None");
+    all.lists = lists == Py_None ? NULL : lists;
     all.data = (bytes_t)start;
     Entry entries[MOST_ENTRIES + MOST_ADDED + 1];
     Py_ssize_t count = all.rows_size / (Py_ssize_t)sizeof(Row), used = 0, room = all.size + EACH;
@@ -606,6 +683,7 @@ static PyObject *records(PyObject *module, PyObject *args) {
     if (!sizes || !(made = PyBytes_FromStringAndSize(NULL, room))) goto done;
     for (Py_ssize_t number = 0; number < count; number++) {
         int entry_count = read_entries(&all, number, entries);
+        if (entry_count == 1 && all.form == MEMBERS) entry_count = 0; /* nothing but a key */
         if (entry_count < 0) PyErr_Format(PyExc_ValueError, "the rows are not those of samples in these bytes");
         if (!entry_count) result = Py_NewRef(Py_None);
         if (entry_count <= 0) goto done;
@@ -1261,12 +1339,12 @@ static int read_example(bytes_t at, bytes_t end, Entry *entries) {
     bytes_t stop;
     int count = 1;
     if (!(at = content(at, end, DELIMITED, &stop)) || stop != end) return 0;
-    entries[0] = (Entry){"__key__", NULL, 7, 0, DELIMITED, {0}};
+    entries[0] = (Entry){"__key__", NULL, 7, 0, DELIMITED, {0}, 0};
     for (; at < end; at = feature.end) {
         int64_t values, size;
         if (count > MOST_KNOWN || !read_feature(at, end, &feature) || (values = count_values(&feature, &size)) < 0) return 0;
         if (!is_shortest(&feature, values)) return 0;
-        Entry entry = {feature.name, feature.list, feature.name_size, 0, feature.kind, {0}};
+        Entry entry = {feature.name, feature.list, feature.name_size, 0, feature.kind, {0}, 0};
         for (int other = 0; other < count; other++)
             if ((other || entries->data) && !compare(entries[other].name, entries[other].name_size, entry.name, entry.name_size)) return 0;
         if (feature.kind == DELIMITED && values != 1) {
@@ -1355,6 +1433,229 @@ static PyObject *record_digests(PyObject *module, PyObject *args) {
     }
     Py_END_ALLOW_THREADS
     return _PyBytes_Resize(&result, out - first) ? NULL : Py_BuildValue("Nn", result, (Py_ssize_t)(at - start));
+}
+
+/* --- Samples of records --- */
+
+enum { LISTED = 0x100 };
+
+/* The features of a sample: their numbers as they come, and how many values each has, -1 where samples differ. */
+typedef struct {
+    unsigned char order[MOST_ENTRIES];
+    int64_t counts[MOST_ENTRIES];
+    int size;
+} Layout;
+
+typedef struct {
+    Known known[MOST_KNOWN];
+    Feature features[MOST_KNOWN]; /* of the last record */
+    const char *forms, *stem;
+    Py_ssize_t stem_size;
+    int names, key, kinds;
+    Row *rows;
+    Place *places;
+    char *keys; /* those that are made */
+    Py_ssize_t count, entries, keys_size, most;
+    Layout layouts[MOST_SIGNATURES];
+} Found;
+
+/* Whether protobuf writes packed integers like that: in as few bytes as possible. */
+static int are_shortest(bytes_t at, bytes_t end) {
+    unsigned char made[10];
+    uint64_t number;
+    for (bytes_t stop; at < end; at = stop) {
+        if (!(stop = read_number(at, end, &number))) return 0;
+        if (put_varint(made, number) - made != stop - at || memcmp(made, at, (size_t)(stop - at))) return 0;
+    }
+    return 1;
+}
+
+/* Find one value of a feature, or all of its list; 0 if protobuf would write it in another way. */
+static int find_value(const Feature *feature, int is_list, bytes_t data, Place *place) {
+    bytes_t at = feature->list, end = feature->end, stop = at, value = at;
+    if (is_list) *place = (Place){at - data, end - at};
+    for (; stop < end; at = stop) {
+        if (!(value = content(at, end, DELIMITED, &stop)) || value - at != 1 + (Py_ssize_t)varint_size((uint64_t)(stop - value))) return 0;
+        if (feature->kind != DELIMITED && value == stop) return 0;
+        if (feature->kind == INTEGERS && !are_shortest(value, stop)) return 0;
+    }
+    if (!is_list) *place = (Place){value - data, stop - value};
+    return 1;
+}
+
+/* Which layout the last record has, given the bits of its features; -1 if there is no room for it. */
+static int layout_of(Found *found, uint64_t bits) {
+    unsigned char order[MOST_ENTRIES];
+    int size = 0, kind = 0;
+    for (int number = 0; number < found->names; number++) {
+        if (!(bits >> number & 1) || found->forms[number] == '-') continue;
+        if (size == MOST_ENTRIES) return -1;
+        int place = size++;
+        for (; place && found->features[order[place - 1]].name > found->features[number].name; place--)
+            order[place] = order[place - 1];
+        order[place] = (unsigned char)number;
+    }
+    Layout *layout = found->layouts;
+    while (kind < found->kinds && (layout->size != size || memcmp(layout->order, order, (size_t)size))) kind++, layout++;
+    if (kind == MOST_SIGNATURES) return -1;
+    if (kind < found->kinds) return kind;
+    found->kinds++;
+    layout->size = size;
+    memcpy(layout->order, order, (size_t)size);
+    for (int entry = 0; entry < size; entry++) layout->counts[entry] = INT64_MIN;
+    return kind;
+}
+
+/* Find the key of the last record, or make one, whose offset is then that in `keys`; 0 if Python has to do it. */
+static int find_key(Found *found, bytes_t data, int64_t number, Row *row) {
+    Place place;
+    uint64_t value;
+    if (found->key >= 0) {
+        const Feature *feature = &found->features[found->key];
+        if (!find_value(feature, 0, data, &place)) return 0;
+        bytes_t key = data + place.data, end = key + place.size;
+        if (feature->kind == DELIMITED) {
+            row->key = place.data;
+            row->key_size = place.size;
+            row->hash = key_hash(key, (size_t)place.size);
+            while (key < end && *key < 0x80) key++;
+            if (key == end) return 1;
+            PyObject *text = PyUnicode_FromStringAndSize((const char *)data + place.data, (Py_ssize_t)place.size);
+            if (!text) return PyErr_Clear(), 0; /* not UTF-8 */
+            Py_DECREF(text);
+            return 1;
+        }
+        if (!read_number(key, end, &value)) return 0;
+        number = (int64_t)value;
+    }
+    char *out = found->keys + found->keys_size;
+    memcpy(out, found->stem, (size_t)found->stem_size);
+    const char *form = found->key < 0 ? "%06lld" : "%lld";
+    row->key = found->keys_size;
+    row->key_size = found->stem_size + PyOS_snprintf(out + found->stem_size, EACH, form, (long long)number);
+    row->hash = key_hash((bytes_t)out, (size_t)row->key_size);
+    found->keys_size += (Py_ssize_t)row->key_size;
+    return 1;
+}
+
+/* Add a record that begins at `start`; 0 if Python has to do it. */
+static int add_record(Found *found, bytes_t data, bytes_t start, int64_t number, uint64_t bits) {
+    Row row = {.start = start - data, .first = found->entries};
+    if (found->key >= 0 && !(bits >> found->key & 1)) return 0;
+    int kind = layout_of(found, bits);
+    if (kind < 0) return 0;
+    Layout *layout = &found->layouts[kind];
+    for (int entry = 0; entry < layout->size; entry++) {
+        const Feature *feature = &found->features[layout->order[entry]];
+        int is_list = found->forms[layout->order[entry]] == 'l';
+        if (!find_value(feature, is_list, data, &found->places[found->entries + entry])) return 0;
+    }
+    row.kind = kind;
+    if (!find_key(found, data, number, &row)) return 0;
+    for (int entry = 0; entry < layout->size; entry++) {
+        int64_t size, count = count_values(&found->features[layout->order[entry]], &size), before = layout->counts[entry];
+        layout->counts[entry] = before == INT64_MIN || before == count ? count : -1;
+    }
+    found->rows[found->count++] = row;
+    found->entries += layout->size;
+    return 1;
+}
+
+/* The names of the entries of a layout, and the tag of the list and the number of values of each. */
+static int append_layout(const Found *found, const Layout *layout, PyObject *signatures, PyObject *lists) {
+    Py_ssize_t size = 0;
+    for (int entry = 0; entry < layout->size; entry++) size += found->known[layout->order[entry]].name_size + 1;
+    PyObject *names = PyBytes_FromStringAndSize(NULL, size), *kinds = PyBytes_FromStringAndSize(NULL, 16 * layout->size);
+    int failed = !names || !kinds;
+    char *out = failed ? NULL : PyBytes_AsString(names), *pair = failed ? NULL : PyBytes_AsString(kinds);
+    for (int entry = 0; !failed && entry < layout->size; entry++, pair += 16) {
+        int number = layout->order[entry], name_size = found->known[number].name_size;
+        memcpy(out, found->known[number].name, (size_t)name_size);
+        out[name_size] = 0;
+        out += name_size + 1;
+        int64_t kind[2] = {found->known[number].kind | (found->forms[number] == 'l' ? LISTED : 0), layout->counts[entry]};
+        memcpy(pair, kind, sizeof kind);
+    }
+    failed = failed || PyList_Append(signatures, names) || PyList_Append(lists, kinds);
+    Py_XDECREF(names);
+    Py_XDECREF(kinds);
+    return failed;
+}
+
+PyDoc_STRVAR(parsed_doc, "parsed(records, position, names, forms, key, stem, number, most)\n--\n\n"
+"Find the samples in framed records from a position on, whose CRCs were checked, as long as they are plain: examples of\n"
+"the usual form, which protobuf would write again as they are.\n\n"
+"`names` is that of `examples`, with a kind for each; `forms` has a letter for each: v for an entry of one value, l for a\n"
+"list, and - for none. `key` is the number of the feature with the key; for -1, keys are made of a stem and the number of\n"
+"the record, from `number` on. Returns the arguments of a `Batch` (api/values.py) of about `most` samples or entries, with\n"
+"the made keys at the end of its data; None if the first record is not plain.");
+
+static PyObject *parsed(PyObject *module, PyObject *args) {
+    PyObject *records, *data = NULL, *result = NULL, *signatures = NULL, *lists = NULL;
+    const char *names, *forms, *stem;
+    char *start, *room = NULL;
+    Py_ssize_t position, size, names_size, forms_size, stem_size, most;
+    long long number;
+    int key;
+    if (!PyArg_ParseTuple(args, "Sny#y#iy#Ln", &records, &position, &names, &names_size, &forms, &forms_size, &key, &stem,
+                          &stem_size, &number, &most)) return NULL;
+    if (PyBytes_AsStringAndSize(records, &start, &size)) return NULL;
+    Found *found = PyMem_Calloc(1, sizeof(Found));
+    if (!found) return PyErr_NoMemory();
+    found->names = read_known((bytes_t)names, names_size, found->known);
+    int right = position >= 0 && position <= size && most > 0 && most < 1 << 20 && stem_size < 1 << 12;
+    right = right && found->names == forms_size && key < found->names;
+    for (int each = 0; right && each < found->names; each++) {
+        const Known *known = &found->known[each];
+        right = known->kind == DELIMITED || known->kind == FLOATS || known->kind == INTEGERS;
+        if (forms[each] == 'v' || each == key) right = right && known->count == 1;
+    }
+    if (!right || (key >= 0 && found->known[key].kind == FLOATS)) {
+        PyErr_Format(PyExc_ValueError, "no such records, names or forms");
+        goto done;
+    }
+    found->forms = forms;
+    found->stem = key < 0 ? stem : "";
+    found->stem_size = key < 0 ? stem_size : 0;
+    found->key = key;
+    size_t rows_room = (size_t)most * sizeof(Row), places_room = (size_t)(most + MOST_ENTRIES) * sizeof(Place);
+    if (!(room = PyMem_Malloc(rows_room + places_room + (size_t)most * (size_t)(found->stem_size + EACH)))) goto done;
+    found->rows = (Row *)(void *)room;
+    found->places = (Place *)(void *)(room + rows_room);
+    found->keys = room + rows_room + places_room;
+    bytes_t begin = (bytes_t)start + position, at = begin, end = (bytes_t)start + size;
+    while (end - at >= FRAMING && found->count < most && found->entries < most) {
+        uint64_t bits, length = eight(at);
+        if (length > (uint64_t)(end - at - FRAMING)) break;
+        if (!is_usual(at + 12, at + 12 + length, found->known, found->names, &bits, found->features)) break;
+        if (!add_record(found, begin, at, number + found->count, bits)) break;
+        at += length + FRAMING;
+    }
+    if (!found->count) {
+        result = Py_NewRef(Py_None);
+        goto done;
+    }
+    if (!(signatures = PyList_New(0)) || !(lists = PyList_New(0))) goto done;
+    for (int kind = 0; kind < found->kinds; kind++)
+        if (append_layout(found, &found->layouts[kind], signatures, lists)) goto done;
+    if (!(data = PyBytes_FromStringAndSize(NULL, at - begin + found->keys_size))) goto done;
+    char *copy = PyBytes_AsString(data);
+    memcpy(copy, begin, (size_t)(at - begin));
+    memcpy(copy + (at - begin), found->keys, (size_t)found->keys_size);
+    for (Py_ssize_t row = 0; found->keys_size && row < found->count; row++) found->rows[row].key += at - begin;
+    const Row *first = found->rows, *last = first + found->count - 1;
+    result = Py_BuildValue(
+        "Oy#y#y#s#s#OOnnO", data, found->rows, found->count * (Py_ssize_t)sizeof(Row), found->places,
+        found->entries * (Py_ssize_t)sizeof(Place), "", (Py_ssize_t)0, copy + first->key, (Py_ssize_t)first->key_size,
+        copy + last->key, (Py_ssize_t)last->key_size, Py_False, signatures, (Py_ssize_t)(at - begin), (Py_ssize_t)0, lists);
+done:
+    if (!result && !PyErr_Occurred()) PyErr_NoMemory();
+    PyMem_Free(room);
+    PyMem_Free(found);
+    Py_XDECREF(data);
+    Py_XDECREF(signatures);
+    Py_XDECREF(lists);
+    return result;
 }
 
 /* --- Tables of hashes --- */
@@ -1499,6 +1800,7 @@ static PyMethodDef methods[] = {
     {"sample_rows", sample_rows, METH_VARARGS, sample_rows_doc},
     {"record_rows", record_rows, METH_VARARGS, record_rows_doc},
     {"record_digests", record_digests, METH_VARARGS, record_digests_doc},
+    {"parsed", parsed, METH_VARARGS, parsed_doc},
     {"hashes", hashes, METH_VARARGS, hashes_doc},
     {"ordered", ordered, METH_VARARGS, ordered_doc},
     {"find", find, METH_VARARGS, find_doc},
@@ -1510,7 +1812,7 @@ static int begin(PyObject *module) {
     for (int byte = 0; byte < 256; byte++) table_of_crc32[byte] = crc_of_byte(byte, 0xEDB88320);
     make_blank_header();
     if (PyModule_AddIntConstant(module, "hardware", begin_crc())) return -1;
-    return PyModule_AddIntConstant(module, "api", 15);
+    return PyModule_AddIntConstant(module, "api", 16);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)begin}, {0, NULL}};
