@@ -126,18 +126,18 @@ class Store:
 
         return self._made(f"texts-{self.scale:g}", make)
 
-    def captions(self) -> Path:
-        """A CSV file with a caption for each of the small samples, in another order."""
+    def captions(self, samples: int = 80_000, digits: int = 8) -> Path:
+        """A CSV file with captions of the small samples, or of so many with longer keys, in another order."""
 
         def make(directory: Path) -> tuple[int, int]:
-            count = self._scaled(10_000) * 8
-            keys = [f"{number:08}" for number in range(count)]
+            count = self._scaled(samples // 8) * 8
+            keys = [f"{number:0{digits}}" for number in range(count)]
             Random(4).shuffle(keys)
             lines = [f"{key},a photo of the sample {key} on a sofa\n" for key in keys]
             (directory / "captions.csv").write_text("key,caption\n" + "".join(lines))
             return count, sum(map(len, lines))
 
-        return self._made(f"captions-{self.scale:g}", make).files[0]
+        return self._made(f"captions-{samples}-{digits}-{self.scale:g}", make).files[0]
 
     def keys(self) -> Path:
         """A file with the keys of the small samples, one a line."""

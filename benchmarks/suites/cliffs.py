@@ -23,16 +23,42 @@ CHECKS: dict[str, tuple[float, Callable[[Dataset, Dataset], Command]]] = {
 """What is run, and how many times the time of a plain conversion it may take."""
 
 
+CHANGES: dict[str, tuple[float, bool, list[str]]] = {
+    "type": (1.5, False, ["--type", "cls=int64"]),
+    "select": (1.5, False, ["--select", "a=txt,b=cls"]),
+    "rename": (1.5, False, ["--op", "rename:label=cls"]),
+    "keep": (1.5, False, ["--op", "keep:cls"]),
+    "records, type": (3, True, ["--type", "cls=int64"]),
+    "records, select": (3, True, ["--select", "a=txt,b=cls"]),
+}
+"""Changes that the kernel knows: the limit, whether TFRecords are converted, and the options."""
+
+
 @scenario
 def cliffs(bench: Bench) -> None:
-    """Check 200,000 samples of a class and a short text, each time against a plain conversion of them."""
+    """Check and convert 200,000 samples of a class and a short text, each time against a plain conversion of them."""
     tars = bench.store.texts()
     records = bench.store.converted(tars)
     plain = tar2tf("convert", tars.directory, "-o", bench.out / "train-<>.record", "-j", "2", "-q")
-    for name, (most, command) in CHECKS.items():
-        peers = [Peer(name, [command(tars, records)]), Peer("convert", [plain], Target(most), writes=tars.payload)]
+    checks = {name: (most, command(tars, records)) for name, (most, command) in CHECKS.items()}
+    for name, (most, command) in {**checks, **conversions(bench, tars, records)}.items():
+        peers = [Peer(name, [command]), Peer("convert", [plain], Target(most), writes=tars.payload)]
         peers.append(limit("cat FILES > /dev/null", ["sh", "-c", 'cat "$@" > /dev/null', "cat", *tars.files]))
         bench.race(f"cliffs, {name}", peers, tars)
+
+
+def conversions(bench: Bench, tars: Dataset, records: Dataset) -> dict[str, tuple[float, Command]]:
+    """Return the conversions that change something, and how many times the time of a plain one each may take."""
+
+    def convert(data: Dataset, *options: str, to: str = "record") -> Command:
+        return tar2tf("convert", data.directory, "-o", bench.out / f"train-<>.{to}", "-j", "2", "-q", *options)
+
+    return {
+        **{name: (most, convert(records if of else tars, *given)) for name, (most, of, given) in CHANGES.items()},
+        "join": (3, convert(tars, "--join", str(bench.store.captions(200_000, 9)))),
+        "records to tars": (3, convert(records, to="tar")),
+        "gzip": (12, convert(tars, to="record.gz")),
+    }
 
 
 def index(data: Dataset) -> Command:

@@ -217,6 +217,9 @@ class Batch:
         if added is None:
             counts = self.count_signatures()
             return Counter({(KEY, *self.names_of(kind)): count for kind, count in counts.items()})
+        if len(names := set(map(tuple, added))) == 1:  # which takes a third of the time
+            (more,) = names
+            return Counter({(*known, *more): count for known, count in self.count_names().items()})
         both = Counter(zip(self._column(3), map(tuple, added), strict=True))
         return Counter({(KEY, *self.names_of(kind), *more): count for (kind, more), count in both.items()})
 

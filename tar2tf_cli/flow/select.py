@@ -247,22 +247,27 @@ class Join:
         """Return the entries added to each sample of a batch, None for a skipped one; None if there may be an error."""
         if not self.takes_batches:
             return None
-        added: list[Sample | None] = [{} for _ in range(len(batch))]
+        added: list[Sample | None] = [{}] * len(batch)
         for dataset_number, dataset in enumerate(self._datasets):
-            joined = dataset.find_all(batch)
-            if self._missing == "error" and None in joined:
+            rows, joined = dataset.find_all(batch)
+            if self._missing == "error" and None in rows:
                 return None
-            wanted = [match for match, before in zip(joined, added, strict=True) if before is not None]
-            keys = [key for key, before in zip(batch.keys(), added, strict=True) if before is not None]
-            report.add_matches([match and match.row for match in wanted], keys, dataset_number, len(self._datasets))
-            for number, match in enumerate(joined):
+            keys: Sequence[bytes] = batch.keys() if None in rows else ()
+            if dataset_number:
+                taken = [before is not None for before in added]
+                rows, keys = [*compress(rows, taken)], [*compress(keys, taken)]
+            report.add_matches(rows, keys, dataset_number, len(self._datasets))
+            if not dataset_number:  # and so nothing was added before
+                added = [entries or {} for entries in joined] if self._missing == "keep" else joined
+                continue
+            for number, entries in enumerate(joined):
                 before = added[number]
-                if match is None:
+                if entries is None:
                     added[number] = None if self._missing == "skip" else before
                 elif before is not None:
-                    if not before.keys().isdisjoint(match.entries):
+                    if not before.keys().isdisjoint(entries):
                         return None
-                    before.update(match.entries)
+                    added[number] = {**before, **entries} if before else entries
         return added
 
 

@@ -100,6 +100,11 @@ class HashTable:
             return array("q", native.find(self._data, self._width, hashes.tobytes()))
         return [self.find(hashed) for hashed in hashes]
 
+    @property
+    def data(self) -> bytes:
+        """The rows in their order."""
+        return self._data
+
     def row(self, number: int) -> list[int]:
         """Return the integers of a row."""
         return self._numbers[self._width * number : self._width * (number + 1)].tolist()

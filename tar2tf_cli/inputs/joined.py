@@ -25,7 +25,7 @@ from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.kinds.table import as_entry
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.parquet import KEY_COLUMNS, ParquetFiles, entries, key_text
-from tar2tf_cli.inputs.rows import Rows, TableFiles, has_table_suffix, is_named_as_table, no_rows
+from tar2tf_cli.inputs.rows import Rows, RowsFound, TableFiles, has_table_suffix, is_named_as_table, no_rows
 from tar2tf_cli.inputs.tar_index import find_samples
 from tar2tf_cli.inputs.tar_samples import SeekableShard
 from tar2tf_cli.samples.keys import key_of
@@ -128,11 +128,25 @@ class Joined:
         ready, table = self._prepared()
         return [*ready._matches_at(table, table.find(key_hash(key)), key)]
 
-    def find_all(self, batch: Batch) -> list[Match | None]:
-        """Return the first sample with the key of each sample of a batch; None where there is none."""
+    def find_all(self, batch: Batch) -> RowsFound:
+        """Return the first sample with the key of each sample of a batch: its number in the index, and its entries."""
         ready, table = self._prepared()
-        numbers = zip(table.find_all(batch.hashes), batch.keys(), strict=True)
-        return [next(ready._matches_at(table, number, key.decode()), None) for number, key in numbers]
+        numbers = table.find_all(batch.hashes)
+        if found := ready.find_plain(table, numbers, batch):
+            return found
+        keyed = zip(numbers, batch.keys(), strict=True)
+        matches = [next(ready._matches_at(table, number, key.decode()), None) for number, key in keyed]
+        return [match and match.row for match in matches], [match and match.entries for match in matches]
+
+    def find_plain(self, table: HashTable, numbers: Sequence[int], batch: Batch) -> RowsFound | None:
+        """Return what `find_all` returns, by the kernel; None if it cannot find them, as is the default.
+
+        Args:
+            table: the index.
+            numbers: the number in it of the first sample with the hash of each key; negative where there is none.
+            batch: the samples with these keys.
+        """
+        return None
 
     def _matches_at(self, table: HashTable, number: int, key: str) -> Iterator[Match]:
         """Iterate over the samples with a key; `number` is that of the first row with its hash, or negative."""
@@ -179,10 +193,7 @@ class Joined:
 
     def _index(self) -> HashTable:
         """The index: the hash of each key, and the bytes of its sample."""
-        rows = array("Q")
-        for key, place in self.scan():
-            rows.extend((key_hash(key), *place))
-        table = HashTable(rows, 4)
+        table = HashTable(self.hashed(), 4)
         for number in () if self._many else table.repeated():
             places = [SampleRange(*table.row(row)[1:]) for row in (number - 1, number)]
             key, other = (self.read(place)[KEY] for place in places)
@@ -192,6 +203,13 @@ class Joined:
                 hint = "--join-many list makes lists of their values, --join-many repeat a sample of each"
                 raise UsageError(f"cannot be joined: the key {key!r} is {where}", shard=self.bucket, hint=hint)
         return table
+
+    def hashed(self) -> array[int]:
+        """Return four integers for each sample: the hash of its key, and where it is."""
+        rows = array("Q")
+        for key, place in self.scan():
+            rows.extend((key_hash(key), *place))
+        return rows
 
     def close(self) -> None:
         """Forget the index, and close files."""
@@ -412,6 +430,19 @@ class JoinedTables(Joined):
                 if key is None:
                     raise SourceError(f"has no key in {self._key!r}", shard=self.locate(item), member=f"row {number}")
                 yield str(key), SampleRange(file, start, size)
+
+    def hashed(self) -> array[int]:
+        rows = array("Q")
+        for file in range(len(self.inputs)):
+            found = self._opened(file).hashed(self._key, file)
+            if found is None:
+                return super().hashed()
+            rows += found
+        return rows
+
+    def find_plain(self, table: HashTable, numbers: Sequence[int], batch: Batch) -> RowsFound | None:
+        found = array("q", numbers).tobytes()
+        return self._opened(0).joined(table.data, found, batch, self._key) if len(self.inputs) == 1 else None
 
     def read(self, place: SampleRange) -> Sample:
         try:

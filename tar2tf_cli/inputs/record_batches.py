@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, Protocol
 
 from tar2tf_cli.api.values import KEY, Batch, Kind
 from tar2tf_cli.features.described import DTYPES, MOST_KNOWN, Described, Expected, for_kernel
-
-if TYPE_CHECKING:
-    from tar2tf_cli.inputs.record_samples import FeatureInference
+from tar2tf_cli.structs import NamedTuple
 
 _MOST: Final = 4096  # samples or entries of a batch, as a member of a tar takes a kibibyte at least
+
+
+class SeenFeatures(Protocol):
+    """The features of the records that were read so far."""
+
+    def known(self) -> tuple[bytes, bytes]:
+        """Return names and combinations of features as the kernel takes them; others once something new was seen."""
+
+    def kinds(self) -> Mapping[str, Kind]:
+        """Return the kind of each feature that was of one kind."""
 
 
 class _PlainFeatures(NamedTuple):
@@ -47,7 +55,7 @@ class RecordBatcher:
     def __init__(
         self,
         native: ModuleType,
-        seen: FeatureInference,
+        seen: SeenFeatures,
         described: Described,
         lists: Collection[str],
         key_feature: str | None,

@@ -94,7 +94,7 @@ class InputReport:
             self.more_rows = [0] * datasets
             self.unmatched = [0] * datasets
             self.unmatched_keys = [""] * datasets
-        self.matched[dataset] += (row for row in rows if row is not None)
+        self.matched[dataset] += [row for row in rows if row is not None]
         self.matched[dataset] += more
         self.more_rows[dataset] += len(more)
         if missing := rows.count(None):

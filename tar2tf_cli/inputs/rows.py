@@ -6,13 +6,16 @@ import csv
 import io
 import json
 import os
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
+from tar2tf_cli.api.values import KEY, Batch, Sample
 from tar2tf_cli.errors import NothingFoundError, SampleError, SourceError, UsageError, few, read_failed
+from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.streams import LFS_POINTER, LFS_PULL, compression_of, open_stream
 from tar2tf_cli.inputs.base import LocatedShard, MergedSource
 from tar2tf_cli.inputs.tar_samples import SeekableShard
@@ -30,6 +33,10 @@ RowSpan: TypeAlias = tuple[int, int, int]
 
 Form: TypeAlias = Literal["csv", "jsonl"]
 
+RowsFound: TypeAlias = "tuple[list[int | None], list[Sample | None]]"
+"""For each sample of a batch, the number of the row that matches it and the row's entries; None where there is none."""
+
+_BLOCK: Final = 1 << 20
 _LONGEST_CELL: Final = 2**31 - 1
 _MARKS: Final = ",\t;"
 _BOM: Final = b"\xef\xbb\xbf"
@@ -156,6 +163,49 @@ class Rows:
             raise SourceError(
                 f"cannot be read as CSV: line {lines.number}: {reason}", shard=self.path, hint=hint
             ) from None
+
+    def hashed(self, key: str, file: int) -> array[int] | None:
+        """Return four integers for each row, by the kernel, as `HashTable` takes them; None if a row is not plain.
+
+        Args:
+            key: the column of which the hash is the first integer.
+            file: the second integer; the others are offset and size.
+
+        Raises:
+            SourceError: when the file cannot be read.
+        """
+        native = kernel.native()
+        if native is None or self.form != "csv" or key not in self.columns:
+            return None
+        rows, offset, column = array("Q"), self._start, self.columns.index(key)
+        try:
+            self._file.seek(offset)
+            while lines := b"".join(self._file.readlines(_BLOCK)):
+                made = native.table(lines, self._mark.encode(), len(self.columns), column, file, offset)
+                if made is None:
+                    return None
+                rows.frombytes(made)
+                offset += len(lines)
+        except OSError as error:
+            raise read_failed(self.path, error) from None
+        return rows
+
+    def joined(self, rows: bytes, found: bytes, batch: Batch, key: str) -> RowsFound | None:
+        """Return the rows with the keys of the samples of a batch, by the kernel; None if one of them is not plain.
+
+        Args:
+            rows: what `hashed` returned, in their order.
+            found: the number of the first row with the hash of each key, as signed 64-bit integers; negative for none.
+            batch: the samples.
+            key: the column with the key.
+        """
+        native = kernel.native()
+        if native is None or self.form != "csv" or key not in self.columns or KEY in {*self.columns} - {key}:
+            return None
+        names, file = [*self.columns], self._file.fileno()
+        made: RowsFound | None
+        made = native.joined(file, rows, found, batch.data, batch.rows, self._mark.encode(), names, names.index(key))
+        return made
 
     def data(self, span: RowSpan) -> bytes:
         """Return the bytes of a row.
