@@ -152,6 +152,16 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+def test_sizes_of_samples_have_an_axis_from_the_smallest_to_the_largest(
+    tmp_path: Path, run_inspect: Callable[..., Ran]
+) -> None:
+    folder, path = tmp_path / "set", tmp_path / "report.html"
+    write(folder / "x.tar", a_tar([("0.bin", bytes(100)), ("1.bin", bytes(1000)), ("2.bin", bytes(1000))]))
+    page = page_of(run_inspect(folder, "--html", path), path)
+    assert "91 bytes 1.02 KB" in page.text
+    assert "<title>724 bytes to 1.02 KB: 2</title>" in path.read_text()
+
+
 def test_one_of_a_kind_is_no_plural(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     shard = write(tmp_path / "a.tar", a_tar([("a.cls", b"1")]))
     page = page_of(run_inspect(shard, "--html", tmp_path / "x.html"), tmp_path / "x.html")

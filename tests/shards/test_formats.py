@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import tarfile
 
 import pytest
 
@@ -60,3 +61,13 @@ def test_units_after_damage_to_a_record_are_found_and_those_of_a_tar_are_not() -
     assert [unit for _, unit in units] == [records[2]]
     assert caught.value.lost is not None
     assert not find_format("tar").units(io.BytesIO(b""), "x").resume(caught.value)
+
+
+def test_a_tar_is_recognized_where_one_header_is_damaged() -> None:
+    tar = find_format("tar")
+    member = tarfile.TarInfo("0001.cls").tobuf()
+    damaged = b"?" + member[1:]
+    assert tar.recognizes(damaged)
+    assert not tar.recognizes(b"\1" * 512)
+    assert tar.recognizes(b"\1" * 512 + member, damaged=True)
+    assert not tar.recognizes(b"\1" * 512 + damaged, damaged=True)
