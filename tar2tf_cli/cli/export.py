@@ -116,7 +116,7 @@ def _export_side_file(format: str, manifest: str, options: dict[str, Any]) -> in
 @retry_option
 @quiet_option
 def index(
-    bucket: str, template: tuple[str, ...], key_split: str, readers: str, overwrite: bool, quiet: bool, **reach: Any
+    bucket: str, template: tuple[str, ...], key_split: str, readers: str, overwrite: bool, quiet: bool, **reach: object
 ) -> int:
     """Write an index next to each shard.
 
@@ -146,7 +146,7 @@ def index(
 
 
 def _written(
-    bucket: str, template: Sequence[str], key_split: str, readers: set[str], **options: Any
+    bucket: str, template: Sequence[str], key_split: str, readers: set[str], **options: object
 ) -> Iterator[tuple[str, int]]:
     """Write the indexes for some readers; yield the path of each, and its number of samples."""
     if "energon" in readers:
@@ -154,7 +154,7 @@ def _written(
 
         if key_split != "first":
             raise UsageError("Energon splits names at the first dot", hint="leave out --key-split")
-        return prepare_energon(bucket, template, dali="dali" in readers, **options)
+        return prepare_energon(bucket, template, dali="dali" in readers, **options)  # type: ignore[arg-type]
     from tar2tf_cli.datasets.indexes import write_indexes
 
     return write_indexes(bucket, template, key_split=key_split, **options)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Samples, Source
@@ -210,7 +210,7 @@ class TableSource(RowsSource):
         return self._described(span[0], data, values)
 
     @staticmethod
-    def _parsed(rows: Rows, data: bytes) -> tuple[Mapping[str, Any], SampleError | None]:
+    def _parsed(rows: Rows, data: bytes) -> tuple[Mapping[str, object], SampleError | None]:
         """The values of a row; none, and the error, if it is faulty."""
         try:
             return rows.parsed(data), None
