@@ -110,7 +110,7 @@ class SourceSuite:
 
     def test_a_missing_object_is_named(self, bucket: str) -> None:
         source = self.fill(bucket, x_0=b"zero")
-        with pytest.raises(SourceError, match=r"has no x_1\.tar, x_2\.tar, x_3\.tar and 16 more"):
+        with pytest.raises(SourceError, match=r"has no 'x_1\.tar', 'x_2\.tar', 'x_3\.tar' and 16 more"):
             source.list(["x_{0..19}.tar"])
 
     @pytest.mark.parametrize("name", ["a b.tar", "ä+1%.tar", "q?r#s.tar"])
