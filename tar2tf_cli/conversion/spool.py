@@ -19,7 +19,7 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, groupby, repeat
 from types import MappingProxyType
 from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 
@@ -258,10 +258,7 @@ class Spool:
             self._append_block(lane, [(parts, size)], 1, keys)
             return
         block = self._blocks.setdefault(lane, _Block())
-        block.parts += parts
-        block.size += size
-        block.records += 1
-        block.keys += keys
+        block.add(parts, size, 1, keys)
         if block.size >= self._block_size:
             self._close_block(lane)
 
@@ -278,11 +275,14 @@ class Spool:
 
     @property
     def takes_batches(self) -> bool:
-        """Whether records may be added many at a time, as none is handled by itself."""
-        return self._block_size is None
+        """Whether records may be added many at a time, as none is compressed by itself."""
+        return self._block_size != 1
 
     def add_batch(self, batch: RecordBatch) -> None:
         """Append a batch of records."""
+        if self._block_size is not None:
+            self._add_to_blocks(batch, self._block_size)
+            return
         index = self._index
         self._file.write([batch.data], len(batch.data))
         index.sizes.frombytes(batch.sizes)
@@ -296,6 +296,23 @@ class Spool:
         if self._seed is not None:
             numbers = range(len(index.order) - self._first, len(index.sizes) - self._first)
             index.order.extend(hash64(self._seed + b"%d" % number) for number in numbers)
+
+    def _add_to_blocks(self, batch: RecordBatch, most: int) -> None:
+        """Append a batch to the blocks of its splits, with as many records at once as a block has room for."""
+        data, keys = memoryview(batch.data), array("Q", batch.hashes)
+        ends = array("Q", accumulate(array("Q", batch.sizes), initial=0))
+        lanes = map(self._lane, batch.keys) if self._has_lanes else repeat(0, len(batch))
+        first = stop = 0
+        for lane, run in groupby(lanes):
+            stop += sum(1 for _ in run)
+            while first < stop:
+                block = self._blocks.setdefault(lane, _Block())
+                fitting = bisect_right(ends, ends[first] + most - block.size, first, stop + 1) - 1
+                last = fitting if fitting > first or block.size else first + 1  # a block holds at least one record
+                block.add([data[ends[first] : ends[last]]], ends[last] - ends[first], last - first, keys[first:last])
+                if last < stop or block.size >= most:
+                    self._close_block(lane)
+                first = last
 
     def finish(self) -> None:
         """End an input: append the unfinished blocks."""
@@ -344,11 +361,20 @@ class Spool:
 
 
 class _Block:
+    """Consecutive records of a split that are compressed together."""
+
     def __init__(self) -> None:
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | memoryview] = []
         self.size = 0
         self.records = 0
         self.keys: list[int] = []
+
+    def add(self, parts: Iterable[bytes | memoryview], size: int, records: int, keys: Iterable[int]) -> None:
+        """Append records of `size` bytes in all, and the hashes of their keys if these are known."""
+        self.parts += parts
+        self.size += size
+        self.records += records
+        self.keys += keys
 
 
 _BLOCK: Final = 1 << 20

@@ -52,6 +52,27 @@ def test_large_samples_come_in_batches_that_end_where_their_shards_end(
     assert tree(tmp_path / "0") == tree(tmp_path / "1")
 
 
+@pytest.mark.parametrize("options", [(), ("--split", "a=0.6,b=0.4"), ("--op", "rename:words=txt")])
+@pytest.mark.parametrize("name", ["<split>-<>.record.gz", "<split>-<>.tar.zst", "<split>-<>.tar.gz"])
+@pytest.mark.usefixtures("with_kernel")
+def test_compressed_blocks_are_those_of_records_one_by_one(
+    name: str, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [10, 300, 1, 7000, 2, 640, 30, 65_000, 5, 90_000, 4] * 30  # some larger than a block of a sixteenth
+    for number in range(2):
+        write_members(
+            tmp_path / "in" / f"{number}.tar",
+            ((f"{number}{row:04d}.txt", bytes(size)) for row, size in enumerate(sizes)),
+        )
+    for pure in ("1", "0"):
+        monkeypatch.setenv("TAR2TF_PURE", pure)
+        output = str(tmp_path / pure / name.replace("<split>-" if "--split" not in options else "", ""))
+        with pytest.raises(SystemExit, match="0"):
+            main(["convert", str(tmp_path / "in"), "-o", output, *options, "--max-shard-size", "4kB", "-j", "1", "-q"])
+    assert tree(tmp_path / "0") == tree(tmp_path / "1")
+    assert len(tree(tmp_path / "0")) > 3
+
+
 @pytest.mark.parametrize("options", [(), ("--op", "keep:txt"), ("--on-error", "skip")])
 @pytest.mark.usefixtures("with_kernel")
 def test_a_member_without_a_name_ends_nothing(
