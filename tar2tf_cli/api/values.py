@@ -247,7 +247,7 @@ class Batch:
             native: the kernel.
             form: the form in which samples are encoded.
             added: more entries for each sample; None for none.
-            maps: for each signature, the features that its samples become, as `records` in kernel.c takes them; None
+            maps: for each signature, the features that its samples become, as `records` in samples.h takes them; None
                 where they become all entries.
             key_split: the rule by which members are named.
 

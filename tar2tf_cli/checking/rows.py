@@ -2,8 +2,8 @@
 
 The details of a sample are the size of its key, or 4,294,967,295 if it has none, and the key; how many entries it has;
 and for each the size of its name, its digest of 64 bits, and the name. Sizes and counts have 32 bits. The kernel makes
-rows and details of the same form (`sample_rows` and `record_rows` in kernel.c) where samples are plain, and records
-examples of the usual form.
+rows and details of the same form (`sample_rows` and `record_rows` in digest_rows.h) where samples are plain, and
+records examples of the usual form.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class _ColumnParser:
     """Parses examples by the kernel as long as they have the usual form, and only features that are known.
 
     Args:
-        known: for each feature, the form in which the kernel returns it (`columns` in kernel.c), and what it must be.
+        known: for each feature, the form in which the kernel returns it (`columns` in examples.h), and what it must be.
         steps: make values of what the kernel returns.
     """
 

@@ -1,6 +1,6 @@
 """The features in a manifest, as `Schema.describe` writes them: their requirements of examples, and contradictions.
 
-And how many examples have which features, in a form that the kernel can add to: see `examples` in kernel.c.
+And how many examples have which features, in a form that the kernel can add to: see `examples` in examples.h.
 """
 
 from __future__ import annotations

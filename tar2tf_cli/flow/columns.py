@@ -35,7 +35,7 @@ class _FeatureNames(NamedTuple):
         names: their names, in order.
         entries: the number of the entry of which each is made, 0 for the key.
         tags: the tag of the list of each, as `Batch.lists` has it.
-        encoded: how the kernel makes them, as `records` in kernel.c takes it.
+        encoded: how the kernel makes them, as `records` in samples.h takes it.
     """
 
     names: tuple[str, ...]

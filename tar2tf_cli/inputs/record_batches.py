@@ -24,7 +24,7 @@ class SeenFeatures(Protocol):
 
 
 class _PlainFeatures(NamedTuple):
-    """The features of plain samples, as `parsed` in kernel.c takes them.
+    """The features of plain samples, as `parsed` in record_samples.h takes them.
 
     Attributes:
         names: their names and kinds.

@@ -1,0 +1,97 @@
+/* Members of a tar that have nothing unusual. Part of kernel.c, which includes it once. */
+
+enum { BLOCK = 512, MOST_ENTRIES = 32, MOST_NAMES = 512, MOST_SIGNATURES = 16, MOST_BYTES = 1 << 18 };
+enum { PLAIN = 1, SHORT = 0, ODD = -1 };
+
+typedef struct {
+    char name[100]; /* the entry's: the extension, in lower case where the key rule says so */
+    bytes_t start, key, data, next; /* start: of its first header */
+    size_t name_size, key_size, size;
+} Member;
+
+static int has(bytes_t text, size_t size, const char *part) {
+    size_t length = strlen(part);
+    for (size_t at = 0; at + length <= size; at++)
+        if (text[at] == (unsigned char)part[0] && !memcmp(text + at, part, length)) return 1;
+    return 0;
+}
+
+/* A number of exactly so many octal digits; -1 if it is anything else. */
+static int64_t octal(bytes_t field, int digits) {
+    int64_t number = 0;
+    for (int digit = 0; digit < digits; digit++) {
+        if (field[digit] < '0' || field[digit] > '7') return -1;
+        number = number << 3 | (field[digit] - '0');
+    }
+    return number;
+}
+
+/* The size in a header; -1 if it is not written in the usual way, or the checksum is not. */
+static int64_t plain_size(bytes_t header) {
+    uint64_t total = 8 * ' ';
+    for (int half = 0; half < BLOCK; half += 256) {
+        uint16_t sum = 0; /* has room for that of 256 bytes, and compilers add up many at once */
+        for (int at = half; at < half + 256; at++) sum = (uint16_t)(sum + header[at]);
+        total += sum;
+    }
+    for (int at = 148; at < 156; at++) total -= header[at];
+    int ended = (header[154] == 0 && header[155] == ' ') || (header[154] == ' ' && header[155] == 0);
+    ended = ended && (header[135] == 0 || header[135] == ' ');
+    return ended && octal(header + 148, 6) == (int64_t)total ? octal(header + 124, 11) : -1;
+}
+
+/* Whether an extended header has nothing but times, such as those of webdataset: records `LENGTH KEY=VALUE\n`. */
+static int has_only_times(bytes_t data, size_t size) {
+    for (size_t at = 0; at < size;) {
+        size_t length = 0, key = at;
+        while (key < size && key < at + 4 && data[key] >= '0' && data[key] <= '9')
+            length = length * 10 + (size_t)(data[key++] - '0');
+        if (key == at || length > size - at || length < key - at + 8 || data[at + length - 1] != '\n') return 0;
+        if (data[key] != ' ' || !memchr("acm", data[key + 1], 3) || memcmp(data + key + 2, "time=", 5)) return 0;
+        at += length;
+    }
+    return size > 0;
+}
+
+/* Read the member whose header is at a position. It is PLAIN if it is a regular file with nothing unusual that is
+   buffered as a whole, SHORT if more bytes may show that it is, and ODD otherwise. */
+static int read_member(bytes_t header, bytes_t end, int last_dot, int differs, Member *member) {
+    member->start = header;
+    if (end - header < BLOCK) return SHORT;
+    int64_t size = plain_size(header);
+    if (header[156] == 'x') {
+        if (size < 0 || size > BLOCK) return ODD;
+        if (end - header < 3 * BLOCK) return SHORT;
+        if (!has_only_times(header + BLOCK, (size_t)size)) return ODD;
+        size = plain_size(header += 2 * BLOCK);
+    }
+    const unsigned char *stop = memchr(header, 0, 100);
+    if (!stop || stop == header || header[156] != '0' || header[345] || size < 0 || size > MOST_BYTES) return ODD;
+    size_t length = (size_t)(stop - header), base = length, dot = length, dots = 0;
+    while (base && header[base - 1] != '/') base--;
+    for (size_t at = base; at < length; at++)
+        if (header[at] == '.' && (last_dot || !dots++)) dot = at;
+    if (last_dot) dots = dot > base && memchr(header + base, '.', dot - base) ? 2 : 1;
+    if (dot <= base || dot + 1 >= length || (dots > 1 && !differs)) return ODD;
+    if (has(header, length, "._") || has(header, length, "__meta__")) return ODD;
+    member->name_size = length - dot - 1;
+    for (size_t at = 0; at < member->name_size; at++) {
+        unsigned char letter = header[dot + 1 + at];
+        if (letter > 126) return ODD;
+        member->name[at] = (char)(!last_dot && letter >= 'A' && letter <= 'Z' ? letter + 32 : letter);
+    }
+    if (member->name_size == 7 && !memcmp(member->name, "__key__", 7)) return ODD;
+    int64_t padded = (size + BLOCK - 1) / BLOCK * BLOCK;
+    if (end - header - BLOCK < padded) return SHORT;
+    member->key = header;
+    member->key_size = dot;
+    member->data = header + BLOCK;
+    member->size = (size_t)size;
+    member->next = member->data + padded;
+    return PLAIN;
+}
+
+static int compare(const void *one, size_t size, const void *other, size_t length) {
+    int order = memcmp(one, other, size < length ? size : length);
+    return order ? order : (size > length) - (size < length);
+}
