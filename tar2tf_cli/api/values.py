@@ -40,7 +40,7 @@ ONE_TEXT: Final = 0x0A
 """The tag of a list of bytes, as `Batch.lists` has it for an entry of one value."""
 
 LISTED: Final = 0x100
-"""What `Batch.lists` adds to the tag of an entry that is all of its list."""
+"""A bit that `Batch.lists` has next to the tag of an entry that holds all values of its list."""
 
 _FORMS: Final[tuple[Form, ...]] = ("record", "members", "content")
 _ROW: Final = 6  # integers in a row
