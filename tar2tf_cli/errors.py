@@ -219,10 +219,10 @@ class UsageError(Tar2tfError):
 
 
 class ProblemsError(UsageError):
-    """Values are invalid; `problems` has all problems, which the message lists."""
+    """Values are invalid; `problems` has all problems, which the message lists by default."""
 
-    def __init__(self, *, problems: Sequence[Problem] = (), **where: Unpack[Location]) -> None:
-        super().__init__("; ".join(text for _, text in problems), **where)
+    def __init__(self, message: str = "", *, problems: Sequence[Problem] = (), **where: Unpack[Location]) -> None:
+        super().__init__(message or "; ".join(text for _, text in problems), **where)
         self.problems: tuple[Problem, ...] = tuple(problems)
 
 

@@ -356,8 +356,13 @@ class Manifest:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it lists shards, or says that all samples were skipped; a description by others may do neither."""
-        return bool(self.shards or self.skipped.get("samples") or self.skipped.get("asked"))
+        """Whether it lists shards, or says why there are none: all samples were skipped, or the limit is 0.
+
+        A description by others may do neither.
+        """
+        return bool(
+            self.shards or self.skipped.get("samples") or self.skipped.get("asked") or self.spec.get("limit") == 0
+        )
 
     @property
     def records(self) -> int:

@@ -204,10 +204,11 @@ def test_texts_of_a_label_may_be_a_list() -> None:
 
 
 def test_a_column_of_numbers_is_the_number_only_if_every_line_has_one(tmp_path: Path) -> None:
-    (tmp_path / "map.tsv").write_text("a\t5\nb\tsix\n")
+    (tmp_path / "map.tsv").write_text("a\t5\nb\tsix\nc\tseven\n")
     assert {name: tuple(label) for name, label in load_labels(tmp_path / "map.tsv").items()} == {
         "a": (0, "5"),
         "b": (1, "six"),
+        "c": (2, "seven"),
     }
 
 
