@@ -553,10 +553,23 @@ def _numbers(value: Any) -> list[Any]:
 def _as_bytes(value: object) -> bytes:
     if value is None or isinstance(value, (dict, list, tuple)):
         raise TypeError(f"it holds {'null' if value is None else 'a ' + type(value).__name__}")
+    if hasattr(value, "dtype") and hasattr(value, "tolist") and value.dtype.kind == "O":
+        return _only_one(value.tolist())  # of texts, an array has the addresses
     if hasattr(value, "tobytes"):
         data: bytes = value.tobytes()
         return data
     return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _only_one(values: Sequence[object]) -> bytes:
+    """Return the bytes of the only value of a list.
+
+    Raises:
+        ValueError: when it has another number of values.
+    """
+    if len(values) != 1:
+        raise ValueError(f"holds {len(values)} values instead of one; the type of a list is bytes_list")
+    return _as_bytes(values[0])
 
 
 def _integer(value: Any) -> int:

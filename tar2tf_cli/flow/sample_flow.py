@@ -544,9 +544,12 @@ class InputFlow:
                 if not (selected := select.results(sample, self.reader, self.faults)):
                     continue
                 key = selected[0][KEY]
+                if self.faults.undecided:
+                    self.faults.release()
             records.note()
             self.report.samples += 1
             yield key, parts, size, None
+        self.faults.finish()
 
     def _measured(self) -> Iterator[tuple[int, bytes | str]]:
         encoder, report = self.plan.encoder, self.report

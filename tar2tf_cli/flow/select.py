@@ -409,6 +409,8 @@ def _pieces(value: object) -> Iterable[bytes]:
         return value.pieces()
     if isinstance(value, bytes):
         return (value,)
+    if hasattr(value, "dtype") and hasattr(value, "tolist") and value.dtype.kind == "O":
+        return _pieces(value.tolist())  # of texts, an array has the addresses
     if hasattr(value, "tobytes"):
         return (value.tobytes(),)
     return (repr(value).encode("utf-8", "surrogateescape"),)

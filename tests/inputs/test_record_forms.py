@@ -179,3 +179,48 @@ def test_a_shard_that_is_opened_alone_has_the_values_that_the_manifest_next_to_i
         for path in (tmp_path / "_out-manifest.json", tmp_path / "out.record", alone)
     ]
     assert rewards == [[[5], [1, 2, 3], [7]], [[5], [1, 2, 3], [7]], [5, [1, 2, 3], 7]]
+
+
+@pytest.mark.parametrize("pure", ["0", "1"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_text_among_records_in_which_a_feature_is_a_number_is_itself(
+    order: int, pure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAR2TF_PURE", pure)
+    some = [{"__key__": b"a", "cls": b"\0text"}, {"__key__": b"b", "cls": int64_list([7])}][::order]
+    (tmp_path / "in.record").write_bytes(b"".join(b"".join(frame(*Encoder().encode(one))) for one in some))
+    convert(Conversion(Input(str(tmp_path / "in.record")), str(tmp_path / "out.record"), types={"cls": "bytes"}))
+    found = {one["__key__"]: one["cls"] for one in open_records(tmp_path / "out.record")}
+    assert found[b"a"] == b"\0text"
+
+
+@pytest.mark.parametrize("pure", ["0", "1"])
+def test_records_with_equal_lists_of_texts_are_duplicates(
+    pure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAR2TF_PURE", pure)
+    episodes(tmp_path / "in.record", [([1, 2], [b"pick", b"put"]), ([1, 2], [b"pick", b"put"]), ([1, 2], [b"put"])])
+    arguments = ("convert", tmp_path / "in.record", "-o", tmp_path / "out.record", "--drop-duplicates=steps/text")
+    done = tar2tf(*arguments, env={"TAR2TF_PURE": pure})
+    assert done.returncode == 0, done.stderr
+    assert [one["__key__"] for one in open_records(tmp_path / "out.record")] == [b"k0", b"k2"]
+
+
+@pytest.mark.parametrize("option", ["--drop-duplicates=steps/txt", "--split-by=steps/txt"])
+def test_a_mistyped_feature_of_records_that_are_copied_is_named(option: str, tmp_path: Path) -> None:
+    name, more = ("out-<split>.record", ("--split", "a=0.5,b=0.5")) if "split" in option else ("out.record", ())
+    episodes(tmp_path / "in.record")
+    done = tar2tf("convert", tmp_path / "in.record", "-o", tmp_path / name, *more, option)
+    assert done.returncode == 2
+    assert "steps/txt" in done.stderr
+    assert "steps/text" in done.stderr
+    assert not [*tmp_path.glob("*manifest*")]
+
+
+def test_a_record_without_the_feature_by_which_duplicates_are_found_is_a_faulty_sample(tmp_path: Path) -> None:
+    some = [{"__key__": b"a", "b": b"1"}, {"__key__": b"b", "c": b"1"}]
+    (tmp_path / "in.record").write_bytes(b"".join(b"".join(frame(*Encoder().encode(one))) for one in some))
+    arguments = ("convert", tmp_path / "in.record", "-o", tmp_path / "out.record", "--drop-duplicates=b")
+    assert tar2tf(*arguments).returncode == 3
+    done = tar2tf(*arguments, "--on-error", "skip")
+    assert (done.returncode, "1 sample skipped" in done.stderr) == (1, True)
