@@ -125,8 +125,9 @@ def test_an_object_that_was_replaced_is_an_error(
 
 
 def test_standard_input_has_no_ranges() -> None:
-    with pytest.raises(UsageError, match="only be read from front to back"):
+    with pytest.raises(UsageError, match="only be read from front to back") as caught:
         open_source("-").ranges()
+    assert caught.value.hint == "write it to a file first"
 
 
 def test_a_file_that_gives_less_than_was_asked_for_is_asked_again(
