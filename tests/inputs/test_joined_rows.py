@@ -129,3 +129,12 @@ def test_any_rows_are_found_alike(
     path = tmp_path_factory.getbasetemp() / "rows.csv"
     path.write_bytes(end.join([b"key,text", *map(b",".join, rows)]))
     assert outcome(path, built()) == outcome(path, None)
+
+
+def test_rows_of_several_files_are_those_of_one(tmp_path: Path) -> None:
+    rows = [b"%b,text of %b\n" % (key, key) for key in KEYS]
+    for number, some in enumerate((rows[:3], rows[3:5], rows[5:])):
+        (tmp_path / f"{number}.csv").write_bytes(b"key,text\n" + b"".join(some))
+    found = outcome(tmp_path / "*.csv", built())
+    assert found == outcome(tmp_path / "*.csv", None)
+    assert found[0] == len(KEYS)
