@@ -226,6 +226,16 @@ def test_a_login_that_expires_is_left_to_the_hub_s_package(tmp_path: Path, monke
     assert token() == "another one"
 
 
+def test_a_refused_look_at_a_file_is_an_error(hub: Hub) -> None:
+    hub.commit(**{"x.tar": b"x", "y.tar": b"y"})
+    source = open_source(DATASET)
+    source.list(["x.tar"])
+    hub.token = "no longer public"
+    with pytest.raises(SourceError, match="401"):
+        source.list(["y.tar"])
+    assert hub.seen[-1].startswith("HEAD ")
+
+
 @pytest.mark.parametrize("headers", [{"Retry-After": "7"}, {"RateLimit": '"api";r=0;t=7'}])
 def test_a_limit_of_requests_is_obeyed(hub: Hub, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
