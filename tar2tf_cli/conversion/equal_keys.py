@@ -83,10 +83,8 @@ class KeyIndex:
         keys, owners = hashes[places], np.searchsorted(self._ends, places, "right")
         is_first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
         leaders = np.maximum.accumulate(np.where(is_first, np.arange(len(keys)), 0))
-        of_input = (
-            is_first | np.append(True, owners[1:] != owners[:-1])[: len(keys)]
-        )  # and not a repeat in the same one
-        equal = np.flatnonzero((owners != owners[leaders]) & of_input)
+        first_of_input = is_first | np.append(True, owners[1:] != owners[:-1])[: len(keys)]
+        equal = np.flatnonzero((owners != owners[leaders]) & first_of_input)
         if len(equal):
             first = equal[np.argmin(places[equal])]
             yield len(equal), int(places[first]), int(places[leaders[first]])

@@ -59,7 +59,7 @@ class SpoolIndex:
         copied: whether `offsets` are those of records that are copied as they are.
     """
 
-    __slots__ = (*COLUMNS, "_ends", "copied")
+    __slots__ = (*COLUMNS, "_ends", "_record_ends", "copied")
 
     def __init__(self, sizes: Iterable[int] = (), records: Iterable[int] = ()) -> None:
         self.sizes = array("Q", sizes)
@@ -71,6 +71,7 @@ class SpoolIndex:
         self.high = array("Q")
         self.low = array("Q")
         self._ends = array("Q")
+        self._record_ends = array("Q")
         self.copied = False
 
     def loaded(self) -> SpoolIndex:
@@ -79,9 +80,12 @@ class SpoolIndex:
 
     def count(self, first: int = 0, stop: int | None = None) -> int:
         """The number of records in a range of units; `stop` is exclusive."""
-        if self.records:
-            return sum(self.records[first:stop])
-        return (len(self.sizes) if stop is None else stop) - first
+        stop = len(self.sizes) if stop is None else stop
+        if not self.records:
+            return stop - first
+        if len(self._record_ends) != len(self.records) + 1:  # computed once the index is complete
+            self._record_ends = array("Q", accumulate(self.records, initial=0))
+        return self._record_ends[stop] - self._record_ends[first]
 
     @property
     def ends(self) -> array[int]:
