@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from commands import end, start, tar2tf, wait_until
+from commands import tar2tf
+from interruptions import kill_once_published
 from shards import large_shards, records, samples, shards_in, small_shards, write_tar
 from tar2tf_cli import open_records, verify
 from tar2tf_cli.errors import UsageError
@@ -178,11 +179,10 @@ def test_other_names_state_no_number_of_shards(name: str) -> None:
 @pytest.fixture
 def unfinished(tmp_path: Path) -> Path:
     """A folder with some shards of a conversion that was killed."""
-    shards = large_shards(tmp_path / "in", shards=24, each=40, size=60_000)
+    shards = large_shards(tmp_path / "in", shards=6, each=40, size=60_000)
     out = tmp_path / "out"
-    process = start("convert", shards, "-o", out / "x-<>.record", "--max-shard-size", "700kB", "-j", "1")
-    wait_until(lambda: len(shards_in(out)) > 1, "a second shard", process=process)
-    end(process)
+    command = ["convert", shards, "-o", out / "x-<>.record", "--max-shard-size", "700kB", "-j", "1"]
+    kill_once_published("x-1.record", *command)
     assert (out / ".x-manifest.tar2tf/journal").exists()
     return out
 
@@ -201,13 +201,17 @@ def test_an_unfinished_conversion_never_passes_for_a_complete_one(unfinished: Pa
     run("verify", unfinished)
 
 
-@pytest.mark.parametrize("options", [["x.record"], ["<split>/x-<>.record", "--split", "train=0.9,val=0.1"]])
-def test_an_unfinished_conversion_is_noticed_however_its_output_is_named(options: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("second", "options"),
+    [("x-00001.record", ["x.record"]), ("x-1.record", ["<split>/x-<>.record", "--split", "train=0.9,val=0.1"])],
+)
+def test_an_unfinished_conversion_is_noticed_however_its_output_is_named(
+    second: str, options: list[str], tmp_path: Path
+) -> None:
     shards = large_shards(tmp_path / "in", shards=6, each=40, size=60_000)
     path, *split = options
-    process = start("convert", shards, "--max-shard-size", "700kB", "-j", "1", *split, "-o", tmp_path / "out" / path)
-    wait_until(lambda: len([*tmp_path.glob("out/**/x-*.record")]) > 1, "a second shard", process=process)
-    end(process)
+    command = ["convert", shards, "--max-shard-size", "700kB", "-j", "1", *split, "-o", tmp_path / "out" / path]
+    kill_once_published(second, *command)
     folder = next(tmp_path.glob("out/**/x-*.record")).parent
     assert "_x-manifest.json is not finished (unfinished)" in run("verify", folder, code=1)
 
@@ -227,9 +231,7 @@ def test_a_folder_above_that_may_not_be_listed_is_no_obstacle(tmp_path: Path, mo
 def test_the_conversion_itself_may_continue_in_the_folder_of_its_inputs(tmp_path: Path) -> None:
     shards = large_shards(tmp_path / "in", shards=6, each=40, size=60_000)
     command = ["convert", shards, "-o", shards / "x-<>.record", "--max-shard-size", "700kB", "-j", "1"]
-    process = start(*command)
-    wait_until(lambda: len(shards_in(shards)) > 1, "a second shard", process=process)
-    end(process)
+    kill_once_published("x-1.record", *command)
     run(*command)
     assert len(records(*shards_in(shards))) == 255
 
