@@ -80,17 +80,19 @@ class ReadRules(NamedTuple):
 
 
 class InputContent(Protocol):
-    """The samples of an input whose format is known.
+    """The samples of an input whose format is known."""
 
-    Attributes:
-        seekable: whether samples can be read by offset.
-        regroups: whether samples are regrouped whose members are not adjacent.
-        may_regroup: whether a key that appears again ends the samples.
-    """
+    @property
+    def seekable(self) -> bool:
+        """Whether samples can be read by offset."""
 
-    seekable: bool
-    regroups: bool
-    may_regroup: bool
+    @property
+    def regroups(self) -> bool:
+        """Whether samples are regrouped whose members are not adjacent."""
+
+    @property
+    def may_regroup(self) -> bool:
+        """Whether a key that appears again ends the samples."""
 
     @property
     def must_regroup(self) -> bool:

@@ -78,6 +78,34 @@ def _forms_of(stream: Readable, name: str) -> Forms:
     return inference.forms()
 
 
+class RecordKeys(NamedTuple):
+    """Names the feature that holds the key of each record, and the stem of the keys of records without one.
+
+    Attributes:
+        stem: the beginning of the keys of records that have none.
+        feature: the feature that holds the key; None for `__key__`.
+    """
+
+    stem: str
+    feature: str | None
+
+    @property
+    def name(self) -> str:
+        """The name of the feature that holds the key."""
+        return self.feature or KEY
+
+    def key_in(self, features: Mapping[str, object]) -> str | None:
+        """Return the key among the features of a record; None if it is missing, or not one text or whole number."""
+        return key_of({KEY: features.get(self.feature or KEY)})
+
+
+class _FramedRecord(NamedTuple):
+    """A record that is copied as it is, and its features; None if it is no example."""
+
+    data: bytes
+    features: dict[str, ParsedFeature] | None
+
+
 class RecordSamples:
     """Reads a TFRecord: each example as a sample, or every record as it is, of whatever message; CRCs are checked.
 
@@ -97,7 +125,6 @@ class RecordSamples:
         key_feature: the feature that holds the key, which remains an entry; None for `__key__`.
 
     Attributes:
-        seekable: whether records can be read by their offset.
         regroups: always false, as a sample is one record; so are `may_regroup` and `must_regroup`.
     """
 
@@ -115,24 +142,27 @@ class RecordSamples:
         stem: str = "",
         key_feature: str | None = None,
     ) -> None:
-        self.seekable = shard.seekable is not None
-        self._name = shard.name
         self._shard = shard
-        self._stream = shard.content
-        self._plain = shard.plain
         self._on_fault = on_fault
         self._described = described
         self._forms = forms
         self._may_be_empty = may_be_empty
-        self._key_feature = key_feature
-        self._stem = stem or shard.item.stem
+        self._keys = RecordKeys(stem or shard.item.stem, key_feature)
         self._looks = FeatureInference(described)
-        self._data = b""  # of the last record that was framed
-        self._features: dict[str, ParsedFeature] | None = None
+        self._framed = _FramedRecord(b"", None)
         self._reader = RecordReader(shard.content, shard.name)
         self._copy: SeekableShard | None = None
         self._first = 0  # the number of the first record of the last batch
         self._current: tuple[int, int] | None = None  # number and offset of a record that the kernel has checked
+
+    @property
+    def seekable(self) -> bool:
+        """Whether records can be read by their offset."""
+        return self._shard.seekable is not None
+
+    @property
+    def _name(self) -> str:
+        return self._shard.name
 
     @property
     def offset(self) -> int:
@@ -158,8 +188,8 @@ class RecordSamples:
 
     def _forms_of_input(self) -> Forms:
         """Read the input to its end to infer the form of each feature."""
-        if self.seekable and self._plain:  # by its offsets, as some of the stream may have been read
-            return _forms_of(FileView(self._plain.fileno(), self._name), self._name)
+        if self.seekable and (plain := self._shard.plain):  # by its offsets, as some of the stream may have been read
+            return _forms_of(FileView(plain.fileno(), self._name), self._name)
         if self._copy:
             return _forms_of(self._copy.view(), self._name)
         with OpenShard(self._shard.source, self._shard.item) as again:
@@ -177,8 +207,8 @@ class RecordSamples:
 
     def seek(self, offset: int) -> None:
         """Go to the offset of a record, for `stored`; only if `seekable`."""
-        assert self._plain
-        self._plain.seek(offset)
+        assert self._shard.plain
+        self._shard.plain.seek(offset)
 
     @overload
     def samples(self) -> Iterator[Sample]: ...
@@ -203,7 +233,8 @@ class RecordSamples:
     def _samples_and_batches(self, native: ModuleType) -> Iterator[Sample | Batch]:
         """Iterate over the samples, in batches if they are plain."""
         seen, lists = FeatureInference(self._described), self._forms_in_use.lists
-        batcher = RecordBatcher(native, seen, self._described, lists, self._key_feature, numbered(self._stem))
+        stem, key_feature = self._keys
+        batcher = RecordBatcher(native, seen, self._described, lists, key_feature, numbered(stem))
         number = offset = 0  # of the next record
         for block in self._reader.blocks(seen):
             if isinstance(block, bytes):
@@ -258,14 +289,14 @@ class RecordSamples:
         except ValueError as error:
             self._fault(f"the record cannot be read as a sample: {error}", _hint(data))
             return
-        named = self._key_feature or KEY
-        key = key_of({KEY: sample.get(named)})
-        if key is None and (named in sample or self._key_feature):
-            what = "is not one text or whole number" if named in sample else "is missing, which --key-feature names"
-            self._fault(f"the feature {named!r} {what}", _ONE_KEY)
+        keys = self._keys
+        key = keys.key_in(sample)
+        if key is None and (keys.name in sample or keys.feature):
+            what = "is not one text or whole number" if keys.name in sample else "is missing, which --key-feature names"
+            self._fault(f"the feature {keys.name!r} {what}", _ONE_KEY)
             return
         sample.pop(KEY, None)
-        yield {KEY: self._numbered() if key is None else key, **sample}
+        yield {KEY: numbered(keys.stem, self._number) if key is None else key, **sample}
 
     def _fault(self, message: str, hint: str) -> None:
         self._on_fault(SampleError(message, shard=self._name, hint=hint).at(**self.where()))
@@ -280,22 +311,24 @@ class RecordSamples:
         One that is written is to be counted with `note`.
         """
         self._copy_if_read_once()
+        keys = self._keys
         for _, data in self._reader:
-            self._data, self._features = data, features_of(data)
-            features = parsed(data) if self._features is None else self._features
-            key = key_of({KEY: features.get(self._key_feature or KEY)})
-            yield self._numbered() if key is None else key, [*frame([data], len(data))], len(data) + FRAMING
+            features = features_of(data)
+            self._framed = _FramedRecord(data, features)
+            key = keys.key_in(parsed(data) if features is None else features)
+            named = numbered(keys.stem, self._number) if key is None else key
+            yield named, [*frame([data], len(data))], len(data) + FRAMING
 
     def note(self) -> None:
         """Count the features of the last record that `framed` gave."""
-        self._looks.look_at(self._features)
+        self._looks.look_at(self._framed.features)
 
     def sample(self, key: str) -> Sample:
         """The last record that `framed` gave as a sample; a message of another kind is one entry without a name."""
         try:
-            return {**self._entries(self._data), KEY: key}
+            return {**self._entries(self._framed.data), KEY: key}
         except ValueError:
-            return {KEY: key, "": self._data}
+            return {KEY: key, "": self._framed.data}
 
     def batches(self) -> Iterator[RecordBatch]:
         """Iterate over the records as they are, many at a time; errors as of `samples`."""
@@ -356,10 +389,6 @@ class RecordSamples:
         """Remove the copy; the stream is closed by its owner."""
         if self._copy:
             self._copy.close()
-
-    def _numbered(self) -> str:
-        """The key of the current record, which has none."""
-        return numbered(self._stem, self._number)
 
 
 _ONE_KEY: Final = "give each record one key, or leave out ops and selections, which need it"

@@ -288,26 +288,21 @@ class TarSamples:
         on_fault: called with the error of each faulty sample; when it returns, the sample is skipped.
 
     Attributes:
-        seekable: whether samples can be read by offset.
-        regroups: whether samples are regrouped whose members are not adjacent.
         may_regroup: whether a key that appears again ends the samples.
     """
 
     def __init__(self, shard: OpenShard, rules: TarRules, on_fault: OnFault) -> None:
-        self._name = name = shard.name
-        self._sizes_only = sizes_only = rules.sizes_only
-        able, stream, in_place = shard.source.capabilities(), shard.content, shard.seekable
-        self.seekable = in_place is not None
-        self._on_bytes = shard.on_bytes if in_place else None
-        self._most_in_batch = 2 * rules.least
+        self._shard = shard
+        self._rules = rules
+        name, able, stream, in_place = shard.name, shard.source.capabilities(), shard.content, shard.seekable
         regroup = self._whether_to_regroup(stream, rules, repeatable=able.repeatable)
-        self.regroups, self.may_regroup = bool(regroup), regroup is None
+        self.may_regroup = regroup is None
         self._grouper = grouper = Grouper(
             name,
             on_fault,
             key_split=rules.key_split,
             strict=not self.may_regroup,
-            sizes_only=sizes_only,
+            sizes_only=rules.sizes_only,
             trusted=rules.trusted,
             may_lack=not rules.ignore_missing_end,
         )
@@ -320,19 +315,29 @@ class TarSamples:
             rules.most,
             heads_only=rules.heads_only,
             least=rules.least,
-            on_bytes=self._on_bytes,
+            on_bytes=shard.on_bytes if in_place else None,
             begin=lambda: grouper.begin,
         )
         self._tar = TarReader(
             tar.view() if tar else stream,
             name,
-            headers_only=sizes_only or self.regroups,
+            headers_only=rules.sizes_only or self.regroups,
             every_byte=rules.every_byte,
             need_end=not rules.ignore_missing_end,
-            large=None if sizes_only or regroup else self._large,
+            large=None if rules.sizes_only or regroup else self._large,
             entries=self._links,
             on_zeros=(self._regrouper or grouper).zeros,
         )
+
+    @property
+    def seekable(self) -> bool:
+        """Whether samples can be read by offset."""
+        return self._shard.seekable is not None
+
+    @property
+    def regroups(self) -> bool:
+        """Whether samples are regrouped whose members are not adjacent."""
+        return self._regrouper is not None
 
     @property
     def must_regroup(self) -> bool:
@@ -401,9 +406,8 @@ class TarSamples:
             return self._regrouper.samples(self._tar, self._members)
         if native is None:
             return self._grouper.samples(self._tar)
-        return self._grouper.samples(
-            self._tar, KernelBatcher(native, self._tar, self._grouper.names.rule, self._most_in_batch)
-        )
+        most = 2 * self._rules.least
+        return self._grouper.samples(self._tar, KernelBatcher(native, self._tar, self._grouper.names.rule, most))
 
     def one_by_one(self, batch: Batch) -> Iterator[Sample]:
         """Iterate over the samples of the batch that was given last."""
@@ -435,12 +439,13 @@ class TarSamples:
     def _members(self) -> TarReader:
         """A reader of members by offset, after their headers were read."""
         assert self._by_offset
+        sizes_only = self._rules.sizes_only
         return TarReader(
-            self._by_offset.view(self._on_bytes),
-            self._name,
-            headers_only=self._sizes_only,
+            self._by_offset.view(self._shard.on_bytes if self.seekable else None),
+            self._shard.name,
+            headers_only=sizes_only,
             need_end=False,
-            large=None if self._sizes_only else self._large,
+            large=None if sizes_only else self._large,
             entries=self._links,
         )
 

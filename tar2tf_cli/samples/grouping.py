@@ -85,15 +85,17 @@ class FaultySamples:
     Args:
         shard: the name of the shard in errors.
         report: called with each error; when it returns, the sample is skipped.
+        strict: whether a key that appears again makes a faulty sample, or else ends the samples of the shard.
 
     Attributes:
         any: whether there was one.
         keys: keys of samples that are known to be faulty, although their members seem to be fine.
     """
 
-    def __init__(self, shard: str, report: Callable[[SampleError], None]) -> None:
+    def __init__(self, shard: str, report: Callable[[SampleError], None], *, strict: bool) -> None:
         self._shard = shard
         self._report = report
+        self._strict = strict
         self.any = False
         self.keys: set[str] = set()
 
@@ -112,9 +114,16 @@ class FaultySamples:
         self.skip(key)
         self._report(error.at(shard=self._shard, key=key))
 
-    def not_adjacent(self, message: str, key: str, member: str, offset: int) -> NotAdjacentError:
-        """Return the error for a key that appears again."""
-        return NotAdjacentError(message, shard=self._shard, key=key, member=member, offset=offset)
+    def report_again(self, key: str, member: str, offset: int) -> None:
+        """Report a sample whose key appears again.
+
+        Raises:
+            NotAdjacentError: when such a key ends the samples.
+        """
+        message = f"the key {key!r} appears again; its members are not adjacent"
+        if not self._strict:
+            raise NotAdjacentError(message, shard=self._shard, key=key, member=member, offset=offset)
+        self.report(message, key, member, offset, _SORT)
 
 
 class LostMembers:
@@ -292,11 +301,10 @@ class Grouper:
         may_lack: bool = False,
     ) -> None:
         self.names = NameSplitter(key_split)
-        self._faults = FaultySamples(shard, report)
+        self._faults = FaultySamples(shard, report, strict=strict)
         self.entries = CommonEntries(self._faults, may_lack=may_lack)
         self._lost = LostMembers()
         self._seen = SeenKeys()
-        self._strict = strict
         self._sizes_only = sizes_only
         self._trusted = trusted
         self.offset = self.begin = 0
@@ -323,7 +331,7 @@ class Grouper:
         key = self.names.key_of(error.member)
         if key not in self._faults.keys:
             if key != self._current and key in self._seen:
-                self._again(key, error.member or "", error.offset or 0)
+                self._faults.report_again(key, error.member or "", error.offset or 0)
             self._faults.report_entry(error, key)
 
     def expect(self, required: frozenset[str], *, ends_last: bool) -> None:
@@ -423,7 +431,7 @@ class Grouper:
                         if cut and key != lost.lost:
                             self._faults.report(_UNREAD, key, None, offset, AGAIN)
                         elif not (cut or good):
-                            self._again(key, name, offset)
+                            self._faults.report_again(key, name, offset)
                         if extension == KEY:
                             good = False
                             self._taken(name, extension, offset)
@@ -504,12 +512,6 @@ class Grouper:
         if isinstance(held, Batch) or held[KEY] not in self._lost.near_zeros:
             return False
         return self.entries.is_half(held, next_one, offset)
-
-    def _again(self, key: str, member: str, offset: int) -> None:
-        message = f"the key {key!r} appears again; its members are not adjacent"
-        if not self._strict:
-            raise self._faults.not_adjacent(message, key, member, offset)
-        self._faults.report(message, key, member, offset, _SORT)
 
     def _taken(self, name: str, extension: str, offset: int) -> None:
         message, hint = "the same member appears twice in one sample", "recreate the shard with only one of them"
