@@ -12,6 +12,61 @@ from tar2tf_cli.formats.tar import Member, TarReader
 from tar2tf_cli.samples.grouping import Grouper, may_be_misnamed
 
 
+class _HeaderDamage:
+    """Finds the samples that may have lost members to damage among the headers.
+
+    Attributes:
+        lost: whether damage may have hidden members of any sample.
+    """
+
+    def __init__(self) -> None:
+        self.lost = False
+        self._adjacent = True  # whether members were adjacent up to the damage, which may make them look scattered
+        self._just_passed = False  # whether no member of a sample came after the last damage yet
+        self._misnamed = 0  # the number of members up to the last one after damage, if that may have lost its name
+        self._around: list[tuple[str, str, int]] = []  # keys before and after, and offset after it
+
+    @property
+    def pending(self) -> bool:
+        """Whether the next run of members may belong to a sample that lost some."""
+        return self._just_passed or self._misnamed > 0
+
+    def begin(self, *, adjacent: bool) -> None:
+        """Note damage that may have hidden members after the last one, and whether members were adjacent so far."""
+        self._adjacent = self._adjacent and adjacent
+        self._just_passed = True
+
+    def add(self, before: str, key: str, offset: int, members: int, *, misnamed: bool) -> None:
+        """Note the sample of a member after damage, and of the next one, if that one may have lost its name.
+
+        Args:
+            before: the key of the member before it.
+            key: its key.
+            offset: its offset.
+            members: the number of members up to it.
+            misnamed: whether it may have lost its name.
+        """
+        if self._just_passed or self._misnamed == members - 1:
+            self._around.append((before, key, offset))
+        self._misnamed = members if misnamed and self._just_passed and key != before else 0
+        self._just_passed = False
+
+    def doubt(self, grouper: Grouper, last: str) -> None:
+        """Mark the samples next to damage as faulty; where members are scattered, any sample may be.
+
+        Args:
+            grouper: receives the faulty samples.
+            last: the key of the last member.
+        """
+        if not self._adjacent:
+            return
+        for before, after, offset in self._around:
+            grouper.skip(before)
+            grouper.doubt(after, offset)
+        if self._just_passed:
+            grouper.skip(last)
+
+
 class Regrouper:
     """Regroups samples whose members are not adjacent: all headers are read first, then members by offset.
 
@@ -25,12 +80,8 @@ class Regrouper:
     def __init__(self, grouper: Grouper) -> None:
         self._grouper = grouper
         self._scanned = False
-        self._lost = False  # whether damage may have hidden members of any sample
         self._key = ""  # of the last member that is one of a sample
-        self._in_order = True  # whether members were adjacent up to the damage, which may make them look scattered
-        self._damaged = False
-        self._misnamed = 0  # the number of members up to the last one after damage, if that may have lost its name
-        self._around_damage: list[tuple[str, str, int]] = []  # keys before and after, and offset after it
+        self._damage = _HeaderDamage()
         self._after_zeros = False
         self._numbers: dict[int, int] = {}  # of samples, by the hash of the key
         self._owners = array("I")
@@ -61,8 +112,8 @@ class Regrouper:
             self.scan(headers)
             self._scanned = True
         required = frozenset[str]()
-        if self._lost:
-            self._doubt()
+        if self._damage.lost:
+            self._damage.doubt(grouper, self._key)
             required = frozenset(name for name, count in self._entries.items() if 4 * count > self.count)
         grouper.expect(required, ends_last=not self._owners or self._owners[-1] == self.count - 1)
         yield from grouper.samples(self.members(by_offset()))
@@ -77,16 +128,15 @@ class Regrouper:
         key = self._grouper.names.key_of(error.member)
         if key:
             self._grouper.skip(key)
-        else:  # it may have hidden members after the last one
-            self._in_order = self._in_order and not self.not_adjacent
-            self._damaged = True
-        self._lost = self._lost or not (key and resumed)
+        else:
+            self._damage.begin(adjacent=not self.not_adjacent)
+        self._damage.lost |= not (key and resumed)
         first, self._scanned = not self._scanned, self._scanned or not resumed
         return first
 
     def scan(self, tar: TarReader) -> None:
         """Add the members of a tar; after damage, call it again with the same reader."""
-        numbers, scattered, current = self._numbers, self._scattered, -1
+        numbers, scattered, damage, current = self._numbers, self._scattered, self._damage, -1
         last = self._owners[-1] if self._owners else -1
         for name, _, _, start in tar:
             key, extension = self._grouper.names.split(name)
@@ -103,8 +153,9 @@ class Regrouper:
                 self._owners.append(number)
                 self._starts.append(start)
                 self._ends.append(0)
-                if self._damaged or self._misnamed:
-                    self._after_damage(key, name, start, tar)
+                if damage.pending:
+                    members = sum(self._entries.values())
+                    damage.add(self._key, key, start, members, misnamed=may_be_misnamed(name, tar.extends))
                 if self._after_zeros:
                     self._grouper.compare(key)
                     self._after_zeros = False
@@ -112,29 +163,10 @@ class Regrouper:
             current = last = number
             self._ends[-1] = tar.offset
 
-    def _after_damage(self, key: str, name: str, offset: int, tar: TarReader) -> None:
-        """Note the sample of a member after damage, and of the next one, if that one may have lost its name."""
-        members = sum(self._entries.values())
-        if self._damaged or self._misnamed == members - 1:
-            self._around_damage.append((self._key, key, offset))
-        first = self._damaged and key != self._key and may_be_misnamed(name, tar.extends)
-        self._misnamed = members if first else 0
-        self._damaged = False
-
     def zeros(self) -> None:
         """Record that zeros follow the last member, as at the end of an archive; members may have been there."""
         self._grouper.compare(self._key)
         self._after_zeros = True
-
-    def _doubt(self) -> None:
-        """At the end, mark the samples next to damage as faulty; where members are scattered, any sample may be."""
-        if not self._in_order:
-            return
-        for before, after, offset in self._around_damage:
-            self._grouper.skip(before)
-            self._grouper.doubt(after, offset)
-        if self._damaged:
-            self._grouper.skip(self._key)
 
     def members(self, tar: TarReader) -> Iterator[Member]:
         """Iterate over the members of all samples, sample by sample, from a reader whose stream can seek."""
