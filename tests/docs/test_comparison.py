@@ -1,4 +1,4 @@
-"""The README compares verify with other tools on the same damaged files: each is run, and the table is checked."""
+"""The reference compares verify with other tools on the same damaged files: each is run, and the table is checked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from verify_runs import Ran, a_tar, an_example, flipped, framed, some_examples, 
 
 pytestmark = pytest.mark.xdist_group("s3")
 
-PAGE = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/inspect-verify.md"
 JPEG = tf.io.encode_jpeg(np.zeros((40, 40, 3), np.uint8)).numpy()
 RECORDS = [framed(record) for record in some_examples(10)]
 WHOLE = b"".join(RECORDS)
@@ -109,7 +109,7 @@ def by_tar(path: Path) -> str:
 
 def rows() -> dict[str, list[str]]:
     text = PAGE.read_text(encoding="utf-8")
-    section = re.search(r"^## Damaged files, compared\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    section = re.search(r"^## Compared with other tools\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     assert section
     cells = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in section[1].splitlines() if line.startswith("| ")
