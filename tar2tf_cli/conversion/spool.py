@@ -410,7 +410,7 @@ def compressed(chunks: Iterable[Chunk], output: Output) -> Iterator[Chunk]:
 
 def unit_bytes(chunks: Iterable[Chunk], output: Output) -> Iterator[Chunk]:
     """Compress the records of a unit so that the results of several can follow each other in a shard."""
-    if _has_parts(output):
+    if _shares_one_member(output):
         deflate = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
         return _through(deflate, chunks, zlib.Z_FULL_FLUSH)  # needs nothing before it, and ends at a byte
     return compressed(chunks, output)
@@ -427,7 +427,7 @@ def shard_bytes(units: Iterable[Chunk], output: Output) -> Iterable[Chunk]:
     if output.compresses_shards:
         ended = chain(units, end)
         return compressed(ended, output) if _is_one_member(output) else _in_streams(ended, output)
-    if _has_parts(output):
+    if _shares_one_member(output):
         return _in_one_member(units, output.end)
     return chain(units, compressed(end, output) if end and output.compression != "none" else end)
 
@@ -479,8 +479,8 @@ def _is_one_member(output: Output) -> bool:
     return output.traits.one_member and output.compression == "gzip"
 
 
-def _has_parts(output: Output) -> bool:
-    """Whether units are parts of one gzip member."""
+def _shares_one_member(output: Output) -> bool:
+    """Whether the units of a shard share one gzip member, as the shard has a limit and tar readers read one member."""
     return _is_one_member(output) and output.limit is not None
 
 
@@ -494,11 +494,11 @@ def _in_one_member(units: Iterable[Chunk], end: bytes) -> Iterator[Chunk]:
     for parts, length in units:
         held = [*parts]
         yield held, length
-        left, data = b"".join(held), b""
-        while left or len(data) == _BLOCK:
-            data = inflate.decompress(left, _BLOCK)
+        compressed, data = b"".join(held), b""
+        while compressed or len(data) == _BLOCK:  # a full block: more may wait in the decompressor
+            data = inflate.decompress(compressed, _BLOCK)
             crc, size = zlib.crc32(data, crc), size + len(data)
-            left = inflate.unconsumed_tail
+            compressed = inflate.unconsumed_tail
     deflate = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     crc, size = zlib.crc32(end, crc), size + len(end)
     last = deflate.compress(end) + deflate.flush()
