@@ -1,4 +1,4 @@
-"""Generate man pages, completions, the schema of spec files, and parts of the docs: `python man/generate.py`.
+"""Generate man pages, completions, the schema of spec files, parts and pictures of the docs: `python man/generate.py`.
 
 Packages that make man pages of Click commands know no groups of options, no paragraphs that only a man page has, and no
 sections for ops, limits, files and exit codes.
@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import json
 import re
+import runpy
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -51,7 +52,8 @@ shards are closed between blocks of records. A numbered path without a limit has
 
 
 def main() -> None:
-    """Write every file."""
+    """Write every file, pictures first, as the page of ops shows those that are there."""
+    runpy.run_path(str(ROOT / "docs" / "pictures.py"), run_name="__main__")
     for path, text in generated().items():
         path.write_text(text, encoding="utf-8")
 

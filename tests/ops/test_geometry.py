@@ -21,12 +21,12 @@ from tar2tf_cli.api.op import BoxCounts
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats import image
 from tar2tf_cli.formats.image import codecs, geometry
-from tar2tf_cli.ops import Func, OpContext, parse_op
+from tar2tf_cli.ops import OPS, Func, OpContext, parse_op
 from tar2tf_cli.ops.annotations import OUTLINES, Boxes, Geometry, Mask, Points
 from tar2tf_cli.ops.base import apply_ops
 from tar2tf_cli.ops.geometry import MAPS, follow_image
 
-MOVES = (
+CHOSEN = (
     "flip:jpg",
     "rotate:jpg,90",
     "rotate:jpg,180",
@@ -39,6 +39,17 @@ MOVES = (
     "crop:jpg,11,random",
     "center_crop:jpg",
 )
+
+MOVES = (
+    *CHOSEN,
+    *(
+        example
+        for name, op in OPS.items()
+        if getattr(op, "moves", False) and not any(chosen.startswith(f"{name}:") for chosen in CHOSEN)
+        for example in op.examples
+    ),
+)
+"""Ops that move pixels: the chosen ones, and the examples of each op that is added."""
 
 RESAMPLED = ("rotate:jpg,33", "resize:jpg,23x41", "pad:jpg,40x31")
 
@@ -125,7 +136,7 @@ def test_a_point_stays_on_its_pixel(op: str) -> None:
 def test_a_mask_goes_through_its_images_moves_as_by_the_op_with_nearest(op: str) -> None:
     rng = np.random.default_rng(5)
     mask = rng.integers(1, 5, (20, 30, 1), np.uint8)
-    nearest = op if op.startswith(("flip", "crop", "center")) else f"{op},method=nearest"
+    nearest = f"{op},method=nearest" if hasattr(parse_op(op), "method") else op
     (expected,) = apply_ops({"__key__": "k", "jpg": mask.copy()}, [parse_op(nearest)], OpContext(seed=3))
     made = follow({"__key__": "k", "jpg": pixels(), "seg.png": mask}, op, masks="seg.png")
     np.testing.assert_array_equal(made["seg.png"], expected["jpg"])
