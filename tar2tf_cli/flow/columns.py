@@ -7,14 +7,14 @@ Where values have a say, or might be an error, the samples come one by one, and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from struct import Struct
 from types import ModuleType
 from typing import Any, Final
 
 from tar2tf_cli.api.op import Op, OpContext
-from tar2tf_cli.api.values import KEY, LISTED, ONE_TEXT, Batch, Kind
+from tar2tf_cli.api.values import KEY, LISTED, ONE_TEXT, Batch, Form, Kind
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.features.feature_map import Look, Schema
@@ -34,7 +34,7 @@ class _FeatureNames(NamedTuple):
     Attributes:
         names: their names, in order.
         entries: the number of the entry of which each is made, 0 for the key.
-        tags: the tag of the list of each, as `Batch.lists` has it.
+        tags: the tag of the list of each, as `Batch.lists` has it; members of a tar are one bytes value each.
         encoded: how the kernel makes them, as `records` in samples.h takes it.
     """
 
@@ -55,13 +55,20 @@ class FeatureColumns:
         self._select = None if conversion.select is None else flatten(conversion.select)
         self._types = conversion.types
         self._ops = conversion.ops[len(leading_filters(conversion.ops)) :]
+        self._form: Form = "members" if conversion.output.traits.holds == "sample" else "record"
+        self._key_split = conversion.input.key_split
         self._known: dict[tuple[bytes, bytes], _FeatureNames | None] = {}
 
     def encode(self, native: ModuleType, batch: Batch) -> tuple[bytes, bytes] | None:
-        """Return the records of a batch, and the size of each; None if its samples must come one by one."""
+        """Return the records or members of a batch, and their sizes; None if its samples must come one by one."""
         decided = [self._features_of(batch, number) for number in range(len(batch.signatures))]
         maps = [names and names.encoded for names in decided]
-        return batch.encode(native, "record", maps=maps)
+        return batch.encode(native, self._form, maps=maps, key_split=self._key_split)
+
+    def names(self, batch: Batch) -> set[str]:
+        """Return the names of the features of a batch."""
+        decided = (self._features_of(batch, number) for number in range(len(batch.signatures)))
+        return {name for features in decided if features for name in features.names}
 
     def schema(self, batch: Batch) -> Schema:
         """Return the schema of the features of a batch that was encoded.
@@ -112,7 +119,11 @@ class FeatureColumns:
             if after[name] not in (ONE_TEXT, TAGS[_KINDS[kind]][0]):
                 return None
             after[name] = TAGS[_KINDS[kind]][0]
-        encoded = b"".join(_encoded(name, sample[name], after[name]) for name in _sorted(sample))
+        if self._form == "members":
+            sample = {KEY: 0, **sample}
+        encoded = b"".join(_encoded(name, entry, after.get(name, ONE_TEXT)) for name, entry in sample.items())
+        if self._form == "members":
+            after = dict.fromkeys(sample, ONE_TEXT)
         return _FeatureNames(tuple(sample), (*sample.values(),), (*after.values(),), encoded)
 
 
@@ -142,10 +153,6 @@ def looks_in(batch: Batch) -> dict[str, Look]:
     return schema.looks
 
 
-def _sorted(names: Iterable[str]) -> list[str]:
-    return sorted(names, key=lambda name: name.encode("utf-8", "surrogateescape"))
-
-
 def leading_filters(ops: Sequence[Op]) -> list[Op]:
     """Return the ops before any other that only skip samples by one of their entries."""
     return list(takewhile(lambda op: op.filter_entry is not None, ops))
@@ -155,7 +162,7 @@ def expresses(conversion: Conversion) -> bool:
     """Whether the names of entries determine the features, and the types are those of single numbers."""
     if conversion.labels or conversion.preset or conversion.record_to_example or conversion.example_ops:
         return False
-    if conversion.input.join or conversion.input.key or conversion.output.traits.holds == "sample":
+    if conversion.input.join or conversion.input.key:
         return False
     selections = flatten(conversion.select or {}).values()
     ops = conversion.ops[len(leading_filters(conversion.ops)) :]

@@ -574,8 +574,9 @@ class SampleFilter:
         Raises:
             SampleError: for an entry of records that no member of a tar can be named after.
         """
-        if batch.lists and self._check_name:
-            for name in {name for number in range(len(batch.signatures)) for name in batch.names_of(number)}:
+        if self._check_name and (batch.lists or self._columns):
+            names = self._columns.names(batch) if self._columns else {*chain.from_iterable(batch.names())}
+            for name in names - {KEY}:
                 self._check_name(batch.first, name)
         return batch.of_texts or not (self._digester or self._filters)
 

@@ -304,15 +304,17 @@ def changed(change: str, **options: Any) -> dict[str, Any]:
 
 
 def agree(path: Path, **options: Any) -> int:
-    """Read a tar into records with and without the kernel, which must agree; returns how many the kernel made."""
-    options.setdefault("output", "out-<split>-<>.record" if options.get("split") else "out.record")
+    """Convert a tar with and without the kernel, which must agree; returns how many samples the kernel converted."""
+    suffix = options.pop("suffix", "record")
+    options["output"] = f"out-<split>-<>.{suffix}" if options.get("split") else f"out.{suffix}"
     made, many = outcome(path, built(), **options)
     assert made == outcome(path, None, **options)[0]
     return many
 
 
+@pytest.mark.parametrize("suffix", ["record", "tar"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_features_that_names_determine_come_in_batches(change: str, tmp_path: Path) -> None:
+def test_features_that_names_determine_come_in_batches(change: str, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     values = [(b"image", b"%d" % (number - 9), b"%d.25" % number) for number in range(300)]
     files = [
@@ -320,7 +322,7 @@ def test_features_that_names_determine_come_in_batches(change: str, tmp_path: Pa
     ]
     path.write_bytes(tar_of(files, tarfile.USTAR_FORMAT))
     for on_error in ("fail", "skip"):
-        many = agree(path, **changed(change, on_error=on_error))
+        many = agree(path, suffix=suffix, **changed(change, on_error=on_error))
     rest = (
         "a selection of another key",
         "some kept by value",
@@ -333,8 +335,9 @@ def test_features_that_names_determine_come_in_batches(change: str, tmp_path: Pa
 
 @pytest.mark.parametrize("change", ["an integer", "a float", "both, and bytes", "a filter, then a rename"])
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize("suffix", ["record", "tar"])
 def test_text_becomes_the_number_that_python_reads_or_the_same_error(
-    change: str, on_error: str, tmp_path: Path
+    change: str, on_error: str, suffix: str, tmp_path: Path
 ) -> None:
     for text in NUMBERS:
         path = tmp_path / "a.tar"
@@ -342,19 +345,39 @@ def test_text_becomes_the_number_that_python_reads_or_the_same_error(
             (f"{number:03}.{name}", text if number == 5 else b"%d" % number) for number in range(9) for name in ENTRIES
         ]
         path.write_bytes(tar_of(files, tarfile.USTAR_FORMAT))
-        agree(path, **changed(change, on_error=on_error))
+        agree(path, suffix=suffix, **changed(change, on_error=on_error))
 
 
-@example_count(100)
+@pytest.mark.parametrize("key_split", ["first", "last"])
+@pytest.mark.parametrize("name", ["a.b", "A", "_x", "x/shape", "\u00e4", "n" * 95, "__meta__", " ", "label", "a\0b"])
+def test_renamed_members_of_any_name_and_key_are_written_alike(name: str, key_split: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    keys = ["0", "a/b", " a", "a ", "\u00e4", "d.e/f", "d/", "k" * 70, "a\x7f", "."]
+    keys += ["1.2", "a."] if key_split == "last" else []
+    for key in keys:
+        files = [(f"{each}.{entry}", b"7") for each in ("00", "01", key, "zz") for entry in ENTRIES]
+        path.write_bytes(tar_of(files, tarfile.USTAR_FORMAT))
+        for change in ({"select": {name: "cls", "t": "txt"}}, {"select": {"x": "jpg", name: "__key__"}}):
+            agree(path, suffix="tar", on_error="skip", key_split=key_split, **change)
+
+
+@example_count(150)
 @given(
     data=st.data(),
+    suffix=st.sampled_from(["record", "tar"]),
     change=st.sampled_from(sorted(CHANGES)),
     on_error=st.sampled_from(["skip", "skip", "fail"]),
     chunk=st.sampled_from([1536, 70_000]),
     first=st.booleans(),
 )
 def test_the_kernel_makes_the_features_of_any_tar_that_python_makes(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, change: str, on_error: str, chunk: int, first: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    data: st.DataObject,
+    suffix: str,
+    change: str,
+    on_error: str,
+    chunk: int,
+    first: bool,
 ) -> None:
     files: list[File] = []
     numbers = st.integers(-(2**63), 2**63 - 1).map(str) | st.floats(width=32).map(str)
@@ -364,7 +387,7 @@ def test_the_kernel_makes_the_features_of_any_tar_that_python_makes(
         files += [(f"{number:03}.{name}", data.draw(values)) for name in names]
     path = tmp_path_factory.getbasetemp() / "any.tar"
     path.write_bytes(tar_of(files, tarfile.USTAR_FORMAT))
-    agree(path, **changed(change, on_error=on_error, chunk=chunk, first=first))
+    agree(path, suffix=suffix, **changed(change, on_error=on_error, chunk=chunk, first=first))
 
 
 # --- What verify, inspect, index and diff find ---

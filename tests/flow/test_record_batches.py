@@ -75,6 +75,12 @@ CHANGES: dict[str, dict[str, Any]] = {
     "duplicates": {"drop_duplicates": "*", "output": "o.tar"},
     "duplicates of an entry": {"drop_duplicates": "txt", "types": {"cls": "int64"}},
     "a split": {"split": {"a": 0.5, "b": 0.5}, "output": "o-<split>-<>.record", "types": {"cls": "int64"}},
+    "a type that it has, to tars": {"types": {"cls": "int64"}, "output": "o.tar"},
+    "a number of a text, to tars": {"types": {"txt": "int64"}, "output": "o.tar"},
+    "a selection, to tars": {"select": {"a": "score", "label": "cls", "again": "cls"}, "output": "o.tar"},
+    "a selection of the key, to tars": {"select": {"__key__": "__key__", "key": "__key__"}, "output": "o.tar"},
+    "a rename, to tars": {"ops": ["rename:label=cls,b=score"], "types": {"label": "int64"}, "output": "o.tar"},
+    "some kept, to tars": {"ops": ["keep:score"], "output": "o.tar", "key_split": "last"},
     "a key in a feature": {"key_feature": "cls", "output": "o.tar"},
     "a key in a text": {"key_feature": "txt", "select": {"a": "txt", "b": "cls"}},
 }
@@ -87,6 +93,7 @@ def changed(change: str, **options: Any) -> dict[str, Any]:
 
 FALLS_BACK = {
     "a number of a text",
+    "a number of a text, to tars",
     "a float of a text",
     "a float of an integer",
     "bytes of an integer",

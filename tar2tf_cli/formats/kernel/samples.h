@@ -173,10 +173,6 @@ static int add_joined(const Samples *samples, Py_ssize_t number, Entry *entries,
         if ((total += (size_t)(size + name_size)) > MOST_BYTES) return 0;
         for (int other = 0; other < count; other++)
             if (!compare(entries[other].name, entries[other].name_size, text, (size_t)name_size)) return 0;
-        if (samples->form != MEMBERS) continue;
-        if (entries[0].size + 1 + (size_t)name_size >= 100) return 0;
-        for (Py_ssize_t letter = 0; letter < name_size; letter++)
-            if ((unsigned char)text[letter] > 126) return 0;
     }
     return count;
 }
@@ -297,21 +293,30 @@ static int as_text(Entry *entry) {
     return entry->size < sizeof entry->number;
 }
 
-/* Give an entry of a record its kind, as `lists` says: the tag of its list, and whether it is all of that; returns 0 if
-   Python has to do it, as there is no text of it for a member, and -1 if there is no such entry. */
+/* Give an entry of a record its kind, as `lists` says: the tag of its list, and whether it is all of that; 0 if there is no
+   such entry. */
 static int give_kind(const Samples *samples, const Row *row, int number, Entry *entry) {
     PyObject *kinds = PyList_GetItem(samples->lists, (Py_ssize_t)row->kind);
     int64_t kind;
     char *data;
     Py_ssize_t size;
-    if (!kinds || PyBytes_AsStringAndSize(kinds, &data, &size)) return PyErr_Clear(), -1;
-    if (size < 16 * (number + 1)) return -1;
+    if (!kinds || PyBytes_AsStringAndSize(kinds, &data, &size)) return PyErr_Clear(), 0;
+    if (size < 16 * (number + 1)) return 0;
     memcpy(&kind, data + 16 * number, sizeof kind);
     entry->tag = kind & 0xFF;
     entry->listed = kind > 0xFF;
-    if (entry->tag == FLOATS && !entry->listed && entry->size != 4) return -1;
-    if (samples->form != MEMBERS || (entry->tag == DELIMITED && !entry->listed)) return 1;
-    return entry->tag != DELIMITED && !entry->listed && as_text(entry);
+    return entry->tag != FLOATS || entry->listed || entry->size == 4;
+}
+
+/* Make what members of a tar hold of the entries after the key, and text of numbers; 0 if Python has to do it. */
+static int as_members(Entry *entries, int count) {
+    for (Entry *entry = entries + 1; entry < entries + count; entry++) {
+        if (entries->size + 1 + entry->name_size >= 100 || entry->listed) return 0;
+        for (size_t letter = 0; letter < entry->name_size; letter++)
+            if (((bytes_t)entry->name)[letter] > 126) return 0;
+        if (entry->tag != DELIMITED && !as_text(entry)) return 0;
+    }
+    return 1;
 }
 
 /* The key and the entries of a sample; returns how many there are, 0 if Python has to do it, and -1 if it is none. */
@@ -326,7 +331,8 @@ static int read_entries(const Samples *samples, Py_ssize_t number, Entry *entrie
     PyObject *signature = PyList_GetItem(samples->signatures, (Py_ssize_t)row.kind);
     if (!signature || PyBytes_AsStringAndSize(signature, &names, &left)) return PyErr_Clear(), -1;
     entries[count++] = (Entry){"__key__", samples->data + row.key, 7, (size_t)row.key_size, DELIMITED, {0}, 0};
-    if (samples->lists && samples->form == MEMBERS && !names_members(entries, samples->last_dot)) return 0;
+    const int checked = samples->lists || samples->maps != Py_None; /* or else the key is that of a tar, and stays */
+    if (checked && samples->form == MEMBERS && !names_members(entries, samples->last_dot)) return 0;
     for (int64_t entry = row.first; left > 0; entry++) {
         const char *stop = memchr(names, 0, (size_t)left);
         if (!stop || count > MOST_ENTRIES || entry >= samples->places_size / (Py_ssize_t)sizeof place) return -1;
@@ -334,16 +340,13 @@ static int read_entries(const Samples *samples, Py_ssize_t number, Entry *entrie
         if (!within(samples, place.data, place.size)) return -1;
         entries[count++] =
             (Entry){names, samples->data + place.data, (size_t)(stop - names), (size_t)place.size, DELIMITED, {0}, 0};
-        if (samples->form == MEMBERS && (size_t)row.key_size + 1 + entries[count - 1].name_size >= 100) return 0;
-        if (samples->lists) {
-            int given = give_kind(samples, &row, count - 2, &entries[count - 1]);
-            if (given <= 0) return given;
-        }
+        if (samples->lists && !give_kind(samples, &row, count - 2, &entries[count - 1])) return -1;
         left -= stop + 1 - names;
         names += stop + 1 - names;
     }
-    if (samples->maps != Py_None) return map_entries(PyList_GetItem(samples->maps, (Py_ssize_t)row.kind), entries, count);
-    return samples->added == Py_None ? count : add_joined(samples, number, entries, count);
+    if (samples->maps != Py_None) count = map_entries(PyList_GetItem(samples->maps, (Py_ssize_t)row.kind), entries, count);
+    else if (samples->added != Py_None) count = add_joined(samples, number, entries, count);
+    return count > 0 && samples->form == MEMBERS && !as_members(entries, count) ? 0 : count;
 }
 
 /* Write what is made of a sample. */
