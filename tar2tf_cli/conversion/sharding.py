@@ -351,7 +351,6 @@ class ShardPlanner:
         self._limits = _ShardLimits(output, known)
         self._tables = tables if conversion.shuffle else None
         self._remaining = conversion.limit
-        self._closes = "input" in output.template.fields or output.is_stream  # shards at the end of each input
         # which has the keys of all shards, as they are one tar
         self._stream = PlannedShard("", 0) if output.is_stream else None
         self._held: list[tuple[int, InputUnits, list[_Range]]] = []
@@ -401,7 +400,7 @@ class ShardPlanner:
                 self._remaining -= units.length
             self.keys.add(source, part.spool.keys_of(units.first, units.first + units.length))
             yield from self._fill(units)
-        if self._closes:
+        if self._limits.by_input:
             yield from self._close()
 
     def finish(self) -> Iterator[PlannedShard]:
@@ -496,10 +495,12 @@ class _ShardLimits:
 
     Attributes:
         around: bytes of a shard without any units.
+        by_input: whether each shard ends with the input.
     """
 
     def __init__(self, output: Output, records: int | None) -> None:
         self.around = size_around(output)
+        self.by_input = "input" in output.template.fields or output.is_stream
         self._output = output
         self._max_bytes, self._max_records = output.limit, output.records_per_shard
         self._quotas: dict[str, list[int]] = {}

@@ -196,6 +196,30 @@ def _little_endian(column: array[int]) -> array[int]:
     return column
 
 
+class _Splits:
+    """Assigns samples to splits, by a hash of their group.
+
+    Args:
+        conversion: gives the shares of the splits.
+        strata: under `--stratify`, the hashes at which splits end for each value.
+    """
+
+    def __init__(self, conversion: Conversion, strata: Strata) -> None:
+        self._ends = [int(end * 2**64) for end in accumulate(conversion.split.values())][:-1]
+        self._strata = strata
+
+    def of(self, key: str, name: bytes | None) -> int:
+        """Return the number of the split of a sample, by the group in its key, else by the key that is written."""
+        group, stratum = group_in(key), stratum_in(key)
+        if group is None:
+            group = key.encode("utf-8", "surrogateescape") if name is None else name
+        return self.of_group(group) if stratum is None else bisect_right(self._strata[stratum], hash64(group))
+
+    def of_group(self, group: bytes) -> int:
+        """Return the number of the split of the samples of a group."""
+        return bisect_right(self._ends, hash64(group))
+
+
 class Spool:
     """Appends records to a spool and its index, compressed if their size on disk determines the shards.
 
@@ -213,11 +237,9 @@ class Spool:
         self, conversion: Conversion, file: RecordFile, index: SpoolIndex, strata: Strata = MappingProxyType({})
     ) -> None:
         self._conversion = conversion
-        self._strata = strata
         self._file = file
         self._index = index
-        self._lanes = [int(end * 2**64) for end in accumulate(conversion.split.values())][:-1]
-        self._has_lanes = bool(conversion.split)
+        self._splits = _Splits(conversion, strata) if conversion.split else None
         self._keyed = conversion.output.traits.holds == "sample"
         self._has_digests = conversion.drop_duplicates is not None
         self._last_key: str | None = None
@@ -249,7 +271,7 @@ class Spool:
             self._note_digest(key)
         written = name if self._keyed and name is not None else key
         keys = [key_hash(written)] if written else []  # others make records without a key
-        lane = self._lane_of(key, name) if self._has_lanes else 0
+        lane = self._splits.of(key, name) if self._splits else 0
         if self._block_size is None:
             self._file.write(parts, size)
             self._note(lane, size, keys)
@@ -295,8 +317,8 @@ class Spool:
         index.low.extend(low for _, low in batch.digests)
         if batch.digests:
             self.sample_keys += [key.decode("utf-8", "surrogateescape") for key in batch.keys]
-        if self._has_lanes:
-            index.lanes.extend(map(self._lane, batch.keys))
+        if self._splits:
+            index.lanes.extend(map(self._splits.of_group, batch.keys))
         if self._seed is not None:
             numbers = range(len(index.order) - self._first, len(index.sizes) - self._first)
             index.order.extend(hash64(self._seed + b"%d" % number) for number in numbers)
@@ -305,7 +327,7 @@ class Spool:
         """Append a batch to the blocks of its splits, with as many records at once as a block has room for."""
         data, keys = memoryview(batch.data), array("Q", batch.hashes)
         ends = array("Q", accumulate(array("Q", batch.sizes), initial=0))
-        lanes = map(self._lane, batch.keys) if self._has_lanes else repeat(0, len(batch))
+        lanes = map(self._splits.of_group, batch.keys) if self._splits else repeat(0, len(batch))
         first = stop = 0
         for lane, run in groupby(lanes):
             stop += sum(1 for _ in run)
@@ -323,17 +345,6 @@ class Spool:
         for lane in list(self._blocks):
             self._close_block(lane)
 
-    def _lane_of(self, key: str, name: bytes | None) -> int:
-        """The number of the split of a sample, by its group, else by the key that is written."""
-        group, stratum = group_in(key), stratum_in(key)
-        if group is None:
-            group = key.encode("utf-8", "surrogateescape") if name is None else name
-        return self._lane(group) if stratum is None else bisect_right(self._strata[stratum], hash64(group))
-
-    def _lane(self, key: bytes) -> int:
-        """The number of the split of a sample."""
-        return bisect_right(self._lanes, hash64(key))
-
     def _close_block(self, lane: int) -> None:
         block = self._blocks.pop(lane)
         self._append_block(lane, [([b"".join(block.parts)], block.size)], block.records, block.keys)
@@ -350,7 +361,7 @@ class Spool:
         index = self._index
         index.sizes.append(size)
         index.keys.extend(keys)
-        if self._has_lanes:
+        if self._splits:
             index.lanes.append(lane)
         if self._seed is not None:
             index.order.append(hash64(self._seed + b"%d" % (len(index.order) - self._first)))

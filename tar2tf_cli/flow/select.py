@@ -430,6 +430,43 @@ def _samples_with(batch: Batch, name: str, added: Added) -> list[Sample]:
     return samples
 
 
+class _BatchEncoder:
+    """Encodes the selected samples of a batch as records, with the kernel.
+
+    Args:
+        conversion: says which features the records have.
+        native: the kernel.
+        form: whether the records are examples or members of a tar.
+        needs_keys: whether the records are given with their keys.
+
+    Attributes:
+        native: the kernel.
+    """
+
+    def __init__(self, conversion: Conversion, native: ModuleType, form: Form, *, needs_keys: bool) -> None:
+        self.native = native
+        self._form = form
+        self._needs_keys = needs_keys
+        self._columns = None if conversion.only_chooses else FeatureColumns(conversion)
+        self._key_split = conversion.input.key_split
+
+    def records(self, batch: Batch, added: Added, digests: list[tuple[int, int]], schema: Schema) -> RecordBatch | None:
+        """Return the records of a batch, whose features are added to a schema; None if there may be an error.
+
+        Raises:
+            SampleError: when a feature has another kind than in the schema.
+        """
+        if columns := self._columns:
+            encoded = columns.encode(self.native, batch)
+        else:
+            encoded = batch.encode(self.native, self._form, added, key_split=self._key_split)
+        if encoded is None:
+            return None
+        looks = {} if columns or self._form == "members" else looks_in(batch)
+        schema.update(columns.schema(batch) if columns else Schema(batch.count_names(added), looks))
+        return RecordBatch(*encoded, batch.keys() if self._needs_keys else (), batch.hashes.tobytes(), digests)
+
+
 class SampleFilter:
     """Selects samples by their keys before any op, and joins entries to them: one sample at a time, or in batches.
 
@@ -461,16 +498,16 @@ class SampleFilter:
         self._join = Join(joined, conversion.input) if joined else None
         self._digester = SampleDigester(conversion.drop_duplicates) if conversion.drop_duplicates is not None else None
         self._groups = SplitGroups(conversion) if conversion.split_by or conversion.stratify else None
+        self._encoder = None
+        if native:
+            form: Form = "members" if check_name else "record"
+            needs_keys = bool(conversion.split or self._digester or check_name)
+            self._encoder = _BatchEncoder(conversion, native, form, needs_keys=needs_keys)
         self.is_idle = not (self._template or self._keys or self._join or self._digester or self._groups)
         self._takes_batches = not (self._template or self._groups) and (self._join is None or self._join.takes_batches)
-        self._native = native
         self._filters, self._context = leading_filters(conversion.ops), context
-        self._columns = None if conversion.only_chooses or not native else FeatureColumns(conversion)
-        self._needs_keys = bool(conversion.split or self._digester or check_name)
-        self._keeps_batches = self.is_idle and not (conversion.ops or conversion.split or self._columns)
+        self._keeps_batches = self.is_idle and conversion.only_chooses and not (conversion.ops or conversion.split)
         self._check_name = check_name
-        self._form: Form = "members" if check_name else "record"
-        self._key_split = conversion.input.key_split
 
     def apply(
         self, samples: Iterator[Sample | Batch], reader: InputReader, on_fault: OnFault
@@ -487,7 +524,7 @@ class SampleFilter:
         Raises:
             UsageError: when entries of a dataset have the names of entries that a sample has already.
         """
-        if self.is_idle and (self._native is None or (self._keeps_batches and not reader.records)):
+        if self.is_idle and (self._encoder is None or (self._keeps_batches and not reader.records)):
             return samples
         return self._selected(samples, reader, on_fault)
 
@@ -545,28 +582,23 @@ class SampleFilter:
 
     def _records(self, batch: Batch, report: InputReport) -> RecordBatch | None:
         """Return the records of a batch, which the report then counts; None if its samples must come one by one."""
-        assert self._native
+        assert self._encoder
         counted = InputReport()
         try:
             selected = self._of_batch(batch, counted) if self._takes(batch) else None
             if selected is None or (len(selected[0]) < len(batch) and not batch.is_uniform):
                 return None
             batch, added, digests = selected
-            if columns := self._columns:
-                encoded = columns.encode(self._native, batch)
-            else:
-                encoded = batch.encode(self._native, self._form, added, key_split=self._key_split)
-            if encoded is None:
-                return None
-            looks = {} if columns or self._check_name else looks_in(batch)
-            report.schema.update(columns.schema(batch) if columns else Schema(batch.count_names(added), looks))
+            records = self._encoder.records(batch, added, digests, report.schema)
         except (SampleError, UsageError):
+            return None
+        if records is None:
             return None
         report.samples += len(batch)
         report.asked += counted.asked
         report.keys += counted.keys
         report.take_matches(counted)
-        return RecordBatch(*encoded, batch.keys() if self._needs_keys else (), batch.hashes.tobytes(), digests)
+        return records
 
     def _takes(self, batch: Batch) -> bool:
         """Whether the samples of a batch can be selected together.
@@ -597,8 +629,8 @@ class SampleFilter:
                     check(batch.first, name)
         digests: list[tuple[int, int]] = []
         if self._digester:
-            assert self._native
-            made = self._digester.of_batch(self._native, batch, added)
+            assert self._encoder
+            made = self._digester.of_batch(self._encoder.native, batch, added)
             if made is None:
                 return None
             digests = made

@@ -261,6 +261,7 @@ class PlainStream(_Prefetched):
     """An open input as it is stored, with its first bytes to be looked at before they are read.
 
     Attributes:
+        name: what to call it in errors.
         head: bytes from the beginning, up to as many as are read first, and at least 512 unless there are fewer.
         consumed: bytes taken from the input so far.
     """
@@ -269,7 +270,7 @@ class PlainStream(_Prefetched):
         self, raw: ByteStream, name: str, on_read: Callable[[int], None] | None = None, first: int = HEAD
     ) -> None:
         self._raw = raw
-        self._name = name
+        self.name = name
         self._on_read = on_read
         self.consumed = 0
         self.head = b""
@@ -318,7 +319,7 @@ class PlainStream(_Prefetched):
             data = read(what)
         except OSError as error:
             raise SourceError(
-                f"reading failed: {error.strerror or error}", shard=self._name, offset=self.consumed
+                f"reading failed: {error.strerror or error}", shard=self.name, offset=self.consumed
             ) from None
         size = size_of(data)
         self.consumed += size
@@ -359,17 +360,15 @@ class CompressedStream(_Prefetched):
 
     Args:
         stored: the input.
-        name: what to call it in errors.
         method: `gzip`, `zstd`, `bzip2`, `xz` or `zlib`.
         streams: notes where the streams begin; one that is too large is then a UsageError.
     """
 
-    def __init__(self, stored: PlainStream, name: str, method: str, streams: StreamLog | None = None) -> None:
+    def __init__(self, stored: PlainStream, method: str, streams: StreamLog | None = None) -> None:
         self._stored = stored
         self._streams = streams
-        self._name = name
         self.method = method
-        self._begin, self._errors, self._limit, self._piece = _METHODS[method]()
+        self._library = _METHODS[method]()
         self._decoder: Any = None  # between two streams
         self._compressed = self._first = b""
         self._given = 0  # bytes of this stream
@@ -391,7 +390,7 @@ class CompressedStream(_Prefetched):
             if self._decoder is None:
                 if not self._next_stream():
                     return b""
-                self._decoder = self._begin()
+                self._decoder = self._library.begin()
             self._pending = self._decoded()
         return self._take(size)
 
@@ -402,7 +401,7 @@ class CompressedStream(_Prefetched):
     def _next_stream(self) -> bool:
         """Whether there is another stream; zeros before it are skipped."""
         while not self._compressed:
-            data = self._stored.read(self._piece)
+            data = self._stored.read(self._library.piece)
             if not data:
                 return False
             self._compressed = self._without_padding(data)
@@ -424,13 +423,13 @@ class CompressedStream(_Prefetched):
     def _decoded(self) -> bytes:
         decoder, data = self._decoder, b""
         if getattr(decoder, "needs_input", True):
-            data = self._compressed or self._stored.read(self._piece)
+            data = self._compressed or self._stored.read(self._library.piece)
             self._compressed = b""
             if not data:
                 raise self._damage(f"the {self.method} stream ends too early: it is cut short", "truncated")
         try:
-            decoded: bytes = decoder.decompress(data, *self._limit)
-        except self._errors as error:
+            decoded: bytes = decoder.decompress(data, *self._library.limit)
+        except self._library.errors as error:
             raise self._refused(error) from None
         self._given += len(decoded)
         if self._streams and not self._streams.gives(len(decoded)):
@@ -452,15 +451,15 @@ class CompressedStream(_Prefetched):
 
     def _too_large(self, most: int) -> UsageError:
         message = f"has a {self.method} stream of more than {most >> 20} MiB, which can only be read from its beginning"
-        return UsageError(message, shard=self._name)
+        return UsageError(message, shard=self._stored.name)
 
     def _damage(self, message: str, kind: str, hint: str = AGAIN) -> DamagedShardError:
-        self.damage = DamagedShardError(message, kind=kind, shard=self._name, offset=self.consumed, hint=hint)
+        self.damage = DamagedShardError(message, kind=kind, shard=self._stored.name, offset=self.consumed, hint=hint)
         return self.damage
 
 
-class _Method(NamedTuple):
-    """How streams are decompressed.
+class _Library(NamedTuple):
+    """A library that decompresses streams of one method.
 
     Attributes:
         begin: returns a decompressor.
@@ -476,35 +475,35 @@ class _Method(NamedTuple):
     piece: int = 4096
 
 
-def _gzip() -> _Method:
+def _gzip() -> _Library:
     from isal import igzip_lib
 
     begin = partial(igzip_lib.IgzipDecompressor, igzip_lib.DECOMP_GZIP)  # checks CRC and length
-    return _Method(begin, igzip_lib.IsalError, (1 << 15,), 1 << 16)
+    return _Library(begin, igzip_lib.IsalError, (1 << 15,), 1 << 16)
 
 
-def _zstd() -> _Method:
+def _zstd() -> _Library:
     from zstandard import ZstdDecompressor, ZstdError
 
-    return _Method(lambda: ZstdDecompressor().decompressobj(), ZstdError)
+    return _Library(lambda: ZstdDecompressor().decompressobj(), ZstdError)
 
 
-def _bzip2() -> _Method:
+def _bzip2() -> _Library:
     from bz2 import BZ2Decompressor
 
-    return _Method(BZ2Decompressor, (OSError, ValueError), (1 << 20,))
+    return _Library(BZ2Decompressor, (OSError, ValueError), (1 << 20,))
 
 
-def _xz() -> _Method:
+def _xz() -> _Library:
     from lzma import FORMAT_XZ, LZMADecompressor, LZMAError
 
-    return _Method(partial(LZMADecompressor, FORMAT_XZ), LZMAError, (1 << 20,))
+    return _Library(partial(LZMADecompressor, FORMAT_XZ), LZMAError, (1 << 20,))
 
 
-def _zlib() -> _Method:
+def _zlib() -> _Library:
     from zlib import decompressobj, error
 
-    return _Method(decompressobj, error)
+    return _Library(decompressobj, error)
 
 
 _METHODS: Final = {"gzip": _gzip, "zstd": _zstd, "bzip2": _bzip2, "xz": _xz, "zlib": _zlib}
@@ -538,7 +537,7 @@ def open_stream(
     """
     stored = PlainStream(raw, name, on_read, first)
     method = compression_of(stored.head)
-    return CompressedStream(stored, name, method, streams) if method else stored
+    return CompressedStream(stored, method, streams) if method else stored
 
 
 def decompressed(data: bytes, name: str, method: str) -> bytes:
@@ -547,7 +546,7 @@ def decompressed(data: bytes, name: str, method: str) -> bytes:
     Raises:
         DamagedShardError: when one is damaged; its offset is that in `data`.
     """
-    stream = CompressedStream(PlainStream(BytesIO(data), name, first=len(data)), name, method)
+    stream = CompressedStream(PlainStream(BytesIO(data), name, first=len(data)), method)
     return b"".join(iter(partial(stream.read, len(data) + HEAD), b""))
 
 

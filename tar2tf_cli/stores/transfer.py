@@ -206,12 +206,13 @@ class ResumingStream:
 
     Args:
         fetch: requests the object from an offset on, or that many bytes of it; raises `Transient` or SourceError.
-        item: the object; fields that are None are taken from the first response.
+        item: the object; a size or version that is None is taken from the first response.
         name: its name in errors.
         retry_for: as in `RetryPolicy`.
         watched: whether to give up when a block does not come, for transfers that do not notice how slow they are.
 
     Attributes:
+        item: the object, with the size and version that its server says once bytes were read.
         blocks: blocks that were fetched and not yet read.
     """
 
@@ -221,21 +222,14 @@ class ResumingStream:
         self._fetch = fetch
         self._retry_for = retry_for
         self._longest = self._longest_wait() if watched else None
-        self._item = item
+        self.item = item
         self._name = name
-        self._size = item.size
-        self._version = item.version
         self._checksum: _ExpectedChecksum | None = None
         self.blocks = Blocks()
         self._pending = b""
         self._position = 0  # in what is pending
         self._begun = False
         self._ended: BaseException | bytes | None = None
-
-    @property
-    def item(self) -> ObjectInfo:
-        """The object, with the size and version that its server says once bytes were read."""
-        return self._item._replace(size=self._size, version=self._version)
 
     def read(self, size: int, /) -> bytes:
         """Return at most `size` bytes; b"" only after all of them were received and match the checksum.
@@ -329,11 +323,11 @@ class ResumingStream:
                     while data := body.read(self.BLOCK if end is None else min(self.BLOCK, end - offset)):
                         policy.received(len(data), time.monotonic() - began)
                         offset += len(data)
-                        if self._version is None:
+                        if self.item.version is None:
                             known = crc32c(data, known)
                         yield data
                         began = time.monotonic()
-                goal = self._size if end is None else end
+                goal = self.item.size if end is None else end
                 if goal is None or offset == goal:
                     return
                 if offset > goal:
@@ -344,18 +338,19 @@ class ResumingStream:
 
     def _attach(self, offset: int, end: int | None) -> Body:
         """Request the bytes from an offset up to `end`, or to the end of the object, and check the object's version."""
-        again = offset > 0 and self._version is None  # from the beginning, as only its bytes say what it is
+        again = offset > 0 and self.item.version is None  # from the beginning, as only its bytes say what it is
         body = self._fetch(0 if again else offset, None if end is None else end - offset)
         blind = offset > 0 and not again and body.size is None and body.version is None
-        if blind or not body.is_of(self._size, self._version):
+        if blind or not body.is_of(self.item.size, self.item.version):
             body.close()
             if blind:
                 message = "the transfer stopped, and cannot be resumed: the server reports neither size nor version"
                 raise self._error(message, offset)
             raise changed(self._name, offset)
         if offset == 0:
-            self._size, self._version = body.size if self._size is None else self._size, self._version or body.version
-            checksum = body.checksum or self._item.checksum
+            size = body.size if self.item.size is None else self.item.size
+            self.item = self.item._replace(size=size, version=self.item.version or body.version)
+            checksum = body.checksum or self.item.checksum
             if checksum and (made := hasher(checksum[0])):
                 self._checksum = _ExpectedChecksum(made, checksum[1].lower(), body.ask)
         return body
@@ -371,9 +366,9 @@ class ResumingStream:
             if not data:
                 raise Transient(f"the transfer ended after {offset - missing:,} bytes")
             missing -= len(data)
-            if self._version is None:
+            if self.item.version is None:
                 crc = crc32c(data, crc)
-        if offset and self._version is None and crc != known:
+        if offset and self.item.version is None and crc != known:
             raise changed(self._name, offset)
 
     def _error(self, message: str, offset: int) -> SourceError:
@@ -416,11 +411,11 @@ class ParallelStream(ResumingStream):
 
     def _is_worth_it(self, offset: int) -> bool:
         """Whether much is left, and a replacement of the object would be noticed."""
-        return self._size is not None and self._size - offset > 2 * self.PART and self._version is not None
+        return self.item.size is not None and self.item.size - offset > 2 * self.PART and self.item.version is not None
 
     def _at_once(self, offset: int) -> Iterator[bytes]:
         """Yield the rest of the object, whose next parts are already requested."""
-        size = self._size or 0
+        size = self.item.size or 0
         begins = iter(range(offset, size, self.PART))
         coming: deque[Future[list[bytes]]] = deque()
 
