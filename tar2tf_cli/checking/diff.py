@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.values import Kind
 from tar2tf_cli.checking.files import (
     CheckOptions,
@@ -101,16 +102,49 @@ class ComparedDataset:
         return {"path": self.path, "shards": len(self.shards), "samples": self.samples, "bytes": self.bytes}
 
 
+class _Matches(NamedTuple):
+    """The samples of two datasets that belong together, by their positions.
+
+    Attributes:
+        by_content: whether samples were matched by content.
+        partner: the position in the second dataset of each sample of the first; -1 if that lacks it.
+        equal: whether each sample of the first dataset is equal to its partner.
+        only_b: positions of the samples that only the second dataset has.
+    """
+
+    by_content: bool
+    partner: NDArray[np.int64]
+    equal: NDArray[np.bool_]
+    only_b: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, a: _Side, b: _Side) -> _Matches:
+        """Match the samples of two datasets: first those that are equal, then the others by their keys."""
+        by_content = (a.keyless == len(a)) != (b.keyless == len(b)) and bool(len(a) and len(b))
+        column = "content" if by_content else "whole"
+        partner = match(a.column(column), b.column(column))
+        equal = partner >= 0
+        if not by_content:
+            here, there = np.flatnonzero(~equal), np.flatnonzero(left_over(b.starts, partner))
+            by_key = match([a.keys(~equal)], [b.keys(left_over(b.starts, partner))])
+            partner[here[by_key >= 0]] = there[by_key[by_key >= 0]]
+        return cls(by_content, partner, equal, np.flatnonzero(left_over(b.starts, partner)))
+
+    def positions(self, kind: DifferenceKind) -> NDArray[np.int64]:
+        """Return the positions of the samples of a kind of difference, in the first dataset unless it lacks them."""
+        if kind == "only_in_b":
+            return self.only_b
+        missing = self.partner < 0
+        return np.flatnonzero(missing if kind == "only_in_a" else ~missing & ~self.equal)
+
+
 class Differences:
     """How two datasets differ; see `diff`.
 
     Attributes:
-        a: the first dataset.
-        b: the second dataset.
         same: how many samples are equal in both datasets.
         counts: how many differences there are of each kind.
         entries: for each entry or feature, in how many samples it changed, or is only in one of the two.
-        by_content: whether samples were matched by content, because the records of one dataset have no keys.
         out_of_order: how many samples come after a sample in the first dataset, but before it in the second. Samples
             that only one dataset has do not count.
         types: features that both have, and to which TensorFlow Datasets gives another type in A than in B, with both.
@@ -124,34 +158,36 @@ class Differences:
     def __init__(self, a: _Side, b: _Side, rules: TarRules, *, ignore_order: bool) -> None:
         self._a, self._b = a, b
         self._rules = rules
-        self.a: ComparedDataset = a.dataset
-        self.b: ComparedDataset = b.dataset
         self.ignore_order: bool = ignore_order
         both = a.types.keys() & b.types.keys()
         self.types: dict[str, tuple[str, str]] = {
             name: (a.types[name], b.types[name]) for name in sorted(both) if a.types[name] != b.types[name]
         }
-        self.by_content: bool = (a.keyless == len(a)) != (b.keyless == len(b)) and bool(len(a) and len(b))
-        column = "content" if self.by_content else "whole"
-        partner = match(a.column(column), b.column(column))
-        equal = partner >= 0
-        if not self.by_content:
-            here, there = np.flatnonzero(~equal), np.flatnonzero(left_over(b.starts, partner))
-            by_key = match([a.keys(~equal)], [b.keys(left_over(b.starts, partner))])
-            partner[here[by_key >= 0]] = there[by_key[by_key >= 0]]
-        self._only_a, self._only_b = np.flatnonzero(partner < 0), np.flatnonzero(left_over(b.starts, partner))
-        self._changed = np.flatnonzero((partner >= 0) & ~equal)
-        self._partner = partner
-        self.same: int = int(np.count_nonzero(equal))
-        numbers = (len(self._only_a), len(self._only_b), len(self._changed))
-        self.counts: dict[DifferenceKind, int] = dict(zip(KINDS, numbers, strict=True))
+        self._matches = _Matches.of(a, b)
+        self.same: int = int(np.count_nonzero(self._matches.equal))
+        self.counts: dict[DifferenceKind, int] = {kind: len(self._matches.positions(kind)) for kind in KINDS}
         self.entries: dict[str, Counter[DifferenceKind]] = {}
         for difference in self.of("changed"):
             for name, what in difference.entries.items():
                 self.entries.setdefault(name, Counter())[what] += 1
         self.out_of_order: int
-        self.out_of_order, first = _out_of_order(partner)
+        self.out_of_order, first = _out_of_order(self._matches.partner)
         self.moved: tuple[str | None, ...] | None = tuple(a.details(at)[0] for at in first) if first else None
+
+    @property
+    def a(self) -> ComparedDataset:
+        """The first dataset."""
+        return self._a.dataset
+
+    @property
+    def b(self) -> ComparedDataset:
+        """The second dataset."""
+        return self._b.dataset
+
+    @property
+    def by_content(self) -> bool:
+        """Whether samples were matched by content, because the records of one dataset have no keys."""
+        return self._matches.by_content
 
     @property
     def equal(self) -> bool:
@@ -161,15 +197,13 @@ class Differences:
     def of(self, kind: DifferenceKind) -> Iterator[Difference]:
         """The differences of a kind, in the order of the first dataset, or of the second where only that has them."""
         a, b = self._a, self._b
-        if kind == "only_in_a":
-            for at in self._only_a.tolist():
+        for at in self._matches.positions(kind).tolist():
+            if kind == "only_in_a":
                 yield Difference(kind, a.details(at)[0], a=a.location(at))
-        elif kind == "only_in_b":
-            for at in self._only_b.tolist():
+            elif kind == "only_in_b":
                 yield Difference(kind, b.details(at)[0], b=b.location(at))
-        else:
-            for at in self._changed.tolist():
-                other = int(self._partner[at])
+            else:
+                other = int(self._matches.partner[at])
                 (key, ours), (_, theirs) = a.details(at), b.details(other)
                 yield Difference(kind, key, a.location(at), b.location(other), _differing(ours, theirs))
 
@@ -313,7 +347,6 @@ class _Side:
 
     Attributes:
         named: the shards that were named.
-        items: its files.
         stems: the beginning of the keys of records without a key, by the paths of files whose stem others have, too.
         numbers: the features of its records that hold numbers, and their kinds.
         dataset: the dataset.
@@ -324,13 +357,17 @@ class _Side:
 
     def __init__(self, named: ShardSet) -> None:
         self.named = named
-        self.items = named.items
         self.stems = {named.source.locate(name): stem for name, stem in named.stems.items()}
         self.numbers: dict[str, Kind | None] = {}
         self.dataset = ComparedDataset(without_secrets(named.bucket))
         self.types = declared_types(named)
         self._spilled_rows, self._spilled_details = Spill(), Spill()
         self._file_rows: dict[int, FileRows] = {}
+
+    @property
+    def items(self) -> Sequence[ObjectInfo]:
+        """Its files."""
+        return self.named.items
 
     def holds_tars(self) -> bool:
         """Whether its first shard is a tar, as what can be read only once is taken to be."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, redirect_stdout, suppress
 from typing import IO, Any, Final
 
@@ -130,6 +130,106 @@ def is_capable() -> bool:
     return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
+class _Progress:
+    """Shows how many bytes were read: as a bar, as a plain line every 30 seconds, or not at all.
+
+    Args:
+        bar: whether to show a bar.
+        lines: whether to print lines.
+    """
+
+    def __init__(self, *, bar: bool, lines: bool) -> None:
+        self._bar_wanted = bar
+        self._lines_wanted = lines
+        self._bar: Any = None
+        self._total: int | None = None
+        self._done = 0  # by an interrupted run
+        self._began = self._printed = time.monotonic()
+
+    def start(self, total: int | None, done: int) -> None:
+        """Begin to read so many bytes, of which an interrupted run has read some."""
+        self._total, self._done = total, done
+        self.close()
+        if self._bar_wanted:
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                total=total,
+                initial=done,
+                unit="B",
+                unit_scale=True,
+                unit_divisor=1000,
+                dynamic_ncols=True,
+                leave=False,
+                delay=0.5,
+            )
+
+    def update(self, done: int) -> None:
+        """Show that so many bytes have been read in all."""
+        if self._bar is not None:
+            self._bar.update(done - self._bar.n)
+            if (
+                done == self._total and self._bar.last_print_n > self._done
+            ):  # too soon after the last for it to be drawn
+                self._bar.refresh()
+        elif self._lines_wanted and time.monotonic() - self._printed > _PLAIN_SECONDS:
+            self._printed = time.monotonic()
+            message(self._line(done))
+
+    def clear(self) -> None:
+        """Remove the bar from the line on which something else is printed next."""
+        if self._bar is not None:
+            self._bar.clear()
+
+    def close(self) -> None:
+        """Remove the bar for good."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def _line(self, done: int) -> str:
+        elapsed = time.monotonic() - self._began
+        if not self._total or done <= self._done:
+            return f"{size(done)} read in {elapsed:.0f} s"
+        left = elapsed / (done - self._done) * (self._total - done)
+        return f"{done / self._total:.0%} of {size(self._total)} read, about {left:.0f} s left"
+
+
+class _ListFile:
+    """A file to which a command writes a list, one line for each item.
+
+    Args:
+        path: the file; None if the list is not wanted.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path or ""
+        self._file: IO[bytes] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the list is wanted, and the command has begun."""
+        return self._file is not None
+
+    def open(self) -> None:
+        """Replace an older list, if a list is wanted."""
+        if self._path:
+            with write_errors(self._path):
+                self._file = open(self._path, "wb")  # noqa: SIM115 - closed in close
+
+    def write(self, lines: Iterable[bytes]) -> None:
+        """Append lines, each with its newline."""
+        if self._file:
+            with write_errors(self._path):
+                self._file.writelines(lines)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file:
+            with write_errors(self._path):
+                self._file.close()
+
+
 class Terminal(Events):
     """Shows progress: a bar on a terminal, otherwise a plain line every 30 seconds.
 
@@ -155,21 +255,17 @@ class Terminal(Events):
         capable = is_capable()
         self._quiet = quiet
         self._shards_wanted = verbose and not quiet
-        self._bar_wanted = (capable if progress is None else progress) and not quiet
-        self._lines_wanted = progress is None and not capable and not quiet
+        self._progress = _Progress(
+            bar=(capable if progress is None else progress) and not quiet,
+            lines=progress is None and not capable and not quiet,
+        )
         self._process = os.getpid()
         self._waited = float("-inf")
         self._noted: set[str] = set()
         set_waiting(self._waiting)
-        self._bar: Any = None
         self._planned = False
-        self._total: int | None = None
-        self._done = 0  # by an interrupted run
-        self._began = self._printed = time.monotonic()
-        self._errors_path = errors_path or ""
-        self._errors: IO[str] | None = None
-        self._duplicates_path = duplicates_path or ""
-        self._duplicates: IO[bytes] | None = None
+        self._errors = _ListFile(errors_path)
+        self._duplicates = _ListFile(duplicates_path)
 
     def planned(self, inputs: int, size: int | None, done: int = 0) -> None:
         """Start the bar and open the lists; a run with nothing to do leaves older lists unchanged.
@@ -177,44 +273,18 @@ class Terminal(Events):
         A run that reads its inputs twice calls this twice, and gets a bar for each pass.
         """
         first, self._planned = not self._planned, True
-        self._total, self._done = size, done
-        if self._bar is not None:
-            self._bar.close()
         if self._shards_wanted and first:
             from tar2tf_cli.formats import kernel
 
             if not kernel.native():
                 self.note(f"note: {kernel.described()}")
-        if self._errors_path and first:
-            with write_errors(self._errors_path):
-                self._errors = open(self._errors_path, "w", encoding="utf-8")  # noqa: SIM115 - closed in __exit__
-        if self._duplicates_path and first:
-            with write_errors(self._duplicates_path):
-                self._duplicates = open(self._duplicates_path, "wb")  # noqa: SIM115 - closed in __exit__
-        if self._bar_wanted:
-            from tqdm import tqdm
-
-            self._bar = tqdm(
-                total=size,
-                initial=done,
-                unit="B",
-                unit_scale=True,
-                unit_divisor=1000,
-                dynamic_ncols=True,
-                leave=False,
-                delay=0.5,
-            )
+        if first:
+            self._errors.open()
+            self._duplicates.open()
+        self._progress.start(size, done)
 
     def progress(self, size: int) -> None:
-        if self._bar is not None:
-            self._bar.update(size - self._bar.n)
-            if (
-                size == self._total and self._bar.last_print_n > self._done
-            ):  # too soon after the last for it to be drawn
-                self._bar.refresh()
-        elif self._lines_wanted and time.monotonic() - self._printed > _PLAIN_SECONDS:
-            self._printed = time.monotonic()
-            message(self._line(size))
+        self._progress.update(size)
 
     def shard(self, path: str, records: int, size: int) -> None:
         if self._shards_wanted:
@@ -244,47 +314,31 @@ class Terminal(Events):
             self.note(text)
 
     def fault(self, fault: Mapping[str, object]) -> None:
-        if self._errors:
+        if self._errors.is_open:
             import json
 
-            with write_errors(self._errors_path):
-                self._errors.write(json.dumps(fault) + "\n")
+            self._errors.write([json.dumps(fault).encode() + b"\n"])
 
     def duplicates(self, keys: Sequence[str]) -> None:
-        if self._duplicates:
+        if self._duplicates.is_open:
             from tar2tf_cli.spec.key_lists import key_line
 
-            with write_errors(self._duplicates_path):
-                self._duplicates.writelines(map(key_line, keys))
+            self._duplicates.write(map(key_line, keys))
 
     def __enter__(self) -> Terminal:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Remove the bar, and write the error that ended the conversion to the list of errors before closing it."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
-        if self._errors and isinstance(error, Tar2tfError):
+        self._progress.close()
+        if isinstance(error, Tar2tfError):
             self.fault(error.to_json())
-        if self._errors:
-            with write_errors(self._errors_path):
-                self._errors.close()
-        if self._duplicates:
-            with write_errors(self._duplicates_path):
-                self._duplicates.close()
+        self._errors.close()
+        self._duplicates.close()
 
     def _say(self, text: str) -> None:
-        if self._bar is not None:
-            self._bar.clear()
+        self._progress.clear()
         message(text)
-
-    def _line(self, done: int) -> str:
-        elapsed = time.monotonic() - self._began
-        if not self._total or done <= self._done:
-            return f"{size(done)} read in {elapsed:.0f} s"
-        left = elapsed / (done - self._done) * (self._total - done)
-        return f"{done / self._total:.0%} of {size(self._total)} read, about {left:.0f} s left"
 
 
 _GAP: Final = "  "

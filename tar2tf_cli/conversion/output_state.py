@@ -53,15 +53,7 @@ class Destination:
     Attributes:
         template: the path template of the shards, relative to the sink.
         manifest: the manifest's path.
-        where: the path or URL of the folder, as shown to users.
-        sizes: path of the sizes of all records, for `--update`.
-        prefix: the prefix of all shard paths that is omitted in the manifest.
-        root: the manifest's folder.
-        begins: the common prefix of the paths of manifest, documents and shards.
         documents: paths of the files to be written beside the manifest.
-        with_index: whether each shard has an `--index`.
-        by_total: whether the shards' paths are known only once all shards are written.
-        resumable: whether the inputs are known to be the same as in an interrupted run.
     """
 
     def __init__(
@@ -74,24 +66,49 @@ class Destination:
         remove_many: bool = False,
         own: str | None = None,
     ) -> None:
-        output = plan.conversion.output
         self.plan = plan
         self.sink = sink
         self.overwrite = overwrite
         self.update = update
         self.remove_many = remove_many
-        self.template = PathTemplate.parse(sink.inside(output.template.text))
+        self.template = PathTemplate.parse(sink.inside(plan.conversion.output.template.text))
         self.manifest = own or self.template.manifest()
-        self.where = sink.locate(self.manifest)
-        name = os.path.basename(self.manifest)
-        self.prefix = self.manifest[: -len(name)]
-        self.sizes = self.prefix + hidden_name(name, ".sizes")
-        self.root = self.prefix or "."
-        self.begins = os.path.commonprefix([self.template.earlier_manifest(), self.template.text]).rstrip("-")  # noqa: RUF071 - of names
         self.documents = [sink.inside(name) for name in plan.documents()]
-        self.with_index = output.index
-        self.by_total = "total" in self.template.fields
-        self.resumable = plan.source.capabilities().resumable
+
+    @property
+    def where(self) -> str:
+        """The manifest's path or URL, as shown to users."""
+        return self.sink.locate(self.manifest)
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of all shard paths that is omitted in the manifest."""
+        return self.manifest[: -len(os.path.basename(self.manifest))]
+
+    @property
+    def root(self) -> str:
+        """The manifest's folder."""
+        return self.prefix or "."
+
+    @property
+    def sizes(self) -> str:
+        """Path of the sizes of all records, for `--update`."""
+        return self.prefix + hidden_name(os.path.basename(self.manifest), ".sizes")
+
+    @property
+    def with_index(self) -> bool:
+        """Whether each shard has an `--index`."""
+        return self.plan.conversion.output.index
+
+    @property
+    def by_total(self) -> bool:
+        """Whether the shards' paths are known only once all shards are written."""
+        return "total" in self.template.fields
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the inputs are known to be the same as in an interrupted run."""
+        return self.plan.source.capabilities().resumable
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -123,7 +140,8 @@ class Destination:
 
     def working_folder(self) -> WorkingFolder:
         """The folder in which the output is made; it may not be there yet."""
-        return WorkingFolder(self.sink.prepare(self.manifest, self.begins), self.where)
+        begins = os.path.commonprefix([self.template.earlier_manifest(), self.template.text]).rstrip("-")  # noqa: RUF071 - of names
+        return WorkingFolder(self.sink.prepare(self.manifest, begins), self.where)
 
     def path(self, shard: PlannedShard, total: int = 0) -> str:
         """A shard's path."""

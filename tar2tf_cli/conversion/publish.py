@@ -46,6 +46,7 @@ from tar2tf_cli.flow.select import keys_of
 from tar2tf_cli.formats.files import RecordFile, crc32c_of_file, sync
 from tar2tf_cli.inputs.manifest import Manifest, ShardEntry, digest, without_collection
 from tar2tf_cli.inputs.report import InputReport, Notes
+from tar2tf_cli.sinks import Sink
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.structs import dataclass, field
 
@@ -455,11 +456,8 @@ class Publisher:
 
     Attributes:
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
-        manifest: path or URL of the manifest, as shown to users.
-        folder: the working folder.
         earlier: the earlier conversion that is brought up to date; None to convert everything.
         done: bytes of the shards that an interrupted run left whole.
-        reads_shards: whether finished shards are read again, to upload them.
 
     Raises:
         OutputExistsError: on entering, when a file that this conversion does not claim is in the way.
@@ -468,20 +466,35 @@ class Publisher:
 
     def __init__(self, destination: Destination, events: Events) -> None:
         self._destination = destination
-        self._sink = destination.sink
         self._events = events
         self._working_folder = destination.working_folder()
-        self.folder = self._working_folder.path
         self._entries: dict[str, dict[int, ShardReport]] = {}  # by lane and number
         self._published: dict[str, int] = {}
         self._sizes: SizesFile | None = None
         self.earlier: Earlier | None = None
         self.up_to_date: Manifest | None = None
-        self.manifest: str | None = destination.where
         self._uploading = False  # whether uploads may have begun since they were waited for
         self._replaces = False  # whether an older manifest is gone, as it would be wrong
         self.done = 0
-        self.reads_shards = not self._sink.renames
+
+    @property
+    def _sink(self) -> Sink:
+        return self._destination.sink
+
+    @property
+    def manifest(self) -> str:
+        """Path or URL of the manifest, as shown to users."""
+        return self._destination.where
+
+    @property
+    def folder(self) -> str:
+        """The working folder."""
+        return self._working_folder.path
+
+    @property
+    def reads_shards(self) -> bool:
+        """Whether finished shards are read again, to upload them."""
+        return not self._sink.renames
 
     def __enter__(self) -> Publisher:
         where = (self._sink.locate(self._destination.root),) if self._sink.renames else (self.folder, _CACHE)

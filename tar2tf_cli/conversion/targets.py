@@ -33,24 +33,32 @@ class Target(Protocol):
     """Receives the shards of a conversion; a context manager. The defaults suit a target that writes no manifest.
 
     Attributes:
-        folder: the working folder, created on entering.
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
-        manifest: path or URL of the manifest, as shown to users; None if none is written.
         earlier: the earlier conversion that is brought up to date; None to convert everything.
         done: bytes of the shards that an interrupted run left whole.
-        reads_shards: whether finished shards are read again, for example to upload them.
     """
 
-    folder: str
     earlier: Earlier | None = None
     up_to_date: Manifest | None = None
-    manifest: str | None = None
     done: int = 0
-    reads_shards: bool = False
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exception: object) -> None: ...
+
+    @property
+    def folder(self) -> str:
+        """The working folder, created on entering."""
+
+    @property
+    def manifest(self) -> str | None:
+        """Path or URL of the manifest, as shown to users; None if none is written."""
+        return None
+
+    @property
+    def reads_shards(self) -> bool:
+        """Whether finished shards are read again, for example to upload them."""
+        return False
 
     @property
     def store(self) -> Store | None:
@@ -91,8 +99,9 @@ class Target(Protocol):
 class _WithoutManifest(Target):
     """A target that keeps shards in a temporary folder until they are published, and cannot be resumed."""
 
+    folder = ""
+
     def __init__(self) -> None:
-        self.folder = ""
         self._reports: dict[int, ShardReport] = {}
 
     def __enter__(self) -> Self:
@@ -214,6 +223,8 @@ class FilesTarget(_WithoutManifest):
         UsageError: when there are fewer paths than shards, or a path is a folder or device.
         OutputExistsError: when a file exists; on entering, if it is the first and cannot be an equal shard.
     """
+
+    manifest: str | None = None
 
     def __init__(
         self, names: Iterator[str], *, overwrite: bool = False, again: bool = False, listed: bool = False

@@ -205,6 +205,27 @@ class _Together(NamedTuple):
         return _RecordSpan(self.shard, int(self.records[place]), begin + start, begin + end)
 
 
+class _Findings:
+    """Facts about all shards of a dataset, each found at its first use; slices of the dataset share them.
+
+    Attributes:
+        schema: the form of each feature.
+        uniform: gives all samples one form.
+        knows_columns: whether it is known if there is a reader of columns.
+        columns: the reader of columns.
+        offsets: those of the records of all shards, with the end of each shard.
+        by_key: the hashes of the keys in order, and the numbers of the records that have them.
+    """
+
+    def __init__(self) -> None:
+        self.schema: dict[str, FeatureForm] | None = None
+        self.uniform: UniformValues | None = None
+        self.knows_columns = False
+        self.columns: ColumnReader | None = None
+        self.offsets: NDArray[np.int64] | None = None
+        self.by_key: tuple[Keys, NDArray[np.int64]] | None = None
+
+
 class Records(Sequence[T]):
     """The samples of shards, in order; see `open_records`.
 
@@ -235,12 +256,7 @@ class Records(Sequence[T]):
         self._raw = raw
         self._preset = preset
         self._default = default
-        self._schema: dict[str, FeatureForm] | None = None
-        self._uniform: UniformValues | None = None
-        self._knows_columns = False
-        self._column_reader: ColumnReader | None = None
-        self._offsets: NDArray[np.int64] | None = None  # of the records of all shards, with the end of each shard
-        self._by_key: tuple[Keys, NDArray[np.int64]] | None = None  # hashes in order, and the numbers that have them
+        self._found = _Findings()
         self._indexes: dict[int, ShardIndex] = {}  # found when a shard is read for the first time
         self._process = process
         uncounted = [number for number, shard in enumerate(shards) if shard.records is None]
@@ -327,12 +343,13 @@ class Records(Sequence[T]):
 
     def _columns(self) -> ColumnReader | None:
         """The reader of columns; None where shards are not local, are very many, or not described by one manifest."""
-        if not self._knows_columns:
-            self._knows_columns = True
+        found = self._found
+        if not found.knows_columns:
+            found.knows_columns = True
             decoder = self._shards[0].decode if len(self._shards) in range(1, _MOST_FILES) else None
             if decoder and decoder.features and all(self._is_plain(n, decoder) for n in range(len(self._shards))):
-                self._column_reader = ColumnReader(decoder.features, decoder.records)
-        return self._column_reader
+                found.columns = ColumnReader(decoder.features, decoder.records)
+        return found.columns
 
     def _is_plain(self, number: int, decoder: Decoder) -> bool:
         """Whether a shard is a local file that is not compressed, and this decoder reads its records."""
@@ -342,15 +359,16 @@ class Records(Sequence[T]):
 
     def _file_spans(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """The descriptor of the file of each record, and where it starts and ends there."""
-        if self._offsets is None:
-            self._offsets = np.concatenate([self._index(number).offsets for number in range(len(self._shards))])
+        if self._found.offsets is None:
+            self._found.offsets = np.concatenate([self._index(number).offsets for number in range(len(self._shards))])
+        offsets = self._found.offsets
         numbers = self._numbers.start + indices * self._numbers.step
         shards = np.searchsorted(self._ends, numbers, "right")
         names = {number: self._shards[number].name for number in np.unique(shards).tolist()}
         files = np.zeros(len(self._shards), np.int64)
         files[list(names)] = [self._here.files.descriptor(name) for name in names.values()]
         at = numbers + shards  # as each shard has one offset more than records
-        return np.stack([files[shards], self._offsets[at], self._offsets[at + 1]], axis=1)
+        return np.stack([files[shards], offsets[at], offsets[at + 1]], axis=1)
 
     def __iter__(self) -> Iterator[T]:
         numbers = self._numbers
@@ -364,11 +382,11 @@ class Records(Sequence[T]):
         Raises:
             KeyError: when there is none.
         """
-        if self._by_key is None:
+        if self._found.by_key is None:
             keys = np.concatenate([np.empty(0, np.uint64), *map(self._keys, range(len(self._shards)))])
             order = np.argsort(keys, kind="stable")
-            self._by_key = keys[order], order
-        hashes, numbers = self._by_key
+            self._found.by_key = keys[order], order
+        hashes, numbers = self._found.by_key
         if (named := key_of({KEY: key})) is None:
             raise KeyError(key)
         wanted = np.uint64(key_hash(named))
@@ -388,9 +406,9 @@ class Records(Sequence[T]):
         """
         if self._raw:
             raise UsageError("raw=True returns the bytes of records, which have no schema", hint="leave it out")
-        if self._schema is None:
-            self._schema = self._find_schema()
-        return dict(self._schema)
+        if self._found.schema is None:
+            self._found.schema = self._find_schema()
+        return dict(self._found.schema)
 
     def _find_schema(self) -> dict[str, FeatureForm]:
         decoder = self._shards[0].decode
@@ -608,9 +626,9 @@ class Records(Sequence[T]):
         values = self._stored_values(shard, records, contents)
         if self._default is UNSET:
             return values
-        if self._uniform is None:
-            self._uniform = UniformValues(self.schema(), self._default)
-        return map(self._uniform, values)
+        if self._found.uniform is None:
+            self._found.uniform = UniformValues(self.schema(), self._default)
+        return map(self._found.uniform, values)
 
     def _stored_values(
         self, shard: int, records: Sequence[int] | NDArray[np.int64], contents: list[Any]

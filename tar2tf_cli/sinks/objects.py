@@ -33,6 +33,23 @@ _SETTLING: Final = 0.25  # seconds that a run may take from seeing no claim to h
 T = TypeVar("T")
 
 
+class _Claim:
+    """What a run puts into the bucket to say that it writes the output.
+
+    Attributes:
+        run: the run; empty before it is known.
+        text: the content of the object; empty if the claim is not ours.
+        settled: when no run that saw no claim can replace it any more; 0 once it was checked.
+        alone: whether nobody else can have staged parts.
+    """
+
+    def __init__(self, run: str = "", text: bytes = b"") -> None:
+        self.run = run
+        self.text = text
+        self.settled = 0.0
+        self.alone = True
+
+
 class ObjectSink(Sink):
     """One bucket of an object store; up to four uploads run while more files are being made.
 
@@ -51,10 +68,7 @@ class ObjectSink(Sink):
         self._url = url
         self._begins = self._output = ""
         self._staging = ".tar2tf/"
-        self._run = ""
-        self._claim = b""  # what the claim says; nothing if it is not ours
-        self._settled = 0.0  # when the claim cannot be replaced any more by a run that saw none; 0 once it was checked
-        self._alone = True  # whether nobody else can have staged parts
+        self._claim = _Claim()
         self._folder = ""  # the local working folder
         self._listings: dict[str, dict[str, int | None]] = {}  # sizes by name, by prefix
         self._versions: dict[str, str | None] = {}  # of what this run published
@@ -83,12 +97,12 @@ class ObjectSink(Sink):
 
     def reserve(self, run: str, conversion: str, shards: str, *, replaces: bool) -> None:
         """Put the claim into the bucket, unless there is that of another run."""
-        self._run, name = run, self._staging + _CLAIM
+        name = self._staging + _CLAIM
         made = {"run": run, "conversion": conversion, "shards": shards}
         mine = {**made, "host": os.uname().nodename, "process": os.getpid()}
-        self._claim, part = json.dumps(mine).encode(), os.path.join(self._folder, _CLAIM)
+        self._claim, part = _Claim(run, json.dumps(mine).encode()), os.path.join(self._folder, _CLAIM)
         with write_errors(part), open(part, "wb") as file:
-            file.write(self._claim)
+            file.write(self._claim.text)
         try:
             self._ask(lambda: self.store.put(name, part, absent=True), name)
         except _ExistsError:
@@ -96,13 +110,13 @@ class ObjectSink(Sink):
             same = other.get("run") == run or other.get("conversion") == conversion
             if not (same or replaces):
                 raise self._taken(other) from None
-            self._alone = other.get("run") == run or not same
+            self._claim.alone = other.get("run") == run or not same
             self._ask(lambda: self.store.put(name, part), name)
         except SinkError as error:  # which names the claim; the user does not know about claims
             raise SinkError(error.message, shard=self._output, hint=error.hint) from None
         finally:
             os.unlink(part)
-        self._settled = time.monotonic() + (0 if self.store.exclusive else _SETTLING)
+        self._claim.settled = time.monotonic() + (0 if self.store.exclusive else _SETTLING)
 
     def reserved_by(self) -> str:
         """Return the conversion of the claim."""
@@ -110,16 +124,17 @@ class ObjectSink(Sink):
 
     def check_reserved(self) -> None:
         """Read the claim again."""
-        if self._claim and (claim := self._claim_there()) != self._claim:
+        mine = self._claim.text
+        if mine and (claim := self._claim_there()) != mine:
             other = parsed(claim)
-            if other.get("conversion") != parsed(self._claim)["conversion"]:
+            if other.get("conversion") != parsed(mine)["conversion"]:
                 raise self._taken(other)
 
     def release(self) -> None:
         """Delete the claim, if it is still ours."""
-        if self._claim and self._claim_there() == self._claim:
+        if self._claim.text and self._claim_there() == self._claim.text:
             self.remove(self._staging + _CLAIM)
-        self._claim = b""
+        self._claim.text = b""
 
     def _claim_there(self) -> bytes:
         """Return the content of the claim in the bucket, empty if there is none."""
@@ -176,7 +191,7 @@ class ObjectSink(Sink):
     def drop_staged(self) -> None:
         """Delete the staged parts of this run, and of earlier ones unless an equal one may be using its own."""
         for name in list(self._listing(self._staging)):
-            if name.startswith(self._staged("")) or (self._alone and name != self._staging + _CLAIM):
+            if name.startswith(self._staged("")) or (self._claim.alone and name != self._staging + _CLAIM):
                 self.remove(name)
 
     def changed(self, published: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, str]]:
@@ -206,12 +221,12 @@ class ObjectSink(Sink):
         self._uploads.clear()
 
     def _staged(self, part: str) -> str:
-        return f"{self._staging}{self._run}/{os.path.basename(part)}"
+        return f"{self._staging}{self._claim.run}/{os.path.basename(part)}"
 
     def _submit(self, action: Callable[[str, str], None], source: str, path: str) -> None:
-        if self._settled:
-            time.sleep(max(0, self._settled - time.monotonic()))
-            self._settled = 0.0
+        if self._claim.settled:
+            time.sleep(max(0, self._claim.settled - time.monotonic()))
+            self._claim.settled = 0.0
             self.check_reserved()
         self._reap(_UPLOADS - 1)
         self._uploads.append(self._pool.submit(action, source, path))
