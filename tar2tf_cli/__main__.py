@@ -6,6 +6,8 @@ import atexit
 import gc
 import os
 import sys
+from importlib import import_module
+from types import ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ def main() -> NoReturn:
     codes: list[object] = []
     atexit.register(_end, codes)  # the first, so that it is called last
     try:
+        _import_click()
         from tar2tf_cli.cli import main
 
         main()
@@ -32,6 +35,25 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         exec("")  # or CPython remembers one that came while it ran a string, and ends by the signal instead
         sys.exit(130)
+
+
+class _ImportedOnUse(ModuleType):
+    """A module that is not imported until one of its attributes is used."""
+
+    def __getattr__(self, name: str) -> object:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+def _import_click() -> None:
+    """Import click without `inspect`, which it only needs to format help, and which is a tenth of a short command."""
+    stands_in = _ImportedOnUse("inspect")
+    sys.modules.setdefault("inspect", stands_in)
+    import click  # noqa: F401
+
+    if sys.modules["inspect"] is stands_in:
+        del sys.modules["inspect"]
 
 
 def _end(codes: list[object]) -> None:

@@ -2,8 +2,8 @@
 
 To define a standard one, Python compiles source text, which takes 1 to 10 million instructions. A conversion imports
 fifty of them, which was a quarter of its start-up. To make an object of ours takes one or two microseconds longer, so
-a class of which a hundred were made takes the constructor that the standard library compiles. Type checkers see the
-standard ones, and `dataclasses.fields` and `dataclasses.replace` work.
+the constructor of a class is compiled once a hundred objects of it were made. Type checkers see the standard ones, and
+`dataclasses.fields` and `dataclasses.replace` work.
 """
 
 from __future__ import annotations
@@ -88,8 +88,29 @@ def _init(self: Any, *args: object, **given: object) -> None:
     if hasattr(cls, "__post_init__"):
         self.__post_init__()
     if next(cls._few, None) is None and not cls._checks:
-        cls._standard = _standard_dataclass(cls)
-        cls.__init__ = cls._standard.__init__
+        cls.__init__ = _compiled_init(cls)
+
+
+def _compiled_init(cls: Any) -> Any:
+    """Compile a constructor for the fields of a class, which needs no import of `dataclasses` itself."""
+    known: dict[str, Any] = {"_set": object.__setattr__, "_absent": object()}
+    head, body = ["self"], []
+    for name in cls._types:
+        value = name
+        if name in cls._factories:
+            known[f"_make_{name}"] = cls._factories[name]
+            head.append(f"{name}=_absent")
+            value = f"_make_{name}() if {name} is _absent else {name}"
+        elif name in cls._defaults:
+            known[f"_default_{name}"] = cls._defaults[name]
+            head.append(f"{name}=_default_{name}")
+        else:
+            head.append(name)
+        body.append(f"_set(self, {name!r}, {value})" if cls._is_frozen else f"self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    exec(f"def __init__({', '.join(head)}):\n " + "\n ".join(body), known)
+    return known["__init__"]
 
 
 def _standard_dataclass(cls: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
 
-from tar2tf_cli.cli import Quick, label
+from tar2tf_cli.cli import Quick, QuickOption, label
 
 if TYPE_CHECKING:
     from tar2tf_cli.plugins import PluginGroup
@@ -101,7 +101,7 @@ _PATHS: Final = ("PATH", "FILE", "DIR")
 """Metavars of options whose value is a local path, which shells complete."""
 
 
-class _Option(click.Option):
+class _Option(QuickOption):
     """An option that can also be set in the environment: TAR2TF_MAX_SHARD_SIZE for --max-shard-size.
 
     It is declared as in the help, with its metavar: "--max-shard-size SIZE".

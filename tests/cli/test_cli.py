@@ -191,8 +191,8 @@ def test_tensorflow_is_never_imported(arguments: list[str], tmp_path: Path) -> N
 def imported_by(*arguments: str) -> set[str]:
     """Names of the modules in a process that has run the command."""
     script = (
-        "import sys, atexit\nfrom tar2tf_cli.cli import main\n"
-        "atexit.register(lambda: print('\\n'.join(sys.modules), file=sys.stderr))\nmain(sys.argv[1:])"
+        "import sys\nfrom tar2tf_cli.__main__ import main\n"
+        "try:\n    main()\nfinally:\n    print('\\n'.join(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=SECONDS, check=True
@@ -212,7 +212,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 LIBRARIES = {"numpy", "tensorflow", "cv2", "simplejpeg", "pydantic", "ruamel", "humanfriendly", "tqdm", "isal"}
 NETWORK = {"requests", "urllib3", "urllib.parse", "aistore", "obstore", "tar2tf_cli.stores.store"}
 PROCESSES = {"tar2tf_cli.engines.local", "multiprocessing", "pickle", "selectors", "socket", "subprocess"}
-STANDARD = {"hashlib", "shutil", "pathlib", "tempfile", "difflib", "locale", "logging"}
+STANDARD = {"hashlib", "shutil", "pathlib", "tempfile", "difflib", "locale", "logging", "inspect", "dis"}
 OPS = {f"tar2tf_cli.ops.{name}" for name in ("image", "fields", "func")}
 CONVERSION = {f"tar2tf_cli.conversion.{name}" for name in ("changes", "dry_run", "earlier", "estimate", "late_entries")}
 CONVERSION |= {f"tar2tf_cli.conversion.{name}" for name in ("manifest_model", "placing", "targets", "update_planner")}
