@@ -450,6 +450,15 @@ class _BatchEncoder:
         self._columns = None if conversion.only_chooses else FeatureColumns(conversion)
         self._key_split = conversion.input.key_split
 
+    @property
+    def keeps_names(self) -> bool:
+        """Whether the features of records have the names of the entries."""
+        return self._columns is None
+
+    def names(self, batch: Batch) -> set[str]:
+        """Return the names of the features of a batch's records, without that of the key."""
+        return (self._columns.names(batch) if self._columns else {*chain.from_iterable(batch.names())}) - {KEY}
+
     def records(self, batch: Batch, added: Added, digests: list[tuple[int, int]], schema: Schema) -> RecordBatch | None:
         """Return the records of a batch, whose features are added to a schema; None if there may be an error.
 
@@ -606,9 +615,9 @@ class SampleFilter:
         Raises:
             SampleError: for an entry of records that no member of a tar can be named after.
         """
-        if self._check_name and (batch.lists or self._columns):
-            names = self._columns.names(batch) if self._columns else {*chain.from_iterable(batch.names())}
-            for name in names - {KEY}:
+        encoder = self._encoder
+        if encoder and self._check_name and (batch.lists or not encoder.keeps_names):
+            for name in encoder.names(batch):
                 self._check_name(batch.first, name)
         return batch.of_texts or not (self._digester or self._filters)
 
