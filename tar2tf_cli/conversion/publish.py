@@ -259,7 +259,7 @@ class Tally:
             self._notes.once("growth", self._growth.warning(self.summary.records, incomplete))
 
     def _check_any_written(self) -> None:
-        """Refuse to publish nothing but a manifest where samples were skipped because they are faulty.
+        """Refuse to publish nothing but a manifest where samples are faulty; warn where options skipped all samples.
 
         Raises:
             SourceError: when no record was written, and a sample was faulty.
@@ -268,12 +268,12 @@ class Tally:
             hint = _grouped(self.summary.errors) or "pass --overwrite to try again"
             message = f"no sample could be converted: {count(faulty, 'sample')} skipped as faulty"
             raise SourceError(message, shard=self._plan.source.bucket, hint=hint)
+        if not self.summary.records and self.summary.asked:
+            reasons = ", ".join(f"{name} {number:,}" for name, number in _most_first(self.summary.asked))
+            self._events.note(f"warning: no records were written, because all samples were skipped: {reasons}")
 
     def fill_in(self, manifest: Manifest) -> None:
-        """Fill in the manifest's features and the counts of skipped members and samples.
-
-        With `--limit`, more samples may have been read than written. The count of a feature that only some of them
-        have is then unknown, and omitted; likewise that of records that are no examples.
+        """Fill in the manifest's features, joins, and the counts of skipped members and samples.
 
         Raises:
             SourceError: when no input has one of the keys of `--keys`, and `--keys-missing` does not say to skip those,
@@ -282,30 +282,35 @@ class Tally:
         if self._wanted:
             self._check_keys(self._wanted)
         self._check_any_written()
-        if not self.summary.records and self.summary.asked:
-            reasons = ", ".join(f"{name} {number:,}" for name, number in _most_first(self.summary.asked))
-            self._events.note(f"warning: no records were written, because all samples were skipped: {reasons}")
-        features, limited = self._schema.describe(), self._samples != self.summary.records
-        if mixed := self._schema.mixed:
-            them = "it" if len(mixed) == 1 else "them"
-            self._events.note(f"note: records differ in the kind of {few(mixed)}; the manifest leaves {them} out")
-            manifest.undescribed["features"] = mixed
-        if others := self._others:
-            written = self.summary.records if others == self._samples else None
-            manifest.undescribed["records"] = written if limited else others
-        if limited:
-            for feature in features.values():
-                if feature.pop("count") == self._samples:
-                    feature["count"] = self.summary.records
-        self.summary.features = features
-        self.summary.shapes = notes_on_shapes(features, manifest.spec)
-        manifest.features.update(features)
+        self._describe_features(manifest)
         self._note_unmoved()
         self.summary.gaps = self._plan.shards.lacking()
         self.summary.joined = manifest.joined = [join.to_json() for join in self._joins]
         for note in (note for join in self._joins for note in join.notes()):
             self._events.note(note)
         manifest.skipped.update(self.summary.left_out())
+
+    def _describe_features(self, manifest: Manifest) -> None:
+        """Fill in what the features of all records are, and how many records cannot be described.
+
+        With `--limit`, more samples may have been read than written. The count of a feature that only some of them
+        have is then unknown, and omitted; likewise that of records that are no examples.
+        """
+        features, more_read = self._schema.describe(), self._samples != self.summary.records
+        if mixed := self._schema.mixed:
+            them = "it" if len(mixed) == 1 else "them"
+            self._events.note(f"note: records differ in the kind of {few(mixed)}; the manifest leaves {them} out")
+            manifest.undescribed["features"] = mixed
+        if others := self._others:
+            written = self.summary.records if others == self._samples else None
+            manifest.undescribed["records"] = written if more_read else others
+        if more_read:
+            for feature in features.values():
+                if feature.pop("count") == self._samples:
+                    feature["count"] = self.summary.records
+        self.summary.features = features
+        self.summary.shapes = notes_on_shapes(features, manifest.spec)
+        manifest.features.update(features)
 
     def _note_unmoved(self) -> None:
         """Report what lies on images, in objects whose boxes moved with them, and did not move."""

@@ -281,7 +281,10 @@ def without_collection() -> Iterator[None]:
 
 VERSION: Final = 1
 _DESCRIBING: Final = ("features", "undescribed", "totals", "skipped", "joined", "labels", "documents", "sizes")
-"""The keys of a manifest behind its inputs and shards, in their order; those that it may lack are left out if empty."""
+"""The keys of a manifest that follow its inputs and shards, in their order.
+
+One that may be absent (`KEY?` in `MANIFEST`) is left out where its value is None, an empty text, list or dict.
+"""
 
 
 class ShardEntry(NamedTuple):
@@ -427,7 +430,7 @@ class Manifest:
         yield "inputs", ({"name": item.name, "size": item.size, "version": item.version} for item in self.inputs)
         yield "shards", (shard.to_json() for shard in self.shards)
         for key in _DESCRIBING:
-            if (value := getattr(self, key)) or key in MANIFEST:
+            if (value := getattr(self, key)) or value == 0 or key in MANIFEST:
                 yield key, value
 
     @classmethod
