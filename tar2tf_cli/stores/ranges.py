@@ -63,31 +63,33 @@ class ObjectRanges(Ranges):
         return min(int(waiting * self.RATE / self.parallel / self.BLOCK), self.MOST_AROUND)
 
     def look_up(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
-        """Look up objects by requests for their first blocks, all at once."""
+        """Look up objects by requests for their beginnings, all at once."""
         with ThreadPoolExecutor(len(names) or 1) as pool:
             found = zip(names, pool.map(self._looked_up, names), strict=True)
             return {name: item for name, item in found if item}
 
     def _looked_up(self, name: str) -> ObjectInfo | None:
-        first: Block = Future()
         try:
             item, data = retry(self._store, partial(self._begun, name), self._store.locate(name))
         except NoSuchObject:
             return None
         except SourceError:  # also for an object of no bytes, of which there is no range
             return look_up(self._store, name)
-        first.set_result(data)
-        with self._lock:
-            self._blocks.setdefault((name, 0), first)
+        for number in range(-(-len(data) // self.BLOCK)):
+            block: Block = Future()
+            block.set_result(data[number * self.BLOCK : (number + 1) * self.BLOCK])
+            with self._lock:
+                self._blocks.setdefault((name, number), block)
         return item
 
     def _begun(self, name: str) -> tuple[ObjectInfo, bytes]:
-        """Request the first block of an object whose size is not known."""
-        with closing(self._sent(ObjectInfo(name, None, None), 0, self.BLOCK)) as body:
+        """Request the first blocks of an object whose size is not known."""
+        size = self.gap
+        with closing(self._sent(ObjectInfo(name, None, None), 0, size)) as body:
             if body.size is None or body.start:
                 raise SourceError("the server does not say how large it is", shard=self._store.locate(name))
             item = ObjectInfo(name, body.size, body.version, body.checksum)
-            return item, self._received(body, min(self.BLOCK, body.size))
+            return item, self._received(body, min(size, body.size))
 
     def read(self, item: ObjectInfo, start: int, size: int) -> bytes:
         """Request the blocks that are not kept, with retries."""

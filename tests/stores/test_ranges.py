@@ -158,6 +158,23 @@ def test_far_away_a_record_comes_with_the_mebibyte_around_it(web: FaultyServer, 
     assert asked(web)[1:] == [len(DATA) - (3 << 20)], "no more than there is"
 
 
+def test_far_away_an_object_is_looked_up_together_with_its_first_mebibyte(web: FaultyServer) -> None:
+    web.objects["in/a.record"], web.objects["in/b.record"] = DATA, DATA[:100_000]
+    source = open_source(f"{web.url}/in")
+    store, ranges = source.store(), source.ranges()
+    assert store is not None
+    store.round_trip = 0.5
+    found = ranges.look_up(["a.record"])
+    store.round_trip = 0.5
+    found |= ranges.look_up(["b.record", "none"]) or {}
+    assert [(item.name, item.size) for item in found.values()] == [("a.record", len(DATA)), ("b.record", 100_000)]
+    web.log.clear()
+    assert ranges.read(found["a.record"], 10, (1 << 20) - 10) == DATA[10 : 1 << 20]
+    assert ranges.read(found["b.record"], 0, 200_000) == DATA[:100_000]
+    assert not web.log
+    assert ranges.read(found["a.record"], (1 << 20) - 1, 2) == DATA[(1 << 20) - 1 : (1 << 20) + 1]
+
+
 class FarStore(Store):
     """A store whose answers take 50 ms, and that asks for one object at a time."""
 
