@@ -122,6 +122,9 @@ Samples: TypeAlias = "Generator[tuple[Location, Sample], None, None]"
 OnBytes: TypeAlias = "Callable[[int], None] | None"
 """Called with the number of bytes after each read."""
 
+OnFile: TypeAlias = Callable[[ObjectInfo], None]
+"""Called with each input that a listing finds, before the listing has ended."""
+
 SampleFault: TypeAlias = SampleError | DamagedShardError
 """The error of a faulty sample, or of damage that some samples are lost with."""
 
@@ -220,6 +223,18 @@ class Source(ABC):
     def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
         """Return the paths and URLs that the inputs are read from, which an output must not replace."""
         return [self.locate(item.name) for item in items]
+
+    def while_listing(self, on_file: OnFile | None) -> AbstractContextManager[None]:
+        """Have a function called with each input as soon as a listing inside the `with` block finds it.
+
+        The function may call `begin`; what nobody has opened at the end of the block is closed. By default, it is not
+        called.
+        """
+        return nullcontext()
+
+    def begin(self, item: ObjectInfo) -> None:
+        """Start fetching an input that will be opened soon; by default, nothing is fetched before it is opened."""
+        return
 
     def list_with_unreadable(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
         """List as `list` does, adding inputs that exist but cannot be read, if the source knows of them."""

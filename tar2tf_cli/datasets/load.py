@@ -132,7 +132,7 @@ def load_dataset(
     reach: ConnectionOptions = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     paths = paths_in(manifest, more)
     process = ProcessResources()
-    read = read_manifests(paths, beside=True, on_listed=process.on_listed if shuffle is True else None, **reach)
+    read = read_manifests(paths, beside=True, on_listing=process.on_listing if shuffle is True else None, **reach)
     for document in read:
         document.check_records()
     features, total = together(read)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.source import Ranges, Source
+from tar2tf_cli.api.source import OnFile, Ranges, Source
 from tar2tf_cli.datasets.batches import OpenFiles
 from tar2tf_cli.datasets.ranges import RecentStreams
 from tar2tf_cli.formats.streams import read_to_end
@@ -86,14 +86,29 @@ class ProcessResources:
         with self._lock:
             return self._index_files.pop((id(source), name), None) or self._index_pool.submit(_index_file, source, name)
 
-    def on_listed(self, source: Source, files: Sequence[ObjectInfo]) -> None:
-        """Request the beginnings and indexes of a few shards of a far bucket that was listed."""
-        there = {file.name for file in files}
-        shards = [file for file in files if f"{file.name}.idx" in there][:_MOST_BEFOREHAND]
-        if shards and self._is_far(source):
-            self._request_indexes(source, [shard.name for shard in shards])
-            for shard in shards:
+    def on_listing(self, source: Source) -> OnFile | None:
+        """Return a function that requests what will be read of a folder, given its files while they are listed.
+
+        That is a few shards' beginnings and indexes, and manifests; None where a request costs little time.
+        """
+        if not source.capabilities().remote:
+            return None
+        seen: dict[str, ObjectInfo] = {}
+        shards: set[str] = set()
+
+        def request(file: ObjectInfo) -> None:
+            if file.name in seen or not self._is_far(source):
+                return
+            seen[file.name] = file
+            shard = seen.get(file.name.removesuffix(".idx"), file)
+            if file.name.endswith("manifest.json"):
+                source.begin(file)
+            elif f"{shard.name}.idx" in seen and len(shards) < _MOST_BEFOREHAND:
+                shards.add(shard.name)
+                self._request_indexes(source, [shard.name])
                 self.submit(self.ranges(source).read, shard, 0, 1)
+
+        return request
 
     def whole(self, document: Document, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
         """Return the shards of a manifest as `Document.whole` does, a few of a far bucket with their beginnings."""

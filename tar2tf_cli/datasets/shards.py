@@ -18,7 +18,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import Look, Schema
 from tar2tf_cli.inputs.manifest import Document, ShardEntry
-from tar2tf_cli.inputs.shard_set import OnListed, ShardSet, documents_beside, may_hold_examples, resolve_each
+from tar2tf_cli.inputs.shard_set import OnListing, ShardSet, documents_beside, may_hold_examples, resolve_each
 from tar2tf_cli.plugins import find_format
 from tar2tf_cli.spec.urls import without_secrets
 
@@ -84,7 +84,7 @@ def find_shards(
     if not paths:
         raise UsageError("there are no shards: name a manifest, files or a folder")
     raw, read, shards = Decoder(), list[Document](), list[DatasetShard]()
-    for named in resolve_each(paths, process.on_listed, **reach):
+    for named in resolve_each(paths, process.on_listing, **reach):
         read += named.documents
         if split is not None and not named.documents:
             message = f"there is no manifest, so there is no split {split!r}"
@@ -157,7 +157,7 @@ def read_manifests(
     paths: Sequence[str],
     *,
     beside: bool = False,
-    on_listed: OnListed | None = None,
+    on_listing: OnListing | None = None,
     **reach: Unpack[ConnectionOptions],
 ) -> list[Document]:
     """Read manifests, each given by its path, its URL, its folder or a template.
@@ -165,7 +165,7 @@ def read_manifests(
     Args:
         paths: paths or URLs.
         beside: whether shards may be named, too: the manifest in their folder is read, with `named` these shards.
-        on_listed: called with the files of a folder before any is read.
+        on_listing: called before a folder is listed.
         reach: how servers are reached.
 
     Raises:
@@ -175,7 +175,7 @@ def read_manifests(
     if not paths:
         raise UsageError("there is no manifest: name one or several")
     read = list[Document]()
-    for named in resolve_each(paths, on_listed, **reach):
+    for named in resolve_each(paths, on_listing, **reach):
         documents = documents_beside(named.source, named.items, reach) if beside and not named.documents else ()
         _check(named)
         read += named.documents or _beside(named, documents)

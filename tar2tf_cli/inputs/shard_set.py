@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.source import ListingInfo, Source
+from tar2tf_cli.api.source import ListingInfo, OnFile, Source
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, SourceError, Tar2tfError, UsageError, count, few
 from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.inputs.base import LocatedShard, MergedSource, unreadable_input
@@ -79,8 +79,8 @@ class LeftOut(NamedTuple):
 
 _NOTHING: Final = LeftOut()
 
-OnListed: TypeAlias = Callable[[Source, Sequence[ObjectInfo]], None]
-"""Called with the files of a folder as soon as they are listed."""
+OnListing: TypeAlias = Callable[[Source], "OnFile | None"]
+"""Called before a folder is listed; returns what is called with each of its files while the listing goes on."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -317,13 +317,13 @@ def resolve(
 
 
 def resolve_each(
-    paths: Sequence[str], on_listed: OnListed | None = None, **reach: Unpack[ConnectionOptions]
+    paths: Sequence[str], on_listing: OnListing | None = None, **reach: Unpack[ConnectionOptions]
 ) -> Iterator[ShardSet]:
     """Yield what each path or URL names, as a dataset; a folder with a manifest stands for the shards that it lists.
 
     Args:
         paths: paths or URLs.
-        on_listed: called before files of a folder are looked into.
+        on_listing: called before a folder is listed.
         reach: how servers are reached.
 
     Raises:
@@ -338,7 +338,7 @@ def resolve_each(
         manifests = manifests_named(path, (), reach)
         documents = [read_document(manifest, **reach) for manifest in manifests]
         if not manifests:
-            shards = _found_at(path, opened, on_listed)
+            shards = _found_at(path, opened, on_listing)
             if inside := shards.folder_manifest():
                 manifests, documents = [inside], [_document_in(shards, shards.left_out.describing()[0], reach)]
         if shards is None or manifests:
@@ -358,13 +358,13 @@ def lists_nothing(path: str) -> SourceError:
     return SourceError("the manifest lists no shards, so there is nothing to read", shard=path)
 
 
-def _found_at(path: str, opened: Callable[[str], Source], on_listed: OnListed | None) -> ShardSet:
+def _found_at(path: str, opened: Callable[[str], Source], on_listing: OnListing | None) -> ShardSet:
     """The shards at a path; the files of a folder share its source."""
     if os.path.isfile(path):
         folder, name = os.path.split(path)
         return _found(opened(folder or "."), (name,), alone=True)
     bucket, template = split_template(path)
-    return _found(opened(bucket), (template,) if template else (), alone=True, on_listed=on_listed)
+    return _found(opened(bucket), (template,) if template else (), alone=True, on_listing=on_listing)
 
 
 # --- Manifests ---
@@ -552,16 +552,16 @@ def _below(folder: str, name: str) -> str:
 # --- Folders, files and templates ---
 
 
-def _found(source: Source, templates: Sequence[str], *, alone: bool, on_listed: OnListed | None = None) -> ShardSet:
+def _found(source: Source, templates: Sequence[str], *, alone: bool, on_listing: OnListing | None = None) -> ShardSet:
     """The shards of a bucket that match templates or, without any, those that the bucket holds.
 
     `alone`: nothing else is named, so that a file is meant whatever it is.
     """
-    files, listed = _files_of(source, templates)
-    if listed and on_listed:
-        on_listed(source, files)
-    literal = {item.name for item in files} if alone and not (listed or source.templates) else {*()}
-    items, left_out = _shards_among(source, files, literal if not templates else {*templates}, listed=listed)
+    whole_folder = not (templates or source.templates)
+    with source.while_listing(on_listing(source) if on_listing and whole_folder else None):
+        files, listed = _files_of(source, templates)
+        literal = {item.name for item in files} if alone and not (listed or source.templates) else {*()}
+        items, left_out = _shards_among(source, files, literal if not templates else {*templates}, listed=listed)
     gaps = _gaps(source, [item.name for item in items], templates or source.templates) if listed or alone else []
     return ShardSet(source.bucket, source, items, listed=listed, left_out=left_out, gaps=gaps)
 

@@ -8,10 +8,11 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Final, TypeAlias
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
-from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, ListingInfo, Source
+from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, ListingInfo, OnFile, Source
 from tar2tf_cli.api.store import Body, Store
 from tar2tf_cli.errors import NothingFoundError, SourceError
 from tar2tf_cli.formats.streams import read_to_end
@@ -40,6 +41,8 @@ class ObjectSource(Source):
         self._bodies: Bodies = None
         self._hidden: dict[str, list[str]] = {}  # names in hidden folders, by the prefix that was listed
         self._ahead: ReadAhead[ResumingStream] | None = None
+        self._begun_alone: dict[ObjectInfo, ResumingStream] = {}
+        self._on_file: OnFile | None = None
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List the inputs that match the templates, with sizes and versions, in as few requests as possible."""
@@ -67,6 +70,8 @@ class ObjectSource(Source):
 
     def open(self, item: ObjectInfo) -> ByteStream:
         """Open a stream that resumes after failures; the first read raises any error."""
+        if begun := self._begun_alone.pop(item, None):
+            return begun
         if self._small and self._small[0] == item and self._bodies:
             self._small.popleft()
             body = next(self._bodies)
@@ -100,6 +105,7 @@ class ObjectSource(Source):
     @contextmanager
     def prefetch(self, items: Sequence[ObjectInfo], most: int = IN_FLIGHT) -> Iterator[None]:
         """Fetch the inputs that will be opened inside the `with` block, in this order and several at once."""
+        items = [item for item in items if item not in self._begun_alone]
         small = [item for item in items if item.size is not None and item.size <= SMALL]
         self._bodies = self._fetch_each(small)
         self._small = deque(small if self._bodies else ())
@@ -113,6 +119,22 @@ class ObjectSource(Source):
             if self._bodies:
                 self._bodies.close()
             self._small, self._bodies, self._ahead = deque(), None, None
+
+    @contextmanager
+    def while_listing(self, on_file: OnFile | None) -> Iterator[None]:
+        """Call a function with each object as soon as a page of a listing has it."""
+        self._on_file = on_file
+        try:
+            yield
+        finally:
+            self._on_file = None
+            while self._begun_alone:
+                self._begun_alone.popitem()[1].close()
+
+    def begin(self, item: ObjectInfo) -> None:
+        """Start fetching an object that will be opened soon."""
+        if item not in self._begun_alone:
+            self._begun_alone[item] = self._begun(item)
 
     def ranges(self) -> ObjectRanges:
         """Return a reader of ranges of the objects."""
@@ -166,11 +188,19 @@ class ObjectSource(Source):
 
     def listing(self, prefix: str) -> Sequence[ObjectInfo]:
         """Return all objects whose names begin with a prefix."""
-        began = time.monotonic()
-        found = retry(self._store, lambda: [*self._store.list(prefix)], self.bucket)
-        note_round_trip(self._store, began)
+        found = retry(self._store, lambda: [*self._listed(prefix)], self.bucket)
         self._hidden[prefix] = [item.name for item in found if "/." in f"/{item.name}"]
         return found
+
+    def _listed(self, prefix: str) -> Iterator[ObjectInfo]:
+        began = time.monotonic()
+        objects = iter(self._store.list(prefix))
+        first = next(objects, None)
+        note_round_trip(self._store, began)
+        for item in chain(filter(None, [first]), objects):
+            if self._on_file:
+                self._on_file(item)
+            yield item
 
     def hidden(self, folder: str) -> Sequence[str] | None:
         """Return the names of hidden objects in a folder, and in hidden folders there, if a listing has shown them."""

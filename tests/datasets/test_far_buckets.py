@@ -16,7 +16,7 @@ import boto3
 import pytest
 
 from commands import tar2tf
-from servers import FaultyServer, Forwarder, serving
+from servers import FaultyServer, Forwarder, serving, wait_for
 from shards import write_tar
 from tar2tf_cli import open_records
 from tar2tf_cli.errors import DamagedShardError, SourceError
@@ -134,8 +134,12 @@ def test_members_of_a_sample_that_are_not_adjacent_are_requested_together(web: F
 
 @pytest.fixture
 def requests(moto: str, s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The requests to a far S3, each as method and path, and "listing" for one."""
+    """The requests to a far S3, each as method and path, and "listing" for one.
+
+    What shows that a listing was whole is not answered before the manifest and the indexes are requested.
+    """
     asked: list[str] = []
+    meanwhile = re.compile(r"GET .*\.(idx|json)")
 
     class Late(Forwarder):
         url = moto
@@ -144,6 +148,8 @@ def requests(moto: str, s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[li
             path = self.path.partition("?")[0].rpartition("/")[2]
             asked.append(f"{self.command} {path}" if "list-type" not in self.path else "listing")
             time.sleep(SECONDS)
+            if "start-after" in self.path:
+                wait_for(lambda: len([*filter(meanwhile.match, asked)]) == SHARDS + 1, seconds=20)
             super().do_GET()
 
         do_HEAD = do_GET
