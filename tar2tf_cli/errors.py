@@ -312,6 +312,12 @@ class DamagedShardError(SourceError):
         super().__init__(message, **where)
         self.kind = kind
 
+    def add_lost(self, next_one: str, *, resumed: bool) -> None:
+        """Add to the message which bytes were not read: those up to the next member or record, or all that follow."""
+        if self.lost and self.lost.bytes:
+            what = f"the part up to the next {next_one}" if resumed else "the rest of the shard"
+            self.message += f"; {what} was not read ({self.lost.bytes:,} bytes)"
+
 
 class SampleError(Tar2tfError):
     """One sample cannot become an example.

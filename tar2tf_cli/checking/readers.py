@@ -195,9 +195,6 @@ class ShardsToRead(NamedTuple):
         return ((path, traits) for path, traits in self.traits.items() if traits.format == format)
 
 
-_CARD: Final = re.compile(rb"---\r?\n.*^\s*(- )?data_files:.*^---", re.DOTALL | re.MULTILINE)
-
-
 def names_files(source: Source, item: ObjectInfo) -> bool:
     """Whether a README.md is a dataset card that says which files each split has."""
     with suppress(SourceError), closing(source.open(item)) as file:

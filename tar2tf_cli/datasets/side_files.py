@@ -64,9 +64,7 @@ def export_card(manifest: str | os.PathLike[str]) -> list[str]:
     """
     document, folder = _one_document(manifest)
     shards = document.manifest.shards
-    if other := next((shard.path for shard in shards if not shard.path.lower().endswith(_TARS["hf"])), None):
-        hint = "convert to 'X-<>.tar'"
-        raise UsageError(f"Hugging Face datasets reads files that end in .tar, not {other}", shard=folder, hint=hint)
+    _check_suffixes(shards, "hf", "Hugging Face datasets reads files that end in .tar", folder)
     by_split = {split or "train": some for split, some in _by_split(shards).items()}
     for name in by_split:
         if not _SPLIT.fullmatch(name):
@@ -109,6 +107,12 @@ def export_schema(manifest: str | os.PathLike[str], *, overwrite: bool = False) 
     return [path]
 
 
+def _check_suffixes(shards: Sequence[ShardEntry], reader: str, rule: str, folder: str) -> None:
+    """Refuse shards with names by which a reader does not know them as tars that it reads."""
+    if other := next((shard.path for shard in shards if not shard.path.lower().endswith(_TARS[reader])), None):
+        raise UsageError(f"{rule}, not {other}", shard=folder, hint="convert to 'X-<>.tar'")
+
+
 def export_wids(manifest: str | os.PathLike[str], *, overwrite: bool = False) -> list[str]:
     """Write the index by which `wids.ShardListDataset` finds any sample of a manifest's tars; one for each split.
 
@@ -126,9 +130,7 @@ def export_wids(manifest: str | os.PathLike[str], *, overwrite: bool = False) ->
     """
     document, folder = _one_document(manifest)
     shards = document.manifest.shards
-    if other := next((shard.path for shard in shards if not shard.path.endswith(_TARS["wids"])), None):
-        hint = "convert to 'X-<>.tar'"
-        raise UsageError(f"wids reads uncompressed tars, not {other}", shard=folder, hint=hint)
+    _check_suffixes(shards, "wids", "wids reads uncompressed tars", folder)
     files = {}
     for split, some in _by_split(shards).items():
         path = _beside(document, folder, f"wids-{split}.json" if split else "wids.json")

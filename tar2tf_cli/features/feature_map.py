@@ -20,6 +20,8 @@ from tar2tf_cli.ops.select import Select, Selection, flatten
 from tar2tf_cli.structs import dataclass, field
 
 if TYPE_CHECKING:
+    from typing import TypeGuard
+
     from numpy.typing import DTypeLike
 
 
@@ -550,11 +552,16 @@ def _numbers(value: Any) -> list[Any]:
     return text.replace(",", " ").split()
 
 
+def is_array_of_objects(value: object) -> TypeGuard[Array]:
+    """Whether a value is an array of Python objects, such as texts, so that its bytes are their addresses."""
+    return hasattr(value, "dtype") and hasattr(value, "tolist") and value.dtype.kind == "O"
+
+
 def _as_bytes(value: object) -> bytes:
     if value is None or isinstance(value, (dict, list, tuple)):
         raise TypeError(f"it holds {'null' if value is None else 'a ' + type(value).__name__}")
-    if hasattr(value, "dtype") and hasattr(value, "tolist") and value.dtype.kind == "O":
-        return _only_one(value.tolist())  # of texts, an array has the addresses
+    if is_array_of_objects(value):
+        return _only_one(value.tolist())
     if hasattr(value, "tobytes"):
         data: bytes = value.tobytes()
         return data

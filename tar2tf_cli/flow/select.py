@@ -18,7 +18,7 @@ from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.source import OnFault
 from tar2tf_cli.api.values import KEY, Batch, Form, RecordBatch, Sample
 from tar2tf_cli.errors import SampleError, SourceError, UsageError, changed, count, few, read_failed
-from tar2tf_cli.features.feature_map import Schema
+from tar2tf_cli.features.feature_map import Schema, is_array_of_objects
 from tar2tf_cli.flow.columns import FeatureColumns, leading_filters, looks_in
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.checksums import HashTable, blake2b, hash64, key_hash
@@ -409,8 +409,8 @@ def _pieces(value: object) -> Iterable[bytes]:
         return value.pieces()
     if isinstance(value, bytes):
         return (value,)
-    if hasattr(value, "dtype") and hasattr(value, "tolist") and value.dtype.kind == "O":
-        return _pieces(value.tolist())  # of texts, an array has the addresses
+    if is_array_of_objects(value):
+        return _pieces(value.tolist())
     if hasattr(value, "tobytes"):
         return (value.tobytes(),)
     return (repr(value).encode("utf-8", "surrogateescape"),)

@@ -80,7 +80,10 @@ class Joined:
     Attributes:
         bucket: the name that the user gave.
         inputs: its shards, or the table.
+        key_name: the column or selection with the key; None for the keys of samples.
     """
+
+    key_name: str | None
 
     def __init__(self, bucket: str, inputs: Sequence[ObjectInfo], many: bool) -> None:
         self.bucket = bucket
@@ -91,11 +94,6 @@ class Joined:
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_ready": None, "_table": None}
-
-    @property
-    @abstractmethod
-    def key_name(self) -> str | None:
-        """The column or selection with the key; None for the keys of samples."""
 
     @abstractmethod
     def scan(self) -> Iterator[tuple[str, SampleRange]]:
@@ -245,6 +243,7 @@ class JoinedShards(Joined):
     def __init__(self, shards: ShardSet, key_split: KeySplit, key: Select | None = None, many: bool = False) -> None:
         super().__init__(shards.bucket, shards.items, many)
         self._key = key
+        self.key_name = str(key.canonical()) if key else None
         self._source = shards.source
         self._described = shards.described
         self._key_split = key_split
@@ -258,10 +257,6 @@ class JoinedShards(Joined):
         for file in self._open.unpacked.values():
             file.close()
         self._open = _Open()
-
-    @property
-    def key_name(self) -> str | None:
-        return str(self._key.canonical()) if self._key else None
 
     def locate(self, item: ObjectInfo) -> str:
         return self._source.locate(item.name)
@@ -397,6 +392,8 @@ class JoinedTables(Joined):
         UsageError: when a file has no such column.
     """
 
+    key_name: str
+
     def __init__(self, tables: TableFiles, key: str | None, many: bool = False) -> None:
         super().__init__(tables.bucket, tables.list(), many)
         self._tables = tables
@@ -405,7 +402,7 @@ class JoinedTables(Joined):
             columns = next(([*values] for _, values in rows.items()), [])
         if not columns:
             raise no_rows(self.locate(self.inputs[0]))
-        self._key = _key_column(columns, key, self.locate(self.inputs[0]))
+        self.key_name = _key_column(columns, key, self.locate(self.inputs[0]))
 
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_rows": {}}
@@ -416,25 +413,23 @@ class JoinedTables(Joined):
             rows.close()
         self._rows = {}
 
-    @property
-    def key_name(self) -> str | None:
-        return self._key
-
     def locate(self, item: ObjectInfo) -> str:
         return self._tables.locate(item)
 
     def scan(self) -> Iterator[tuple[str, SampleRange]]:
         for file, item in enumerate(self.inputs):
             for (number, start, size), values in self._opened(file).items():
-                key = values.get(self._key)
+                key = values.get(self.key_name)
                 if key is None:
-                    raise SourceError(f"has no key in {self._key!r}", shard=self.locate(item), member=f"row {number}")
+                    raise SourceError(
+                        f"has no key in {self.key_name!r}", shard=self.locate(item), member=f"row {number}"
+                    )
                 yield str(key), SampleRange(file, start, size)
 
     def hashed(self) -> array[int]:
         rows = array("Q")
         for file in range(len(self.inputs)):
-            found = self._opened(file).hashed(self._key, file)
+            found = self._opened(file).hashed(self.key_name, file)
             if found is None:
                 return super().hashed()
             rows += found
@@ -442,12 +437,12 @@ class JoinedTables(Joined):
 
     def find_plain(self, table: HashTable, numbers: Sequence[int], batch: Batch) -> RowsFound | None:
         found = array("q", numbers).tobytes()
-        return self._opened(0).joined(table.data, found, batch, self._key) if len(self.inputs) == 1 else None
+        return self._opened(0).joined(table.data, found, batch, self.key_name) if len(self.inputs) == 1 else None
 
     def read(self, place: SampleRange) -> Sample:
         try:
             values = self._opened(place.file).values((0, place.start, place.size))
-            key = str(values.pop(self._key))
+            key = str(values.pop(self.key_name))
         except (SampleError, KeyError):  # which it had when it was indexed
             raise changed(self.locate(self.inputs[place.file]), place.start) from None
         return {KEY: key, **{name: as_entry(name, value) for name, value in values.items() if value is not None}}
@@ -470,15 +465,13 @@ class JoinedParquet(Joined):
         UsageError: when a file has no such column.
     """
 
+    key_name: str
+
     def __init__(self, files: ParquetFiles, key: str | None, many: bool = False) -> None:
         super().__init__(files.bucket, files.list(), many)
         self._files = files
         columns = files.open(self.inputs[0]).schema_arrow.names if self.inputs else []
-        self._key = _key_column(columns, key, files.bucket)
-
-    @property
-    def key_name(self) -> str | None:
-        return self._key
+        self.key_name = _key_column(columns, key, files.bucket)
 
     def close(self) -> None:
         super().close()
@@ -489,16 +482,16 @@ class JoinedParquet(Joined):
 
     def scan(self) -> Iterator[tuple[str, SampleRange]]:
         numbers = {item.name: number for number, item in enumerate(self.inputs)}
-        for group in self._files.groups([self._key]):
-            for number, values in enumerate(self._files.rows(group, [self._key])):
-                if (key := values[self._key]) is None:
+        for group in self._files.groups([self.key_name]):
+            for number, values in enumerate(self._files.rows(group, [self.key_name])):
+                if (key := values[self.key_name]) is None:
                     where, row = self.locate(group.file), group.first + number + 1
-                    raise SourceError(f"has no key in {self._key!r}", shard=where, member=f"row {row}")
+                    raise SourceError(f"has no key in {self.key_name!r}", shard=where, member=f"row {row}")
                 yield key_text(key), SampleRange(numbers[group.file.name], group.number, number)
 
     def read(self, place: SampleRange) -> Sample:
         values = self._files.row(self.inputs[place.file], place.start, place.size)
-        return {KEY: key_text(values.pop(self._key)), **entries(values)}
+        return {KEY: key_text(values.pop(self.key_name)), **entries(values)}
 
 
 def _key_column(columns: Sequence[str], key: str | None, bucket: str) -> str:

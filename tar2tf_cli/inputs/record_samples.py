@@ -371,9 +371,7 @@ class RecordSamples:
     def resume(self, error: DamagedShardError) -> bool:
         """Continue after damage at the next record, if there is one; the error then says what was not read."""
         resumed = self._reader.resume(error)
-        if error.lost and error.lost.bytes:
-            what = "the part up to the next record" if resumed else "the rest of the shard"
-            error.message += f"; {what} was not read ({error.lost.bytes:,} bytes)"
+        error.add_lost("record", resumed=resumed)
         return resumed
 
     def describe(self, report: InputReport) -> None:

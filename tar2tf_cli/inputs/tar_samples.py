@@ -424,9 +424,7 @@ class TarSamples:
     def resume(self, error: DamagedShardError) -> bool:
         """Continue after damage at the next header, if there is one; the error then says what was not read."""
         resumed = self._tar.resume(error)
-        if error.lost and error.lost.bytes:
-            what = "the part up to the next member" if resumed else "the rest of the shard"
-            error.message += f"; {what} was not read ({error.lost.bytes:,} bytes)"
+        error.add_lost("member", resumed=resumed)
         if self._regrouper:
             return self._regrouper.resume(error, resumed=resumed)
         self._grouper.resume(error.member, extends=self._tar.extends)
