@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from typing import Final, NoReturn
 
 
-_NEW_OBJECTS: Final = 50_000
+NEW_OBJECTS: Final = 50_000
 """How many more containers than before make the garbage collector look for cycles: more than a short command makes."""
 
 
 def main() -> NoReturn:
     """Run the command line; Ctrl-C while it is imported, or while an earlier one is reported, ends it at once."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's, unused here: without room for more it ends a process
-    gc.set_threshold(_NEW_OBJECTS)
+    gc.set_threshold(NEW_OBJECTS)
     codes: list[object] = []
     atexit.register(_end, codes)  # the first, so that it is called last
     try:

@@ -14,7 +14,7 @@ import time
 from contextlib import closing
 from typing import Any
 
-from tar2tf_cli.__main__ import _NEW_OBJECTS
+from tar2tf_cli.__main__ import NEW_OBJECTS
 from tar2tf_cli.api.backend import Outcome, Task
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Source
@@ -158,7 +158,7 @@ def conduct(plan: Plan, *, finishes: bool) -> tuple[float, float]:
 
 
 def main(count: int, folder: str) -> None:
-    gc.set_threshold(_NEW_OBJECTS)  # as the command does
+    gc.set_threshold(NEW_OBJECTS)  # as the command does
     first, begun = memory(), time.process_time()
     plan = make_plan(Conversion("listing", Output(os.path.join(folder, "<input>.record"))), source=Listing(count))
     planned, planned_bytes = time.process_time() - begun, memory() - first

@@ -15,7 +15,7 @@ from tar2tf_cli.events import note_once
 from tar2tf_cli.formats.checksums import extend
 from tar2tf_cli.formats.files import UNSUPPORTED, make_folders, write_all, write_whole
 
-_LOCK_SECONDS: Final = 5.0
+LOCK_SECONDS: Final = 5.0
 _LOCK: Final = "lock"
 _JOURNAL: Final = "journal"
 _OURS: Final = (
@@ -67,7 +67,7 @@ class WorkingFolder:
             SinkError: when another run still holds the lock after that time; names that run.
         """
         self.check()
-        deadline = time.monotonic() + _LOCK_SECONDS
+        deadline = time.monotonic() + LOCK_SECONDS
         self._unused = not os.path.lexists(self.path)
         while not self._is_locked():
             if time.monotonic() > deadline:

@@ -89,7 +89,7 @@ def expand(template: str) -> list[str]:
     from braceexpand import UnbalancedBracesError, braceexpand  # type: ignore[attr-defined]
 
     try:
-        count = _count(template)
+        count = count_names(template)
         if count > MAX_NAMES:
             raise UsageError(
                 f"the template {template!r} expands to {count:,} names, more than {MAX_NAMES:,}",
@@ -102,7 +102,7 @@ def expand(template: str) -> list[str]:
         raise UsageError(f"the braces of the template {template[:80]!r} are too deep or too large to expand") from None
 
 
-def _count(pattern: str) -> int:
+def count_names(pattern: str) -> int:
     """Count the names a pattern expands to; braces without a range or comma are literal, but not those inside."""
     count, depth, start = 1, 0, 0
     commas: list[int] = []
@@ -119,7 +119,7 @@ def _count(pattern: str) -> int:
             if depth == 0:
                 edges = [start - 1, *commas, position]
                 items = [pattern[left + 1 : right] for left, right in pairwise(edges)]
-                count *= sum(map(_count, items)) if commas else _count_range(items[0])
+                count *= sum(map(count_names, items)) if commas else _count_range(items[0])
     return count
 
 
@@ -128,7 +128,7 @@ def _count_range(text: str) -> int:
 
     match = re.fullmatch(_RANGE, text)
     if match is None or match[1].isalpha() != match[2].isalpha():
-        return _count(text)
+        return count_names(text)
     first, last = (alphabet.index(end) if end.isalpha() else int(end) for end in match.group(1, 2))
     return int(abs(last - first) // (int(match[3] or 1) or 1)) + 1
 

@@ -358,7 +358,7 @@ _BEGINNING: Final = 1 << 10  # bytes in which a listing says what it is
 PART: Final = 64 << 20
 _COPY_MINUTES: Final = 32
 _FILE: Final = re.compile(r"\.(tar(\.\w+)?|tgz|tfrecords?|record|idx|json)$")  # how no folder is called
-_CA: Final = ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+CA_VARIABLES: Final = ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
 class ObjectMeta(TypedDict):
@@ -425,7 +425,7 @@ class CloudStore(ClientStore):
     def _connect(self, **timeouts: timedelta) -> object:
         for variable in [name for name, value in os.environ.items() if not value and name.startswith(_CLOUDS)]:
             del os.environ[variable]  # obstore and boto3 take an empty one for an address, a file, or no proxy
-        path = network.first_file(_CA)
+        path = network.first_file(CA_VARIABLES)
 
         def refuse(error: Exception) -> None:
             if path or "No CA certificates" not in str(error):

@@ -373,7 +373,7 @@ LOCKING = """
 import sys
 from tar2tf_cli.cli import main
 from tar2tf_cli.conversion import working_folder
-working_folder._LOCK_SECONDS = {}
+working_folder.LOCK_SECONDS = {}
 main(sys.argv[1:])
 """
 """The command, which waits so many seconds for another one."""
@@ -396,7 +396,7 @@ def test_the_same_command_twice_at_once_comes_to_the_same_bytes(
 
 
 def test_a_second_run_on_an_output_that_is_being_written_says_so(small: Path, tmp_path: Path) -> None:
-    assert working_folder._LOCK_SECONDS == 5
+    assert working_folder.LOCK_SECONDS == 5
     tar = write_tar(tmp_path / "in.tar", samples(100))
     with reading_stdin(tar, "-o", tmp_path / "out" / "x.record") as process:
         began = time.monotonic()

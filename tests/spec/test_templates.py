@@ -16,7 +16,7 @@ from hypothesis_profile import example_count
 from tar2tf_cli.errors import NothingFoundError, UsageError
 from tar2tf_cli.spec.templates import (
     MAX_NAMES,
-    _count,
+    count_names,
     expand,
     glob_regex,
     is_glob,
@@ -84,7 +84,7 @@ braces = st.recursive(
 def test_braces_stand_for_the_names_that_bash_gives_in_its_order(pattern):
     script = f"printf '%s\\n' x{pattern}"
     assert expand("x" + pattern) == bash(script)
-    assert _count(pattern) == len(expand(pattern))
+    assert count_names(pattern) == len(expand(pattern))
 
 
 def test_a_name_without_braces_stands_for_itself():

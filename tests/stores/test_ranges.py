@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -85,9 +84,13 @@ def test_threads_that_want_the_same_bytes_share_one_request(
 
 def test_what_is_kept_is_bounded(web: FaultyServer, item: ObjectInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ObjectRanges, "MOST_KEPT", 4)
-    ranges: Any = open_source(f"{web.url}/in").ranges()
+    ranges = open_source(f"{web.url}/in").ranges()
     assert ranges.read(item, 0, len(DATA)) == DATA
-    assert len(ranges._blocks) == 4
+    before, kept = len(web.log), 3 * ObjectRanges.BLOCK + len(DATA) % ObjectRanges.BLOCK
+    assert ranges.read(item, len(DATA) - kept, kept) == DATA[-kept:]
+    assert len(web.log) == before
+    assert ranges.read(item, len(DATA) - kept - 1, 1) == DATA[-kept - 1 : -kept]
+    assert len(web.log) == before + 1
 
 
 @pytest.mark.parametrize("kind", ["status", "truncate", "short"])

@@ -466,7 +466,7 @@ def test_a_region_is_looked_up_once_for_all_processes(monkeypatch: pytest.Monkey
 
 
 def test_a_machine_without_ca_certificates_uses_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in cloud._CA:
+    for name in cloud.CA_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     make, given = S3Store.make, []
 
