@@ -5,6 +5,8 @@ Notes go to the logger `tar2tf_cli` as warnings, which Python prints on standard
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
@@ -70,9 +72,6 @@ class Events:
 
     def not_remote(self, error: Exception) -> None:
         """The cluster cannot make the records, although it should. They are made here, unless this raises the error."""
-        import sys
-        import warnings
-
         frame, level = sys._getframe(), 1
         while frame.f_back and frame.f_globals.get("__name__", "").startswith(("tar2tf_cli", "contextlib")):
             frame, level = frame.f_back, level + 1

@@ -8,6 +8,7 @@ the constructor of a class is compiled once a hundred objects of it were made. T
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar
@@ -193,8 +194,6 @@ class _NamedTuple(tuple[Any, ...]):
 
 def _take_standard_methods(cls: Any) -> None:
     """Replace the methods of a named tuple that are called most by those of the standard library, which are faster."""
-    from collections import namedtuple
-
     defaults = [cls._defaults[name] for name in cls._fields if name in cls._defaults]
     cls._standard = made = namedtuple(cls.__name__, cls._fields, defaults=defaults)  # type: ignore[misc]
     for name in ("__new__", "_make", "_replace", *cls._fields):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -244,7 +245,6 @@ def _print_contents(contents: Contents, *, every_shard: bool) -> None:
 def _print_csv(contents: Contents) -> None:
     """Print a row for each entry or feature, with plain numbers."""
     import csv
-    import io
 
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")

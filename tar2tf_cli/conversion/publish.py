@@ -28,6 +28,7 @@ from tar2tf_cli.conversion.output_state import (
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
 from tar2tf_cli.conversion.spool import InputUnits
+from tar2tf_cli.conversion.write_shard import write_index
 from tar2tf_cli.errors import (
     OutputExistsError,
     SampleError,
@@ -640,8 +641,6 @@ class Publisher:
         if crc32c_of_file(part) != crc:
             return None
         if self._destination.with_index:
-            from tar2tf_cli.conversion.write_shard import write_index
-
             write_index(part, self._destination.plan.conversion)
             sync(f"{part}.idx")
         return os.stat(part).st_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -201,7 +202,6 @@ _NUMBER_COLUMNS: Final = ("id", "number", "index", "class_id", "category_id", "l
 def _from_csv(text: str) -> Labels:
     """Labels of two columns, a name and a number, with or without a header; of one column, as of lines."""
     import csv
-    import io
 
     rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
     if not rows or len(rows[0]) == 1:

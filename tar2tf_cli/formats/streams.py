@@ -6,6 +6,7 @@ gzip, zstd, bzip2, xz and zlib are found by the first bytes.
 from __future__ import annotations
 
 import re
+import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -501,9 +502,7 @@ def _xz() -> _Library:
 
 
 def _zlib() -> _Library:
-    from zlib import decompressobj, error
-
-    return _Library(decompressobj, error)
+    return _Library(zlib.decompressobj, zlib.error)
 
 
 _METHODS: Final = {"gzip": _gzip, "zstd": _zstd, "bzip2": _bzip2, "xz": _xz, "zlib": _zlib}
@@ -566,11 +565,9 @@ def _is_zlib_header(head: bytes) -> bool:
 
 def _is_zlib_tfrecord(head: bytes) -> bool:
     """Whether zlib decompresses these bytes to the beginning of a TFRecord; a tar is never stored like this."""
-    from zlib import decompressobj, error
-
     try:
-        first = decompressobj().decompress(head, 12)
-    except error:
+        first = zlib.decompressobj().decompress(head, 12)
+    except zlib.error:
         return False
     return begins_record(first)
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.errors import Problem, SourceError, UsageError, meant
+from tar2tf_cli.ops.base import details, summary
 from tar2tf_cli.ops.rules import text
 from tar2tf_cli.plugins import PluginGroup, plugin_names
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
@@ -324,7 +325,6 @@ def _sentence(meaning: str) -> str:
 def _op() -> dict[str, object]:
     """Return the schema of one item of `ops`."""
     from tar2tf_cli.ops import all_ops
-    from tar2tf_cli.ops.base import details, summary
 
     ops = all_ops()
     fields = {

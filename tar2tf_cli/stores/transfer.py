@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import os
 import queue
 import re
@@ -68,8 +69,6 @@ def hasher(kind: str) -> Hasher | None:
         digest: Hasher = xxhash.xxh64()
         return digest
     if kind in ("md5", "sha256"):
-        import hashlib
-
         return hashlib.md5(usedforsecurity=False) if kind == "md5" else hashlib.sha256()
     return _Crc32c() if kind == "crc32c" else None
 
