@@ -108,24 +108,11 @@ def test_what_is_no_example_is_refused(message: bytes) -> None:
 feature_sets = st.dictionaries(st.sampled_from(["a", "b", "name", "ä", "image/encoded"]), values, max_size=4)
 
 
-def by_tensorflow(features: dict[str, list[Any]]) -> bytes:
-    message = tf.train.Example()
-    for name, items in features.items():
-        feature = message.features.feature[name]
-        if items and isinstance(items[0], bytes):
-            feature.bytes_list.value.extend(items)
-        elif items and isinstance(items[0], float):
-            feature.float_list.value.extend(items)
-        elif items:
-            feature.int64_list.value.extend(items)
-    return message.SerializeToString()
-
-
 @given(st.lists(feature_sets, max_size=12))
 def test_the_features_of_an_example_are_what_tensorflow_put_in(many: list[dict[str, list[Any]]]) -> None:
     checker = Checker()
     for features in many:
-        message = by_tensorflow(features)
+        message = an_example(**features)
         found = parse(message)
         assert {name: feature.count for name, feature in found.items()} == {n: len(v) for n, v in features.items()}
         for name, items in features.items():
@@ -141,7 +128,7 @@ def test_the_features_of_an_example_are_what_tensorflow_put_in(many: list[dict[s
 @given(st.lists(feature_sets, min_size=1, max_size=5), st.data())
 def test_a_checker_refuses_what_tensorflow_refuses(many: list[dict[str, list[Any]]], data: st.DataObject) -> None:
     checker = Checker()
-    messages = [by_tensorflow(features) for features in many]
+    messages = [an_example(**features) for features in many]
     for message in messages:
         checker.check(message)
     changed = bytearray(data.draw(st.sampled_from(messages)))

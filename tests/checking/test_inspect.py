@@ -24,7 +24,7 @@ from tar2tf_cli import inspect
 from tar2tf_cli.checking.inspect import read_samples
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.stores.directory import DirectorySource
-from verify_runs import Ran, a_tar, framed, in_a_process, write
+from verify_runs import Ran, a_tar, an_example, framed, in_a_process, write
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -34,20 +34,6 @@ def write_records(path: Path, records: Iterable[bytes], compression: str = "") -
         for record in records:
             writer.write(record)
     return path
-
-
-def an_example(**features: Any) -> bytes:
-    message = tf.train.Example()
-    for name, value in features.items():
-        values = value if isinstance(value, list) else [value]
-        feature = message.features.feature[name]
-        if values and isinstance(values[0], bytes):
-            feature.bytes_list.value.extend(values)
-        elif values and isinstance(values[0], float):
-            feature.float_list.value.extend(values)
-        elif values:
-            feature.int64_list.value.extend(values)
-    return message.SerializeToString()
 
 
 # --- What is counted ---

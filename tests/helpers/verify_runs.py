@@ -29,6 +29,8 @@ def an_example(**features: Any) -> bytes:
 
     def feature(value: Any) -> tf.train.Feature:
         values = value if isinstance(value, list) else [value]
+        if not values:
+            return tf.train.Feature()
         if isinstance(values[0], bytes):
             return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
         if isinstance(values[0], float):
