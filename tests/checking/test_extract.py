@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import tar2tf
+from shards import every_file
 from verify_runs import Ran, a_tar, an_example, framed, write
 
 MEMBERS = [("a/1.jpg", b"one"), ("b.jpg", b"two"), ("b.seg.png", b"png")]
@@ -16,10 +17,6 @@ MEMBERS = [("a/1.jpg", b"one"), ("b.jpg", b"two"), ("b.seg.png", b"png")]
 @pytest.fixture
 def tar(tmp_path: Path) -> Path:
     return write(tmp_path / "x.tar", a_tar(MEMBERS))
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def test_keys_are_printed_one_a_line(tmp_path: Path, tar: Path, run_inspect: Callable[..., Ran]) -> None:
@@ -40,13 +37,13 @@ def test_keys_of_records_are_those_of_the_samples_however_long_and_odd(
     to = tmp_path / "to"
     ran = run_inspect(path, "--extract", "two  spaces", "--extract", f"{long}/2", "--to", to)
     assert ran.code == 0, ran.err
-    assert files(to) == {f"{long}/2.x.txt": b"1\n", "two  spaces.x.txt": b"1\n"}
+    assert every_file(to) == {f"{long}/2.x.txt": b"1\n", "two  spaces.x.txt": b"1\n"}
 
 
 def test_entries_of_a_tar_are_extracted(tmp_path: Path, tar: Path, run_inspect: Callable[..., Ran]) -> None:
     to = tmp_path / "to"
     ran = run_inspect(tar, "--extract", "a/1", "--extract", "b", "--to", to)
-    assert files(to) == dict(sorted(MEMBERS))
+    assert every_file(to) == dict(sorted(MEMBERS))
     assert ran.lines == [str(to / name) for name, _ in MEMBERS]
 
 
@@ -54,7 +51,7 @@ def test_features_of_a_record_are_extracted(tmp_path: Path, run_inspect: Callabl
     values = {"__key__": b"k", "image/encoded": b"jpeg", "boxes": [0.5, 1.0], "label": 7, "words": [b"a", b"b"]}
     path, to = write(tmp_path / "x", framed(an_example(n=1), an_example(**values))), tmp_path / "to"
     assert run_inspect(path, "--extract", "k", "--extract", "x-000000", "--to", to).code == 0
-    assert files(to) == {
+    assert every_file(to) == {
         "x-000000.n.txt": b"1\n",
         "k.image_encoded": b"jpeg",
         "k.boxes.txt": b"0.5\n1.0\n",
@@ -87,7 +84,7 @@ def test_a_link_in_the_folder_is_not_followed_out_of_it(
     (tmp_path / "out").mkdir()
     (tmp_path / "to" / "a").symlink_to(tmp_path / "out")
     ran = run_inspect(tar, "--extract", "a/1", "--to", tmp_path / "to")
-    assert (ran.code, "a link on this path leads out of the folder" in ran.err, files(tmp_path / "out")) == (
+    assert (ran.code, "a link on this path leads out of the folder" in ran.err, every_file(tmp_path / "out")) == (
         2,
         True,
         {},
@@ -97,7 +94,7 @@ def test_a_link_in_the_folder_is_not_followed_out_of_it(
 def test_an_entry_name_cannot_lead_out_of_the_folder(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     path = write(tmp_path / "x", framed(an_example(__key__=b"k", **{"/../../evil": b"x"})))
     assert run_inspect(path, "--extract", "k", "--to", tmp_path / "to").code == 0
-    assert list(files(tmp_path / "to")) == ["k._.._.._evil"]
+    assert list(every_file(tmp_path / "to")) == ["k._.._.._evil"]
 
 
 def test_existing_files_are_kept_and_missing_keys_named(

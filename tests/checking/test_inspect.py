@@ -8,14 +8,13 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from commands import convert
 from inspect_runs import a_jpeg, a_png, look_into
@@ -24,16 +23,9 @@ from tar2tf_cli import inspect
 from tar2tf_cli.checking.inspect import read_samples
 from tar2tf_cli.inputs.tar_samples import TarRules
 from tar2tf_cli.stores.directory import DirectorySource
-from verify_runs import Ran, a_tar, an_example, framed, in_a_process, write
+from verify_runs import Ran, a_tar, an_example, framed, in_a_process, write, write_with_tensorflow
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
-def write_records(path: Path, records: Iterable[bytes], compression: str = "") -> Path:
-    with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type=compression)) as writer:
-        for record in records:
-            writer.write(record)
-    return path
 
 
 # --- What is counted ---
@@ -98,7 +90,7 @@ def test_features_are_described_by_kind_and_length(tmp_path: Path, compression: 
         )
         for n in range(5)
     ]
-    contents = look_into(write_records(tmp_path / "x", records, compression))
+    contents = look_into(write_with_tensorflow(tmp_path / "x", records, compression))
     assert (contents.format, contents.samples) == ("tfrecord", 5)
     entries = {name: stats.to_json() for name, stats in contents.entries.items()}
     assert list(entries) == ["image", "label", "none", "odd", "scores", "words"]
@@ -125,8 +117,8 @@ def test_the_range_and_mean_of_numbers_are_those_of_all_values(tmp_path: Path, r
         floats = [*map(float, wide[-1]), float("nan")]
         records.append(an_example(ids=[*map(int, ids[-1])], label=number - 7, wide=floats))
     (tmp_path / "a").mkdir()
-    write_records(tmp_path / "a" / "x", records[:100])
-    write_records(tmp_path / "a" / "y", records[100:])
+    write_with_tensorflow(tmp_path / "a" / "x", records[:100])
+    write_with_tensorflow(tmp_path / "a" / "y", records[100:])
     ran = run_inspect(tmp_path / "a", "-j", "2")
     rows = {line.split()[0]: line for line in ran.out.splitlines() if line.strip()}
     whole = np.concatenate(wide)
@@ -140,13 +132,13 @@ def test_the_range_and_mean_of_numbers_are_those_of_all_values(tmp_path: Path, r
 
 
 def test_long_lists_are_shortened_in_the_example(tmp_path: Path) -> None:
-    contents = look_into(write_records(tmp_path / "x", [an_example(x=list(range(3072)))]))
+    contents = look_into(write_with_tensorflow(tmp_path / "x", [an_example(x=list(range(3072)))]))
     assert contents.entries["x"].example == "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …]"
     assert contents.entries["x"].most == 3072
 
 
 def test_records_that_are_no_example_are_counted_and_said(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
-    path = write_records(tmp_path / "x", [an_example(a=1), b"hello", a_png()])
+    path = write_with_tensorflow(tmp_path / "x", [an_example(a=1), b"hello", a_png()])
     ran = run_inspect(path, "--json")
     assert (ran.code, ran.json["samples"], ran.json["entries"]["a"]["count"]) == (0, 3, 1)
     assert "2 records: not a tf.train.Example" in ran.err
@@ -154,7 +146,7 @@ def test_records_that_are_no_example_are_counted_and_said(tmp_path: Path, run_in
 
 def test_a_directory_of_both_is_mixed(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
     write(tmp_path / "a.record", a_tar([("0.jpg", a_jpeg()), ("0.cls", b"1")]))
-    write_records(tmp_path / "b.tar", [an_example(jpg=a_jpeg(), label=1)])
+    write_with_tensorflow(tmp_path / "b.tar", [an_example(jpg=a_jpeg(), label=1)])
     write(tmp_path / "README", b"text")
     write(tmp_path / "a.record.idx", b"0 9\n")
     ran = run_inspect(tmp_path, "--json")
@@ -177,7 +169,7 @@ def test_a_template_does_not_mean_indexes_of_the_shards_it_means(
 ) -> None:
     for name in ("x-0-of-2", "x-1-of-2"):
         write(tmp_path / "train" / f"{name}.idx", b"0 9\n")
-        write_records(tmp_path / "train" / name, [an_example(label=1)])
+        write_with_tensorflow(tmp_path / "train" / name, [an_example(label=1)])
     assert run_inspect(tmp_path, "**/x-*-of-*", "--json").json["samples"] == 2
     assert run_inspect(tmp_path, "train/x-1-of-2.idx").code == 3
 
@@ -298,7 +290,7 @@ def test_samples_join_the_document_in_json(run_inspect: Callable[..., Ran]) -> N
 
 
 def test_records_without_a_key_are_printed_by_number(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
-    path = write_records(tmp_path / "x", [an_example(label=[5, 6]), b"no example"])
+    path = write_with_tensorflow(tmp_path / "x", [an_example(label=[5, 6]), b"no example"])
     ran = run_inspect(path, "-n", "9")
     assert ran.lines == [
         f"{path}: record 0",
@@ -332,7 +324,7 @@ def test_a_damaged_shard_is_an_error(
 
 
 def test_a_damaged_length_is_an_error_that_points_to_verify(tmp_path: Path, run_inspect: Callable[..., Ran]) -> None:
-    path = write_records(tmp_path / "x.record", [an_example(a=1), an_example(a=2)])
+    path = write_with_tensorflow(tmp_path / "x.record", [an_example(a=1), an_example(a=2)])
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(bytes(data))

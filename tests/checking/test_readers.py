@@ -29,10 +29,6 @@ def renamed(change: Callable[[str], str]) -> list[tuple[str, bytes]]:
     return [(change(name), data) for name, data in SAMPLES]
 
 
-def in_folder(name: str) -> str:
-    return f"{LONG}/{name}"
-
-
 TRAPS: dict[str, tuple[str, bytes, set[str]]] = {
     "plain": ("a.tar", a_tar(SAMPLES), {"tfds"}),
     "capitals": (

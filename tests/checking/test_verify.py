@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate, pairwise
@@ -41,16 +41,10 @@ from verify_runs import (
     some_examples,
     some_members,
     write,
+    write_with_tensorflow,
 )
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
-def write_with_tensorflow(path: Path, records: Iterable[bytes], compression: str = "") -> Path:
-    with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type=compression)) as writer:
-        for record in records:
-            writer.write(record)
-    return path
 
 
 # --- Whole files ---

@@ -41,6 +41,16 @@ def an_example(**features: Any) -> bytes:
     return tf.train.Example(features=made).SerializeToString()
 
 
+def write_with_tensorflow(path: Path, records: Iterable[bytes], compression: str = "") -> Path:
+    """Write a TFRecord by TensorFlow's writer."""
+    import tensorflow as tf
+
+    with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type=compression)) as writer:
+        for record in records:
+            writer.write(record)
+    return path
+
+
 def some_examples(count: int, first: int = 0) -> list[bytes]:
     return [an_example(key=b"%04d" % n, label=n, jpg=bytes(range(n % 7 + 40))) for n in range(first, first + count)]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from commands import tar2tf
+from images import chunk
 from op_cases import IMAGES, D, encoded, run
 from shards import write_tar
 from tar2tf_cli.conversion.run import convert
@@ -61,12 +64,6 @@ def test_an_op_on_frames_is_an_error_that_gives_their_shape(tmp_path: Path) -> N
 
 def bomb(height: int, width: int) -> bytes:
     """The header of a PNG of any size and a few bytes that are no pixels."""
-    import struct
-    import zlib
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"0")) + chunk(b"IEND", b"")
 
