@@ -78,7 +78,8 @@ class Body:
 class Store(ABC):
     """A bucket of objects, as seen from one folder of it; names are relative to that folder.
 
-    Several threads may call methods at once. A store is pickled without its connections.
+    Several threads may call methods at once. A worker is forked with the store, or gets it pickled, without its
+    connections: what a store holds in memory must be pickled with it.
 
     A subclass that is opened by URLs has a constructor of two arguments, the URL and the server's address or None.
 
@@ -89,7 +90,7 @@ class Store(ABC):
     Attributes:
         can_list: whether the store can list its objects.
         lists_versions: whether a listing has the sizes and versions that `head` returns.
-        exclusive: whether only one of two uploads of an `absent` object can succeed.
+        exclusive: whether only one of two uploads of an `absent` object, by any two programs, can succeed.
         may_stall: whether a body's `read` may wait for ever, as long as a byte comes now and then.
         numbers: whether templates may contain `%d` and `%06d`.
         unsigned: whether requests carry no credentials, as for public buckets.
