@@ -1,4 +1,4 @@
-"""Every error that the library raises, in one tree; each says what, where and what to do next.
+"""The errors that the library raises, in one tree; each has a message, a location and a hint.
 
 Tar2tfError                 exit code 3: input or output failed; the same command continues
 ├── UsageError              exit code 2: the command, template or spec cannot be carried out
@@ -60,11 +60,11 @@ __all__ = [
 ]
 
 Problem: TypeAlias = "tuple[tuple[str | int, ...], str]"
-"""The position of an invalid value, as keys and indexes from the outside in, and what is wrong with it."""
+"""The path of an invalid value, as keys and indexes from the outside in, and a description of the fault."""
 
 
 class Location(TypedDict, total=False):
-    """Keyword arguments of errors: the position of a fault, and the next step, as `Tar2tfError` describes them."""
+    """Keyword arguments of `Tar2tfError`: the location of a fault, and a hint."""
 
     shard: str | None
     key: str | None
@@ -74,7 +74,7 @@ class Location(TypedDict, total=False):
 
 
 class Tar2tfError(Exception):
-    """Something failed: `message` says what, the keywords say where, `hint` what to do next.
+    """Base class of all errors: `message` is the fault, the keywords are its location, `hint` is the next step.
 
     Args:
         message: what happened, one line, no trailing full stop.
@@ -93,7 +93,7 @@ class Tar2tfError(Exception):
 
     exit_code: ClassVar[int] = 3
     family: ClassVar[str] = "failed"
-    """A word for errors of this class, where there is no closer one."""
+    """A word for errors of this class that have no more specific one."""
 
     def __init__(
         self,
@@ -117,12 +117,12 @@ class Tar2tfError(Exception):
         return _rebuild, (type(self), self.message, dict(self.__dict__))
 
     def __str__(self) -> str:
-        """Return location, message and hint, which names options as in Python: `overwrite=True`, not `--overwrite`."""
+        """Return location, message and hint, with options named as in Python: `overwrite=True`, not `--overwrite`."""
         return self._sentence(in_python(self.hint or ""))
 
     @property
     def sentence(self) -> str:
-        """Location, message and hint, which names options as the command line does."""
+        """Return location, message and hint, with options named as on the command line: `--overwrite`."""
         return self._sentence(self.hint or "")
 
     def _sentence(self, hint: str) -> str:
@@ -131,7 +131,7 @@ class Tar2tfError(Exception):
 
     @property
     def where(self) -> str:
-        """Shard, member or key, and offset, if known."""
+        """Return the location as text: shard, member or key, and offset, if known."""
         parts = [self.shard] if self.shard else []
         if self.member:
             parts.append(self.member if self.member.startswith(("record ", "row ")) else f"member {self.member}")
@@ -143,17 +143,19 @@ class Tar2tfError(Exception):
 
     @property
     def lines(self) -> Sequence[str]:
-        """The message as the command line prints it: one line, in which it escapes newlines of names."""
+        """The lines that the command line prints: by default one, with newlines in names escaped."""
         return (self.message,)
 
     @property
     def code(self) -> str | None:
-        """The code that `tar2tf explain` explains; None for an error that needs no more words."""
+        """The code to pass to `tar2tf explain`; None for an error without further explanation."""
         kind: str | None = getattr(self, "kind", None)
         return None if kind == SourceError.kind else kind
 
     def to_json(self) -> dict[str, str | int | None]:
-        """Return it as `--json` and `--errors` print it, with the keys of the faults of `verify` and a few more."""
+        """Return the error as `--json` and `--errors` print it, with the keys of faults in `verify --json` and a few
+        more.
+        """
         number = (self.member or "").removeprefix("record ")
         record = int(number) if number.isdecimal() and self.member != number else None
         return {
@@ -180,13 +182,13 @@ class Tar2tfError(Exception):
 _FLAG: Final = r"(tar2tf [a-z]+ [^;,:]*)|(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?: (skip|keep|first|last|any)\b)?"
 _SWITCHES: Final = {"overwrite", "update", "remove_many", "ignore_missing_end", "ignore_gaps", "allow_func", "regroup"}
 _OTHERWISE: Final = {"op": "the op", "type": "types", "from": "kind", "num_workers": "workers"}
-"""Arguments in Python that are not named as their options."""
+"""Arguments in Python whose names differ from those of their options."""
 _OF_TAR: Final = {"sparse", "no-read-sparse", "multi-volume", "dereference", "hard-dereference", "sort", "format"}
 """Options of tar, which hints name too."""
 
 
 def in_python(text: str) -> str:
-    """Return a hint with options of the command line named as arguments in Python; whole commands stay.
+    """Rename the command-line options in a hint to Python arguments; whole commands stay unchanged.
 
     >>> in_python("pass --overwrite, or --on-error skip")
     'pass overwrite=True, or on_error="skip"'
@@ -219,7 +221,7 @@ class UsageError(Tar2tfError):
 
 
 class ProblemsError(UsageError):
-    """Values are invalid; `problems` has all problems, which the message lists by default."""
+    """One or more values are invalid; `problems` lists all of them, as does the message by default."""
 
     def __init__(self, message: str = "", *, problems: Sequence[Problem] = (), **where: Unpack[Location]) -> None:
         super().__init__(message or "; ".join(text for _, text in problems), **where)
@@ -227,7 +229,7 @@ class ProblemsError(UsageError):
 
 
 class RemoteError(UsageError):
-    """A conversion cannot run in the cluster of its bucket; it can run where the command does."""
+    """A conversion cannot run in the cluster of its bucket; it can run on the machine of the command."""
 
     family = "not_remote"
 
@@ -265,7 +267,7 @@ class NothingFoundError(SourceError):
 
 
 class NoShardsError(NothingFoundError):
-    """A bucket has objects, but none of the kinds that are looked for by default."""
+    """A bucket has objects, but none that is listed by default."""
 
 
 AGAIN: Final = "download or recreate the shard"
@@ -273,7 +275,7 @@ AGAIN: Final = "download or recreate the shard"
 
 
 class Lost(NamedTuple):
-    """A part of an input that could not be read; at least one sample is lost with it.
+    """An unreadable part of an input; at least one sample is lost with it.
 
     Attributes:
         start: offset of its first byte in the tar or TFRecord, after decompression.
@@ -287,12 +289,12 @@ class Lost(NamedTuple):
     bytes: int
 
     def to_json(self) -> dict[str, int | None]:
-        """Return the range as plain JSON, for users."""
+        """Return the range as a JSON object."""
         return {"from": self.start, "to": self.end, "bytes": self.bytes}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Lost:
-        """Return the range that `to_json` returned as JSON."""
+        """Parse the JSON object that `to_json` returned."""
         return cls(document["from"], document["to"], document["bytes"])
 
 
@@ -323,7 +325,7 @@ class SampleError(Tar2tfError):
     """One sample cannot become an example.
 
     Attributes:
-        kind: a word for the fault, as `verify --json` prints it, where its place does not tell.
+        kind: a word for the fault, as `verify --json` prints it; None if the raising code gave none.
     """
 
     family = "sample"
@@ -332,7 +334,7 @@ class SampleError(Tar2tfError):
 
 
 class EntryError(SampleError):
-    """An entry is a member of a tar that cannot be read: a link that leads nowhere, or of a kind without plain data.
+    """A tar member cannot be read as an entry: a dangling link, or a type of member without plain data.
 
     Args:
         kind: a word for the fault.
@@ -344,13 +346,13 @@ class EntryError(SampleError):
 
 
 class LackingError(SampleError):
-    """A sample lacks an entry or a feature; it may be half of one whose members are not adjacent."""
+    """A sample lacks an entry or a feature, perhaps because its members are not adjacent."""
 
     kind = "lacking"
 
 
 class MissingNameError(LackingError):
-    """A sample has no entry or feature of a name that an option gives; that is wrong usage if no sample has it.
+    """A sample lacks an entry or feature that an option names; a usage error if every sample lacks it.
 
     Args:
         message: the fault of the sample.
@@ -377,7 +379,7 @@ class MissingNameError(LackingError):
         self.noun = noun
 
     def usage_error(self, names: Iterable[str], shard: str | None) -> UsageError:
-        """Make the error for an option that names what no sample of an input has.
+        """Make the error for an option that names an entry or feature that no sample of an input has.
 
         Args:
             names: the entries or features that its samples have.
@@ -433,7 +435,7 @@ class MachineError(Tar2tfError):
 
 
 class Interrupted(Tar2tfError):
-    """Ctrl-C: work stopped cleanly; the same command continues."""
+    """The user pressed Ctrl-C: work stopped cleanly; the same command continues."""
 
     exit_code = 130
     family = "interrupted"
@@ -450,22 +452,22 @@ _REMEDIES: Final = {
     errno.EMFILE: _RAISE_FILES,
     errno.ENFILE: _RAISE_FILES,
 }
-"""Hints for errors about a lack of resources, by the number of the system's error."""
+"""Hints for errors that mean a lack of resources, by errno."""
 
 
 def remedy(error: OSError) -> str | None:
-    """Return the remedy where the machine lacks something; None for other errors."""
+    """Return the remedy for an error that means a lack of memory, disk space or the like; None for other errors."""
     advice = _REMEDIES.get(error.errno or 0)
     return advice and f"{advice}, then run the same command"
 
 
 def machine_error(error: BaseException) -> MachineError | None:
-    """Make the error for an exception whose cause is what the machine lacks; None for any other."""
+    """Make the error for an exception caused by a lack of memory, disk space or the like; None for any other."""
     if isinstance(error, MemoryError):
         return _lacking("out of memory", _FREE_MEMORY)
     if isinstance(error, BlockingIOError) or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
         return _lacking("no more threads or processes can be started", _RAISE_PROCESSES)
-    if type(error).__name__ == "PanicException":  # of a library in Rust, which no import gives
+    if type(error).__name__ == "PanicException":  # raised by a library in Rust, from which it cannot be imported
         return _lacking(f"a library ended: {error}", _RAISE_PROCESSES)
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         named = f"{error.filename}: " if error.filename else ""
@@ -481,9 +483,9 @@ def _lacking(what: str, remedy: str) -> MachineError:
 
 
 def to_tar2tf_error(error: BaseException) -> Tar2tfError | None:
-    """Convert an exception that no sample is at fault for to a Tar2tfError; return None for any other.
+    """Convert an exception that is not a sample's fault to a Tar2tfError; return None for any other.
 
-    It is ours already, a package is missing, as it would be for every other sample, or the machine lacks something.
+    Such an exception is a Tar2tfError itself, a missing package, or a lack of memory or the like on the machine.
     """
     if isinstance(error, Tar2tfError):
         return error
@@ -491,7 +493,7 @@ def to_tar2tf_error(error: BaseException) -> Tar2tfError | None:
 
 
 def failure(what: str, error: BaseException) -> Tar2tfError:
-    """Make the error for what an op or a user's function raised: the sample's fault, if it is not the machine's.
+    """Make the error for an exception of an op or a user's function: a SampleError unless the machine is at fault.
 
     Args:
         what: such as `the function own:crop raised`.
@@ -506,7 +508,7 @@ def read_failed(path: str, error: OSError) -> SourceError:
 
 
 def changed(where: str, offset: int | None = None) -> SourceError:
-    """Make the error for an input that is not the one that was listed."""
+    """Make the error for an input that changed after it was listed."""
     hint = "run the same command again when its writer is done"
     return SourceError("changed while it was being read", shard=where, offset=offset, hint=hint)
 
@@ -549,7 +551,7 @@ def write_errors(path: str, place: str = "write to another location") -> Iterato
 
 
 def reason(error: Exception) -> str:
-    """Describe an invalid value without the words of Python's own functions."""
+    """Describe why a value is invalid, without the wording of Python's own exceptions."""
     if isinstance(error, UnicodeDecodeError):
         return f"the bytes are not UTF-8 text (position {error.start})"
     if isinstance(error, OverflowError) and "int too" in str(error):
@@ -561,7 +563,7 @@ def reason(error: Exception) -> str:
 
 
 def meant(name: object, known: Iterable[object], least: float = 0.6) -> str:
-    """`; did you mean 'NEAREST'?`, or nothing when no known name is similar, at `least` so much of 1."""
+    """Return `; did you mean 'NEAREST'?`, or "" if no known name has a similarity of at least `least`, from 0 to 1."""
     from difflib import get_close_matches
 
     near = get_close_matches(str(name), [str(item) for item in known], 1, least)
@@ -569,15 +571,15 @@ def meant(name: object, known: Iterable[object], least: float = 0.6) -> str:
 
 
 def alternatives(names: Sequence[str]) -> str:
-    """Names as in a sentence: `a, b or c`."""
+    """Join names as in a sentence: `a, b or c`."""
     return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def few(names: Sequence[str], most: int = 3) -> str:
-    """`a.tar, b.tar, c.tar and 12 more`: the first of many names."""
+    """Join the first of many names: `a.tar, b.tar, c.tar and 12 more`."""
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def count(number: int, noun: str, several: str = "") -> str:
-    """`1 shard`, `2 shards`, `12,000 records`; `several` is a plural that does not end with s alone."""
+    """Return a number with its noun: `1 shard`, `2 shards`; `several` is the plural if it is irregular."""
     return f"{number:,} {noun if number == 1 else several or noun + 's'}"

@@ -1,4 +1,4 @@
-"""Progress of the library, which calls these methods and prints nothing; override them to show progress.
+"""Callbacks for the progress of conversions and checks; the library prints nothing itself.
 
 Notes go to the logger `tar2tf_cli` as warnings, which Python prints on standard error unless logging is configured.
 """
@@ -24,24 +24,25 @@ reporter: Callable[[str], None] = log_waiting
 
 
 def waiting(message: str) -> None:
-    """Report, once, a server that has not answered for two seconds; every process that waits for it does so."""
+    """Report once per process that a server has not answered for two seconds."""
     reporter(message)
 
 
 @cache
 def note_once(message: str) -> None:
-    """Report something that this machine lacks and that is not needed, once in each process."""
+    """Report once per process that this machine lacks something optional."""
     reporter(message)
 
 
 def set_waiting(report: Callable[[str], None]) -> None:
-    """Have a function report such servers, instead of the logger `tar2tf_cli`."""
+    """Set the function that reports servers that do not answer; by default, the logger `tar2tf_cli` does."""
     global reporter
     reporter = report
 
 
 class Events:
-    """Receives progress of a conversion or check; the methods here log notes, and do nothing else.
+    """Receives progress of a conversion or check; override its methods to show it. By default, `note` logs, and the
+    others do nothing.
 
     >>> class Notes(Events):
     ...     def note(self, text):

@@ -1,4 +1,4 @@
-"""Parts that are found by name: the files of some folders here, and the entry points of other installed packages.
+"""Plugins, found by name among the modules of some folders here and the entry points of other installed packages.
 
 | entry points | the object | is known as |
 |---|---|---|
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.api.shard_format import FormatTraits, ShardFormat
 
 PluginGroup: TypeAlias = Literal["ops", "presets", "inputs", "stores", "formats", "checks"]
-"""The part of an entry point's group after `tar2tf.`."""
+"""The name of an entry point group after the prefix `tar2tf.`."""
 
 _HERE: Final = os.path.dirname(__file__)
 
@@ -42,12 +42,12 @@ def files_in(folder: str) -> list[str]:
 
 
 def plugin_names(group: PluginGroup) -> list[str]:
-    """Return the names of the parts that other packages declare, sorted."""
+    """Return the names of the plugins that other packages declare in a group, sorted."""
     return sorted(_entry_points(group, *sys.path))
 
 
 def load_plugin(group: PluginGroup, name: str) -> object | None:
-    """Return a part that another package declares; None if none has the name.
+    """Load the plugin of another package by its name; None if no package declares it.
 
     Raises:
         UsageError: when the package cannot be imported, or lacks what it declares.
@@ -74,7 +74,7 @@ def _entry_points(group: PluginGroup, *folders: str) -> dict[str, EntryPoint]:
 
 
 def _declarations(folders: Sequence[str]) -> Iterator[bool]:
-    """Yield, for each installed package with entry points, whether it declares any of ours."""
+    """Yield, for each installed package with entry points, whether it declares plugins of tar2tf."""
     for folder in folders:
         try:
             packages = [entry.path for entry in os.scandir(folder) if entry.name.endswith((".dist-info", ".egg-info"))]
@@ -89,28 +89,28 @@ def _declarations(folders: Sequence[str]) -> Iterator[bool]:
 
 
 def input_kinds() -> list[str]:
-    """Return the names of our kinds of input, beginning with tar, the default."""
+    """Return the names of the built-in kinds of input, beginning with tar, the default."""
     return sorted(files_in("inputs/kinds"), key=lambda name: (name == "tar", name), reverse=True)
 
 
 def preset_names() -> list[str]:
-    """Return the names of our presets, sorted."""
+    """Return the names of the built-in presets, sorted."""
     return [name.replace("_", "-") for name in files_in("features/presets")]
 
 
 DEFAULT_FORMAT: Final = "tfrecord"
-"""The format of an output whose path and options name no other."""
+"""The shard format of an output unless its path or an option names another."""
 
 
 @cache
 def format_names() -> list[str]:
-    """Return the names of our shard formats, beginning with the default."""
+    """Return the names of the built-in shard formats, beginning with the default."""
     return sorted(files_in("shards"), key=lambda name: name != DEFAULT_FORMAT)
 
 
 @cache
 def find_format(name: str) -> ShardFormat:
-    """Return the shard format with a name.
+    """Return the shard format of a given name.
 
     Raises:
         UsageError: when there is none.
@@ -126,7 +126,7 @@ def find_format(name: str) -> ShardFormat:
 
 
 def traits_of(format: str | None) -> FormatTraits:
-    """Return the traits of a format by its name; those of no format for any other text, or None."""
+    """Return the traits of a format by its name; `NO_TRAITS` for any other text, or None."""
     from tar2tf_cli.api.shard_format import NO_TRAITS
 
     known = format in format_names() or format in plugin_names("formats")
@@ -135,12 +135,12 @@ def traits_of(format: str | None) -> FormatTraits:
 
 @cache
 def formats() -> tuple[ShardFormat, ...]:
-    """Return our shard formats, in the order of their names."""
+    """Return the built-in shard formats, ordered by name."""
     return tuple(find_format(name) for name in sorted(format_names()))
 
 
 def added_formats() -> list[ShardFormat]:
-    """Return the shard formats of other packages, in the order of their names."""
+    """Return the shard formats that other packages declare, ordered by name."""
     return [find_format(name) for name in plugin_names("formats")]
 
 

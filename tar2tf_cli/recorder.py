@@ -20,7 +20,7 @@ from tar2tf_cli.compat.recorder import (
 from tar2tf_cli.inputs.kinds.examples import IgnoreExample, tfrecordable
 
 IgnoreExampleException = IgnoreExample
-"""Its name in TFRecorder."""
+"""The name that TFRecorder uses for `IgnoreExample`."""
 
 __all__ = [
     "CONFIG_FILENAME",

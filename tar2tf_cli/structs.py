@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _Object = TypeVar("_Object")
 
 _FEW: Final = 100
-"""Objects of a class that the shared constructor makes, before one is compiled."""
+"""Number of objects that the shared constructor makes of a class before its own constructor is compiled."""
 
 
 class _Factory:
-    """The function that makes the default of a field."""
+    """A field's default that a function makes anew for each object."""
 
     def __init__(self, make: Callable[[], object]) -> None:
         self.make = make
@@ -115,7 +115,7 @@ def _compiled_init(cls: Any) -> Any:
 
 
 def _standard_dataclass(cls: Any) -> Any:
-    """Make the class that the standard library would have made, with the constructor of ours."""
+    """Make the standard library's dataclass with the annotations of a class, to use its constructor."""
     import dataclasses
 
     fields: list[tuple[str, Any, Any]] = []
@@ -156,7 +156,7 @@ def _replace(obj: _Object, /, **changes: object) -> _Object:
 
 
 class _NamedTuple(tuple[Any, ...]):
-    """A tuple whose items have names, as `typing.NamedTuple` makes it."""
+    """Base class of named tuples that behave like those of `typing.NamedTuple`."""
 
     _types: ClassVar[dict[str, str]] = {}
     _fields: ClassVar[tuple[str, ...]] = ()
@@ -201,7 +201,7 @@ def _take_standard_methods(cls: Any) -> None:
 
 
 class _LazyFields:
-    """The fields as the standard library describes them, made when they are asked for."""
+    """Descriptor of `__dataclass_fields__`, which builds the standard library's fields on first access."""
 
     def __get__(self, _: object, cls: Any) -> dict[str, Field[Any]]:
         import dataclasses
@@ -210,7 +210,7 @@ class _LazyFields:
 
 
 class _LazySignature:
-    """The signature of `__init__`, made when help or an error asks for it."""
+    """Descriptor of `__signature__`, which builds the signature of `__init__` on access."""
 
     def __get__(self, _: object, cls: Any) -> Signature:
         from inspect import Parameter, Signature

@@ -1,4 +1,4 @@
-"""The interfaces between the rooms, one file each, and the values that travel through them.
+"""The interfaces between the packages of tar2tf, one file each, and the values that pass through them.
 
-Every room may import them; they import nothing but `errors` and `events`.
+Every package may import these modules; they import nothing but `errors` and `events`.
 """

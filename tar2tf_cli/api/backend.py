@@ -35,7 +35,7 @@ class Task(Protocol):
     """A unit of work; it and its result can be pickled."""
 
     def run(self, context: Any, /) -> Any:
-        """Do the work, and return its result; both are the business of the conversion."""
+        """Do the work and return its result; the conversion alone defines both."""
 
 
 class Outcome(NamedTuple):
@@ -66,12 +66,12 @@ class Engine(ABC):
 
     @property
     def free(self) -> int:
-        """How many more tasks it accepts now."""
+        """Number of additional tasks that the engine accepts now."""
         return self.workers - len(self.running)
 
     @abstractmethod
     def start(self, context: TaskContext) -> None:
-        """Start; every task gets this context, or a copy of it whose changes nobody sees.
+        """Start the workers; every task gets `context`, or a copy of it whose changes no other task sees.
 
         Raises:
             UsageError: when the context cannot be sent to where tasks run.
@@ -93,7 +93,7 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Stop at once and abandon running tasks; nothing of them runs afterwards."""
+        """Stop at once and abandon running tasks; no task runs after this returns."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class RecordMaker(Protocol):
         """
 
     def makes_shards_in(self, store: Store) -> bool:
-        """Whether it can store records in a bucket without sending them here."""
+        """Whether the maker can store records in a bucket without sending them to this process."""
 
     def shard_tasks(
         self, shards: Mapping[str, ObjectInfo], store: Store, replaceable: Container[str], folder: str
@@ -170,7 +170,7 @@ class Backend(ABC):
         return wanted
 
     def maker(self) -> AbstractContextManager[RecordMaker | None]:
-        """Return a context that gives what makes the records; None if tasks that read inputs do so.
+        """Return a context manager that gives the `RecordMaker`, or None if tasks that read inputs make the records.
 
         Callers enter it once, when there is work to do, and leave it when the last record was made.
 
@@ -181,7 +181,7 @@ class Backend(ABC):
 
     @abstractmethod
     def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> Engine:
-        """Return a new engine.
+        """Return a new engine that runs tasks on these machines.
 
         Args:
             workers: how many tasks it runs at once.

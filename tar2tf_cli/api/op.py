@@ -1,6 +1,6 @@
 """Op: a function from sample to sample, with the grammar by which users write it.
 
-`tar2tf_cli.ops.Op` implements all of this but `apply` for an op that is a frozen dataclass. Derive from that one unless
+`tar2tf_cli.ops.Op` implements every method but `apply` for an op that is a frozen dataclass. Derive from it unless
 the op has a grammar of its own.
 """
 
@@ -32,7 +32,7 @@ DEFAULT_MAX_PIXELS: Final = 2**27
 
 
 class BoxCounts:
-    """Numbers of boxes that were changed or left out, counted in any thread."""
+    """Thread-safe counts of the boxes that ops changed or dropped."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,7 +48,7 @@ class BoxCounts:
                 self._counts[what] += number
 
     def take(self) -> Counter[str]:
-        """Return the counts, and begin again at 0."""
+        """Return the counts and reset them to 0."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return counts
@@ -132,25 +132,25 @@ class Op(ABC):
 
     @property
     def as_flag(self) -> str:
-        """The op as after `--op` if one text says all of it, otherwise its name."""
+        """Return the value of `--op` that gives this op, or the op's name if no single value does."""
         value = self.canonical()[self.name]
         return f"{self.name}:{value}" if isinstance(value, str) else self.name
 
     @property
     def filter_entry(self) -> str | None:
-        """The only entry by which the op skips a sample or keeps it unchanged; None for any other op."""
+        """Name of the one entry by which the op skips a sample or keeps it unchanged; None if it does anything else."""
         return None
 
     @property
     def moves_names(self) -> bool:
-        """Whether it only renames entries or leaves some out, whatever they hold: names alone determine the result."""
+        """Whether the op only renames or removes entries, so that their names alone determine the result."""
         return False
 
     @property
     def bound(self) -> Sequence[object]:
-        """Objects of the user that the op depends on; code among them may not be safe in threads."""
+        """Return the user's objects that the op depends on; their code may not be thread-safe."""
         return ()
 
     def notes(self, palettes: Collection[str] = ()) -> list[str]:
-        """Return warnings: before samples are changed, or once entries turn out to be PNGs with a palette."""
+        """Return warnings about the op: before a conversion, or once some entries prove to be PNGs with a palette."""
         return []

@@ -1,8 +1,8 @@
 """The interface of a shard format: a kind of file that holds samples or records, such as a tar or a TFRecord.
 
 A format is one file in `shards/` whose `FORMAT` is a `ShardFormat`, or such an object that another package declares.
-Rooms ask it by these methods and by its traits, and never by its name. One format is chosen by the content of an
-input, or by the suffix of an output.
+Other modules use its methods and traits and never test its name. The content of an input selects its format, as does
+the suffix of an output.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tar2tf_cli.errors import DamagedShardError
 from tar2tf_cli.structs import NamedTuple
 
 KernelForm: TypeAlias = Literal["record", "members"]
-"""The bytes that the kernel makes of plain samples: framed tf.train.Examples, or members of a tar."""
+"""The encoding in which the kernel returns plain samples: framed tf.train.Examples, or members of a tar."""
 
 
 class FormatTraits(NamedTuple):
@@ -54,7 +54,7 @@ NO_TRAITS: Final = FormatTraits("files", "")
 
 
 class ShardEncoder(Protocol):
-    """Makes the units of shards, each of one record or sample, in one thread.
+    """Encodes the units of shards, each one record or sample; used by one thread.
 
     Attributes:
         framing: how many bytes `frame` adds to a unit.
@@ -92,13 +92,14 @@ class UnitReader(Protocol):
 
     @property
     def offset(self) -> int:
-        """The offset at which the last unit ends, once it was followed by another, or by the end of the shard."""
+        """Offset at which the last unit ends, known once another unit or the end of the shard followed."""
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Iterate over the units from the current offset on."""
 
     def resume(self, error: DamagedShardError) -> bool:
-        """Go to the next unit after damage, and note in `error.lost` what is skipped; return whether there is one.
+        """Skip to the next unit after damage, record the skipped bytes in `error.lost`, and return whether a unit was
+        found.
 
         Whether a format can find one is its own business: it may always return False.
         """
@@ -117,7 +118,7 @@ class ShardFormat(ABC):
 
     @abstractmethod
     def recognizes(self, head: bytes, *, damaged: bool = False) -> bool:
-        """Whether a decompressed file begins like one of this format.
+        """Whether a decompressed file begins with the bytes of a shard of this format.
 
         Callers rely on at most one format recognizing a file that is intact. How many of the bytes are looked at is the
         format's own business.

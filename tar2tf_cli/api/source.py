@@ -29,7 +29,7 @@ class Ranges(ABC):
     """Random access to the inputs of a source, for one process and all its threads.
 
     Attributes:
-        parallel: how many calls at once are worth it.
+        parallel: the number of concurrent calls above which reading becomes no faster.
     """
 
     parallel: int
@@ -37,7 +37,7 @@ class Ranges(ABC):
     @property
     @abstractmethod
     def gap(self) -> int:
-        """Number of bytes between two ranges that cost less to read than another call; it may change."""
+        """Largest gap in bytes between two ranges that costs less to read than a second call; may change over time."""
 
     @abstractmethod
     def read(self, item: ObjectInfo, start: int, size: int) -> bytes:
@@ -61,7 +61,7 @@ class Ranges(ABC):
     def look_up(self, names: Sequence[str]) -> dict[str, ObjectInfo] | None:
         """Return the objects that exist under a few names, with their first bytes kept for `read`.
 
-        None, as by default, where `Source.find` is all that there is.
+        None, as by default, if only `Source.find` can look up objects.
 
         Raises:
             SourceError: when the bucket cannot be reached or refuses.
@@ -126,14 +126,14 @@ OnFile: TypeAlias = Callable[[ObjectInfo], None]
 """Called with each input that a listing finds, before the listing has ended."""
 
 SampleFault: TypeAlias = SampleError | DamagedShardError
-"""The error of a faulty sample, or of damage that some samples are lost with."""
+"""The error of a faulty sample, or of damage that destroyed some samples."""
 
 OnFault: TypeAlias = Callable[[SampleFault], None]
 """Called with the error of each faulty sample; when it returns, the sample is skipped."""
 
 
 class Source(ABC):
-    """A bucket of shards: it lists them, opens them, and says what else it can do.
+    """A bucket of shards that can be listed and opened; `capabilities` says what else the source can do.
 
     Attributes:
         bucket: the bucket as the user gave it.
@@ -170,7 +170,7 @@ class Source(ABC):
         """Return the path or URL of an object without secrets, for messages, logs and manifests."""
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
-        """Return the objects that exist under these very names, next to the inputs; none by default.
+        """Return the objects with exactly these names next to the inputs; none by default.
 
         Raises:
             SourceError: when the bucket cannot be reached or refuses.
@@ -237,7 +237,7 @@ class Source(ABC):
         return
 
     def list_with_unreadable(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
-        """List as `list` does, adding inputs that exist but cannot be read, if the source knows of them."""
+        """List inputs as `list` does, including those that exist but cannot be read, if the source can find them."""
         return self.list(templates)
 
     def hidden(self, folder: str) -> Sequence[str] | None:
@@ -248,5 +248,5 @@ class Source(ABC):
         return None
 
     def store(self) -> Store | None:
-        """Return the store that holds the inputs; None where they are elsewhere."""
+        """Return the store that holds the inputs; None if they are not in a store."""
         return None

@@ -58,7 +58,8 @@ class Body:
         size: size in bytes of the whole object; None when the server does not say.
         version: version of the object that is being sent, as in `ObjectInfo`.
         checksum: kind of the whole object's checksum, and its value in hexadecimal.
-        ask: asks the store for that value, where the one here may be missing or outdated; None if nobody knows it.
+        ask: asks the store for the checksum's value if `checksum` may be missing or outdated; None if the store has
+            none.
     """
 
     read: Callable[[int], bytes]
@@ -70,13 +71,13 @@ class Body:
     ask: Callable[[], str | None] | None = None
 
     def is_of(self, size: int | None, version: str | None) -> bool:
-        """Whether the body may be that of an object with this size and version, as far as they are known."""
+        """Whether the body may belong to an object of this size and version; None matches any."""
         same_size = size is None or self.size in (size, None)
         return same_size and (version is None or self.version in (version, None))
 
 
 class Store(ABC):
-    """A bucket of objects, as seen from one folder of it; names are relative to that folder.
+    """A bucket of objects, accessed through one of its folders; names are relative to that folder.
 
     Several threads may call methods at once. A worker is forked with the store, or gets it pickled, without its
     connections: what a store holds in memory must be pickled with it.
@@ -179,7 +180,7 @@ class Store(ABC):
         raise self.read_only()
 
     def refuse_existing(self, name: str) -> None:
-        """Raise `ObjectExists` if there is an object, for a `put` whose server has no such condition."""
+        """Raise `ObjectExists` if an object exists, for a `put` to a server without conditional uploads."""
         if self.head(name):
             raise ObjectExists("already exists", shard=self.locate(name))
 
@@ -203,9 +204,7 @@ class Store(ABC):
         return None
 
     def likely_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
-        """Return kind and value of what is probably a checksum: an equal one proves equal bytes, no other proves that
-        they differ.
-        """
+        """Return kind and value of a probable checksum: equal values prove equal bytes, different values prove nothing."""
         return item.checksum
 
     def parent(self) -> tuple[Self, str] | None:
@@ -220,16 +219,17 @@ class Store(ABC):
         return other
 
     def head_each(self, names: Sequence[str]) -> Mapping[str, ObjectInfo | None]:
-        """Look up objects together, and return the metadata of each; None for an object that does not exist.
+        """Look up objects with few requests and return the metadata of each; None for an object that does not exist.
 
-        The others are looked up one by one: by default, all of them.
+        Callers look up the objects that the result lacks one by one; by default, the result is empty.
         """
         return {}
 
     def fetch_each(self, items: Sequence[ObjectInfo]) -> Generator[Body | None, None, None] | None:
-        """Yield the whole body of each small object, many at once, and None for one that has to be fetched by itself.
+        """Yield the whole body of each small object, fetching many concurrently, and None for one to `fetch`
+        separately.
 
-        One thread does it all, which takes less CPU time than a thread for each. None, as by default, for a store
-        without such a way.
+        One thread runs all transfers, which takes less CPU time than a thread for each. Returns None, as by default, if
+        the store cannot do so.
         """
         return None

@@ -1,4 +1,4 @@
-"""The values that travel through a conversion: samples, one by one or in batches, features, and records."""
+"""The values that pass through a conversion: samples, singly or in batches, features, and records."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
 KEY: Final = "__key__"
-"""The name under which a sample has its key."""
+"""The entry of a sample that holds its key."""
 
 Array: TypeAlias = "NDArray[Any]"
 """A NumPy array of any dtype and shape."""
 
 Sample: TypeAlias = dict[str, Any]
-"""`__key__` (str: the member path without extension) and one entry per extension; bytes as they come."""
+"""`__key__` (str: the member path without extension) and one entry per extension: bytes until an op decodes it."""
 
 KeySplit: TypeAlias = Literal["first", "last"]
 """The dot of a member's base name at which key and extension are split."""
@@ -37,10 +37,10 @@ Form: TypeAlias = Literal["record", "members", "content"]
 """The form in which the kernel encodes a sample: a framed record, members of a tar, or the content that is digested."""
 
 ONE_TEXT: Final = 0x0A
-"""The tag of a list of bytes, as `Batch.lists` has it for an entry of one value."""
+"""The tag in `Batch.lists` of an entry that is one bytes value."""
 
 LISTED: Final = 0x100
-"""A bit that `Batch.lists` has next to the tag of an entry that holds all values of its list."""
+"""The bit added in `Batch.lists` to the tag of an entry that holds all values of its list."""
 
 _FORMS: Final[tuple[Form, ...]] = ("record", "members", "content")
 _ROW: Final = 6  # integers in a row
@@ -48,7 +48,7 @@ _ROW_SIZE: Final = 8 * _ROW
 
 
 class Feature(NamedTuple):
-    """A serialised feature, and what a reader needs to know about it.
+    """A serialised feature with the encoding, dtype and shape that a reader needs.
 
     Attributes:
         encoding: which of the three lists has the values, or "raw" for one bytes value with an array's bytes.
@@ -82,7 +82,7 @@ class StoredValue(Protocol):
         """Return the size in bytes."""
 
     def check_stored(self) -> None:
-        """Refuse a value that was too large to be kept.
+        """Raise an error for a value that was too large to be stored.
 
         Raises:
             SampleError: for such a value.
@@ -101,17 +101,17 @@ Features: TypeAlias = Mapping[str, "bytes | StoredValue | Feature"]
 """Features of one example by name; plain bytes are a list of one bytes value."""
 
 MessagePart: TypeAlias = "bytes | StoredValue"
-"""A part of a serialised example, or of the members of a sample."""
+"""A chunk of a serialised example, or of the tar members of a sample."""
 
 
 Record: TypeAlias = tuple[str, Iterable[bytes], int, "bytes | None"]
-"""A record as a shard holds it: the key of its sample in the input, its bytes in parts, which must be used before the
-next record is read, their size, and the key as it is written where no shard may hold it twice (None elsewhere)."""
+"""An encoded record: the key of its sample in the input, its bytes in parts, which must be used before the
+next record is read, their size, and the key as written if keys must be unique within a shard (otherwise None)."""
 
 
 @dataclass(eq=False, repr=False)
 class RecordBatch:
-    """Consecutive records as a shard holds them.
+    """Consecutive encoded records in one buffer.
 
     Attributes:
         data: the bytes of all records.
@@ -137,7 +137,7 @@ class RecordBatch:
 
 @dataclass(eq=False, repr=False)
 class Batch:
-    """Consecutive samples of a tar or TFRecord, as the kernel finds them; each is complete.
+    """Consecutive complete samples of a tar or TFRecord, located by the kernel in one buffer.
 
     Attributes:
         data: a part of the shard, and after it keys that records lack.
@@ -173,7 +173,7 @@ class Batch:
         return len(self.rows) // _ROW_SIZE
 
     def values_of(self, signature: int) -> list[tuple[int, int]]:
-        """Return tag and number of values of each entry of the samples of a signature, as in `lists`."""
+        """Return the list tag and number of values of each entry of a signature's samples, as in `lists`."""
         if not self.lists:
             return [(ONE_TEXT, 1)] * self.signatures[signature].count(b"\0")
         numbers = iter(array("q", self.lists[signature]))
@@ -181,12 +181,12 @@ class Batch:
 
     @property
     def of_texts(self) -> bool:
-        """Whether each entry is one bytes value."""
+        """Whether every entry is a single bytes value."""
         return all(tag == ONE_TEXT for number in range(len(self.signatures)) for tag, _ in self.values_of(number))
 
     @property
     def is_uniform(self) -> bool:
-        """Whether the samples of each signature have as many values of each entry."""
+        """Whether samples with the same signature have equally many values in each entry."""
         return all(count >= 0 for number in range(len(self.signatures)) for _, count in self.values_of(number))
 
     def _column(self, number: int, typecode: str = "q") -> array[int]:
@@ -213,7 +213,7 @@ class Batch:
         return [self.data[start : start + size] for start, size in spans]
 
     def count_names(self, added: Sequence[Sample] | None = None) -> Counter[tuple[str, ...]]:
-        """Count the samples with each combination of names, the key's and those of added entries included."""
+        """Count the samples with each combination of entry names, including `__key__` and the names of added entries."""
         if added is None:
             counts = self.count_signatures()
             return Counter({(KEY, *self.names_of(kind)): count for kind, count in counts.items()})
@@ -224,7 +224,7 @@ class Batch:
         return Counter({(KEY, *self.names_of(kind), *more): count for (kind, more), count in both.items()})
 
     def count_signatures(self) -> Mapping[int, int]:
-        """Count the samples of each signature, by its number."""
+        """Count the samples with each signature, by the signature's number."""
         return Counter(self._column(3)) if len(self.signatures) > 1 else {0: len(self)} if self.rows else {}
 
     def records(self, native: ModuleType, form: Form) -> RecordBatch:
@@ -241,7 +241,7 @@ class Batch:
         maps: Sequence[bytes | None] | None = None,
         key_split: KeySplit = "first",
     ) -> tuple[bytes, bytes] | None:
-        """Return the samples as the kernel encodes them, and the size of each as unsigned 64-bit integers.
+        """Encode the samples with the kernel, and return their bytes and the size of each as unsigned 64-bit integers.
 
         Args:
             native: the kernel.
@@ -261,7 +261,7 @@ class Batch:
         return encoded
 
     def column(self, name: str) -> list[bytes | None]:
-        """Return the entry of a name in each sample; None where there is none."""
+        """Return the entry with a given name from each sample; None for a sample without it."""
         positions = [of_one.index(name) if name in of_one else None for of_one in self.names()]
         spans, data, values = array("q", self.spans), self.data, list[bytes | None]()
         for kind, first in zip(self._column(3), self._column(4), strict=True):
@@ -274,7 +274,7 @@ class Batch:
         return values
 
     def entry_sizes(self) -> dict[str, list[int]]:
-        """Return the sizes of the entries of each name, by sample."""
+        """Return, for each entry name, the sizes of its entries in the order of samples."""
         sizes, found = array("q", self.spans)[1::2], dict[str, list[int]]()
         for kind, firsts in self._first_entries().items():
             for position, name in enumerate(self.names_of(kind)):
@@ -282,30 +282,30 @@ class Batch:
         return found
 
     def _first_entries(self) -> dict[int, list[int]]:
-        """Return the numbers of the first entries of the samples of each signature."""
+        """Return, for each signature, the number of the first entry of each of its samples."""
         found = dict[int, list[int]]()
         for kind, first in zip(self._column(3), self._column(4), strict=True):
             found.setdefault(kind, []).append(first)
         return found
 
     def names(self) -> list[tuple[str, ...]]:
-        """Return the names of the entries of each signature."""
+        """Return the entry names of each signature."""
         return [self.names_of(kind) for kind in range(len(self.signatures))]
 
     def names_of(self, kind: int) -> tuple[str, ...]:
-        """Return the names of the entries of the samples of a signature."""
+        """Return the entry names of one signature."""
         return tuple(self.signatures[kind].decode().split("\0")[:-1])
 
     def last_names(self) -> set[str]:
-        """Return the names of the last sample's entries."""
+        """Return the entry names of the last sample."""
         return set(self.names_of(array("q", self.rows[-_ROW_SIZE:])[3]))
 
     def without_last(self) -> Batch:
-        """Return the samples before the last one."""
+        """Return a batch without the last sample."""
         return replace(self, rows=self.rows[:-_ROW_SIZE])
 
     def compress(self, wanted: Sequence[object]) -> Batch:
-        """Return the samples for which a sequence has a true value, as `itertools.compress` does."""
+        """Return a batch of the samples that a sequence selects by true values, as `itertools.compress` does."""
         if all(wanted):
             return self
         rows = [self.rows[start : start + _ROW_SIZE] for start in range(0, len(self.rows), _ROW_SIZE)]
@@ -321,7 +321,9 @@ class Batch:
             yield self.start + start, sample
 
     def layout(self) -> Iterator[tuple[int, int, str, list[int]]]:
-        """Iterate over the samples: first header, signature, key, and the position and size of each entry in turn."""
+        """Iterate over the layout of samples: offset of the first header, signature, key, and position and size of each
+        entry.
+        """
         rows, spans, data = array("q", self.rows).tolist(), array("q", self.spans).tolist(), self.data
         widths = [2 * signature.count(b"\0") for signature in self.signatures]
         for row in range(0, len(rows), _ROW):
@@ -330,7 +332,7 @@ class Batch:
 
 
 class SourceReport(Protocol):
-    """The part of an input's report that a source of listed samples fills in.
+    """The part of an input's report that a source fills in while it yields samples.
 
     Attributes:
         samples: how many of the samples given so far became examples.
