@@ -204,7 +204,7 @@ class Store(ABC):
         return None
 
     def likely_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
-        """Return kind and value of a probable checksum: equal values prove equal bytes, different values prove nothing."""
+        """Return kind and value of a probable checksum: equal values prove equal bytes, others prove nothing."""
         return item.checksum
 
     def parent(self) -> tuple[Self, str] | None:

@@ -213,7 +213,7 @@ class Batch:
         return [self.data[start : start + size] for start, size in spans]
 
     def count_names(self, added: Sequence[Sample] | None = None) -> Counter[tuple[str, ...]]:
-        """Count the samples with each combination of entry names, including `__key__` and the names of added entries."""
+        """Count the samples with each combination of entry names, including `__key__` and names of added entries."""
         if added is None:
             counts = self.count_signatures()
             return Counter({(KEY, *self.names_of(kind)): count for kind, count in counts.items()})

@@ -57,7 +57,7 @@ class QuickOption(click.Option):
 
 
 class Quick(click.Command):
-    """A command that looks for no translations, and for no near names of `-o`: click's imports for both take 2 ms."""
+    """A command without translated messages and without suggestions for `-o`, as click's imports for both take 2 ms."""
 
     @cached_property
     def _help(self) -> click.Option:
@@ -75,7 +75,7 @@ class Quick(click.Command):
 
 
 class CommandGroup(Quick, click.Group):
-    """A group of commands in the order of their definition, which answers a mistyped one with the near one."""
+    """A group that lists its commands in the order of their definition, and suggests one for a mistyped name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -172,11 +172,11 @@ VARIABLES: Final = (
     "TAR2TF_ETL_NODES",
     "TAR2TF_MOUNT_PATHS",
 )
-"""Variables of ours that belong to no option."""
+"""Environment variables of tar2tf that belong to no option."""
 
 
 def _check_variables() -> None:
-    """Refuse a variable whose name is nearly that of one of ours, as it would do nothing."""
+    """Raise an error for an environment variable that looks like a mistyped one of tar2tf, as it has no effect."""
     given = [name for name in os.environ if name.startswith("TAR2TF_") and name not in VARIABLES]
     if not given:
         return
@@ -193,7 +193,7 @@ def _check_variables() -> None:
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 done, 1 findings, 2 usage, 3 input or output failed, 130 interrupted.
 
-    If the reader of the output is gone, it exits with 141 and prints nothing, as other tools do.
+    If the reader of the output has closed its pipe, exit with 141 and print nothing, as other tools do.
     """
     _fill_standard_streams()
     failure: Tar2tfError
@@ -241,15 +241,15 @@ def _wants_json(args: list[str]) -> bool:
 
 
 def _fill_standard_streams() -> None:
-    """Open standard streams that are closed, or a file of ours would get their number; escape unprintable names.
+    """Open closed standard streams, so that no other file gets their descriptors, and escape unprintable names.
 
-    A standard output that is closed refuses to be written to, so that nothing meant for it is lost in silence.
+    Writing to a closed standard output raises an error, so that no output is lost silently.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
     if sys.stdout is None:
         sys.stdout = os.fdopen(1, closefd=False)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -257,12 +257,12 @@ def _fill_standard_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Discard what is still buffered for standard output, or the interpreter would complain at exit."""
+    """Discard the buffer of standard output, which the interpreter would otherwise report at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _run(args: list[str] | None) -> int:
-    """Run the command line, without click's own `main`, which ends with 1 where the reader of the output is gone."""
+    """Run the command line without click's own `main`, which exits with 1 when the reader of the output is gone."""
     if "_TAR2TF_COMPLETE" in os.environ:
         cli.get_command(click.Context(cli), "completion")  # whose module adds the shells
         cli.main(prog_name="tar2tf")  # which answers, and exits
@@ -282,7 +282,7 @@ def _run(args: list[str] | None) -> int:
 
 
 def label(param: click.Parameter, context: click.Context | None) -> str:
-    """The names of an option, and the variable if its value comes from one."""
+    """Return the names of an option, and the environment variable if its value comes from one."""
     source = context.get_parameter_source(param.name or "") if context else None
     return "/".join(param.opts) + (f" ({param.envvar})" if source is ParameterSource.ENVIRONMENT else "")
 
@@ -301,18 +301,18 @@ _OLD_OPTIONS: Final = {
     "--labels-file": "--labels FILE",
     "--imagenet-metadata-file": "--labels FILE",
 }
-"""Options of the DLBS ImageNet scripts, and what to write in their place."""
+"""Options of the DLBS ImageNet scripts, each with its replacement."""
 
 
 def _near_option(name: str, known: Iterable[str]) -> str:
-    """`; did you mean '--limit'?`, or nothing: the dashes that all options begin with make none of them near."""
+    """Return `; did you mean '--limit'?`, or "" if no option is similar; leading dashes are not compared."""
     words = {option.lstrip("-"): option for option in known if option.startswith("--")}
     near = meant(name.lstrip("-"), words, least=0.7)
     return near.replace("'", "'--", 1) if near and name.startswith("--") else ""
 
 
 def _message(error: click.ClickException, context: click.Context | None) -> str:
-    """Return the message of an error of Click's, in the words of our own errors."""
+    """Return the message of a Click error in the wording of tar2tf's errors."""
     if isinstance(error, click.NoSuchOption):
         params = context.command.get_params(context) if context else []
         known = [name for param in params for name in (*param.opts, *param.secondary_opts) if name.startswith("-")]

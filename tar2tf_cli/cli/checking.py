@@ -1,4 +1,4 @@
-"""Options of `verify`, `inspect` and `diff`, and how all three print what they find and write lists of keys."""
+"""Options of `verify`, `inspect` and `diff`, and functions by which all three print results and write key lists."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tar2tf_cli.cli.options import report_options, store_options, tar_options, t
 from tar2tf_cli.cli.output import echo, print_json
 
 FOR_KEYS: Final = "One per line, as convert --keys reads them."
-"""The end of the help of an option that writes a list of keys."""
+"""The last sentence in the help of an option that writes a list of keys."""
 
 common_options = together(work_options, tar_options, store_options, report_options)
 
 
 def how_to_read(options: dict[str, Any]) -> dict[str, Any]:
-    """How shards are read, as arguments of the library."""
+    """Return the library's arguments for reading shards from the options of a command."""
     from tar2tf_cli.inputs.tar_samples import TarRules
 
     rules = TarRules(options["key_split"], options["regroup"], options["ignore_missing_end"])
@@ -27,7 +27,7 @@ def how_to_read(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def choose_json(options: dict[str, object]) -> None:
-    """See that only one of --json and --json-lines is set; a flag overrides the variable of the other."""
+    """Check that only one of --json and --json-lines is set; a flag overrides the other's environment variable."""
     if options["as_json"] and options["json_lines"]:
         source = click.get_current_context().get_parameter_source
         if source("as_json") is source("json_lines"):
@@ -36,7 +36,7 @@ def choose_json(options: dict[str, object]) -> None:
 
 
 def print_found(whole: Any, parts: Iterable[Any], lines: Iterable[str], options: dict[str, Any]) -> None:
-    """Print what was found: as one JSON document, as one for each part of it, or as lines of text."""
+    """Print a result as one JSON document, as a JSON line for each of its parts, or as lines of text."""
     if options["as_json"]:
         print_json(whole.to_json())
     elif options["json_lines"]:
@@ -50,7 +50,7 @@ def print_found(whole: Any, parts: Iterable[Any], lines: Iterable[str], options:
 
 
 def check_files(flags: dict[str, str], options: dict[str, Any]) -> None:
-    """See that the files to be written, each of a flag, are several files."""
+    """Check that no two flags name the same file to write."""
     paths: dict[str, str] = {}
     for flag, name in flags.items():
         if options[name]:
@@ -60,7 +60,7 @@ def check_files(flags: dict[str, str], options: dict[str, Any]) -> None:
 
 
 def write_keys(path: str, keys: Iterable[str]) -> None:
-    """Write a list of keys; the module is imported only for it."""
+    """Write a list of keys to a file."""
     from tar2tf_cli.spec import key_lists
 
     key_lists.write_keys(path, keys)

@@ -129,13 +129,13 @@ def _print_totals(summary: Summary, output: Output) -> None:
 
 
 def _classes(names: Sequence[str]) -> str:
-    """How many classes there are, and the first few."""
+    """Return the number of classes and the first few names."""
     few = ", ".join(names[:3])
     return f"{count(len(names), 'class', 'classes')}: {few}{', …' if len(names) > 3 else ''}"
 
 
 def _grouped(errors: Sequence[Mapping[str, object]]) -> dict[str, list[Mapping[str, object]]]:
-    """Errors grouped by message, ignoring numbers, bytes and quoted names."""
+    """Group errors by message, ignoring numbers, bytes and quoted names."""
     groups: dict[str, list[Mapping[str, object]]] = {}
     for error in errors:
         groups.setdefault(re.sub(r"'[^']*'|\b[0-9a-f]{2}\b|\d+", "…", str(error["message"])), []).append(error)
@@ -143,7 +143,7 @@ def _grouped(errors: Sequence[Mapping[str, object]]) -> dict[str, list[Mapping[s
 
 
 def print_plan(plan: Plan, outcome: PlanOutcome, *, workers: int, as_json: bool) -> None:
-    """Print what a conversion would do, how much it would write, and its first sample after each op."""
+    """Print the plan of a conversion, its estimated output, and its first sample after each op."""
     from tar2tf_cli.conversion.preview import trace
     from tar2tf_cli.conversion.publish import growth
 
@@ -176,7 +176,7 @@ def print_plan(plan: Plan, outcome: PlanOutcome, *, workers: int, as_json: bool)
 
 
 def _estimated(plan: Plan) -> tuple[Estimate | None, str | None]:
-    """Return the estimate, or a warning in its place if a sample cannot be converted."""
+    """Return the estimated output, or a warning instead if a sample cannot be converted."""
     from tar2tf_cli.conversion.preview import estimate
 
     try:
@@ -222,7 +222,7 @@ def _plan_document(
 
 
 def _ops() -> dict[str, list[tuple[str, str]]]:
-    """The ops, as lines of the help below --op."""
+    """Return the ops as lines of the help below --op."""
     from tar2tf_cli.ops import OPS
     from tar2tf_cli.ops.base import summary
 
@@ -677,7 +677,7 @@ def _descriptions(options: Mapping[str, Any], output: Output) -> list[Callable[[
 
 
 def _side_files(readers: Sequence[str], output: Output, *, overwrite: bool) -> Iterator[Callable[[str], object]]:
-    """The functions that write the files that Hugging Face datasets, Ray and wids need next to shards."""
+    """Yield functions that write the files that Hugging Face datasets, Ray and wids need next to shards."""
     from tar2tf_cli.datasets import side_files
 
     writers = {
@@ -701,7 +701,7 @@ def _write_picture(plan: Plan, path: str) -> None:
 
 
 def _value(params: Mapping[str, Any], name: str, section: str) -> Any:
-    """The value that an option gives to a field; --labels has the maps of features, and that of an image folder."""
+    """Return the value of a spec field from its option; --labels gives the maps of features and of an image folder."""
     value = params.get(name)
     if name != "labels" or not value:
         return value
@@ -714,7 +714,7 @@ def _value(params: Mapping[str, Any], name: str, section: str) -> Any:
 
 
 def _check_duplicates(options: Mapping[str, object], conversion: Conversion) -> None:
-    """Refuse --duplicates where no duplicates are looked for, or an update does not read all inputs."""
+    """Raise an error for --duplicates without --drop-duplicates, or in an update, which does not read all inputs."""
     if not options["duplicates_path"]:
         return
     if conversion.drop_duplicates is None:
@@ -724,7 +724,7 @@ def _check_duplicates(options: Mapping[str, object], conversion: Conversion) -> 
 
 
 def _check_list(option: str, path: str, conversion: Conversion, spec_path: str | None) -> None:
-    """Refuse a path for a list of errors or keys that the conversion itself reads or writes."""
+    """Raise an error if the file for a list of errors or keys is one that the conversion itself reads or writes."""
     own, template = os.path.realpath(path), conversion.output.template
     maps = [getattr(labels, "path", None) for labels in conversion.labels.values()]
     others = (
@@ -741,7 +741,7 @@ def _check_list(option: str, path: str, conversion: Conversion, spec_path: str |
 
 
 def _note_lost_field(terminal: Terminal, path: str) -> None:
-    """Warn about a path that ends as if the shell had treated its `<>` as a redirection, or as a folder does."""
+    """Warn about an output path whose `<>` the shell seems to have parsed as a redirection, or that ends in a slash."""
     if path == "-" or {"<", "{"} & set(path):
         return
     if path.endswith(("-", "_")):
@@ -751,7 +751,7 @@ def _note_lost_field(terminal: Terminal, path: str) -> None:
 
 
 def conversion_of(context: click.Context) -> Conversion:
-    """The conversion that the options describe: flags override the environment, which overrides the spec file."""
+    """Build a conversion from the options: flags override the environment, which overrides the spec file."""
     from tar2tf_cli.spec.conversion import Conversion
     from tar2tf_cli.spec.yaml_file import SECTIONS, build, read, spec_fields
 

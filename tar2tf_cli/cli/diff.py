@@ -84,7 +84,7 @@ def diff(a: str, b: str, **options: Any) -> int:
 
 
 def _difference_lines(differences: Differences, *, every: bool) -> Iterator[str]:
-    """A line for each difference, or for the first ones of each kind if there are many."""
+    """Yield a line for each difference, or only for the first of each kind if there are many."""
     for kind, number in differences.counts.items():
         shown = number if every or number <= _MOST_DIFFERENCES else _MOST_DIFFERENCES // 2
         some = islice(differences.of(kind), shown)
@@ -100,7 +100,7 @@ def _difference_lines(differences: Differences, *, every: bool) -> Iterator[str]
 
 
 def _changes(differences: Differences, changed: Iterator[Difference]) -> Iterator[str]:
-    """A line for each changed sample, and one with both values for each entry that differs."""
+    """Yield a line for each changed sample, then one with both values for each entry that differs."""
     from tar2tf_cli.checking.diff_report import value_changes
 
     while some := list(islice(changed, _AT_ONCE)):  # as each shard is read once for all of them
@@ -110,7 +110,7 @@ def _changes(differences: Differences, changed: Iterator[Difference]) -> Iterato
 
 
 def _line(difference: Difference) -> str:
-    """`changed: 000123: cls, json, only in A: txt (a.tar, b.tar)`."""
+    """Format a difference: `changed: 000123: cls, json, only in A: txt (a.tar, b.tar)`."""
     places = [place for place in (difference.a, difference.b) if place]
     key = f"record {places[0].number}" if difference.key is None else difference.key
     paths = ", ".join(place.path for place in places)

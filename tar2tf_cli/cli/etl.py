@@ -47,7 +47,7 @@ _name = click.argument("name")
 
 
 def _ask(request: Callable[[Transformers], Any], options: Mapping[str, Any]) -> Any:
-    """Return the response of the cluster to a request, which is retried."""
+    """Send a request to the cluster, with retries, and return the response."""
     from tar2tf_cli.remote.transformers import of_cluster
 
     cluster = of_cluster(options["endpoint"], options["retry_for"])

@@ -1,4 +1,4 @@
-"""`tar2tf explain CODE`: print what a fault means, what causes it, and what to do."""
+"""`tar2tf explain CODE`: prints the meaning and causes of a fault, and its remedies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tar2tf_cli.errors import UsageError, meant
 
 
 def _propose_codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
-    """Propose codes."""
+    """Propose codes of faults to the shell."""
     from click.shell_completion import CompletionItem
 
     from tar2tf_cli.checking.codes import EXPLANATIONS

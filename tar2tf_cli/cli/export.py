@@ -1,4 +1,4 @@
-"""`tar2tf export` and `tar2tf index`: describe shards for other programs, which then read them as they are."""
+"""`tar2tf export` and `tar2tf index`: write the files by which other programs read unchanged shards."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def index(
 def _written(
     bucket: str, template: Sequence[str], key_split: str, readers: set[str], **options: object
 ) -> Iterator[tuple[str, int]]:
-    """Write the indexes for some readers; yield the path of each, and its number of samples."""
+    """Write the indexes for the given readers; yield the path and number of samples of each."""
     if "energon" in readers:
         from tar2tf_cli.datasets.energon import prepare_energon
 

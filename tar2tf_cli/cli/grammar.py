@@ -1,4 +1,4 @@
-"""`tar2tf ops`, `schema` and `completion`: the grammar of ops and options, for people, for editors and for shells.
+"""`tar2tf ops`, `schema` and `completion`: describe ops and options to people, editors and shells.
 
 The script of a shell passes the command line up to the cursor in COMP_LINE, and gets one proposal a line. Click's own
 scripts pass words as the shell divides them: in bash also at `:` and `=`, so that `--op resize:jpg,` and
@@ -85,7 +85,7 @@ def schema() -> int:
 
 
 class _Shell(ShellComplete):
-    """A shell whose script passes COMP_LINE."""
+    """Base class of shells whose completion script passes COMP_LINE."""
 
     script: ClassVar[str]
 
@@ -93,7 +93,7 @@ class _Shell(ShellComplete):
         return self.script
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the one at the cursor, and that one."""
+        """Return the words before the cursor's word, and the cursor's word."""
         line = os.environ.get("COMP_LINE", "")
         words = split_arg_string(line)
         return words[1:] if line[-1:].isspace() else words[1:-1], "" if line[-1:].isspace() else (words or [""])[-1]
@@ -103,19 +103,19 @@ class _Shell(ShellComplete):
 
 
 def _typed() -> str:
-    """The word at the cursor as it was typed."""
+    """Return the word at the cursor as it was typed."""
     line = os.environ.get("COMP_LINE", "")
     return "" if not line or line[-1].isspace() else line.split()[-1]
 
 
 def _whole(item: CompletionItem[str]) -> str:
-    """The word that the cursor's becomes: with --OPTION= if that was typed."""
+    """Return the completed word at the cursor, including --OPTION= if that was typed."""
     option, equals, _ = _typed().partition("=")
     return f"{option}={item.value}" if equals and option.startswith("--") else item.value
 
 
 class _Bash(_Shell):
-    """Bash: completes file names itself where nothing is proposed; a colon or an equals sign begins a new word."""
+    """Bash, which starts a new word at `:` and `=`, and completes file names if there are no proposals."""
 
     name = "bash"
     script = """\
@@ -132,7 +132,7 @@ complete -o bashdefault -o default -o nosort -F _tar2tf tar2tf 2>/dev/null ||
 """
 
     def format_completion(self, item: CompletionItem[str]) -> str:
-        """Return the part of the value that replaces bash's word at the cursor."""
+        """Return the part of a proposal that replaces bash's word at the cursor."""
         if item.type == "file":
             return ""
         typed, marks = _typed(), os.environ.get("COMP_WORDBREAKS", ":=")

@@ -51,10 +51,10 @@ _MOST_SHARDS: Final = 20
 _MOST_ENTRIES: Final = 100
 _MOST_EXAMPLE: Final = 60
 _TOGETHER: Final = ({"--keys", "-n"}, {"-n", "--json"}, {"--html", "--json"}, {"--html", "--code"})
-"""Options for what is shown that may be combined."""
+"""Pairs of output options that may be combined."""
 
 _DRAWN: Final = ("boxes", "points", "mask", "preset")
-"""Options for what is drawn on the page."""
+"""Options that select the drawings on the HTML page."""
 
 
 @click.command("inspect", cls=Command)
@@ -194,7 +194,7 @@ def _show_contents(shards: Shards, options: dict[str, Any], damaged: OnDamage) -
 
 
 def _write_page(contents: Contents, shards: Shards, options: dict[str, Any]) -> str:
-    """Write the page; return the faults that it shows, in words: those of `verify`, and of decoded values."""
+    """Write the HTML page; return a text about the faults on it, those of `verify` and of decoded values."""
     from tar2tf_cli.checking.overlay import check_names, declared_geometry
     from tar2tf_cli.checking.page import faults_described, shown_faults, write_page
     from tar2tf_cli.checking.page_samples import read_pages
@@ -274,7 +274,7 @@ def _print_markdown(contents: Contents) -> None:
 
 
 def _few(items: list[T], every: bool) -> list[T]:
-    """The first items if there are too many for a screen, and not every one is to be shown."""
+    """Return the first items if there are too many for a screen, unless all are to be shown."""
     return items if every or len(items) <= _MOST_SHARDS else items[: _MOST_SHARDS // 2]
 
 
@@ -330,7 +330,7 @@ def _row(name: str, stats: Stats, missing: int | None, declared: str | None) -> 
 
 
 def _length(stats: Stats) -> str:
-    """The size of one value in bytes or, of a list of numbers, their number."""
+    """Return the size of a value in bytes or, for a list of numbers, its length."""
     return _bytes(stats.most) if stats.unit == "bytes" else f"{stats.most:,}"
 
 
@@ -347,7 +347,7 @@ def _print_sample(shown: RawSample) -> None:
 
 
 def _print_notes(contents: Contents) -> None:
-    """Report what was not counted, on standard error."""
+    """Report on standard error which files and members were not counted."""
     print_skipped(contents.skipped)
     print_members(contents.skipped_members)
     for note in (*contents.shapes, *contents.of_images()):

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OfRules: TypeAlias = "Callable[[Any], Callable[[Any, str], Any]]"
-"""Picks a rule from the module that has them."""
+"""A function that picks a rule from the module `spec.rules`, which is imported only when needed."""
 
 GROUPS: Final = ("Input", "Samples", "Features", "Output", "Running")
 """The groups of options, in the order in which help and man page show them."""
 
 
 Proposals: TypeAlias = "list[CompletionItem[str]]"
-"""Proposals of the shell to complete a value on the command line."""
+"""Completions that the shell proposes for a value on the command line."""
 
 
 def propose_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
@@ -48,7 +48,7 @@ def propose_labels(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def propose_presets(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
-    """Propose presets."""
+    """Propose presets by name."""
     from tar2tf_cli.plugins import preset_names
 
     return _beginning(incomplete, ((name, "") for name in preset_names()))
@@ -71,7 +71,7 @@ def propose_op_names(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def propose_ops(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
-    """Propose an op or, after its name, the words that its next field may be."""
+    """Propose an op or, after its name, the allowed words of its next field."""
     from dataclasses import fields, is_dataclass
 
     from tar2tf_cli.ops import OPS
@@ -91,7 +91,7 @@ def propose_ops(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
 
 
 def _beginning(incomplete: str, named: Iterable[tuple[str, str]]) -> Proposals:
-    """The proposals that begin with what was typed."""
+    """Return the proposals that begin with the typed text."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(name, help=help or None) for name, help in named if name.startswith(incomplete)]
@@ -104,11 +104,11 @@ _PATHS: Final = ("PATH", "FILE", "DIR")
 class _Option(QuickOption):
     """An option that can also be set in the environment: TAR2TF_MAX_SHARD_SIZE for --max-shard-size.
 
-    It is declared as in the help, with its metavar: "--max-shard-size SIZE".
+    The declaration includes the metavar, as in the help: "--max-shard-size SIZE".
 
     Attributes:
         group: the group that it belongs to, one of `GROUPS`.
-        more: what the man page says after the help text.
+        more: text that the man page adds to the help text.
     """
 
     def __init__(self, declarations: Sequence[str], *, group: str = "Running", more: str = "", **settings: Any) -> None:
@@ -131,17 +131,17 @@ output_option = partial(option, group="Output")
 
 
 def argument(name: str, **settings: Any) -> Callable[[F], F]:
-    """An argument that is a path or URL."""
+    """Add an argument that is a path or URL."""
     return click.argument(name, shell_complete=propose_files, **settings)
 
 
 def shards_arguments(*, required: bool = True) -> Callable[[F], F]:
-    """The arguments BUCKET and TEMPLATE."""
+    """Add the arguments BUCKET and TEMPLATE."""
     return together(argument("bucket", required=required), argument("template", nargs=-1))
 
 
 _MOST_TERM: Final = 26
-"""Width of the column of options and their values in the help; longer ones move their own line to the right only."""
+"""Width of the column of options in the help; a longer option shifts only its own line."""
 
 _SECOND_NAME: Final = r" / --no-\S+"
 
@@ -150,7 +150,7 @@ class Command(Quick):
     """A command whose help shows its options in groups, one line each.
 
     Args:
-        terms: called for further lines of the help, as pairs of a term and its meaning, by the option above them.
+        terms: returns further lines of the help, as pairs of a term and its meaning, by the option that they follow.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Command(Quick):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the groups without blank lines between them, so that a page holds them."""
+        """Write the groups of options without blank lines between them, so that they fit on one page."""
         groups = {group: list(self._lines(params, ctx)) for group, params in grouped(self.get_params(ctx)).items()}
         lengths = [len(term) for lines in groups.values() for term, _ in lines]
         width = max(length for length in lengths if length <= _MOST_TERM)
@@ -197,11 +197,11 @@ def grouped(params: Iterable[click.Parameter]) -> dict[str, list[click.Parameter
 
 
 class Words(click.Choice):  # type: ignore[type-arg]
-    """A choice of words, or of the names of parts, which other packages may add; errors are those of a spec file.
+    """An option value out of some words or names of plugins, with the errors of a spec file.
 
     Args:
         choices: the words.
-        plugins: the parts.
+        plugins: the kind of plugins whose names are also accepted.
     """
 
     def __init__(self, choices: Sequence[str], plugins: PluginGroup | None = None) -> None:
@@ -221,11 +221,11 @@ class Words(click.Choice):  # type: ignore[type-arg]
 
 
 class _NumberType(click.ParamType):  # type: ignore[type-arg]
-    """A number, refused with the words of a spec file if it is none.
+    """An option value that is a number, with the errors of a spec file.
 
     Args:
         name: what the value is called in the help.
-        rule: what a value has to be, among the rules of spec files.
+        rule: picks the rule of spec files that a value must obey.
     """
 
     def __init__(self, name: str, rule: _OfRules) -> None:
@@ -241,7 +241,7 @@ seconds = _NumberType("SECONDS", lambda rules: rules.seconds)
 
 
 class _NewFile(click.ParamType):  # type: ignore[type-arg]
-    """The path of a file to be written in addition to what is printed, refused before hours of work if it cannot be."""
+    """An option value that is the path of a file to write, checked before hours of work begin."""
 
     name = "FILE"
 
@@ -260,11 +260,11 @@ class _NewFile(click.ParamType):  # type: ignore[type-arg]
 
 
 def _is_text(path: str) -> bool:
-    """Whether a file is text, as all are that such options write, and no shards are."""
+    """Whether a file is text, as are all files that `_NewFile` options write, and no shards."""
     try:
         with open(path, "rb") as file:
             return b"\0" not in file.read(512)
-    except OSError:  # which writing it will name
+    except OSError:  # writing will raise an error that names it
         return True
 
 
@@ -272,18 +272,18 @@ new_file, new_file_in_output = _NewFile(), _NewFile(folder_is_there=False)
 
 
 def _checked(rule: _OfRules, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
-    from tar2tf_cli.ops import rules  # only here: 7 ms that help and completion do without
+    from tar2tf_cli.ops import rules  # imported here, as it takes 7 ms that help and completion save
 
     return rules.accepted(rule(rules), value, label(param, ctx) if param else "")
 
 
 def words(*choices: str, plugins: PluginGroup | None = None) -> dict[str, Any]:
-    """Settings of an option that accepts one of a few words; the first is the default."""
+    """Return click settings of an option that accepts one of a few words; the first is the default."""
     return {"type": Words(choices, plugins), "default": choices[0], "show_default": True}
 
 
 def together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """A decorator that adds a group of options, in this order."""
+    """Combine options into one decorator that adds them in this order."""
 
     def decorate(command: F) -> F:
         for decorator in reversed(options):
@@ -306,7 +306,7 @@ store_options = together(
         more="For buckets of S3, GCS and Azure.",
     ),
 )
-"""How the store of a bucket is reached."""
+"""Options for the connection to the store of a bucket."""
 
 
 retry_option = option(
@@ -328,7 +328,7 @@ work_options = together(
     option("-j", "--num-workers N", type=whole_number, help="Number of worker processes.  [default: CPUs]"),
     retry_option,
 )
-"""How the work is done."""
+"""Options for workers and caches."""
 tar_options = together(
     key_split_option,
     input_option(
@@ -346,7 +346,7 @@ tar_options = together(
         more="Some writers omit these blocks, but a tar that was cut off between two members looks the same.",
     ),
 )
-"""How shards are read."""
+"""Options for reading shards."""
 report_options = together(
     json_option,
     quiet_option,
@@ -358,4 +358,4 @@ report_options = together(
         more="The default is a bar on a terminal, and a line every 30 seconds elsewhere.",
     ),
 )
-"""How a command reports its results."""
+"""Options for the output of a command."""

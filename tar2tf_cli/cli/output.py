@@ -1,4 +1,4 @@
-"""Print messages and progress on standard error, and data, such as tables, on standard output."""
+"""Functions that print messages and progress on standard error, and data, such as tables, on standard output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNITS: Final = ("KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 
 
 def size(number: int) -> str:
-    """A size in bytes for people, such as 1.5 GB: formatted as by humanfriendly, whose import takes 9 ms."""
+    """Format a size in bytes for people, such as 1.5 GB, as humanfriendly does, whose import takes 9 ms."""
     power = min((len(str(number)) - 1) // 3, len(_UNITS))
     if power < 1:
         return count(number, "byte")
@@ -41,7 +41,7 @@ def print_members(skipped: Mapping[str, int]) -> None:
 
 
 def print_count(number: int, noun: str, text: str, *, note: bool = False) -> None:
-    """Report how many there are of something, and what of it, if there are any."""
+    """Report a number of things, with a text about them, unless it is 0."""
     if number:
         message(f"{'note: ' if note else ''}{count(number, noun)}{text}")
 
@@ -59,21 +59,21 @@ def print_failure(error: Tar2tfError) -> None:
     import json
 
     if not _printed:
-        with suppress(OSError):  # the message on standard error has told of the failure
+        with suppress(OSError):  # the message on standard error has reported the failure
             click.echo(json.dumps({"error": error.to_json()}))
 
 
 _printed: Final[set[str]] = set()
-"""Holds a word once this process has printed a document."""
+"""Non-empty once this process has printed a JSON document."""
 
 
 def prints_on_stderr() -> AbstractContextManager[object]:
-    """Let functions of the user, and Ray, print on standard error: standard output is for records and documents."""
+    """Redirect prints of user functions and Ray to standard error, as standard output is for records and documents."""
     return redirect_stdout(sys.stderr)
 
 
 def print_error(error: Tar2tfError) -> None:
-    """Print an error: where, what and its code on the first line, then the hint, which says what to do."""
+    """Print an error: location, message and code on the first line, then the hint."""
     where = f"{printable(error.where)}: " if error.where else ""
     code = f" ({error.code})" if error.code else ""
     first, *more = error.lines
@@ -92,18 +92,18 @@ def echo(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped, so that it cannot affect a terminal."""
+    """Escape the control characters of a text, so that it cannot affect a terminal."""
     if text.isprintable():
         return text
     return "".join(part if part.isprintable() else part.encode("unicode_escape").decode() for part in text)
 
 
 def message(*lines: str, mark: str = "") -> None:
-    """Print lines on standard error; where that cannot be written, they are lost, and the exit code stays true.
+    """Print lines on standard error; if it cannot be written, they are lost, but the exit code stays correct.
 
     Args:
         lines: the lines; control characters in them, and newlines in the names that they print, are escaped.
-        mark: printed before the first as it is, such as a word in colour; without colour where none is shown.
+        mark: a prefix of the first line that may have colour codes, which are removed if colours are off.
     """
     if not lines:
         return
@@ -117,7 +117,7 @@ def message(*lines: str, mark: str = "") -> None:
 
 
 def _colors() -> bool:
-    """Whether to use colours: as NO_COLOR or FORCE_COLOR says, otherwise if standard error is a capable terminal."""
+    """Whether to use colours: set by NO_COLOR or FORCE_COLOR, otherwise true on a capable terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -235,11 +235,11 @@ class Terminal(Events):
 
     Args:
         quiet: print errors only.
-        verbose: also print each shard, and that the kernel is missing, where it is.
+        verbose: also print each shard, and a note if the kernel is missing.
         progress: whether to show a bar; None for a bar on a terminal and lines elsewhere.
         errors_path: the file to which the errors of faulty samples are written, one JSON document per line.
-        duplicates_path: the file to which the keys of samples are written that equal earlier ones.
-        others: options of the command that do not concern it.
+        duplicates_path: the file to which the keys of skipped duplicates are written.
+        others: further options of the command, which are ignored.
     """
 
     def __init__(
@@ -298,9 +298,10 @@ class Terminal(Events):
             self._say(message)
 
     def _waiting(self, text: str) -> None:
-        """Note it in the process of the command, not in each worker.
+        """Print a note about waiting from the command's process only, not from each worker.
 
-        What the machine lacks is noted once, wherever; what is waited for, for one of many requests that fail at once.
+        A note about the machine is printed once, in any process; a note about waiting, once for many requests that fail
+        together.
         """
         if os.getpid() != self._process:
             return
@@ -346,7 +347,7 @@ _LEAST: Final = 4
 
 
 def print_table(rows: Sequence[Sequence[str]], **layout: Any) -> None:
-    """Print a table that fits the terminal; `layout` is that of `table`."""
+    """Print a table that fits the terminal; `layout` has the keyword arguments of `table`."""
     for line in table(rows, width=terminal_width(), **layout):
         echo(line)
 
@@ -360,7 +361,7 @@ def table(
     width: int | None = None,
     indent: str = "",
 ) -> Iterator[str]:
-    """The lines of a table.
+    """Yield the lines of a table.
 
     Args:
         rows: cells; the first row may be a heading. Control characters become escapes.
@@ -385,12 +386,12 @@ def table(
 
 
 def _surplus(widths: Sequence[int], indent: str, width: int) -> int:
-    """How many columns a line is wider than a width."""
+    """Return by how many columns a line exceeds a width."""
     return len(indent) + sum(widths) + len(_GAP) * (len(widths) - 1) - width
 
 
 def _cut(widths: list[int], kept: Sequence[int], shrink: Mapping[int, int], indent: str, width: int) -> None:
-    """Reduce the widths of the columns that may shrink until a line fits, if it can."""
+    """Reduce the widths of shrinkable columns until a line fits, as far as possible."""
     surplus = max(_surplus([widths[column] for column in kept], indent, width), 0)
     for limits in (shrink, dict.fromkeys(shrink, _LEAST)):
         for column, least in limits.items():
@@ -401,7 +402,7 @@ def _cut(widths: list[int], kept: Sequence[int], shrink: Mapping[int, int], inde
 
 
 def terminal_width() -> int | None:
-    """Width in columns of the terminal on standard output; None if it is not a terminal."""
+    """Return the width in columns of the terminal on standard output; None if it is not a terminal."""
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         import shutil
 
@@ -410,7 +411,7 @@ def terminal_width() -> int | None:
 
 
 def _fitted(text: str, width: int, right: bool) -> str:
-    """A cell cut or padded to a width."""
+    """Cut or pad a cell to a width."""
     if _width(text) > width:
         while text and _width(text) >= width:
             text = text[:-1]
@@ -420,14 +421,14 @@ def _fitted(text: str, width: int, right: bool) -> str:
 
 
 def _width(text: str) -> int:
-    """The width of a text in terminal columns."""
+    """Return the width of a text in terminal columns."""
     if text.isascii():
         return len(text)
     return sum(map(_columns, text))
 
 
 def _columns(character: str) -> int:
-    import unicodedata  # a library of its own, which few tables need
+    import unicodedata  # imported here, as few tables need it
 
     if unicodedata.combining(character):
         return 0

@@ -170,18 +170,20 @@ def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
 
 
 def _lacks_key(fault: Fault) -> bool:
-    """Whether a fault is the loss of records, so that their keys are unknown."""
+    """Whether a fault is a loss of records, whose keys are therefore unknown."""
     return fault.key is None and fault.kind in _LOSSES
 
 
 def _fault_lines(report: Report, *, every: bool) -> Iterator[str]:
-    """A line for each fault; if they are too many for a screen and not all are to be shown, one for each kind."""
+    """Yield a line for each fault, or only for each kind of fault if they are too many for a screen and `every` is
+    false.
+    """
     lines = [line for file in report.files for line in _lines(file, every=every)]
     yield from lines if every or len(lines) <= _MOST_FAULTS else _kinds(report)
 
 
 def _lines(file: FileReport, *, every: bool) -> Iterator[str]:
-    """One line per fault; unless all are wanted, one for the first of many that are alike, and one for the others."""
+    """Yield a line for each fault of a file; unless `every`, similar faults are summarized after the first ones."""
     counts = Counter(fault.kind for fault in file.faults)
     for alike in _alike(file.faults):
         kind = alike[0].kind
@@ -196,7 +198,7 @@ def _lines(file: FileReport, *, every: bool) -> Iterator[str]:
 
 
 def _alike(faults: Iterable[Fault]) -> Iterable[list[Fault]]:
-    """Faults divided by their kind and, where it is about one entry or feature, or about one reader, by that."""
+    """Group faults by kind and, for kinds about one entry, feature or reader, by its name."""
     groups: dict[tuple[str, str], list[Fault]] = {}
     for fault in faults:
         subject = _SUBJECT.search(fault.message) if fault.kind in _ABOUT_ONE else None
@@ -205,7 +207,7 @@ def _alike(faults: Iterable[Fault]) -> Iterable[list[Fault]]:
 
 
 def _kinds(report: Report) -> Iterator[str]:
-    """A line for each kind of fault in all files, with the first of its kind, so that they fit on a screen."""
+    """Yield a line for each kind of fault in all files, with its first fault."""
     kinds: dict[str, list[tuple[FileReport, list[Fault]]]] = {}
     for file in report.files:
         for kind, alike in _by_kind(file.faults).items():

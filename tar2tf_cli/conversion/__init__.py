@@ -1,1 +1,1 @@
-"""A `Conversion` in, shards and a manifest out: plan, tasks, sharding, spools, publishing, dry run."""
+"""Runs a `Conversion`: plan, tasks, sharding, spools, publishing, manifest and dry run."""

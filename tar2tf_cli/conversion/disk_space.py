@@ -1,4 +1,4 @@
-"""Room on the local disk for output that only passes through it, on its way to a bucket or a stream."""
+"""Limits the use of the local disk by temporary output that is uploaded to a bucket or copied to a stream."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Hashable
 
 
 class DiskSpace:
-    """Decides whether a task that writes to the working folder may begin now, or has to wait for uploads.
+    """Decides whether a task that writes to the working folder may begin now or must wait for uploads.
 
-    While the disk has room, nothing waits. A disk that has room for one input's records and one shard for each worker
-    is enough: then reading waits until shards were uploaded, and the spools that only they need are gone.
+    While the disk has free space, no task waits. Space for one input's records and one shard for each worker is enough:
+    reading then waits until shards are uploaded and the spools that only they need are removed.
 
     Args:
         folder: the working folder.
@@ -25,33 +25,33 @@ class DiskSpace:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no task runs that may free space."""
+        """Whether no running task may free space."""
         return not self._running
 
     def may_read(self, stored: int) -> bool:
-        """Whether there is room for the records of inputs of so many bytes, next to a shard."""
+        """Whether the disk has space for a shard and the records of inputs of `stored` bytes."""
         return self._has_room(self._estimate(stored) + self._shard)
 
     def may_write(self, size: int) -> bool:
-        """Whether there is room for a shard."""
+        """Whether the disk has space for a shard of a given size."""
         return self._has_room(size)
 
     def begin_reading(self, task: Hashable, stored: int) -> None:
-        """Count a task, by any name, that reads inputs of so many bytes."""
+        """Reserve space for a task that reads inputs of `stored` bytes."""
         self._running[task] = self._estimate(stored)
 
     def begin_writing(self, task: Hashable, size: int) -> None:
-        """Count a task, by any name, that writes a shard of this size."""
+        """Reserve space for a task that writes a shard."""
         self._running[task] = size
 
     def end(self, task: Hashable, stored: int = 0, spooled: int = 0) -> None:
-        """Note that a task has ended; one that read says how much it read, and how much of that it spooled."""
+        """Release the space reserved for a task; a reading task gives the bytes that it read and spooled."""
         self._running.pop(task, None)
         self._stored += stored
         self._spooled += spooled
 
     def _estimate(self, stored: int) -> int:
-        """About the size of the spool of inputs of so many bytes, by those that were read before."""
+        """Estimate the size of the spool of inputs of `stored` bytes from the inputs read so far."""
         return stored * self._spooled // self._stored if self._stored else stored
 
     def _has_room(self, size: int) -> bool:

@@ -1,4 +1,4 @@
-"""Counts the samples whose key an earlier input has, which `--keys`, `--join` and `--split` cannot tell apart."""
+"""Counts samples whose key a sample of an earlier input has, as `--keys`, `--join` and `--split` confuse them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _RANGES: Final = 16
-"""How many ranges of hashes are compared one after the other, in little memory."""
+"""Number of ranges of hashes, which are compared one after the other to save memory."""
 
 
 class EqualKeys(NamedTuple):
-    """The samples with a key that an earlier input has, too.
+    """Count of the samples with a key that an earlier input also has.
 
     Attributes:
-        samples: how many there are; those of one input with the same key count once.
-        first: the number of the input of the first one.
+        samples: their number; samples of one input with equal keys count once.
+        first: the number of the input with the first such sample.
         earlier: the number of the first input that has its key.
     """
 
@@ -33,15 +33,15 @@ class EqualKeys(NamedTuple):
 
 
 class KeyIndex:
-    """Has the hash of each key that is written, in eight bytes of memory, and sixteen when they are compared."""
+    """Stores the hash of each written key, in eight bytes of memory, or sixteen while keys are compared."""
 
     def __init__(self) -> None:
         self._hashes = array("Q")
         self._inputs: list[int] = []
-        self._ends: list[int] = []  # for each of these inputs, how many hashes there are with its own
+        self._ends: list[int] = []  # for each of these inputs, the number of hashes up to and including its own
 
     def add(self, source: int, hashes: array[int]) -> None:
-        """Add the next samples, in input order.
+        """Add the key hashes of the next samples, in input order.
 
         Args:
             source: the number of their input.
@@ -57,7 +57,7 @@ class KeyIndex:
         self._ends.append(len(self._hashes))
 
     def find_equal(self) -> EqualKeys | None:
-        """Return the samples with a key that an earlier input has; None if there are none. All keys are forgotten."""
+        """Count the samples with a key that an earlier input has, and clear the index; None if there are none."""
         data, self._hashes = self._hashes.tobytes(), array("Q")
         if len(self._inputs) < 2 or len(ordered(data)) == len(data):
             return None
@@ -76,7 +76,9 @@ class KeyIndex:
         return self._inputs[bisect_right(self._ends, place)]
 
     def _equal_among(self, hashes: NDArray[np.uint64], places: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-        """Yield how many samples have a key of an earlier input, and the places of the first and of the earlier one."""
+        """Yield the number of samples with a key of an earlier input, and the positions of the first and of the earlier
+        one.
+        """
         import numpy as np
 
         places = places[np.argsort(hashes[places], kind="stable")]

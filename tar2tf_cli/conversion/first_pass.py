@@ -1,7 +1,6 @@
-"""The passes over all inputs that come before the conversion's own: forms of features, texts of labels, and strata.
+"""Passes over all inputs before the conversion's own pass: for forms of features, texts of labels, and strata.
 
-Each input is one task of a pass. What a pass finds stays in the working folder for a run that continues, except for
-the forms.
+Each input is one task of a pass. The results stay in the working folder for a run that continues, except for the forms.
 """
 
 from __future__ import annotations
@@ -39,10 +38,11 @@ T = TypeVar("T")
 
 
 _LABELS_FILE: Final = "labels"
-"""The file in the working folder that has the texts of labels, which a run that continues need not find again."""
+"""Name of the file in the working folder with the texts of labels, for a run that continues."""
 
 _STRATA_FILE: Final = "strata"
-"""The file in the working folder that has what `--stratify` found, for the same reason."""
+"""Name of the file in the working folder with the strata of `--stratify`, for a run that continues.
+"""
 
 FirstPass: TypeAlias = Callable[[Callable[[int], Task], Callable[[int, Any], None]], None]
 """A function that runs a task for each input, given its number, and passes number and result on, in input order."""
@@ -56,7 +56,7 @@ def run_first_pass(
     engine: Callable[[], Engine],
     events: Events,
 ) -> None:
-    """Read all inputs before the conversion does.
+    """Run a pass over all inputs before the conversion's own.
 
     Args:
         make_worker: makes the context of the tasks.
@@ -74,10 +74,10 @@ def run_first_pass(
 
 
 def with_forms(plan: Plan, first_pass: FirstPass) -> Plan:
-    """Return a plan with the forms of features that several TFRecords decide about; they are read for it."""
+    """Return a plan with the forms of features, for which several TFRecords are read if no manifest describes them."""
     if not plan.undescribed:
         return plan
-    from tar2tf_cli.inputs.record_samples import Forms  # only here, as most inputs are tars
+    from tar2tf_cli.inputs.record_samples import Forms  # imported here, as most inputs are tars
 
     found: list[Forms] = []
     first_pass(FindForms, lambda number, forms: found.append(forms))
@@ -89,7 +89,7 @@ def with_labels(plan: Plan, folder: str, first_pass: FirstPass) -> Plan:
 
     Args:
         plan: the plan.
-        folder: the working folder, where texts that were found stay for a run that continues.
+        folder: the working folder, in which the texts stay for a run that continues.
         first_pass: reads all inputs.
     """
     names = [name for name, labels in plan.conversion.labels.items() if labels == AUTO]
@@ -112,11 +112,11 @@ def with_labels(plan: Plan, folder: str, first_pass: FirstPass) -> Plan:
 
 
 def find_strata(plan: Plan, folder: str, first_pass: FirstPass) -> Strata:
-    """Return the hashes at which splits end for each value of `--stratify`; for it, all inputs are read.
+    """Return the hashes at which splits end for each value of `--stratify`, for which all inputs are read.
 
     Args:
         plan: the plan.
-        folder: the working folder, where these hashes stay for a run that continues.
+        folder: the working folder, in which these hashes stay for a run that continues.
         first_pass: reads all inputs.
     """
     if not plan.conversion.stratify:
@@ -137,7 +137,7 @@ def find_strata(plan: Plan, folder: str, first_pass: FirstPass) -> Strata:
 
 
 def cuts(hashes: Collection[int], fractions: Iterable[float]) -> list[int]:
-    """Return the hashes that divide others into fractions of them: each but the first fraction begins with one.
+    """Return the hashes at which each fraction but the first begins, so that hashes are divided into such fractions.
 
     >>> cuts([40, 10, 30, 20], [0.5, 0.25, 0.25])
     [30, 40]
@@ -147,7 +147,7 @@ def cuts(hashes: Collection[int], fractions: Iterable[float]) -> list[int]:
 
 
 def _saved(path: str) -> Any:
-    """Return the results of a first pass that an interrupted run saved; None if there are none, or damaged ones."""
+    """Load the results of a pass that an interrupted run saved; None if they are missing or damaged."""
     with suppress(FileNotFoundError, ValueError), open(path, "rb") as file:
         return entry_of(file.read())
     return None
@@ -167,12 +167,12 @@ class FindForms(NamedTuple):
     number: int
 
     def needs_folder(self, worker: Worker) -> bool:
-        """Whether it needs files of other tasks: never."""
+        """Whether the task needs files of other tasks: never."""
         return False
 
     def run(self, worker: Worker) -> Forms:
-        """Return the forms; none if the input is no TFRecord."""
-        from tar2tf_cli.inputs.record_samples import Forms, forms_in  # only here, as most inputs are tars
+        """Return the forms of features; none if the input is no TFRecord."""
+        from tar2tf_cli.inputs.record_samples import Forms, forms_in  # imported here, as most inputs are tars
 
         item = worker.inputs.items[self.number]
         return Forms() if item.name in worker.inputs.described else forms_in(worker.inputs.source, item)
@@ -188,11 +188,11 @@ class FindTexts(NamedTuple):
     number: int
 
     def needs_folder(self, worker: Worker) -> bool:
-        """Whether it needs files of other tasks: never."""
+        """Whether the task needs files of other tasks: never."""
         return False
 
     def run(self, worker: Worker) -> TextsByFeature:
-        """Return the texts of the samples that are not faulty, by feature.
+        """Return the label texts of the samples that are not faulty, by feature.
 
         Raises:
             UsageError: when no sample of the first input has a feature.
@@ -227,11 +227,11 @@ class FindStrata(NamedTuple):
     number: int
 
     def needs_folder(self, worker: Worker) -> bool:
-        """Whether it needs files of other tasks: never."""
+        """Whether the task needs files of other tasks: never."""
         return False
 
     def run(self, worker: Worker) -> Hashes:
-        """Return the hashes of the samples that are not faulty, by value.
+        """Return the key hashes of the samples that are not faulty, by value.
 
         Raises:
             SampleError: when a sample is faulty, and such samples are not skipped.
@@ -253,7 +253,7 @@ class FindStrata(NamedTuple):
 
 
 def _found(worker: Worker, number: int, find: Callable[[InputFlow], T]) -> T | None:
-    """Return what is found in an input, if need be when it is read a second time; None if nothing of it may be used."""
+    """Apply a function to an input, again if it must be regrouped; None if the conversion skips the whole input."""
     found: T | None = None
     options = ReadOptions(threads=worker.threads, small=worker.inputs.is_small(number))
     for reading in worker.attempts(number, options):
@@ -270,7 +270,7 @@ def _needed(spec: Conversion) -> tuple[Op, ...]:
     sources = {item.ext_name for name, item in chosen if any(f"{label}/".startswith(f"{name}/") for label in labelled)}
 
     def only_pixels(op: Op) -> bool:
-        own = f"{getattr(op, 'ext', '')}/"  # an npz file has entries below its own
+        own = f"{getattr(op, 'ext', '')}/"  # an npz file expands to entries of other names
         return op.releases_gil and not any(f"{source}/".startswith(own) for source in sources or labelled)
 
     kept: Iterator[Op] = dropwhile(only_pixels, reversed(spec.ops))

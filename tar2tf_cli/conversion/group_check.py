@@ -1,4 +1,4 @@
-"""Checks that no group of samples (`--group-by`) is made twice, or lacks samples, across the inputs of a conversion."""
+"""Checks across inputs that no group of samples (`--group-by`) is made twice or lacks samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AGAIN: Final = "add --regroup if members of its samples are not adjacent; leave
 
 
 class GroupCheck:
-    """Checks that each group of samples (`--group-by`) was made once, of all its samples.
+    """Checks that each group of samples (`--group-by`) was made once, from all its samples.
 
     Args:
         plan: the conversion.
@@ -27,15 +27,15 @@ class GroupCheck:
         self._plan = plan
         self._go_on = bool(plan.group_lanes)
         self._known: dict[str, DuplicateIndex] = {}  # the groups of each lane
-        self._after: dict[str, dict[str, int]] = {}  # what the last input of each lane read of the following ones
-        self._last = ""  # the last group of the last input that has one
+        self._after: dict[str, dict[str, int]] = {}  # samples that a lane's last input read from later ones
+        self._last = ""  # the last group of the last input with one
 
     def add(self, number: int, report: InputReport) -> None:
         """Check the groups of the next input, given its number.
 
         Raises:
-            SampleError: when samples of one of them are in two inputs that are not next to each other, or are kept
-                apart, or were not found where a group goes on.
+            SampleError: when samples of one group are in two inputs that are not adjacent or must not share groups, or
+                when the continuation of a group was not found.
         """
         shard = self._plan.source.locate(self._plan.inputs[number].name)
         lane, groups = self._plan.stems[number], report.groups

@@ -1,4 +1,4 @@
-"""The inputs of a conversion: in which order they are read, how many by one task, how far ahead, and what was read."""
+"""The queue of a conversion's inputs: the order of reading, the inputs of a task, read-ahead, results in order."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tar2tf_cli.conversion.worker import InputGroup
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.inputs.report import InputReport
 
-_GROUP_INPUTS: Final = 64  # most inputs that one task reads
-_GROUP_BYTES: Final = 16 << 20  # most bytes of several inputs that one task reads
+_GROUP_INPUTS: Final = 64  # maximum number of inputs that one task reads
+_GROUP_BYTES: Final = 16 << 20  # maximum total bytes of several inputs that one task reads
 _AHEAD: Final = 4  # groups per worker read ahead of the first unfinished one; bounds the disk space of spools
 
 
 class InputQueue:
-    """Hands out the inputs that have to be read, and others when they are asked for; each step takes the same time.
+    """Hands out the inputs that are due, and others on request; each step takes constant time.
 
     Args:
         inputs: all inputs of the conversion.
-        spools: knows the groups of inputs that an interrupted run read.
+        spools: has the groups of inputs that an interrupted run read.
         readers: how many tasks may read inputs at once.
         due: numbers of the inputs that have to be read, in ascending order.
-        remote: whether a request has to be made for each input, so that it is better to read several at once.
-        all_at_once: whether all are needed before the first shard, so that none is too far ahead.
+        remote: whether each input costs a request, so that reading several at once is faster.
+        all_at_once: whether all inputs are needed before the first shard, so that read-ahead is not limited.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class InputQueue:
         self._readers = readers
         self._all_at_once = all_at_once
         self._due = due
-        self._position = 0  # of the next one
-        self._asked: list[int] = []  # others, in ascending order
-        self._ahead = 0  # inputs that are being read, or wait for those before them
-        self._urgent = -1  # the input that all else waits for; read even if it is far ahead
+        self._position = 0  # of the next due input
+        self._asked: list[int] = []  # requested inputs, in ascending order
+        self._ahead = 0  # inputs that are being read, or wait for earlier ones
+        self._urgent = -1  # the input that everything waits for; read even if it is far ahead
 
     def next(self) -> tuple[int, ...]:
-        """Take the inputs of the next task: one, or several small ones; none as long as too many are ahead."""
+        """Take the inputs of the next task: one, or several small ones; none while too many are ahead."""
         first = next(self._waiting(), None)
         if first is None:
             return ()
@@ -68,15 +68,15 @@ class InputQueue:
         return 0 if first is None else max(self._inputs[first].size or 0, self._most(first) > 1 and _GROUP_BYTES)
 
     def prioritize(self, number: int) -> None:
-        """Have an input and those before it read next, as all else waits for it."""
+        """Read an input and the earlier ones next, as everything waits for it."""
         self._urgent = number
 
     def ask_for(self, number: int) -> None:
-        """Have an input read that is not due."""
+        """Add an input that is not due to the queue."""
         insort(self._asked, number)
 
     def used(self) -> None:
-        """Note that the records of an input that was read have been divided among shards."""
+        """Record that the records of an input have been divided among shards, so that reading may advance."""
         self._ahead -= 1
 
     def _waiting(self) -> Iterator[int]:
@@ -84,7 +84,7 @@ class InputQueue:
         return merge(self._asked, (self._due[position] for position in range(self._position, len(self._due))))
 
     def _taken(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
-        """Take the first inputs."""
+        """Take inputs from the front of the queue."""
         for number in numbers:
             if self._asked and self._asked[0] == number:
                 del self._asked[0]
@@ -104,7 +104,7 @@ class InputQueue:
         if room < 1:
             return self._taken((first,)) if first <= self._urgent else ()
         waiting = len(self._asked) + len(self._due) - self._position
-        fair = -(-waiting // (2 * self._readers))  # so that no worker runs out of inputs early
+        fair = -(-waiting // (2 * self._readers))  # so that every worker gets inputs until the end
         numbers: list[int] = []
         size = 0
         for number in islice(self._waiting(), min(room, max(1, min(most, fair)))):
@@ -116,14 +116,14 @@ class InputQueue:
         return self._taken(tuple(numbers))
 
     def _most(self, first: int) -> int:
-        """How many inputs one task may read: several if a task for each would take longer than reading them."""
+        """Return how many inputs one task may read: several if a task for each would cost more than reading them."""
         size = self._inputs[first].size
         small = size is not None and size <= _GROUP_BYTES // _GROUP_INPUTS
         return _GROUP_INPUTS if self._remote or small else 1
 
 
 class InputsInOrder:
-    """Hands out inputs to be read, and what was read of them in their order, whichever is read first.
+    """Hands out inputs to read, and returns their results in input order, in whatever order they are read.
 
     Args:
         queue: the inputs that have to be read.
@@ -131,15 +131,15 @@ class InputsInOrder:
 
     Attributes:
         frontier: number of the first input whose records have not been divided among shards.
-        finished: whether the records of all inputs have been divided, or as many as are wanted.
+        finished: whether the records of all inputs, or all wanted records, have been divided.
     """
 
     def __init__(self, queue: InputQueue, readers: int) -> None:
         self._queue = queue
         self._readers = readers
         self._reading = 0
-        self._read: dict[int, tuple[InputReport, InputUnits]] = {}  # inputs from the frontier on
-        self._errors: dict[int, Tar2tfError] = {}  # of inputs from the frontier on
+        self._read: dict[int, tuple[InputReport, InputUnits]] = {}  # results of inputs from the frontier on
+        self._errors: dict[int, Tar2tfError] = {}  # errors of inputs from the frontier on
         self.frontier = 0
         self.finished = False
 
@@ -153,23 +153,23 @@ class InputsInOrder:
         return self._queue.next_size()
 
     def begin(self) -> tuple[int, ...]:
-        """Take the inputs of the next task; none as long as too many are ahead."""
+        """Take the inputs of the next task; none while too many are ahead."""
         numbers = self._queue.next()
         self._reading += bool(numbers)
         return numbers
 
     def end(self, group: InputGroup) -> None:
-        """Note that a task has ended, perhaps with an error, whose turn comes after the inputs before it."""
+        """Record the result of a task; its error, if any, is raised after the results of earlier inputs."""
         self._reading -= 1
         if group.error:
             self._errors[group.numbers[len(group.reports)]] = group.error
 
     def add(self, number: int, report: InputReport, units: InputUnits) -> None:
-        """Add an input from the frontier on that was read."""
+        """Add the result of reading an input at or after the frontier."""
         self._read[number] = report, units
 
     def next(self) -> tuple[InputReport, InputUnits] | None:
-        """Return what was read of the input at the frontier; None if it was not read.
+        """Return the result of the input at the frontier; None if it has not been read.
 
         Raises:
             Tar2tfError: when it could not be read.
@@ -182,18 +182,18 @@ class InputsInOrder:
         return read
 
     def used(self) -> None:
-        """Note that the records of an input before the frontier, which was read again, have their shards."""
+        """Record that the records of an input before the frontier, which was reread, have been divided among shards."""
         self._queue.used()
 
     def hurry(self) -> None:
-        """Have the input at the frontier read next, as all else waits for it."""
+        """Read the input at the frontier next, as everything waits for it."""
         self._queue.prioritize(self.frontier)
 
     def check(self, *, waits: bool) -> None:
-        """Raise the first error, unless a task still reads that may bring its turn.
+        """Raise the first error, unless a task is still reading an earlier input.
 
         Args:
-            waits: whether shards wait for inputs, although all records are divided.
+            waits: whether shards still wait for inputs although all records are divided.
         """
         if self._errors and not (self._reading or (self.finished and not waits)):
             raise next(iter(self._errors.values()))

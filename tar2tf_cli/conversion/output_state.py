@@ -31,24 +31,24 @@ from tar2tf_cli.stores import reach_of
 from tar2tf_cli.structs import dataclass, field
 
 JournalEntry: TypeAlias = list[Any]
-"""A whole shard: lane, number, size, records, CRC-32C, and its path as far as that is known."""
+"""A finished shard: lane, number, size, records, CRC-32C, and its path if known."""
 
 CHANGED: Final = -1
-"""The size in the journal of a shard that others changed."""
+"""The size that the journal records for a shard that other programs changed."""
 
 NO_MANIFEST: Final = "--update needs the manifest of the last run, and a stream or a generator of paths has none"
 
 
 class Destination:
-    """Files that a conversion will write, as known before it writes any.
+    """The output of a conversion before it is written: its paths, and its identity.
 
     Args:
         plan: the conversion and its inputs.
-        sink: where the shards are published.
+        sink: publishes the shards.
         overwrite: whether files that this conversion does not claim may be replaced.
         update: whether the output of the same spec from other inputs is brought up to date.
         remove_many: whether an update may remove more than half of the inputs.
-        own: the manifest's path if it is not the one that follows from the template.
+        own: the manifest's path if it does not follow from the template.
 
     Attributes:
         template: the path template of the shards, relative to the sink.
@@ -112,29 +112,29 @@ class Destination:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Identity of the conversion (`Manifest.identity`)."""
+        """The identity of the conversion, as in `Manifest.identity`."""
         return self.plan.manifest().identity()
 
     @property
     def relative_template(self) -> str:
-        """The template of the shards' paths in the manifest's folder."""
+        """The path template of the shards relative to the manifest's folder."""
         return self.template.text[len(self.prefix) :]
 
     @property
     def digest(self) -> str:
-        """A digest of what the conversion is, equal for the same command on other machines."""
+        """A digest of the conversion's identity, equal for the same command on other machines."""
         return self.plan.manifest().conversion
 
     def is_of_same_options(self, identity: dict[str, Any] | None) -> bool:
-        """Whether another conversion has the same options, perhaps with other inputs."""
+        """Whether an identity has the options of this conversion, perhaps with other inputs."""
         return identity is not None and identity["version"] == VERSION and not self.other_options(identity["spec"])
 
     def is_same(self, identity: dict[str, object] | None) -> bool:
-        """Whether another conversion is the same, however its inputs were listed."""
+        """Whether an identity is that of this conversion, regardless of how its inputs were listed."""
         return self.is_of_same_options(identity) and (identity or {})["inputs"] == self.identity["inputs"]
 
     def other_options(self, spec: dict[str, object]) -> list[str]:
-        """Keys that differ in another conversion's spec, except those that only list its inputs."""
+        """Return the keys that differ in another conversion's spec, except those that only list its inputs."""
         listed_by = self.plan.source.listing_info().listed_by
         return [name for name in differing(spec, self.identity["spec"]) if name not in listed_by]
 
@@ -144,18 +144,19 @@ class Destination:
         return WorkingFolder(self.sink.prepare(self.manifest, begins), self.where)
 
     def path(self, shard: PlannedShard, total: int = 0) -> str:
-        """A shard's path."""
+        """Return the path of a shard."""
         return self.template.path(shard.number, total=total, split=shard.lane, stem=shard.lane)
 
     def listed_path(self, shard: PlannedShard) -> str:
-        """A shard's path as the manifest has it, relative to its folder."""
+        """Return the path of a shard relative to the manifest's folder, as the manifest lists it."""
         return self.path(shard).removeprefix(self.prefix)
 
     def own(self, paths: Iterable[str]) -> set[str]:
-        """Normalised paths of those files, listed in a manifest or journal, that this output's template can give.
+        """Return the normalised paths of those files, listed in a manifest or journal, that match this output's
+        template.
 
-        No others are ever removed or replaced, whatever is listed: none outside the output's folder, none that is
-        hidden or behind a link, and none with another name.
+        No other listed file is ever removed or replaced: none outside the output's folder, none that is hidden or
+        reached by a link, and none with another name.
         """
         regex, documents = self._listed_regex, {*self.documents, *map(self.template.beside, _DOCUMENTS)}
         names, is_real = set(), lru_cache(maxsize=None)(self._is_real)
@@ -168,24 +169,24 @@ class Destination:
 
     @cached_property
     def _listed_regex(self) -> re.Pattern[str]:
-        """Matches the paths of shards, relative to the manifest's folder."""
+        """Regular expression for the paths of shards relative to the manifest's folder."""
         return PathTemplate.parse(self.template.text.removeprefix(self.prefix)).regex()
 
     def _is_real(self, folder: str) -> bool:
-        """Whether a folder below the manifest's is reached without a link."""
+        """Whether a folder below the manifest's is reached without symbolic links."""
         root = os.path.realpath(self.root)
         return not self.sink.renames or os.path.realpath(os.path.join(root, folder)) == os.path.normpath(
             os.path.join(root, folder)
         )
 
     def is_there(self, entry: ShardEntry) -> bool:
-        """Whether a shard of an earlier manifest exists with its size, and with its `--index`."""
+        """Whether a shard of an earlier manifest exists with its recorded size and its `--index`."""
         path = self.prefix + entry.path
         there = self.sink.size(path) == entry.bytes
         return there and (not self.with_index or self.sink.size(f"{path}.idx") is not None)
 
     def existing(self) -> set[str]:
-        """Normalised paths of existing files that match the template, including indexes if they are wanted.
+        """Return the normalised paths of existing files that match the template, and of indexes if they are wanted.
 
         Raises:
             OutputExistsError: when one of them is a folder.
@@ -207,16 +208,16 @@ class Destination:
         return names - {os.path.normpath(self.manifest)}
 
     def previous(self) -> Manifest | None:
-        """The existing manifest.
+        """Return the existing manifest, or None.
 
         Raises:
-            DamagedShardError: when there is another document, or a damaged one.
+            DamagedShardError: when the file is another document, or damaged.
         """
         data = self.sink.read(self.manifest)
         return None if data is None else Manifest.from_bytes(data, self.where)
 
     def published_sizes(self) -> BinaryIO | None:
-        """The sizes that were published with the existing manifest."""
+        """Open the file of record sizes published with the existing manifest; None if there is none."""
         if self.sink.renames:
             with contextlib.suppress(OSError):
                 return open(self.sizes, "rb")
@@ -226,7 +227,7 @@ class Destination:
 
 
 def destination(plan: Plan, *, endpoint: str | None, apart: bool = False, **how: bool) -> Destination:
-    """Return the files or objects that a plan's conversion will write.
+    """Return the destination of a plan's conversion, in a folder or a bucket.
 
     Args:
         plan: the conversion.
@@ -256,7 +257,7 @@ def destination(plan: Plan, *, endpoint: str | None, apart: bool = False, **how:
 
 
 def _is_taken(there: Destination) -> bool:
-    """Whether the usual name is that of other files' manifest, now or when an earlier run chose a name of its own."""
+    """Whether other files' manifest has the usual name, now or when an earlier run chose another name."""
     if there.sink.exists(there.template.own_manifest(), now=True):
         return True
     with contextlib.suppress(DamagedShardError):
@@ -270,29 +271,29 @@ def _is_taken(there: Destination) -> bool:
 Action: TypeAlias = Literal["new", "up to date", "continue", "update", "overwrite", "refuse"]
 _ELSEWHERE: Final = "choose another output path"
 _DOCUMENTS: Final = ("labels.json", "examples.csv")
-"""Documents that sources write next to the manifest; those of a conversion that is replaced are deleted."""
+"""Documents that sources write next to the manifest; deleted when their conversion is replaced."""
 
 
 @dataclass(eq=False, repr=False)
 class Decision:
-    """How a run treats existing output, and why; decided before the run changes anything.
+    """The decision how a run treats existing output, made before the run changes anything.
 
     Attributes:
-        run: the name of this run, and of those that continue it.
-        error: why the output is refused; None if it is not.
+        run: an identifier of this run and of the runs that continue it.
+        error: the reason to refuse the output, or None.
         finished: the manifest of the same conversion, if that is finished and nothing has to be done.
         continues: whether an interrupted run of the same conversion is continued.
-        interrupted: whether there is one, which cannot be continued if its inputs can be read only once.
+        interrupted: whether such a run exists; it cannot be continued if its inputs can be read only once.
         replaceable: normalised paths of existing files that may be replaced.
-        published: normalised paths of files that a killed run of the same conversion must have written, as its claim is
-            there, although nothing else of it is; they stay if their bytes are those that are to be written there.
-        stale: normalised paths of files that are removed once the output is whole, unless they are replaced.
-        others: paths of files that the existing manifest lists and that are left alone, as they have other names.
-        sealed: what an interrupted run noted of whole shards, which may be gone since, by lane and number.
+        published: normalised paths of files that a killed run of the same conversion must have written, as only its
+            claim is left; a file stays if its bytes are those to be written.
+        stale: normalised paths of files that are removed once the output is complete, unless replaced.
+        others: paths of files that the existing manifest lists and that stay, as they do not match the template.
+        sealed: the journal entries of an interrupted run's finished shards, which may be gone, by lane and number.
         earlier: the conversion of which an update keeps shards; None to convert everything.
         previous: the manifest of that conversion.
-        changes: how its inputs differ from those now.
-        everything: why an update converts everything again; empty if it does not.
+        changes: a text about the difference between its inputs and today's.
+        everything: the reason for which an update converts everything again, or empty.
     """
 
     run: str = field(default_factory=lambda: os.urandom(8).hex())
@@ -311,13 +312,13 @@ class Decision:
     everything: str = ""
 
     def close(self) -> None:
-        """Close the file of sizes, if there is one."""
+        """Close the file of sizes, if it is open."""
         if self.earlier:
             self.earlier.close()
 
     @property
     def outcome(self) -> tuple[Action, str]:
-        """The decision in a word, and in a sentence about a run that does not happen; empty for a new output."""
+        """The decision as a word, and a sentence about it, which is empty for a new output."""
         if self.error:
             return "refuse", f"would refuse: {self.error.sentence}"
         if self.finished:
@@ -339,11 +340,11 @@ class Decision:
 
 
 def decide(there: Destination, folder: WorkingFolder) -> Decision:
-    """Look at what is there, and decide; the publisher does so, and the dry run says so.
+    """Decide how to treat the existing output; called by the publisher and by the dry run.
 
     Args:
         there: the files that the conversion will write.
-        folder: its working folder, which may not be there.
+        folder: the working folder, which may not exist.
     """
     try:
         finished = find_finished(there)
@@ -353,7 +354,7 @@ def decide(there: Destination, folder: WorkingFolder) -> Decision:
 
 
 def find_finished(there: Destination) -> Manifest | None:
-    """The manifest of the same conversion, if it was finished and all its files exist; otherwise None."""
+    """Return the manifest of the same conversion if it was finished and all its files exist; otherwise None."""
     manifest = None
     if there.resumable and not there.overwrite:
         with contextlib.suppress(DamagedShardError):
@@ -364,7 +365,7 @@ def find_finished(there: Destination) -> Manifest | None:
 
 
 def _unfinished(there: Destination, folder: WorkingFolder) -> Decision:
-    """The decision about an output that is new, unfinished, another one's, or one of other inputs.
+    """Decide about an output that is new, unfinished, of another conversion, or of other inputs.
 
     Raises:
         OutputExistsError: when a file that this conversion does not claim is in the way.
@@ -405,7 +406,7 @@ def _unfinished(there: Destination, folder: WorkingFolder) -> Decision:
             shard=there.where,
             hint="pass --remove-many if the other inputs were removed on purpose; otherwise check the listing",
         )
-    if made.interrupted and head and "previous" in head:  # killed while it replaced that manifest's files
+    if made.interrupted and head and "previous" in head:  # a run was killed while it replaced that manifest's files
         previous = Manifest.from_bytes(head["previous"].encode(), there.where)
         _bring_up_to_date(made, there, previous, lambda: folder.open("previous.sizes"))
     elif previous and there.update:
@@ -416,7 +417,7 @@ def _unfinished(there: Destination, folder: WorkingFolder) -> Decision:
 def _bring_up_to_date(
     made: Decision, there: Destination, previous: Manifest, open_sizes: Callable[[], BinaryIO | None]
 ) -> None:
-    """Compare with the earlier conversion, if that can save any work."""
+    """Fill in the earlier conversion and its differences, if an update can keep any of its shards."""
     if others := there.other_options(previous.spec):
         made.everything = f"the options have changed ({', '.join(others[:3])})"
     elif option := there.plan.why_everything:
@@ -437,7 +438,7 @@ def _bring_up_to_date(
 
 
 def _previous(there: Destination) -> Manifest | None:
-    """The existing manifest, unless this conversion may not replace it; a damaged one lists nothing."""
+    """Return the existing manifest, unless this conversion may not replace it; a damaged one lists nothing."""
     hint = None
     try:
         previous = there.previous()
@@ -458,7 +459,7 @@ def _previous(there: Destination) -> Manifest | None:
 
 
 def _what_changed(previous: Manifest, there: Destination) -> tuple[str, str | None]:
-    """Return the difference from an earlier conversion, and a hint if `--overwrite` is not the only choice."""
+    """Describe the difference from an earlier conversion, with a hint if `--overwrite` is not the only choice."""
     hint = "pass --update to redo only what changed, --overwrite to replace everything, or choose another output path"
     names = there.other_options(previous.spec)
     if not names and previous.identity()["inputs"] != there.identity["inputs"]:
@@ -475,7 +476,7 @@ def _what_changed(previous: Manifest, there: Destination) -> tuple[str, str | No
 
 
 def _joined_in(spec: dict[str, Any]) -> list[ObjectInfo]:
-    """The inputs of what a spec joins."""
+    """Return the inputs of the datasets that a recorded spec joins."""
     datasets = zip(spec["input"]["join"], spec["input"].get("joined", []), strict=False)
     return [
         ObjectInfo(f"{item['name']} of {bucket}", item["size"], item["version"])
@@ -485,7 +486,7 @@ def _joined_in(spec: dict[str, Any]) -> list[ObjectInfo]:
 
 
 def _value(spec: dict[str, object], name: str) -> str:
-    """The value of a key of a spec, such as `output.index`, in a few letters."""
+    """Return the value of a key of a spec, such as `output.index`, as a short text."""
     value: Any = spec
     for key in name.split("."):
         value = value.get(key) if isinstance(value, dict) else None
@@ -494,14 +495,14 @@ def _value(spec: dict[str, object], name: str) -> str:
 
 
 def _is_hidden(path: str, template: str) -> bool:
-    """Whether a file or one of its folders is hidden, unless the template says so itself."""
+    """Whether a file or one of its folders is hidden, unless the template itself begins with a dot there."""
     parts = path.split(os.sep)
     shown = [part[:1] == "." for part in template.split("/")[-len(parts) :]]
     return any(part[:1] == "." and not own for part, own in zip(parts, shown, strict=False))
 
 
 def _check_irreplaceable(there: Destination, paths: set[str]) -> None:
-    """Raise if an input, a device or a pipe would be replaced."""
+    """Raise an error if an input, a device or a pipe would be replaced."""
     plan = there.plan
     inputs = {_file(path) for path in plan.source.paths(plan.inputs)} if paths else set()
     for where in map(there.sink.locate, sorted(paths)):
@@ -511,31 +512,31 @@ def _check_irreplaceable(there: Destination, paths: set[str]) -> None:
 
 
 def _foreign(paths: set[str], claimed: set[str]) -> list[str]:
-    """Return files that no manifest of this conversion lists, and that are not the index of a listed shard."""
+    """Return the files that no manifest of this conversion lists and that are not the index of a listed shard."""
     return sorted(path for path in paths - claimed if path.removesuffix(".idx") not in claimed)
 
 
 def not_listed(where: str) -> OutputExistsError:
-    """The error for a file that this conversion does not claim."""
+    """Make the error for a file that this conversion does not claim."""
     reason = "already exists, and no manifest of this conversion lists it"
     return OutputExistsError(reason, shard=where, replaceable=True)
 
 
 def _published(entry: JournalEntry | dict[str, Any]) -> Iterable[str]:
-    """The paths that an entry of the journal says are published, or about to be."""
+    """Return the paths that a journal entry records as published or about to be published."""
     if isinstance(entry, dict):
         return list(entry.get("paths", []))
     return [path for path in entry[5:] if path is not None]
 
 
 def _sealed(entries: list[object]) -> dict[tuple[str, int], JournalEntry]:
-    """The entries of whole shards that nobody changed since, by lane and number."""
+    """Return the journal entries of finished shards without later changes, by lane and number."""
     last = {(entry[0], entry[1]): entry for entry in entries if type(entry) is list and len(entry) == 6}
     return {place: entry for place, entry in last.items() if entry[2] != CHANGED}
 
 
 def _file(path: str) -> tuple[int, int] | str:
-    """A key that is equal for two paths to the same file."""
+    """Return a key that is equal for two paths of the same file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -549,13 +550,13 @@ _NONE: Final = array("B")
 
 
 class Measure:
-    """Says which sizes of an input's units are published.
+    """Selects the columns of an input's index that are published for later updates.
 
     Args:
         conversion: the conversion.
 
     Attributes:
-        columns: their names in an index; of tars also the hashes of keys, which no two of a shard share.
+        columns: names of the columns; for tars also the key hashes, as keys must be unique within a shard.
     """
 
     def __init__(self, conversion: Conversion) -> None:
@@ -565,7 +566,7 @@ class Measure:
         self._together = not (divided or conversion.drop_duplicates is not None)
 
     def of(self, part: InputUnits) -> SpoolIndex:
-        """The sizes of an input's units; where no input is ever divided, that of all its records together."""
+        """Return the sizes of an input's units, summed to one unit if inputs are never divided among shards."""
         index, first, stop = part.spool, part.first, part.stop
         if self._together:
             sizes = SpoolIndex([index.size(first, stop)], [index.count(first, stop)]) if first < stop else SpoolIndex()
@@ -579,7 +580,7 @@ class Measure:
 
 
 class SizesFile(RecordFile):
-    """Has what is known of each input, in input order: a few bytes for each record.
+    """Writes report and unit sizes of each input to a file, in input order: a few bytes for each record.
 
     Args:
         path: the file's path.
@@ -592,7 +593,7 @@ class SizesFile(RecordFile):
         self._last: Hashable = None  # the last schema
 
     def add(self, report: InputReport, part: InputUnits) -> None:
-        """Add the next input."""
+        """Append the next input."""
         whole = report.as_before()
         if report.schema.key != self._last:
             self._last = report.schema.key
@@ -615,24 +616,24 @@ def _narrow(column: array[int]) -> array[int]:
 
 
 class Earlier:
-    """Result of an earlier conversion with the same options and other inputs, as `--update` reads it.
+    """The result of an earlier conversion with the same options and other inputs, read for `--update`.
 
-    The sizes of its records are published beside the manifest. The ordinary planner divides them among shards as it did
-    then, and so says which records each shard holds. The same planner then divides the sizes of the inputs as they are
-    now; only new and changed ones have to be read for that. A shard that holds the same records as before is kept.
+    The sizes of its records are published beside the manifest. The ordinary planner divides them among shards again,
+    which shows the records of each shard. The same planner then divides the sizes of the current inputs, of which only
+    new and changed ones are read. A shard that holds the same records as before is kept.
 
     Args:
-        manifest: its manifest.
-        sizes: the sizes that it published.
-        plan: the conversion now.
-        path: the path of a shard, as a manifest has it.
-        is_there: whether the output has the shard of an entry.
+        manifest: the earlier manifest.
+        sizes: the sizes published with the manifest.
+        plan: the current conversion.
+        path: returns the path of a shard as listed in a manifest.
+        is_there: returns whether the output has the shard of a manifest entry.
 
     Attributes:
         changed: numbers of the inputs that must be read: new and changed ones, in ascending order.
 
     Raises:
-        ValueError: when the sizes do not belong to the manifest, or do not add up to its shards.
+        ValueError: when the sizes do not match the manifest or its shards.
     """
 
     def __init__(
@@ -645,9 +646,9 @@ class Earlier:
     ) -> None:
         self._sizes = sizes
         self._measure = Measure(plan.conversion)
-        self._places = array("Q")  # of each earlier input in the file
+        self._places = array("Q")  # offsets in the file, by earlier input
         self._schemas: list[Schema] = []
-        self._schema_of = array("Q")  # each earlier input
+        self._schema_of = array("Q")  # numbers of the earlier inputs
         self._shards: dict[tuple[str, int], tuple[list[InputRange], ShardReport]] = {}
         now = _renumbered(manifest.inputs, plan.inputs)
         self._before = {new: old for old, new in now.items()}
@@ -667,7 +668,7 @@ class Earlier:
             raise ValueError("the sizes do not add up to the shards")
 
     def known(self, number: int) -> tuple[InputReport, InputUnits] | None:
-        """The report of an input and the sizes of its units, without reading it; None if it is new, or has changed."""
+        """Return the report of an input and the sizes of its units without reading it; None if new or changed."""
         old = self._before.get(number)
         if old is None:
             return None
@@ -675,7 +676,7 @@ class Earlier:
         return self._next(number, self._schemas[self._schema_of[old]])
 
     def is_as_before(self, number: int, part: InputUnits) -> bool:
-        """Whether an input that was known, and has been read again, has the units that it had before."""
+        """Whether an unchanged input that was read again has the units recorded earlier."""
         known, units = self.known(number), self._measure.of(part)
         return known is not None and all(
             getattr(known[1].spool, name) == getattr(units, name) for name in self._measure.columns
@@ -686,16 +687,16 @@ class Earlier:
         self._sizes.close()
 
     def save(self, path: str) -> None:
-        """Copy the sizes to a file, so that an update that is interrupted can go on."""
+        """Copy the sizes to a file, so that an interrupted update can continue."""
         self._sizes.seek(0)
         write_whole(path, iter(partial(self._sizes.read, _AT_ONCE), b""))
 
     def report(self, shard: PlannedShard) -> ShardReport | None:
-        """The report of the shard that is there already, whatever it holds; None if there is none."""
+        """Return the report of the earlier shard with this lane and number, whatever it holds; None without one."""
         return self._shards[shard.place][1] if shard.place in self._shards else None
 
     def kept(self, shard: PlannedShard) -> ShardReport | None:
-        """The report of a shard that exists already and holds the same records; otherwise None."""
+        """Return the report of a shard that exists already and holds the same records; otherwise None."""
         origins, report = self._shards.get(shard.place, (None, None))
         return report if origins == shard.origins else None
 
@@ -708,7 +709,7 @@ class Earlier:
             raise ValueError("the sizes are those of another conversion")
 
     def _planned(self, manifest: Manifest, plan: Plan) -> Iterator[PlannedShard]:
-        """The shards of the earlier conversion, each with its origins then."""
+        """Yield the shards of the earlier conversion with the origins of their records."""
         lanes = lanes_of(plan.conversion, manifest.inputs, plan.shards.splits)
         planner = ShardPlanner(plan.work, lanes, tracked=True)
         for number in range(len(manifest.inputs)):
@@ -717,7 +718,7 @@ class Earlier:
         yield from planner.finish()
 
     def _next(self, number: int, schema: Schema | None = None) -> tuple[InputReport, InputUnits]:
-        """Read the report and sizes of the next input; in the first pass, the schema may be of the previous one."""
+        """Read the report and sizes of the next input; in the first pass, it may share the previous input's schema."""
         head, columns = unpacked(self._sizes)
         own = head["report"].pop("schema", None)
         if schema is None:
@@ -732,7 +733,7 @@ class Earlier:
 
 
 def _renumbered(before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> dict[int, int]:
-    """The numbers that unchanged inputs have now, by their numbers before."""
+    """Return the current numbers of unchanged inputs by their earlier numbers."""
     numbers: dict[tuple[Any, ...], deque[int]] = defaultdict(deque)
     for number, item in enumerate(now):
         if item.version is not None:

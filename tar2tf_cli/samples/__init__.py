@@ -1,1 +1,1 @@
-"""Members of a tar in, samples out: dicts of the members that share a key."""
+"""Groups the members of a tar into samples: dicts of the members that share a key."""

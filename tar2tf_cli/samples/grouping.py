@@ -1,4 +1,4 @@
-"""Members to samples: members whose names share a key become one dict; half and repeated samples are detected."""
+"""Groups tar members whose names share a key into samples, and detects incomplete and repeated samples."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MOST_PAUSE: Final = 256
 
 
 class KernelBatcher:
-    """Makes batches of the plain samples of a tar with the kernel.
+    """Reads plain samples of a tar in batches with the kernel.
 
-    The kernel stops at the first member that is not plain, so that every rule has its full form in Python only: headers
-    in formats/tar.py, keys in `Grouper`. While members are not plain, it is tried again, but less and less often.
+    The kernel stops at the first member that is not plain, so that every rule is complete in Python only: headers in
+    formats/tar.py, keys in `Grouper`. While members are not plain, the kernel is retried less and less often.
 
     Args:
         native: the kernel.
@@ -30,7 +30,7 @@ class KernelBatcher:
         most: the size above which a sample is not read for a batch, as some of its entries may stay in the tar.
 
     Attributes:
-        pause: how many members to read one by one where there was no batch.
+        pause: how many members to read one by one before the kernel is tried again.
     """
 
     def __init__(self, native: ModuleType, tar: TarReader, key_split: KeySplit, most: int) -> None:
@@ -42,7 +42,7 @@ class KernelBatcher:
         self._next_pause = self.pause = 1
 
     def batch(self, previous: str, differs: bool) -> Batch | None:
-        """Return the plain samples that come next; None if `pause` members are to be read one by one.
+        """Return a batch of the next plain samples; None if the caller has to read `pause` members one by one.
 
         Args:
             previous: the name of the last member that was read by itself, to whose sample the next ones may belong.
@@ -56,20 +56,20 @@ class KernelBatcher:
         if type(answer) is tuple:
             found = Batch(*answer)
             return replace(found, end=cursor.start + found.end, start=cursor.start)
-        if answer is None:  # it is of the same sample as `previous`, and the next one may be plain
+        if answer is None:  # the member is of the same sample as `previous`, and the next sample may be plain
             self.pause = 1
         else:
             self.wait()
         return None
 
     def take(self, batch: Batch) -> None:
-        """Continue after a batch, and read more at once, as small samples may follow."""
+        """Continue after a batch, with a larger block, as small samples may follow."""
         self._cursor.position = batch.end - batch.start
         self._cursor.chunk = min(2 * self._cursor.chunk, self._cursor.CHUNK)
         self._next_pause = 1
 
     def wait(self) -> None:
-        """Have members read one by one, more of them each time."""
+        """Double the number of members to read one by one before the next attempt."""
         self._cursor.chunk = self._first_chunk
         self.pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _MOST_PAUSE)
 
@@ -88,8 +88,8 @@ class FaultySamples:
         strict: whether a key that appears again makes a faulty sample, or else ends the samples of the shard.
 
     Attributes:
-        any: whether there was one.
-        keys: keys of samples that are known to be faulty, although their members seem to be fine.
+        any: whether any sample was faulty.
+        keys: keys of samples known to be faulty although their members seem intact.
     """
 
     def __init__(self, shard: str, report: Callable[[SampleError], None], *, strict: bool) -> None:
@@ -100,17 +100,17 @@ class FaultySamples:
         self.keys: set[str] = set()
 
     def skip(self, key: str) -> None:
-        """Skip the sample with a key, which has been reported already."""
+        """Skip the sample with a key, which was reported already."""
         self.any = True
         self.keys.add(key)
 
     def report(self, message: str, key: str, member: str | None, offset: int, hint: str) -> None:
-        """Report a sample, named by its key or by a member."""
+        """Report a faulty sample, named by its key or by a member."""
         self.any = True
         self._report(SampleError(message, shard=self._shard, key=key, member=member, offset=offset, hint=hint))
 
     def report_entry(self, error: EntryError, key: str) -> None:
-        """Report the sample of an entry that cannot be read, and skip all of it."""
+        """Report a sample with an unreadable entry, and skip all its members."""
         self.skip(key)
         self._report(error.at(shard=self._shard, key=key))
 
@@ -127,14 +127,14 @@ class FaultySamples:
 
 
 class LostMembers:
-    """Decides which samples may lack members, as damage or zeros may have taken them.
+    """Decides which samples may lack members, lost to damage or overwritten with zeros.
 
     Attributes:
-        lost: the key of the sample that the damage itself cost.
+        lost: the key of the sample lost to the damage.
         near_zeros: keys before and after zeros, perhaps of overwritten members.
         after_zeros: whether the next member is the first one after zeros.
         misnamed: whether the current sample begins with a member that may have lost its name.
-        cut: the key whose rest is skipped after damage, empty for that of the next sample; None if there is none.
+        cut: the key whose remaining members are skipped after damage; empty for the next sample's key; None for none.
     """
 
     def __init__(self) -> None:
@@ -146,7 +146,8 @@ class LostMembers:
         self.after_zeros = False
 
     def begin_again(self, key: str, *, extends: bool) -> None:
-        """Begin after damage: the rest of this sample is cut, or the next one if the key is empty.
+        """Continue after damage: skip the remaining members of the damaged sample, or of the next one if the key is
+        empty.
 
         Args:
             key: the key of the damaged member; empty if none is known.
@@ -157,18 +158,18 @@ class LostMembers:
 
     @property
     def pending(self) -> bool:
-        """Whether the next sample has to be looked at, so that it must come by itself and not in a batch."""
+        """Whether the next sample must be examined singly, not in a batch."""
         return self.misnamed or self.after_zeros or self.cut is not None
 
     def cuts(self, key: str, name: str, size: int) -> bool:
-        """Whether a sample that begins may lack members that were lost to damage before it.
+        """Whether a sample may lack members that were lost to the damage before its first member.
 
         Args:
             key: its key.
             name: its first member.
             size: how many entries, with the key, the sample before it has.
         """
-        if self.misnamed:  # and if that was its only member, it may be one of this sample
+        if self.misnamed:  # if that was its only member, it may belong to this sample
             self.misnamed = False
             return size == 2
         cut, first, self.cut = self.cut in ("", key), self.cut == "", None
@@ -177,21 +178,21 @@ class LostMembers:
 
 
 def may_be_misnamed(name: str, extends: bool) -> bool:
-    """Whether a name in a header may be an abbreviation of one that is too long for it, or not ASCII."""
+    """Whether a name in a header may be the abbreviation of one that is too long or not ASCII."""
     return extends or "?" in name or len(name.encode("utf-8", "surrogateescape")) >= _LONG
 
 
 class CommonEntries:
-    """Finds samples that lack entries of all others, which tells that a shard was cut short or partly overwritten.
+    """Finds samples that lack entries common to all others, a sign that a shard was truncated or partly overwritten.
 
     Args:
-        faults: receives such samples.
-        may_lack: whether a last sample that lacks what all others have is not faulty, as the tar has a proper end.
+        faults: receives the faulty samples.
+        may_lack: whether the last sample may lack entries that all others have, as the tar has a proper end.
 
     Attributes:
-        required: entries without which a sample is faulty, as damage may have hidden members of any sample.
-        ends_last: whether the last member belongs to the last sample; otherwise a cut did not shorten it.
-        lacking: the note on a last sample that is not faulty, which says what it lacks.
+        required: entries without which a sample is faulty, as damage may have hidden members of any sample. ends_last:
+            whether the last member belongs to the last sample; otherwise truncation did not shorten it. lacking: the
+            note on a last sample that is not faulty, which says what it lacks.
     """
 
     def __init__(self, faults: FaultySamples, *, may_lack: bool) -> None:
@@ -221,7 +222,9 @@ class CommonEntries:
         return bool(missing)
 
     def is_half(self, sample: Sample, next_one: Sample | Batch | None, offset: int) -> bool:
-        """Whether a sample next to zeros is faulty: it lacks an entry of all before it, or, if first, the next one."""
+        """Whether a sample next to zeros is faulty, as it lacks an entry common to all before it or, if first, to the
+        next.
+        """
         common, known = self._common, self._known
         if common is None and next_one is not None:
             common = known = _common(_names_of(next_one), None) or set()
@@ -232,7 +235,7 @@ class CommonEntries:
         return bool(missing)
 
     def without_short(self, last: Sample | Batch, offset: int) -> Sample | Batch | None:
-        """Return the last sample or batch without its last sample, if that lacks what all others have."""
+        """Return the last sample or batch, without its last sample if that lacks entries that all others have."""
         if isinstance(last, Batch):
             others = last.without_last()
             names = others.count_names()
@@ -252,19 +255,19 @@ class CommonEntries:
 
 
 def _names_of(sample: Sample | Batch) -> Iterable[tuple[str, ...]]:
-    """Return the names of each kind of sample in a batch, or of the only one."""
+    """Return the entry names of each signature in a batch, or of a single sample."""
     return sample.count_names() if isinstance(sample, Batch) else [tuple(sample)]
 
 
 def _common(names: Iterable[tuple[str, ...]], before: set[str] | None) -> set[str] | None:
-    """Return the names that all samples have, among those before; None stands for any name."""
+    """Return the entry names that all samples and a set share; None as the set means any name."""
     for of_some in names:
         before = set(of_some) if before is None else before & set(of_some)
     return before
 
 
 def _missing(names: set[str], common: set[str] | None, known: set[str]) -> list[str]:
-    """Return the entries that all samples but the last have; none if the last has an entry that no other has."""
+    """Return the entries that only the last sample lacks; none if it has an entry that no other has."""
     return sorted((common or set()) - names - {KEY}) if names <= known | {KEY} else []
 
 
@@ -274,16 +277,16 @@ class Grouper:
     Args:
         shard: what to call the shard in errors.
         key_split: where a name is split into key and extension.
-        strict: whether a key that appears again makes a faulty sample, or else ends the samples of the shard.
+        strict: whether a key that appears again makes a faulty sample; otherwise it ends the iteration.
         sizes_only: entries are sizes in bytes (int) instead of data.
-        trusted: do not compare samples with each other, as that was done before.
-        may_lack: whether a last sample that lacks what all others have is not faulty, as the tar has a proper end.
+        trusted: do not compare samples with each other, as an earlier pass did.
+        may_lack: whether the last sample may lack entries that all others have, as the tar has a proper end.
         report: called with each faulty sample; when it returns, the sample is skipped.
 
     Attributes:
         names: splits the names of members, and counts those that belong to no sample.
-        entries: says what the last sample lacks.
-        returned: the error for the key that appeared again and so ended the samples, if one did.
+        entries: finds entries that the last sample lacks.
+        returned: the error for the key that appeared again and ended the iteration, or None.
         offset: offset of the header of the current sample's first member.
         begin: offset of the header of the first member of the sample that is being grouped.
         empty: whether all members were read, and none of them made a sample, not even a faulty one.
@@ -323,10 +326,10 @@ class Grouper:
         self._faults.any = True
 
     def lacks(self, error: EntryError) -> None:
-        """Record that an entry cannot be read, so that its sample is faulty.
+        """Mark a sample as faulty because one of its entries cannot be read.
 
         Raises:
-            NotAdjacentError: when that sample was given already, unless it is reported; it ends the samples.
+            NotAdjacentError: when the sample was yielded already, unless that is reported; it ends the iteration.
         """
         key = self.names.key_of(error.member)
         if key not in self._faults.keys:
@@ -335,7 +338,7 @@ class Grouper:
             self._faults.report_entry(error, key)
 
     def expect(self, required: frozenset[str], *, ends_last: bool) -> None:
-        """Tell what was seen in the headers of a shard whose samples are regrouped.
+        """Set the facts that an earlier pass found in the headers of a shard that is regrouped.
 
         Args:
             required: entries without which a sample is faulty, as damage may have hidden members of any sample.
@@ -345,7 +348,7 @@ class Grouper:
         self.entries.ends_last = ends_last
 
     def doubt(self, key: str, offset: int) -> None:
-        """Record that a sample may lack members that stood before its member at an offset, so that it is faulty."""
+        """Mark a sample as faulty because members before its member at an offset may be missing."""
         if key not in self._faults.keys:
             self._faults.skip(key)
             self._faults.report(_UNREAD, key, None, offset, AGAIN)
@@ -356,7 +359,7 @@ class Grouper:
         self._lost.after_zeros = True
 
     def compare(self, key: str) -> None:
-        """Compare a sample with all others, so that it is faulty if it lacks what they have."""
+        """Mark a sample to be faulty if it lacks entries that all others have."""
         self._lost.near_zeros.add(key)
 
     def skip(self, key: str) -> None:
@@ -376,11 +379,11 @@ class Grouper:
 
         Args:
             members: the members.
-            plain: makes batches of those samples of the same tar that are plain, which are given among the others.
+            plain: makes batches of the plain samples of the same tar, which are yielded in their order.
 
         Raises:
             SampleError: through `report`, for a key that appears again, a member that appears twice and a last sample
-                that lacks what all others have.
+                that lacks entries of all others.
             DamagedShardError: when the tar is damaged; names the sample that lost members to the damage, if any did.
         """
         groups = self._grouped(iter(members), plain)
@@ -443,7 +446,7 @@ class Grouper:
             key = self.names.key_of(error.member)
             if key not in ("", current) and sample and good and not (broken and current in broken):
                 self.offset = first
-                yield sample  # it is whole, as a member of another one began
+                yield sample  # the sample is complete, as a member of another began
             lost.lost = key or current
             error.at(key=lost.lost or None)
             raise
@@ -454,7 +457,7 @@ class Grouper:
             yield sample
 
     def _batch(self, plain: KernelBatcher, current: str, previous: str) -> Batch | None:
-        """Return the batch of samples that comes next; None where members must come one by one."""
+        """Return the next batch of samples; None if members must be read one by one."""
         one_by_one = self._lost.pending or self._faults.keys or self.entries.required
         batch = None if one_by_one else plain.batch(previous, self.names.differs is not None)
         if batch and batch.first != current and self._seen.add_all(batch):
@@ -465,7 +468,7 @@ class Grouper:
         return None
 
     def one_by_one(self, batch: Batch) -> Iterator[Sample]:
-        """Iterate over the samples of the batch that was given last."""
+        """Iterate over the samples of the batch that was yielded last."""
         end = self.offset
         for self.offset, sample in batch.samples():
             yield sample
@@ -479,7 +482,7 @@ class Grouper:
                 yield sample
 
     def _compared(self, samples: Iterator[Sample | Batch]) -> Iterator[Sample | Batch]:
-        """Hold each sample or batch back by one, to compare the last sample with what all others have in common."""
+        """Yield each sample or batch one step late, to compare the last sample with entries that all others share."""
         held: Sample | Batch | None = None
         held_offset = 0
         suspects, entries = self._lost.near_zeros, self.entries
@@ -494,7 +497,7 @@ class Grouper:
         except NotAdjacentError as error:
             self.returned = error
             return
-        except DamagedShardError:  # another sample began after the one held, so it is complete
+        except DamagedShardError:  # another sample began after the held one, so the latter is complete
             if held is not None:
                 self.offset = held_offset
                 yield held
@@ -521,7 +524,7 @@ class Grouper:
 
 
 def no_samples(skipped: Counter[str]) -> DamagedShardError:
-    """Make the error for a tar without any sample; it says which members were skipped."""
+    """Make the error for a tar without any sample, which names the skipped members."""
     reasons = ", ".join(f"{count:,} x {reason}" for reason, count in skipped.items())
     return DamagedShardError(
         "the tar holds no samples" + (f"; members skipped: {reasons}" if reasons else ""),

@@ -1,4 +1,4 @@
-"""Keys of samples: names of members are split into key and extension, and keys that appear again are found."""
+"""Keys of samples: splits member names into key and extension, and finds repeated keys."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tar2tf_cli.formats.example import ParsedFeature
 
 
 def key_of(item: Mapping[str, object]) -> str | None:
-    """Return the key of a sample, or of the sample that an example was made from, if it still has it.
+    """Return the key of a sample or example; None if it has none.
 
-    A whole number is a key, too; a list and a fraction are none.
+    A whole number is a valid key; a list or a fraction is not.
     """
     key: Any = item.get(KEY)
     if isinstance(key, ParsedFeature):
@@ -27,7 +27,7 @@ def key_of(item: Mapping[str, object]) -> str | None:
 
 
 def is_utf8(sample: Mapping[str, Any]) -> bool:
-    """Whether the key of a sample and the names of its entries can be written as UTF-8, or are bytes of a member."""
+    """Whether the key of a sample and the names of its entries can be encoded as UTF-8."""
     try:
         "".join((sample[KEY], *map(str, sample))).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -60,19 +60,19 @@ def unwanted(name: str) -> str | None:
 
 
 class NameSplitter:
-    """Splits the names of a shard's members into key and extension, and notes what it finds.
+    """Splits the names of a shard's members into key and extension, and detects names on which the two rules differ.
 
     Args:
-        rule: where a name is split: `split_name`.
+        rule: the dot at which a name is split, as for `split_name`.
 
     Attributes:
-        rule: where a name is split.
+        rule: the dot at which a name is split.
         skipped: how many members belong to no sample, by reason.
         differs: the first member that the other rule would name differently.
         matters: this member, unless an entry of its sample has a name on which both rules agree: `1.mask.png` is one of
             the sample of `1.jpg`, but `1.a.jpg` and `1.b.jpg` may be two samples.
         unsettled: the key of the sample that shows whether it matters, until that sample is complete.
-        extensions: those seen so far, without dots, so that both rules agree on them; each by its own name.
+        extensions: the extensions without dots seen so far, on which both rules agree; each is its own value.
     """
 
     def __init__(self, rule: KeySplit) -> None:
@@ -84,7 +84,9 @@ class NameSplitter:
         self.extensions: dict[str, str] = {}
 
     def split(self, name: str) -> tuple[str, str]:
-        """Return key and extension of a member; both empty when it is not an entry of a sample, which is counted."""
+        """Return key and extension of a member; both are empty, and the member counted, if it is not an entry of a
+        sample.
+        """
         if ("._" in name or "__meta__" in name) and (reason := unwanted(name)):
             self.skipped[reason] += 1
             return "", ""
@@ -100,7 +102,9 @@ class NameSplitter:
         return key, extension
 
     def settle(self, sample: Sample) -> None:
-        """Decide by the sample of the first member whose split differs whether that matters."""
+        """Decide, from the complete sample of the first member that the other rule splits differently, whether that
+        matters.
+        """
         self.unsettled = None
         if any("." not in name for name in sample if name != KEY):
             self.matters = None
@@ -115,7 +119,7 @@ class NameSplitter:
 
 
 class SeenKeys:
-    """Set of the keys seen in a shard, as 64-bit hashes: eight bytes per key while they come in sorted order."""
+    """Set of the keys seen in a shard, stored as 64-bit hashes: eight bytes per key if keys come in sorted order."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -123,7 +127,7 @@ class SeenKeys:
         self._set: set[int] | None = None
 
     def add(self, key: str) -> bool:
-        """Add a key; return False if it was there before."""
+        """Add a key; return False if the set had it already."""
         number = hash(key)
         if self._set is not None:
             if number in self._set:
@@ -149,7 +153,7 @@ class SeenKeys:
         return self._set
 
     def add_all(self, batch: Batch) -> bool:
-        """Add the keys of a batch; return False, and add none, if one of them was there before."""
+        """Add the keys of a batch; return False, and add none, if the set had one of them already."""
         hashes = array("q", batch.py_hashes)
         if self._set is None and batch.ascending and batch.first > self._last:
             self._last = batch.last

@@ -1,4 +1,4 @@
-"""Samples whose members are not adjacent: all headers are read first, then members by offset."""
+"""Regroups samples whose members are not adjacent, in two passes: all headers first, then members by offset."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ class _HeaderDamage:
 
 
 class Regrouper:
-    """Regroups samples whose members are not adjacent: all headers are read first, then members by offset.
+    """Regroups samples whose members are not adjacent: reads all headers first, then members by offset.
 
-    In between it has the offsets of each sample's members, as runs of adjacent members, by the first appearance of
-    their keys. It takes about 150 bytes per sample while the headers are read, and 60 afterwards.
+    Between both passes it keeps the offsets of each sample's members, as runs of adjacent members, ordered by the first
+    appearance of keys: about 150 bytes per sample while headers are read, and 60 afterwards.
 
     Args:
         grouper: splits names into keys and extensions, counts the members that belong to no sample, and makes samples.
@@ -83,7 +83,7 @@ class Regrouper:
         self._key = ""  # of the last member that is one of a sample
         self._damage = _HeaderDamage()
         self._after_zeros = False
-        self._numbers: dict[int, int] = {}  # of samples, by the hash of the key
+        self._numbers: dict[int, int] = {}  # numbers of samples, by the hash of the key
         self._owners = array("I")
         self._starts = array("Q")
         self._ends = array("Q")
@@ -119,11 +119,11 @@ class Regrouper:
         yield from grouper.samples(self.members(by_offset()))
 
     def resume(self, error: DamagedShardError, *, resumed: bool) -> bool:
-        """Continue after damage to a header; after damage to a member by offset, nothing is left to continue with.
+        """Return whether to continue after damage: true for damage to a header, false for damage to a member by offset.
 
         Args:
             error: the damage; it names the damaged member, whose sample is skipped, if that is known.
-            resumed: whether more headers can be read; otherwise those read so far are all.
+            resumed: whether more headers can be read; otherwise, no headers follow those read so far.
         """
         key = self._grouper.names.key_of(error.member)
         if key:
@@ -141,7 +141,7 @@ class Regrouper:
         for name, _, _, start in tar:
             key, extension = self._grouper.names.split(name)
             if not key:
-                current = -1  # ends the run, as it is not a member of a sample
+                current = -1  # ends the run, as the member belongs to no sample
                 continue
             self._entries[extension] += 1
             number = numbers.setdefault(hash(key), len(numbers))

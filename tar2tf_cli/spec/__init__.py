@@ -1,4 +1,4 @@
-"""User input in, one validated `Conversion` out: YAML files, output paths, templates, URLs."""
+"""The spec of a conversion: parses and validates spec files, options, output paths, templates and URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conversion spec: everything that determines the bytes of the output, in one frozen value."""
+"""The conversion spec: a frozen `Conversion` that holds every setting on which the output depends."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Ops: TypeAlias = "Sequence[Op | str | Mapping[str, Any]]"
 
 @dataclass(frozen=True)
 class Input:
-    """Which shards are read, and how their members become samples.
+    """Input of a conversion: the shards to read, and how their members become samples.
 
     Attributes:
         bucket: a directory, a file or a URL, as text or a path.
@@ -117,7 +117,7 @@ class Input:
     no_sign_request: Exact[bool] = Checked(rules.yes_or_no, False, recorded=False)
 
     def __post_init__(self) -> None:
-        """Refuse fields that belong to another kind of input."""
+        """Raise an error for fields that belong to another kind of input."""
         check_url(self.bucket)
         is_list = self.kind not in SHARDS
         may_be_remote = self.kind in (*SHARDS, "table")
@@ -157,12 +157,12 @@ class Input:
 
     @property
     def key_template(self) -> KeyTemplate:
-        """The template of new keys; samples keep theirs without `key`."""
+        """The template of new keys; None if samples keep their keys."""
         return KeyTemplate(self.key or "<key>")
 
     @property
     def joined_by(self) -> JoinOn | None:
-        """The key by which datasets are joined; None for the keys of the samples."""
+        """The fields by which datasets are joined; None to join by the samples' keys."""
         return JoinOn.parse(self.join_on) if self.join_on else None
 
 
@@ -201,7 +201,7 @@ class Output:
     to: Exact[str | None] = Checked(rules.one_of(*format_names(), plugins="formats"), None)
 
     def __post_init__(self) -> None:
-        """Refuse credentials in the path, and numbers that are written as elsewhere; take from it what it says."""
+        """Check the path for credentials and foreign number fields, and derive compression and format from it."""
         check_url(self.path)
         PathTemplate.check(self.path)
         self._take_total()
@@ -239,7 +239,7 @@ class Output:
             )
 
     def _check_suffix(self, named: str) -> None:
-        """Refuse another compression than the path's suffix says, as readers go by it."""
+        """Raise an error if the compression differs from the one of the path's suffix, by which readers decide."""
         if self.compression not in ("none", named):
             suffix = next(suffix for suffix, how in self.traits.suffixes.items() if how == self.compression)
             raise UsageError(
@@ -255,26 +255,26 @@ class Output:
 
     @property
     def traits(self) -> FormatTraits:
-        """The properties of that format."""
+        """The traits of the shard format."""
         return self.format.traits
 
     @property
     def end(self) -> bytes:
-        """The bytes after the last unit of each shard; shards of a stream follow each other without them."""
+        """The bytes after the last unit of each shard; in a stream, they are omitted between shards."""
         return b"" if self.is_stream else self.traits.end
 
     def shards_in(self, lane: str) -> int | None:
-        """Return how many shards a split or other series of shards has; None if another limit determines that."""
+        """Return the number of shards of a lane, such as a split; None if another limit determines it."""
         return self.num_shards.get(lane) if isinstance(self.num_shards, Mapping) else self.num_shards
 
     @cached_property
     def is_stream(self) -> bool:
-        """Whether all records go to standard output, a device or a pipe, and no other file is written."""
+        """Whether all records are written to standard output, a device or a pipe, without any other file."""
         return self.path == STDOUT or is_stream(self.path)
 
     @property
     def shown(self) -> str:
-        """The path as messages show it."""
+        """The path as messages show it: `standard output` for `-`."""
         return "standard output" if self.path == STDOUT else self.path
 
     @property
@@ -284,7 +284,7 @@ class Output:
 
     @property
     def compresses_shards(self) -> bool:
-        """Whether each shard is compressed as a whole, as no limit depends on how small its records become."""
+        """Whether each shard is compressed as one stream, as no limit depends on the compressed size of records."""
         return self.compression != "none" and self.limit is None
 
     @property
@@ -294,7 +294,7 @@ class Output:
 
     @property
     def gives_default_limit(self) -> bool:
-        """Whether the limit is given and is the one that holds without it."""
+        """Whether the given limit equals the default limit."""
         others = self.num_shards or self.records_per_shard or PathTemplate.parse(self.path).start is None
         return self.max_shard_size == DEFAULT_SHARD_SIZE and not others
 
@@ -316,7 +316,7 @@ def _output(value: Any, label: str) -> Output:
 
 @dataclass(frozen=True)
 class Conversion:
-    """A whole conversion; equal conversions of equal inputs write equal bytes.
+    """A complete conversion spec; equal conversions of equal inputs write equal bytes.
 
     Attributes:
         input: an `Input`, or its bucket.
@@ -403,7 +403,7 @@ class Conversion:
     example_ops: Checked[Ops, tuple[Op, ...]] = Checked(check.ops, ())
 
     def __post_init__(self) -> None:
-        """Refuse options that contradict each other."""
+        """Raise an error for options that contradict each other."""
         named = self.output.template.fields
         self._check_output(named)
         self._check_features(self._preset.uses if self._preset else ())
@@ -527,12 +527,12 @@ class Conversion:
 
     @property
     def first_label(self) -> int:
-        """The number of the first text that `--labels NAME=auto` finds."""
+        """The label number of the first text that `--labels NAME=auto` finds."""
         return self._preset.first_label if self._preset else 0
 
     @property
     def geometry(self) -> Geometry | None:
-        """Everything that is declared to lie on images, by options or the preset; None for nothing."""
+        """The boxes, points and masks declared by options or the preset; None without any."""
         preset = self._preset
         has_own = preset is not None and preset.geometry is not None
         if not (has_own or self.boxes or self.points or self.mask):
@@ -547,14 +547,14 @@ class Conversion:
 
     @property
     def sample_ops(self) -> tuple[Op, ...]:
-        """The ops, with those by which boxes, points and masks follow their images.
+        """The ops, including those that move boxes, points and masks with their images.
 
         Raises:
             UsageError: when an op moves the pixels of a declared mask.
         """
         if not self.ops or not (geometry := self.geometry):
             return self.ops
-        from tar2tf_cli.ops.geometry import follow_image  # and with it the ops on images
+        from tar2tf_cli.ops.geometry import follow_image  # imports the ops on images, too
 
         return follow_image(self.ops, geometry)
 
@@ -565,12 +565,12 @@ class Conversion:
 
     @property
     def keeps_entries(self) -> bool:
-        """Whether the features are the samples' entries, byte for byte."""
+        """Whether the features are the samples' entries, unchanged byte for byte."""
         return self.only_chooses and not (self.ops or self.input.join or self.input.key)
 
     @property
     def only_chooses(self) -> bool:
-        """Whether samples are features as they are, apart from those that are skipped and entries that are joined."""
+        """Whether samples are only skipped or joined, so that their own entries become features unchanged."""
         changed = (
             self.types or self.labels or self.preset or self.record_to_example or self.example_ops or self.group_by
         )
@@ -578,17 +578,17 @@ class Conversion:
 
     @property
     def chooses(self) -> bool:
-        """Whether samples are skipped by their keys, whatever is in them."""
+        """Whether samples are skipped by their keys alone."""
         return self.input.keys is not None or self.sample is not None
 
     @property
     def limits_results(self) -> bool:
-        """Whether the limit counts samples that are not skipped, or groups, and so does not tell how many to list."""
+        """Whether the limit counts groups or samples that are not skipped, so that it does not limit the listing."""
         return self.chooses or bool(self.drop_duplicates or self.group_by)
 
     @property
     def limit_of_each(self) -> int | None:
-        """The limit for each input by itself; None if the records that are taken depend on all inputs, or no limit."""
+        """The limit that applies to each input alone; None if there is none, or if the choice depends on all inputs."""
         return None if self.shuffle or self.drop_duplicates else self.limit
 
     @property
@@ -599,7 +599,7 @@ class Conversion:
 
     @property
     def runs_own_code(self) -> bool:
-        """Whether a function of the user is called for each sample."""
+        """Whether the conversion calls a user's function for each sample."""
         return bool(self.example_ops or self.record_to_example or any(map(runs_own_code, self.ops)))
 
     @property
@@ -612,9 +612,10 @@ class Conversion:
         return releases_gil and not self.runs_own_code and (self.limit is None or self.shuffle)
 
     def canonical(self) -> dict[str, Any]:
-        """Return the spec as in the manifest: without defaults, with the output path relative to the manifest.
+        """Return the spec as the manifest records it: without defaults, and with an output path relative to the
+        manifest.
 
-        A spec file may contain the same.
+        The result is also valid as a spec file.
         """
         folder = self.output.template.manifest().rpartition("/")[0]
         path = self.output.path.removeprefix(folder + "/")

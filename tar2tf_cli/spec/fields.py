@@ -1,4 +1,4 @@
-"""The fields of a spec: which values each accepts, in flags, YAML and Python alike, and how they are stored."""
+"""The field rules of a spec: which values flags, YAML and Python may give, and in which form they are stored."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Checked(Generic[Given, Kept]):
 
     @property
     def schema(self) -> JsonSchema:
-        """The JSON Schema of its values in a spec file, with the default if that is one of them."""
+        """The JSON Schema of the field's values in a spec file, with the default if the schema allows it."""
         schema: JsonSchema = getattr(self._check, "schema", {})
         return {**schema, "default": self.default} if type(self.default) in (bool, int, str) else schema
 
@@ -132,7 +132,9 @@ D = TypeVar("D", bound=Declared)
 
 
 def _declared(find: Callable[[], type[D]]) -> Rule[tuple[D, ...]]:
-    """Accept one declaration of a class, as text or as a mapping, or a list of them; few conversions need the class."""
+    """Return a rule that accepts one declaration of a class, as text or mapping, or a list; imports the class when
+    needed.
+    """
 
     def check(value: object, label: str) -> tuple[D, ...]:
         items = value if isinstance(value, (list, tuple)) else [value]
@@ -184,7 +186,7 @@ def ops(value: object, label: str) -> tuple[Op, ...]:
 
 
 def _op(_: int, item: object) -> Op:
-    from tar2tf_cli.ops import parse_op  # and with it all ops, which few conversions need
+    from tar2tf_cli.ops import parse_op  # imports all ops, which few conversions need
 
     return parse_op(item)
 
@@ -202,7 +204,7 @@ def select(value: object, label: str) -> dict[str, Selection]:
 
 
 def _named(mapping: JsonSchema, pattern: str) -> list[JsonSchema]:
-    """Schemas of a mapping, of a text that is written in its place, and of several such texts."""
+    """Return the schemas of a mapping, of an equivalent text, and of a list of such texts."""
     written = {"type": "string", "pattern": pattern}
     return [{"type": "object", **mapping}, written, {"type": "array", "items": written}]
 
@@ -297,15 +299,15 @@ FILE_KINDS: Final = (
     *("flac", "m4a", "mp3", "ogg", "opus", "wav", "avi", "mkv", "mov", "mp4", "webm"),
     *("bin", "csv", "html", "json", "npy", "npz", "pdf", "pt", "txt", "xml"),
 )
-"""Suffixes that may follow the column with the paths of files; `file` stands for any."""
+"""Suffixes that declare a column to have paths of such files; `file` stands for any."""
 
 
 class Column(NamedTuple):
-    """A column of a table, and what its cells are.
+    """A column of a table and the type of its cells.
 
     Attributes:
-        name: its name in the header, or its number from 1 if the table has none.
-        kind: a type, the suffix of files whose paths they are, or empty for values as they are.
+        name: the column's name in the header, or its number from 1 if the table has no header.
+        kind: a type, the suffix of the files whose paths the cells are, or empty for unchanged values.
     """
 
     name: str
@@ -313,12 +315,12 @@ class Column(NamedTuple):
 
     @property
     def is_file(self) -> bool:
-        """Whether its cells are paths of files."""
+        """Whether the cells are paths of files."""
         return self.kind in FILE_KINDS
 
     @classmethod
     def parse(cls, text: str) -> Column:
-        """Parse `COLUMN`, `COLUMN:TYPE` or `COLUMN:SUFFIX`; a name that has a colon is followed by another one.
+        """Parse `COLUMN`, `COLUMN:TYPE` or `COLUMN:SUFFIX`; add a colon at the end of a name that contains one.
 
         Raises:
             ValueError: when there is no such kind.
@@ -370,13 +372,13 @@ def limit(value: object, label: str) -> int | None:
 
 @rule(anyOf=[{"type": "boolean"}, text.schema])
 def entry_or_all(value: object, label: str) -> str | None:
-    """Accept the name of an entry; true is `*`, which stands for all of them, and false is none."""
+    """Accept the name of an entry; true is `*`, which means all entries, and false is None."""
     return (ANY if value else None) if isinstance(value, bool) else text(value, label)
 
 
 @rule(type="number", exclusiveMinimum=0, maximum=1)
 def part(value: object, label: str) -> float:
-    """Accept a part of the whole, above 0 and up to 1."""
+    """Accept a fraction greater than 0 and at most 1."""
     number = real(value)
     if isinstance(value, bool) or not 0 < number <= 1:
         raise ValueError(f"{label} must be a fraction greater than 0 and at most 1, such as 0.1, not {value!r}")
@@ -427,7 +429,7 @@ def loadable(value: object, label: str) -> str | type:
 
 
 def _pairs(value: object, complaint: str) -> Mapping[str | int, object]:
-    """Return a mapping as it is, or parse texts such as `NAME=VALUE,NAME=VALUE` into one."""
+    """Return a mapping unchanged, or parse texts such as `NAME=VALUE,NAME=VALUE` into one."""
     if isinstance(value, Mapping):
         return value
     try:
@@ -444,7 +446,7 @@ def _pairs(value: object, complaint: str) -> Mapping[str | int, object]:
 
 
 def _each(items: Iterable[tuple[K, V]], parse: Callable[[K, V], Kept]) -> dict[K, Kept]:
-    """Parse the items of a mapping or an enumerated list; report the problems of all of them at once."""
+    """Parse the items of a mapping or an enumerated list, and report the problems of all items in one error."""
     kept, problems, hint = dict[K, Kept](), list[Problem](), None
     for place, item in items:
         try:
@@ -458,7 +460,7 @@ def _each(items: Iterable[tuple[K, V]], parse: Callable[[K, V], Kept]) -> dict[K
 
 
 def problems_of(error: Exception) -> Iterator[Problem]:
-    """Yield each problem, and its position in the value."""
+    """Yield each problem of an error with its path in the value."""
     if isinstance(error, ProblemsError):
         yield from error.problems
     else:

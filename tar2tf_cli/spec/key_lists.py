@@ -1,4 +1,4 @@
-r"""Lists of keys, as `--keys` reads them and `inspect --keys`, `verify` and `diff` write them: one key a line.
+r"""Key list files: one key per line, read by `--keys` and written by `inspect --keys`, `verify` and `diff`.
 
 A line that begins with a backslash is escaped, as in the lists of sha256sum: \n is a newline, \r a carriage return, and
 two backslashes are one. Those keys are escaped that no other line could hold: with a newline, or a carriage return at
@@ -19,7 +19,7 @@ _ESCAPED: Final = {b"n": b"\n", b"r": b"\r", b"\\": b"\\"}
 
 
 def key_line(key: str) -> bytes:
-    """Return the line of a key, with its newline."""
+    """Return a key's line in a key list, with its newline."""
     data = key.encode("utf-8", "surrogateescape")
     if not data or b"\n" in data or data.endswith(b"\r") or data.startswith((_ESCAPE, codecs.BOM_UTF8)):
         data = _ESCAPE + data.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
@@ -27,12 +27,12 @@ def key_line(key: str) -> bytes:
 
 
 def has_escapes(block: bytes) -> bool:
-    """Whether some of the lines may be escaped."""
+    """Whether a block of lines may have escaped ones."""
     return block.startswith(_ESCAPE) or b"\n\\" in block
 
 
 def keys_in(block: bytes) -> Iterator[bytes]:
-    """Iterate over the keys of lines; empty lines do not count."""
+    """Iterate over the keys in a block of lines; empty lines are skipped."""
     for line in block.split(b"\n"):
         key = line.rstrip(b"\r")
         if key.startswith(_ESCAPE):
@@ -42,7 +42,7 @@ def keys_in(block: bytes) -> Iterator[bytes]:
 
 
 def write_keys(path: str, keys: Iterable[str]) -> int:
-    """Write a list of keys; return how many there are.
+    """Write keys to a key list file, and return their number.
 
     Raises:
         SinkError: when the file cannot be written.

@@ -19,7 +19,7 @@ _FORM: Final = "write text with <input>, <key>, <key:BEFORE*AFTER>, <n>, <n:09> 
 
 
 def text_in(sample: Sample, selection: Select, flag: str) -> str:
-    """Return the text or whole number that a sample has at a selection, without white space around it.
+    """Return the text or whole number that a selection finds in a sample, without surrounding white space.
 
     Raises:
         SampleError: when there is nothing, or something else.
@@ -40,7 +40,7 @@ def text_in(sample: Sample, selection: Select, flag: str) -> str:
 
 
 def selection_of(text: str, flag: str) -> Select:
-    """Return the selection of one value.
+    """Parse a selection of a single value.
 
     Raises:
         ValueError: when the text is not one.
@@ -53,10 +53,10 @@ def selection_of(text: str, flag: str) -> Select:
 
 @dataclass(frozen=True)
 class JoinOn:
-    """The key by which a dataset is joined.
+    """The fields that must be equal for a joined dataset and a sample (`--join-on`).
 
     Attributes:
-        column: the column or entry of the joined dataset with the key; None for its keys.
+        column: the column or entry of the joined dataset; None for its keys.
         selection: the value in a sample that has to equal it.
 
     >>> JoinOn.parse("id=json:image_id").column
@@ -90,7 +90,7 @@ class KeyTemplate:
             value in the sample.
 
     Attributes:
-        fields: the names of its fields: "input", "key", "n" and "selection".
+        fields: the names of the template's fields: "input", "key", "n" and "selection".
 
     Raises:
         ValueError: when it is not such a text, or has no field that differs from sample to sample.
@@ -108,7 +108,7 @@ class KeyTemplate:
             raise ValueError(f"--key {text!r} would give all samples of an input one key; {_FORM}")
 
     def key(self, sample: Sample, stem: str, number: int) -> str:
-        """Return the key of a sample of the input with a stem, in which it has a number.
+        """Return the new key of a sample, given its input's stem and its number in the input.
 
         Raises:
             SampleError: when the sample has no value for a field.
@@ -116,7 +116,7 @@ class KeyTemplate:
         return "".join(part(sample, stem, number) for part in self._parts)
 
     def _part(self, match: re.Match[str]) -> Callable[[Sample, str, int], str]:
-        """The function that gives one part of a key."""
+        """Return the function that makes one part of a key."""
         if (text := match["text"]) is not None:
             return lambda sample, stem, number: text
         self.fields.add(match["field"] or "selection")
@@ -135,7 +135,7 @@ class KeyTemplate:
 
 
 def _matches(text: str) -> Iterator[re.Match[str]]:
-    """The parts of a template."""
+    """Yield the fields and literal texts of a template."""
     position = 0
     while position < len(text):
         match = re.compile(_FIELD).match(text, position)
@@ -146,7 +146,7 @@ def _matches(text: str) -> Iterator[re.Match[str]]:
 
 
 def _between(key: str, before: str, after: str) -> str:
-    """Return a key without its beginning and its end."""
+    """Return the part of a key between two texts."""
     if len(key) <= len(before) + len(after) or not (key.startswith(before) and key.endswith(after)):
         raise SampleError(f"--key: the key {key!r} is not of the form {before}*{after}")
     return key[len(before) : len(key) - len(after)]

@@ -1,4 +1,4 @@
-"""Templates of names: braces and globs of inputs, `<>` paths of output shards."""
+"""Templates of names: braces and globs for inputs, `<>` paths for output shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.structs import NamedTuple
 
 MAX_NAMES: Final = 1_000_000
-"""The most names that a brace template may expand to."""
+"""The maximum number of names to which a brace template may expand."""
 
 _ELSE: Final = (
     (
@@ -27,7 +27,7 @@ _ELSE: Final = (
     ),
     ((".zip",), "it holds zip files: unzip them, and make tars of their contents"),
 )
-"""Other files that a bucket without tars may hold, by suffix, each with a hint."""
+"""Hints for a bucket that has no tars but files of other suffixes."""
 
 _GLOB_TOKEN: Final = r"(?s)\*\*/|\[([!^]?)(\]?[^]/]*)\]|."
 _PLAIN_PATH: Final = r"(?:[^*?\[{/]*/)*"
@@ -48,9 +48,9 @@ class FileSpec(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> FileSpec | None:
-        """Parse a name or path; None if it is not such a name.
+        """Parse a name or path such as `train.tfrecord@64`; None for any other name.
 
-        A suffix that readers of a format need stays at the end of names: `x.tar@2` is `x@2.tar`.
+        A suffix that readers of a format need is kept at the end of names: `x.tar@2` is parsed as `x@2.tar`.
         """
         match = re.fullmatch(_FILE_SPEC, name) if "@" in name else None
         if not match or int(match[2]) < 1:
@@ -64,7 +64,7 @@ class FileSpec(NamedTuple):
 
     @property
     def width(self) -> int:
-        """The number of digits of the numbers."""
+        """The number of digits of the shards' numbers."""
         return max(5, len(str(self.total)))
 
     def names(self) -> list[str]:
@@ -74,7 +74,7 @@ class FileSpec(NamedTuple):
 
     @property
     def output(self) -> str:
-        """The path template of the shards."""
+        """The output path template of the shards."""
         return f"{self.head}-<{'0' * self.width}>-of-<total>{self.tail}"
 
 
@@ -150,15 +150,15 @@ def is_glob(name: str) -> bool:
 
 
 def is_numbered(name: str) -> bool:
-    """Whether a name contains a number field of C's printf, `%d` or `%06d`; in a name with braces that is literal."""
+    """Whether a name contains a printf number field, `%d` or `%06d`, which is literal in a name with braces."""
     return "{" not in name and re.search(_NUMBER, name) is not None
 
 
 def split_template(path: str) -> tuple[str, str]:
     """Split a path or URL at its first component with braces or wildcards: bucket, and template or "".
 
-    `shards/train-{0..9}.tar` is `train-{0..9}.tar` in `shards`, unless there is a file of that very name. In a URL
-    only braces and `*` count: the others may be part of an address.
+    `shards/train-{0..9}.tar` becomes `shards` and `train-{0..9}.tar`, unless a file of exactly that name exists. In a
+    URL only braces and `*` are wildcards: `?` and `[` may be part of an address.
     """
     address, mark, query = path.partition("?") if path.startswith(("http://", "https://")) else (path, "", "")
     plain, wild = (_PLAIN_URL, "{*") if is_remote(path) else (_PLAIN_PATH, "{*?[")
@@ -174,7 +174,7 @@ def split_template(path: str) -> tuple[str, str]:
 
 
 def _names_a_set(template: str, path: str) -> bool:
-    """Whether the last part of a path is a name for all shards of a set; AIStore has another meaning for `@`."""
+    """Whether the last component of a path names all shards of a set, as `x@64` does; AIStore uses `@` differently."""
     return not path.startswith("ais") and "@" in template and FileSpec.parse(template) is not None
 
 
@@ -194,7 +194,7 @@ def number_regex(template: str) -> re.Pattern[str]:
 
 
 def glob_regex(pattern: str) -> re.Pattern[str]:
-    """Compile a glob to a regular expression, as in bash: `**/` is any number of folders, all else stops at a slash.
+    """Compile a glob to a regular expression, as in bash: only `**/` matches slashes, in any number of folders.
 
     A wildcard does not match a leading dot.
 
@@ -216,7 +216,7 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of set operations that Python may have one day
+            warnings.simplefilter("ignore", FutureWarning)  # of set operations in a later Python's expressions
             return re.compile(re.sub(_GLOB_TOKEN, translate, pattern) + r"\Z")
     except re.error as error:
         raise UsageError(f"the template {pattern!r} is not a glob: {error.msg}") from None
@@ -229,7 +229,7 @@ def resolve(
     *,
     numbers: bool = False,
 ) -> list[str]:
-    """List the objects that match templates: braces in bash's order, each glob's matches sorted.
+    """List the objects that match templates: braces expand in bash's order, and the matches of each glob are sorted.
 
     Args:
         templates: as the user gave them; if empty, all tars by their names or, where there are none, all TFRecords.
@@ -258,13 +258,13 @@ def resolve(
 
 
 def _names_of(template: str, exists: Callable[[str], bool]) -> list[str]:
-    """The names or globs that a template expands to."""
+    """Return the names or globs to which a template expands."""
     spec = FileSpec.parse(template) if "@" in template and not exists(template) else None
     return spec.names() if spec else expand(template)
 
 
 def _shards(names: Iterable[str]) -> list[str]:
-    """Return the names of tars or, where there are none, of TFRecords, sorted."""
+    """Return the sorted names of tars or, without any, of TFRecords."""
     shards: dict[str, list[str]] = {}
     hint = "name the shards with a template"
     for name in names:
@@ -279,7 +279,7 @@ def _shards(names: Iterable[str]) -> list[str]:
 
 
 def format_named(name: str) -> ShardFormat | None:
-    """Return the shard format that a name is usual for; only its content decides what a file is."""
+    """Return the shard format for which a name is usual, although only a file's content is decisive."""
     return next((one for known in (formats, added_formats) for one in known() if one.is_named(name)), None)
 
 
@@ -309,18 +309,18 @@ _COUNTED: Final = r"%0?(\d*)d|\{(\d+)\.\.\d+\}|\{\w*:0?(\d*)d?\}"
 
 @lru_cache(maxsize=8)
 def _divided(text: str) -> Sequence[str]:
-    """Return the text before the first field of a template, the field's name, the text after it, and so on."""
+    """Split a template into texts and field names, alternating and beginning with a text."""
     return [part or "" for part in _FIELD.split(text)]
 
 
 class PathTemplate(NamedTuple):
-    """A parsed template.
+    """A parsed template of output paths.
 
     Attributes:
         text: the template, with a number field added if a limit requires one.
         start: the first shard's number; None when there is no number field.
         width: number of digits that a number is padded to.
-        fields: the names of its fields: "number", "total", "split" and "input".
+        fields: the names of the template's fields: "number", "total", "split" and "input".
     """
 
     text: str
@@ -355,7 +355,7 @@ class PathTemplate(NamedTuple):
 
     @staticmethod
     def check(text: str) -> None:
-        """Check that a path does not count in the way of printf, as webdataset's ShardWriter does, Python or a shell.
+        """Check that a path has no number field in the syntax of printf, Python or a shell.
 
         Raises:
             UsageError: for `%05d`, `{:05d}` or `{0000..0146}`, which would be part of the name; it says what to write.
@@ -400,14 +400,14 @@ class PathTemplate(NamedTuple):
         return f"{folder}{slash}{head}manifest{rest.rpartition('.')[0] if '.' in rest else rest}.json"
 
     def own_manifest(self) -> str:
-        """The path of a manifest that no other template has, such as `_train-N.record-manifest.json`."""
+        """The path of a manifest unique to the template, such as `_train-N.record-manifest.json`."""
         folder, slash, _ = self.manifest().rpartition("/")
         base = self.text.removeprefix(folder + slash)
         base = _FIELD.sub(lambda field: field[1] if field[1] in _NAMED else "N", base).replace("/", "-")
         return f"{folder}{slash}_{base}-manifest.json"
 
     def is_found_by_tfds(self) -> bool:
-        """Whether TensorFlow Datasets finds shards by the names that the template gives them."""
+        """Whether the template gives shards names by which TensorFlow Datasets finds them."""
         return "input" not in self.fields and (self.start is None or (self.start, self.width) == (0, 5))
 
     def beside(self, name: str) -> str:
@@ -428,7 +428,7 @@ class PathTemplate(NamedTuple):
 
 
 def hidden_name(manifest: str, suffix: str) -> str:
-    """Return the name of a hidden file or folder that belongs to a manifest, which is named without its folder."""
+    """Return the name of a hidden file or folder that belongs to the manifest with a given base name."""
     return f".{manifest.removesuffix('.json').removeprefix('_')}{suffix}"
 
 
@@ -445,7 +445,7 @@ class _Suffix(NamedTuple):
 
 
 def _output_suffix(path: str) -> _Suffix | None:
-    """The longest known suffix of an output path."""
+    """Return the longest known suffix of an output path."""
     for known in (formats, added_formats):
         suffixes = [_Suffix(text, one.name, how) for one in known() for text, how in one.traits.suffixes.items()]
         if fitting := [suffix for suffix in suffixes if path.lower().endswith(suffix.text)]:
@@ -454,10 +454,10 @@ def _output_suffix(path: str) -> _Suffix | None:
 
 
 def named_compression(path: str) -> str | None:
-    """How the shards of a path are compressed by the suffix of their names; None if it does not say.
+    """Return the compression that an output path's suffix implies; None if the suffix implies none.
 
     Raises:
-        UsageError: for a suffix of a compression that is not written.
+        UsageError: for a suffix of a compression that tar2tf does not write.
     """
     name = path.lower()
     named = _output_suffix(path)
@@ -469,17 +469,17 @@ def named_compression(path: str) -> str | None:
 
 
 def _without_compression(name: str) -> str:
-    """A name without the suffix that says how the file is compressed."""
+    """Return a name without its compression suffix."""
     for suffix in (".gz", ".zst"):
         name = name.removesuffix(suffix) or name
     return name
 
 
 def check_replaceable(path: str) -> None:
-    """Refuse what nothing may replace, not even with `--overwrite`.
+    """Raise an error if the path is a device or a pipe, which not even `--overwrite` replaces.
 
     Raises:
-        OutputExistsError: when there is a device or a pipe.
+        OutputExistsError: when the path is one.
     """
     if is_stream(path):
         raise OutputExistsError("is a device or pipe, which cannot be replaced", shard=path, hint="choose another path")

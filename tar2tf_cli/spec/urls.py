@@ -1,4 +1,4 @@
-"""URLs of buckets as users write them, without their secrets; and how the servers of buckets are reached."""
+"""URLs of buckets: parse them, remove their secrets, and hold the options of connections to their servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def without_secrets(url: str) -> str:
 
 
 def as_recorded(bucket: str) -> str:
-    """Return a bucket as in the manifest: without secrets, and the same for `shards`, `./shards` and `shards/`."""
+    """Return a bucket as manifests record it: without secrets, and equal for `shards`, `./shards` and `shards/`."""
     if is_remote(bucket):
         return without_secrets(bucket).rstrip("/")
     plain = "/".join(part for part in bucket.split("/") if part not in ("", ".")) or "."
@@ -33,12 +33,12 @@ def as_recorded(bucket: str) -> str:
 
 
 def check_url(url: str) -> None:
-    """Refuse secrets in the URL of a store, which would end up in names, logs and manifests.
+    """Raise an error for secrets in the URL of a store, which would appear in names, logs and manifests.
 
     Web addresses may contain them: they are sent, but never stored.
 
     Raises:
-        UsageError: when there are any; the message does not repeat them.
+        UsageError: when the URL has secrets; the message does not repeat them.
     """
     shown = without_secrets(url)
     if shown != url and not url.startswith(("http://", "https://")):
@@ -66,7 +66,7 @@ def server_of(url: str) -> str:
 
 
 class ConnectionOptions(TypedDict, total=False):
-    """Keyword arguments of everything that opens buckets.
+    """Keyword arguments of functions that open buckets.
 
     Keys:
         endpoint: the server's URL, for AIStore and for servers other than the clouds' own for S3, GCS and Azure.

@@ -1,4 +1,4 @@
-"""Spec files: YAML to a conversion, all problems at once as `file:line:column`; and their JSON Schema, for editors.
+"""Spec files: parses YAML to a `Conversion`, reports all problems as `file:line:column`, and makes the JSON Schema.
 
     input: {bucket: shards, template: 'train-{0..3}.tar', key_split: first}
     ops:
@@ -8,7 +8,7 @@
     types: {label: int64}
     output: {path: 'out/train-<>.record', max_shard_size: 100MB}
 
-Besides these, the top level takes the other fields of `Conversion`. Each key means the same as the flag of that name.
+The top level also has the other fields of `Conversion`. Each key means the same as the flag of that name.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ if TYPE_CHECKING:
 
 SECTIONS: Final[dict[str, type]] = {"input": Input, "output": Output}
 IDENTITY: Final = ("digest", "fields", "keys_digest", "described", "joined", "revision")
-"""Additional keys in a manifest's input, which show whether labels, listed keys, joined inputs and the like changed."""
+"""Keys added to a manifest's input, by which a later run detects changed labels, key lists, joined inputs and the like.
+"""
 _PATHS: Final = ("bucket", "path", "labels", "keys")
-"""Keys whose ~ is expanded: no shell sees those in a file, and on the command line a path with <> must be quoted."""
+"""Keys whose ~ is expanded, as no shell does it in a file or for a quoted path with <>."""
 _MOST_DEPTH: Final = 64
 _MOST_VALUES: Final = 100_000
 _TOO_DEEP: Final = f"nested more than {_MOST_DEPTH} deep"
 
 
 class SpecError(UsageError):
-    """A spec file with problems, one line each."""
+    """A spec file has problems, listed one per line."""
 
     @property
     def lines(self) -> Sequence[str]:
-        """The problems."""
+        """The lines of the message: one for each problem."""
         return self.message.split("\n")
 
 
 class SpecFile:
-    """A spec file that was read, and may have problems.
+    """A parsed spec file, which may have problems.
 
     Args:
         path: the file; `-` is standard input.
@@ -77,7 +78,7 @@ class SpecFile:
         """Raise an error if the file has problems.
 
         Raises:
-            SpecError: names all of them with line and column.
+            SpecError: names all problems with line and column.
         """
         problem_list = sorted((_position(self._document, path), text) for path, text in problems(self.data))
         if problem_list:
@@ -98,13 +99,13 @@ def _parsed(text: str) -> object:
     Raises:
         ValueError: when it is not YAML, has a duplicate key or is nested too deep: `LINE:COLUMN: ` and what is wrong.
     """
-    from ruamel.yaml import YAML  # which takes longer to import than most commands take to begin
+    from ruamel.yaml import YAML  # imported here, as it takes longer than most commands take to start
     from ruamel.yaml.error import MarkedYAMLError
     from ruamel.yaml.reader import ReaderError
     from ruamel.yaml.scanner import RoundTripScanner, ScannerError
 
     class _Scanner(RoundTripScanner):
-        """Refuses brackets that are nested too deep, which it would need quadratic time for."""
+        """A YAML scanner that refuses too deeply nested brackets, which would take quadratic time."""
 
         def fetch_flow_collection_start(self, TokenClass: object, to_push: str) -> None:
             super().fetch_flow_collection_start(TokenClass, to_push)
@@ -121,13 +122,13 @@ def _parsed(text: str) -> object:
         raise ValueError(_complaint(error)) from None
     except RecursionError:
         raise ValueError(f" {_TOO_DEEP}") from None
-    except (AttributeError, LookupError, TypeError, ValueError) as error:  # ruamel.yaml was not prepared for it
-        unhashable = "unhashable" in str(error)  # each version of Python says it in other words
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # ruamel.yaml did not expect the document
+        unhashable = "unhashable" in str(error)  # each version of Python words it differently
         raise ValueError(f" not valid YAML: {'a list or mapping as a key' if unhashable else error}") from None
 
 
 def _complaint(error: MarkedYAMLError) -> str:
-    """Return line and column of a syntax error, and what is wrong."""
+    """Return line, column and description of a syntax error."""
     mark = error.problem_mark
     place = f"{mark.line + 1}:{mark.column + 1}:" if mark else ""
     problem = str(error.problem or error).partition("\n")[0]
@@ -137,10 +138,10 @@ def _complaint(error: MarkedYAMLError) -> str:
 
 
 def _plain(document: object) -> object:
-    """Convert a document to plain dicts, lists and scalars; the value of an alias is repeated.
+    """Convert a YAML document to plain dicts, lists and scalars; the value of an alias is repeated.
 
     Raises:
-        ValueError: when that makes too many values, or never ends.
+        ValueError: when that makes too many values, or would not end.
     """
     from ruamel.yaml.comments import TaggedScalar
 
@@ -168,7 +169,7 @@ def _plain(document: object) -> object:
 
 
 def _position(document: object, path: tuple[str | int, ...]) -> tuple[int, int]:
-    """Return line and column, from 1, of the deepest node of a path that exists in the document."""
+    """Return line and column, from 1, of the deepest existing node on a path in a YAML document."""
     node: Any = document
     line, column = node.lc.line, node.lc.col
     for part in path:
@@ -236,7 +237,7 @@ def spec_fields(kind: type) -> dict[str, Checked[object, object]]:
 
 
 def _known(kind: type, document: Mapping[str, object]) -> dict[str, object]:
-    """Rename the keys of a mapping to the names of the fields."""
+    """Rename the keys of a mapping to the names of a spec's fields."""
     return {field.name: document[name] for name, field in spec_fields(kind).items() if name in document}
 
 
@@ -258,7 +259,7 @@ def problems(document: Mapping[str, object], kind: type = Conversion, section: s
             yield (name,), f"there is no key {name!r}{section}{meant(name, fields)}"
 
 
-# --- The JSON Schema: draft 7, which editors know best. It describes the usual way of writing; tar2tf takes more,
+# --- The JSON Schema: draft 7, which editors support best. It describes the usual way of writing; tar2tf accepts more,
 # such as a number in quotes. ---
 
 _ADDED: Final[tuple[tuple[str, str, PluginGroup], ...]] = (
@@ -266,7 +267,7 @@ _ADDED: Final[tuple[tuple[str, str, PluginGroup], ...]] = (
     ("output", "to", "formats"),
     ("", "preset", "presets"),
 )
-"""The fields whose value may be a part of another package: section, name, and group of entry points."""
+"""The fields whose value may name another package's plugin: section, name, and group of entry points."""
 
 _ATTRIBUTE: Final = r"(?m)^    (\w+): (.*(?:\n {6,}.*)*)"
 
@@ -311,7 +312,7 @@ def _of(kind: type) -> dict[str, Any]:
 
 def _described(kind: type) -> dict[str, str]:
     """Return the meaning of each field, from the docstring of the class."""
-    from inspect import getdoc  # takes longer to import than most commands take to begin
+    from inspect import getdoc  # imported here, as it takes longer than most commands take to start
 
     described = re.findall(_ATTRIBUTE, getdoc(kind) or "")
     return {name: _sentence(meaning) for name, meaning in described}
