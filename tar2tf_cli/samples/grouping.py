@@ -85,7 +85,7 @@ class FaultySamples:
     Args:
         shard: the name of the shard in errors.
         report: called with each error; when it returns, the sample is skipped.
-        strict: whether a key that appears again makes a faulty sample, or else ends the samples of the shard.
+        strict: whether a key that appears again makes a faulty sample; otherwise it ends the iteration.
 
     Attributes:
         any: whether any sample was faulty.
@@ -118,7 +118,7 @@ class FaultySamples:
         """Report a sample whose key appears again.
 
         Raises:
-            NotAdjacentError: when such a key ends the samples.
+            NotAdjacentError: when such a key ends the iteration.
         """
         message = f"the key {key!r} appears again; its members are not adjacent"
         if not self._strict:

@@ -28,16 +28,16 @@ class _HeaderDamage:
 
     @property
     def pending(self) -> bool:
-        """Whether the next run of members may belong to a sample that lost some."""
+        """Whether the next run of members may belong to a sample that lost members."""
         return self._just_passed or self._misnamed > 0
 
     def begin(self, *, adjacent: bool) -> None:
-        """Note damage that may have hidden members after the last one, and whether members were adjacent so far."""
+        """Record damage that may have hidden members after the last one, and whether members were adjacent so far."""
         self._adjacent = self._adjacent and adjacent
         self._just_passed = True
 
     def add(self, before: str, key: str, offset: int, members: int, *, misnamed: bool) -> None:
-        """Note the sample of a member after damage, and of the next one, if that one may have lost its name.
+        """Record the samples next to damage: that of a member, and of the next one if it may have lost its name.
 
         Args:
             before: the key of the member before it.
@@ -52,7 +52,7 @@ class _HeaderDamage:
         self._just_passed = False
 
     def doubt(self, grouper: Grouper, last: str) -> None:
-        """Mark the samples next to damage as faulty; where members are scattered, any sample may be.
+        """Mark the samples next to damage as faulty, unless members are scattered, so that any sample may be.
 
         Args:
             grouper: receives the faulty samples.
@@ -80,7 +80,7 @@ class Regrouper:
     def __init__(self, grouper: Grouper) -> None:
         self._grouper = grouper
         self._scanned = False
-        self._key = ""  # of the last member that is one of a sample
+        self._key = ""  # of the last member that belongs to a sample
         self._damage = _HeaderDamage()
         self._after_zeros = False
         self._numbers: dict[int, int] = {}  # numbers of samples, by the hash of the key
@@ -119,7 +119,7 @@ class Regrouper:
         yield from grouper.samples(self.members(by_offset()))
 
     def resume(self, error: DamagedShardError, *, resumed: bool) -> bool:
-        """Return whether to continue after damage: true for damage to a header, false for damage to a member by offset.
+        """Record damage, and return whether to continue: only after damage to a header, not to a member read by offset.
 
         Args:
             error: the damage; it names the damaged member, whose sample is skipped, if that is known.
