@@ -741,7 +741,7 @@ def _check_list(option: str, path: str, conversion: Conversion, spec_path: str |
 
 
 def _note_lost_field(terminal: Terminal, path: str) -> None:
-    """Warn about an output path whose `<>` the shell seems to have removed, or that is a file but looks like a folder."""
+    """Warn about an output path whose `<>` the shell seems to have removed, or a file named like a folder."""
     if path == "-" or {"<", "{"} & set(path):
         return
     if path.endswith(("-", "_")):
