@@ -1,1 +1,1 @@
-"""The faces of older tools: the AIS tar2tf client, go-tfdata and TFRecorder, each thin over the rooms below."""
+"""The APIs of older tools, the AIS tar2tf client, go-tfdata and TFRecorder, as thin layers over this package."""

@@ -1,4 +1,4 @@
-"""Datasets in the manner of the AIS tar2tf client: streams of tensors in memory, or TFRecord on disk.
+"""Datasets with the API of the AIS tar2tf client: streams of tensors in memory, or TFRecord on disk.
 
     ais = Dataset("shards", conversions=[Decode("jpg"), Resize("jpg", (32, 32))], selections=["jpg", "cls"])
     train = ais.load("train-{0..3}.tar", num_workers=4).shuffle(1024).batch(64)
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypedDict, Unpack
 
     class _DatasetOptions(TypedDict, total=False):
-        """Arguments of `Dataset.load` for datasets in memory and files alike."""
+        """Arguments of `Dataset.load` for both datasets in memory and files."""
 
         num_workers: int | None
         max_entry_size: str | int
@@ -70,7 +70,7 @@ DEFAULT_CONVERSIONS: Final = (Decode("jpg"), Convert("jpg", "float32"), Resize("
 DEFAULT_SELECTIONS: Final = ("jpg", "cls")
 
 _IN_MEMORY: Final = Output(STDOUT)
-_NO_LIMIT: Final = 1 << 62  # bytes; a numbered path has a limit otherwise
+_NO_LIMIT: Final = 1 << 62  # bytes; otherwise a numbered path has a limit
 _WORKERS: Final = 4
 _OPTIONS: Final = ("num_workers", "max_entry_size", "shuffle_tar", "remote_exec", "on_error", "seed")
 
@@ -250,7 +250,7 @@ class Dataset:
         return [os.path.join(folder, shard.path) for shard in done.shards]
 
     def stop(self) -> None:
-        """Delete the transformers that run in the cluster for datasets in memory; these can then no longer be read."""
+        """Delete the cluster's transformers of datasets in memory, which can then no longer be read."""
         while self._open:
             self._open.pop().close()
 
@@ -263,7 +263,7 @@ class Dataset:
     ) -> _ElementStream:
         """Return the elements of a dataset, for each of which `make` is called with a sample after the ops.
 
-        A transformer that was made for them is deleted by `stop`, or when Python ends: TensorFlow keeps all generators
+        A transformer made for the dataset is deleted by `stop`, or when Python ends: TensorFlow keeps all generators
         until then.
         """
         conversion = replace(self._conversion(template, _IN_MEMORY, **options), ops=ops)
@@ -298,7 +298,7 @@ class Dataset:
         )
 
     def _to_records(self, conversion: Conversion, record_to_example: ToExample) -> Conversion:
-        """The conversion, with a function, the selections or a preset to turn samples into examples."""
+        """Return the conversion with a function, the selections or a preset that turns samples into examples."""
         ops = () if self._left_out else self._ops
         if record_to_example:
             return replace(conversion, ops=ops, record_to_example=record_to_example)
@@ -308,7 +308,7 @@ class Dataset:
 
 
 class AisDataset(Dataset):
-    """A bucket of an AIStore cluster, or a directory, with the method names of the first AIS tar2tf client.
+    """A `Dataset` with the method names of the first AIS tar2tf client.
 
     >>> len(list(AisDataset("shards", conversions=[], selections=["cls"]).load("photos-0.tar")))
     6
@@ -367,7 +367,7 @@ class AisDataset(Dataset):
 
 
 def _refuse(given: Mapping[str, object], what_for: str) -> None:
-    """Refuse arguments that would not be used.
+    """Raise an error for arguments that would not be used.
 
     Raises:
         UsageError: when any of them has a value.
@@ -379,14 +379,14 @@ def _refuse(given: Mapping[str, object], what_for: str) -> None:
 
 
 def _check_names(options: Mapping[str, object], method: str = "load") -> None:
-    """Refuse keyword arguments that there are not, as Python does."""
+    """Raise an error for unknown keyword arguments, as Python does."""
     for name in options:
         if name not in _OPTIONS:
             raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{meant(name, _OPTIONS)}")
 
 
 def _bucket(name: str | os.PathLike[str], proxy_url: str | None) -> str:
-    """The bucket for a name: an AIStore bucket with a `proxy_url`, unless it is a URL or can only be a path.
+    """Return the bucket for a name: with a `proxy_url`, an AIStore bucket, unless the name is a URL or clearly a path.
 
     Without one, a name that is not a local path is a bucket of the cluster that AIS_ENDPOINT names.
     """
@@ -397,7 +397,7 @@ def _bucket(name: str | os.PathLike[str], proxy_url: str | None) -> str:
 
 
 def _op_in_lower_case(op: Op) -> Op:
-    """An op whose entries are named as those of samples are by the rule `first`."""
+    """Return an op with entry names in lower case, as samples have them under the rule `first`."""
     if isinstance(op, Rename):
         return Rename({name.lower(): [item.lower() for item in sources] for name, sources in op.renames.items()})
     return replace(op, ext=op.ext.lower()) if is_dataclass(op) and hasattr(op, "ext") else op
@@ -421,7 +421,7 @@ def _pair(record_to_pair: Callable[[Sample], object], sample: Sample) -> object:
 
 
 def _features(selections: Sequence[Selection]) -> dict[str, Selection]:
-    """Selections by feature name: the entry's name, the key in a dict, or the position in the list."""
+    """Return selections by feature name: the entry's name, the key in a dict, or the position in the list."""
     features: dict[str, Selection] = {}
     for position, selection in enumerate(selections):
         named: Mapping[str, Selection] = {str(position): selection}
@@ -471,7 +471,7 @@ def default_record_parser(record: object) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _converted(record: Any) -> tuple[Any, Any]:
-    """Image and label of a record that conversions made."""
+    """Parse image and label of a record made with conversions."""
     from tar2tf_cli.formats.image import codecs
 
     values = Decoder()(record.numpy())
@@ -500,7 +500,7 @@ def _entries_of_fixed_size(ops: Sequence[Op]) -> set[str]:
 
 
 def _fixed_leaves(selection: Selection, value: Any, sized: set[str]) -> list[bool]:
-    """For each leaf of a selected value, in tf.nest order, whether it is an image of fixed size."""
+    """Return for each leaf of a selected value, in tf.nest order, whether it is an image of fixed size."""
     import tensorflow as tf
 
     if isinstance(selection, Select):
@@ -510,10 +510,10 @@ def _fixed_leaves(selection: Selection, value: Any, sized: set[str]) -> list[boo
 
 
 class _IntegerText(bytes):
-    """The text of an entry that holds an integer, such as `cls`."""
+    """The text of an entry with an integer, such as `cls`."""
 
     def value(self) -> int | None:
-        """The integer; None for other text."""
+        """The integer in the text; None for other text."""
         try:
             return int(self)
         except ValueError:
@@ -521,7 +521,7 @@ class _IntegerText(bytes):
 
 
 def _picked(selection: Selection, sample: Sample) -> object:
-    """The values selected from a sample, as a tf.nest structure."""
+    """Return the values selected from a sample as a tf.nest structure."""
     if isinstance(selection, SelectDict):
         return {name: _picked(item, sample) for name, item in selection.selections.items()}
     if isinstance(selection, SelectList):
@@ -533,7 +533,7 @@ def _picked(selection: Selection, sample: Sample) -> object:
 
 
 def _as_structure(value: object) -> object:
-    """Nested values as a tf.nest structure: lists of selections become tuples, lists of numbers or texts arrays."""
+    """Convert nested values to a tf.nest structure: lists of selections to tuples, other lists to arrays."""
     if isinstance(value, dict):
         return {name: _as_structure(item) for name, item in value.items()}
     if isinstance(value, tuple):
@@ -541,18 +541,18 @@ def _as_structure(value: object) -> object:
     if isinstance(value, list):
         try:
             flat, shape = unnested(value)
-        except ValueError:  # lists of different lengths are no array
+        except ValueError:  # lists of different lengths are not an array
             flat, shape = (), ()
         if flat and all(isinstance(item, (bool, int, float, str)) for item in flat):
             return np.asarray(flat).reshape(shape)
         if flat and all(isinstance(item, bytes) for item in flat):
-            return np.array(flat, object).reshape(shape)  # as texts of NumPy, they would lose zeros at the end
+            return np.array(flat, object).reshape(shape)  # as NumPy texts, they would lose trailing zeros
         return tuple(_as_structure(item) for item in value)
     return value
 
 
 def _given_spec(types: Any, shapes: Any) -> Any:
-    """The element spec for dtypes and shapes.
+    """Return the element spec for dtypes and shapes.
 
     Raises:
         UsageError: when their structures differ.
@@ -570,10 +570,10 @@ def _given_spec(types: Any, shapes: Any) -> Any:
 
 
 def _tensor_spec(value: Any, size_is_fixed: bool, key: str) -> tf.TensorSpec:
-    """The spec inferred from a value: for images, the channels, and height and width if the size is fixed.
+    """Infer a spec from a value: for images, the channels, and height and width if the size is fixed.
 
     Raises:
-        SampleError: when it cannot be converted to a tensor.
+        SampleError: when the value cannot be converted to a tensor.
     """
     import tensorflow as tf
 
@@ -597,7 +597,7 @@ def _as_leaf(value: object, leaf: tf.TensorSpec, key: str) -> object:
     """Convert a value to a spec.
 
     Raises:
-        SampleError: when it has another shape, or cannot be converted to the dtype.
+        SampleError: when the value has another shape, or cannot be converted to the dtype.
     """
     typed = _as_dtype(value, leaf.dtype, key)
     shape = np.shape(typed)
@@ -612,7 +612,7 @@ def _as_dtype(value: object, dtype: tf.DType, key: str) -> Any:
     """Convert a value to an array of a dtype; for a numeric dtype, bytes are parsed as text.
 
     Raises:
-        SampleError: when it cannot be converted, or an integer would change.
+        SampleError: when the value cannot be converted, or an integer would change.
     """
     if dtype.name == "string":
         if isinstance(value, _IntegerText):
@@ -637,7 +637,7 @@ def _as_leaves(element: object, leaves: Sequence[tf.TensorSpec], form: str, key:
     """Return the values of an element, converted to their specs.
 
     Raises:
-        SampleError: when it is not built as the first one, or a value cannot be converted.
+        SampleError: when its structure differs from the first element's, or a value cannot be converted.
     """
     import tensorflow as tf
 
@@ -648,7 +648,7 @@ def _as_leaves(element: object, leaves: Sequence[tf.TensorSpec], form: str, key:
 
 
 _Noted: TypeAlias = list[dict[str, Any]]
-"""Faulty samples that were skipped, as reports have them."""
+"""Errors of skipped samples, as in reports."""
 
 _CHUNK: Final = 4  # samples passed to a thread at once; few, as the results are large and wait in memory
 _CHUNK_BYTES: Final = 8 << 20
@@ -656,14 +656,14 @@ _SHUFFLED: Final = 1000  # size of the shuffle buffer in samples
 
 
 class _ElementStream:
-    """The elements of a dataset; the shards are read again at each iteration.
+    """The elements of a dataset in memory; each iteration reads the shards again.
 
     Args:
-        plan: gives the inputs and the ops.
+        plan: has the inputs and the ops.
         make: the selection that makes an element, or a function from a sample to an element.
-        workers: how many samples are converted at once, and how many inputs of a remote bucket are fetched at once.
+        workers: number of samples converted at once, and of inputs of a remote bucket fetched at once.
         shuffle: whether the samples of each shard are shuffled, 1,000 at a time.
-        source: where to read; if it is not the plan's, the ops were applied to its samples.
+        source: lists and opens the inputs; if it is not the plan's, its samples already had the ops applied.
     """
 
     def __init__(
@@ -687,7 +687,7 @@ class _ElementStream:
         self._iterations = 0
 
     def dataset(self, types: object, shapes: object) -> tf.data.Dataset[Any]:
-        """The `tf.data.Dataset`; its element spec is given, or inferred from the first element."""
+        """Return the `tf.data.Dataset`; its element spec is given, or inferred from the first element."""
         check_tensorflow("Dataset in memory")
         import tensorflow as tf
 
@@ -729,13 +729,13 @@ class _ElementStream:
             self._notes.once("faulty", f"note: {count(len(noted), 'sample')} skipped, first: {first}")
 
     def _faults(self, noted: _Noted) -> FaultPolicy:
-        """Return the policy for faulty samples: an error, or they are noted and skipped."""
+        """Return the policy for faulty samples: raise an error, or record and skip them."""
         return FaultPolicy(skip=self._plan.conversion.on_error == "skip", noted=noted, option="--on-error skip")
 
     def _spec(self, types: object) -> Any:
-        """The element spec inferred from the first element, with the given dtypes if there are any.
+        """Infer the element spec from the first element, with the given dtypes, if any.
 
-        What is on its way from a remote bucket by then is not requested again: the first iteration goes on with it.
+        Requests to a remote bucket that are running by then are not repeated: the first iteration continues them.
         """
         import tensorflow as tf
 
@@ -761,13 +761,13 @@ class _ElementStream:
         return tf.nest.pack_sequence_as(element, specs)
 
     def _elements(self, threads: int, noted: _Noted, iteration: int = 0) -> Iterator[tuple[str, object]]:
-        """Iterate over key and element of each sample, in order; faulty samples that are skipped are noted."""
+        """Iterate over key and element of each sample, in order; skipped samples are recorded in `noted`."""
         shard: Location = {"shard": ""}
         context = self._transform.context
         seed = zlib.crc32(f"{context.seed} {iteration}".encode()) if iteration else context.seed
 
         def samples() -> Iterator[Sample]:
-            source = copy(self._source)  # what is fetched ahead belongs to this iteration alone
+            source = copy(self._source)  # inputs fetched ahead belong to this iteration alone
             shards = self._plan.shards
             plan = ReadPlan.of(self._plan.conversion, source, self._plan.joins, shards.described, shards.stems)
             with source.prefetch(self._plan.inputs, threads):
@@ -795,9 +795,9 @@ class _ElementStream:
 
 
 def _form(structure: object) -> str:
-    """How a structure is built of its values: `one value`, which also a list of one is, `{a: one value, b: one value}`.
+    """Describe the form of a structure: `one value` (also for a list of one), `{a: one value, b: one value}`.
 
-    Two that are not built alike may have as many values, in another order.
+    Structures of different forms may have equally many values, in another order.
     """
     if isinstance(structure, dict):
         return f"{{{', '.join(f'{name}: {_form(structure[name])}' for name in sorted(structure))}}}"
@@ -807,7 +807,7 @@ def _form(structure: object) -> str:
 
 
 def _chunk_length(leaves: Sequence[tf.TensorSpec]) -> int:
-    """How many elements to pass to TensorFlow at once: a call into Python costs as much as copying a megabyte."""
+    """Return how many elements to pass to TensorFlow at once: a call into Python costs as much as copying 1 MB."""
     if not all(leaf.shape.is_fully_defined() for leaf in leaves):
         return 1
     size = sum((leaf.shape.num_elements() or 1) * (leaf.dtype.size or _CHUNK_BYTES // 64) for leaf in leaves)
@@ -815,7 +815,7 @@ def _chunk_length(leaves: Sequence[tf.TensorSpec]) -> int:
 
 
 def _chunks(elements: Iterator[list[object]], length: int) -> Iterator[list[object]]:
-    """Chunks of elements, stacked leaf by leaf; elements read before an error are yielded before it is raised."""
+    """Yield chunks of elements, stacked leaf by leaf; elements read before an error are yielded before it is raised."""
     more = True
     while more:
         waiting: list[list[Any]] = []

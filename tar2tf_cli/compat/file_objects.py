@@ -1,4 +1,4 @@
-"""Files, pipes and sockets that a program has opened: as inputs, and as single TFRecords to read and write."""
+"""Open files, pipes and sockets of the caller: as inputs, and as single TFRecords to read and write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FileObject(Protocol):
 
 
 class ExampleMessage(Protocol):
-    """A message of protobuf, such as a tf.train.Example."""
+    """A protobuf message, such as a tf.train.Example."""
 
     def SerializeToString(self) -> bytes: ...
 
@@ -41,10 +41,10 @@ Readable: TypeAlias = "str | os.PathLike[str] | FileObject"
 
 
 class FileObjectSource(Source):
-    """An open file as a bucket of one shard, read from its current position; the caller closes it.
+    """A source of one shard in an open file, read from its current position; the caller closes the file.
 
-    One that can seek is read again where that is needed. A file of the disk, at its beginning, is known by its size and
-    time, as its path is, so that a later run can know that it is the same.
+    A seekable file can be read again. A regular file at its beginning is identified by size and time, as a path is, so
+    that a later run recognizes it.
 
     Args:
         file: the open file.
@@ -58,17 +58,17 @@ class FileObjectSource(Source):
         self._status = _status(cast("IO[bytes]", file)) if self._start == 0 else None
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """List one input; its size and version are known for a file of the disk."""
+        """List one input, with size and version for a regular file."""
         if self._status is None:
             return [ObjectInfo(self.bucket, None, None)]
         return [ObjectInfo(self.bucket, self._status.st_size, version_of(self._status))]
 
     def capabilities(self) -> Capabilities:
-        """Return the capabilities of a stream, which may be one that can be read again."""
+        """Return the capabilities of a stream, repeatable if the file is seekable."""
         return READ_ONCE._replace(repeatable=self._start is not None, resumable=self._status is not None)
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """Return the file itself, at the position that it had."""
+        """Return the file, at its original position."""
         return _Borrowed(self._file, self.bucket, self._start)
 
     def locate(self, name: str) -> str:
@@ -85,7 +85,7 @@ def _position(file: IO[bytes]) -> int | None:
 
 
 def _status(file: IO[bytes]) -> os.stat_result | None:
-    """The status of a regular file that is read as it is; None for any other."""
+    """Return the status of a regular file that is read as is; None for any other."""
     if not isinstance(getattr(file, "raw", file), FileIO):
         return None
     status = os.fstat(file.fileno())
@@ -93,7 +93,7 @@ def _status(file: IO[bytes]) -> os.stat_result | None:
 
 
 class _Borrowed:
-    """An open file that the caller closes; if it can seek, several may read it, each at a position of its own."""
+    """A reader of an open file that the caller closes; several readers of a seekable file keep their own positions."""
 
     def __init__(self, file: FileObject, name: str, position: int | None) -> None:
         self._file: Any = file
@@ -101,14 +101,14 @@ class _Borrowed:
         self._position = position
 
     def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; b"" only at the end."""
+        """Return at most `size` bytes; b"" only at the end."""
         try:
             if self._position is not None:
                 self._file.seek(self._position)
             data = self._file.read(size)
         except OSError:
             raise
-        except Exception as error:  # it is closed, or its connection broke off
+        except Exception as error:  # the file is closed, or its connection broke off
             raise SourceError(f"reading failed: {type(error).__name__}: {error}", shard=self._name) from error
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise SourceError(
@@ -159,7 +159,7 @@ def check_inputs(inputs: Iterable[object]) -> list[Readable]:
 
 
 def name_of(file: object, otherwise: str) -> str:
-    """Return the name of an open file; a file descriptor is not a name."""
+    """Return the name of an open file, or `otherwise`; a file descriptor is not a name."""
     name = getattr(file, "name", None)
     return name if isinstance(name, str) and name else otherwise
 
@@ -169,7 +169,7 @@ class TFRecordReader:
 
     Args:
         source: a path, or a file open for reading bytes, which is read once and left open.
-        check_data: whether the CRC of the data is checked; that of the length always is.
+        check_data: whether the CRC of the data is checked; the CRC of the length always is.
 
     Raises:
         SourceError: when the file cannot be opened or read.
@@ -199,7 +199,9 @@ class TFRecordReader:
     if not TYPE_CHECKING:  # type checkers should know the names of this module only
 
         def __getattr__(self, name: str) -> object:
-            """Refuse go-tfdata's Read, ReadExamples, ReadAllExamples and ReadNext with what to write instead."""
+            """Raise an error for go-tfdata's Read, ReadExamples, ReadAllExamples and ReadNext that names their
+            replacement.
+            """
             instead = (
                 "over records(), which are bytes" if name == "ReadNext" else "over it, as in `for example in reader`"
             )
@@ -207,7 +209,7 @@ class TFRecordReader:
             raise AttributeError(f"{type(self).__name__} has no method {name!r}{iterate}")
 
     def records(self) -> Iterator[bytes]:
-        """The data of each record, whatever it holds."""
+        """Iterate over the data of each record, which need not be an example."""
         for _, _, _, data in self._records():
             yield data
 
@@ -223,9 +225,9 @@ class TFRecordReader:
 class TFRecordWriter:
     """Writes a TFRecord file, which appears at its path complete and flushed to disk, or not at all.
 
-    Use it in a `with` statement: if the block raises, no file is left at the path. If it is never closed, there is none
-    either, and a RuntimeWarning says so. An open file receives records in blocks, and the last ones at `flush` or at
-    the end; it is left open.
+    Use it in a `with` statement: if the block raises, no file is left at the path. A writer that is never closed leaves
+    no file either, and a RuntimeWarning says so. An open file receives records in blocks, and the last ones at `flush`
+    or at the end; it is left open.
 
     Args:
         out: a path, or a file open for writing bytes.
@@ -289,7 +291,7 @@ class TFRecordWriter:
         self.size += size + FRAMING
 
     def flush(self) -> None:
-        """Hand all records so far over to the file, for those who read an open file while it is written.
+        """Write all records so far to the file, for readers of an open file that is still being written.
 
         Raises:
             SinkError: when the file cannot be written.
@@ -300,7 +302,7 @@ class TFRecordWriter:
         self._out.flush()
 
     def close(self) -> None:
-        """Flush the file to disk and give it its name."""
+        """Flush the file to disk and move it to its path."""
         if self._out is None:
             raise ValueError("the writer is closed")
         self._out.flush()
@@ -315,7 +317,7 @@ class TFRecordWriter:
         self._out = self._file = None
 
     def discard(self) -> None:
-        """Discard what was written; no file remains at the path."""
+        """Discard the records written; no file remains at the path."""
         if self._file is not None:
             self._file.abandon()
         self._out = self._file = None
@@ -340,7 +342,7 @@ def check_output(out: object) -> None:
     """Check that an object can be an output.
 
     Raises:
-        UsageError: when it is neither a path nor a file open for writing bytes.
+        UsageError: when the object is neither a path nor a file open for writing bytes.
     """
     if isinstance(out, TextIOBase):
         raise UsageError(f"{name_of(out, 'the output')} is open as text", hint="open it with mode 'wb'")

@@ -1,7 +1,7 @@
-"""`Pipeline`: a chain of stages, each of which turns an iterator into another with the flow that all conversions share.
+"""`Pipeline`: a chain of stages, each a function from an iterator to an iterator, run by the flow of conversions.
 
-`tar2tf_cli.pipeline` describes them for users. All stages but the user's own are options of a conversion: a pipeline
-without own stages is that conversion, and what stands between two of them is one flow.
+`tar2tf_cli.pipeline` has the documentation for users. All stages but custom ones are options of a conversion: a
+pipeline without custom stages is that conversion, and the stages between two custom ones are one flow.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from tar2tf_cli.spec.urls import is_remote
 
 
 class PipelineRun:
-    """The state of one run of a pipeline's stages: what was skipped, and the first error.
+    """The state of one run of a pipeline: the report on skipped samples, and the first error.
 
     Args:
-        report: what was skipped is added to it.
+        report: receives the skipped members and samples.
         on_fault: the policy for faulty samples.
 
     Attributes:
@@ -63,7 +63,7 @@ class PipelineRun:
 
     @contextmanager
     def remembering(self) -> Iterator[None]:
-        """Remember the first error that is raised in a `with` block, in case a later stage swallows it."""
+        """Record the first error raised in a `with` block, in case a later stage swallows it."""
         try:
             yield
         except RAISED as error:
@@ -71,7 +71,7 @@ class PipelineRun:
             raise
 
     def check(self) -> None:
-        """Raise the first error, in case a stage has swallowed it."""
+        """Raise the recorded error, in case a stage has swallowed it."""
         if self.failure is not None:
             raise self.failure
 
@@ -83,11 +83,11 @@ class PipelineRun:
 
 @dataclass(frozen=True)
 class FromTars:
-    """Reads tars, one after another.
+    """The first stage of a pipeline that reads tars, one after another.
 
     Attributes:
         inputs: paths, and open files.
-        conversion: says how members become samples.
+        conversion: has the rules by which members become samples.
     """
 
     inputs: list[Readable]
@@ -101,23 +101,23 @@ class FromTars:
 
     @property
     def input(self) -> Input:
-        """How members become samples."""
+        """The rules by which members become samples."""
         return self.conversion.input
 
     def tars(self) -> list[LocatedShard]:
-        """The tars.
+        """Return the tars to read.
 
         Raises:
-            SourceError: when one does not exist.
+            SourceError: when a tar does not exist.
         """
         return [LocatedShard(source, item) for source in sources_of(self.inputs) for item in source.list(())]
 
     def described(self) -> dict[str, object]:
-        """Nothing: the manifest lists the tars."""
+        """Return nothing, as the manifest lists the tars."""
         return {}
 
     def run(self, items: Iterable[LocatedShard], run: PipelineRun) -> Iterator[Sample]:
-        """The samples of the tars."""
+        """Yield the samples of the tars."""
         notes = Notes(self.input, Events().note)
         with run.remembering():
             for source, item in items:
@@ -130,7 +130,7 @@ class FromTars:
 
 
 def _in_memory(reader: InputReader, on_fault: OnFault) -> Iterator[Sample]:
-    """Iterate over samples with all entries in memory; one with an entry that is too large for that is faulty."""
+    """Iterate over samples with all entries in memory; a sample with a larger entry is faulty."""
     for sample in reader.samples():
         try:
             yield whole_sample(sample)
@@ -140,10 +140,10 @@ def _in_memory(reader: InputReader, on_fault: OnFault) -> Iterator[Sample]:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage that does what some options of a conversion do.
+    """A built-in stage, which is equivalent to some options of a conversion.
 
     Attributes:
-        options: these options.
+        options: the equivalent options.
     """
 
     options: Mapping[str, Any]
@@ -154,7 +154,7 @@ class Stage:
         return [value for kind in _OPS for op in self.options.get(kind, ()) for value in op.bound]
 
     def described(self) -> dict[str, object]:
-        """The stage as the manifest describes it."""
+        """Return the stage as described in the manifest."""
         spec = Conversion("-", STDOUT, **self.options).canonical()
         return {name: value for name, value in spec.items() if name not in ("input", "output")}
 
@@ -163,7 +163,7 @@ _OPS: Final = ("ops", "example_ops")
 
 
 def _together(stages: Iterable[Stage]) -> dict[str, Any]:
-    """Return the options of a conversion that has the effect of several stages."""
+    """Merge the options of several stages to those of one conversion."""
     options: dict[str, Any] = dict.fromkeys(_OPS, ())
     for stage in stages:
         options |= {name: options[name] + value if name in _OPS else value for name, value in stage.options.items()}
@@ -172,7 +172,7 @@ def _together(stages: Iterable[Stage]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Own:
-    """A custom stage: its items and exceptions are checked, so that errors name the stage.
+    """A custom stage, whose items and exceptions are checked, so that errors name the stage.
 
     Attributes:
         kind: the name of the stage's kind, such as "SamplesStage".
@@ -186,19 +186,19 @@ class Own:
 
     @property
     def bound(self) -> Sequence[object]:
-        """The function."""
+        """Return the function."""
         return [self.function]
 
     def tars(self) -> list[LocatedShard]:
-        """None that anybody knows of, if this is the first stage."""
+        """Return no tars, as those of a custom first stage are unknown."""
         return []
 
     def described(self) -> dict[str, object]:
-        """The stage as the manifest describes it."""
+        """Return the stage as described in the manifest."""
         return {self.kind: [label(self.function), source_digest(self.function)]}
 
     def run(self, items: Iterable[object], run: PipelineRun) -> Iterator[object]:
-        """The items that the stage yields; a TFRecordStage need not return an iterator."""
+        """Yield the items of the stage; a TFRecordStage need not return an iterator."""
         where = f"the {self.kind} {label(self.function)}"
         made: Any = None
         with run.remembering():
@@ -206,7 +206,7 @@ class Own:
                 made = self.function() if self.kind == "TarStage" else self.function(items)
                 yield from self._checked(made, where)
             except RAISED as error:
-                if error is run.failure or isinstance(error, StageError):  # a stage before this one may have raised it
+                if error is run.failure or isinstance(error, StageError):  # an earlier stage may have raised the error
                     raise
                 asks = isinstance(error, AttributeError) and error.obj is items and error.name in ("Read", "read")
                 hint = (
@@ -217,7 +217,7 @@ class Own:
                 _close(made)
 
     def _checked(self, made: object, where: str) -> Iterator[object]:
-        """The items that a stage has returned."""
+        """Yield and check the items that a stage has returned."""
         check = _CHECKS.get(self.kind)
         if not isinstance(made, Iterable):
             if check is None:
@@ -232,7 +232,7 @@ class Own:
 
 
 def _check_sample(item: object) -> str | None:
-    """Return the fault of a sample, if it has one."""
+    """Return the fault of an item that is not a valid sample; otherwise None."""
     if not isinstance(item, dict):
         return f"{type(item).__name__} instead of a sample (a dict)"
     if not isinstance(item.get(KEY), str):
@@ -241,7 +241,7 @@ def _check_sample(item: object) -> str | None:
 
 
 def _check_example(item: object) -> str | None:
-    """Return the fault of an example, if it has one."""
+    """Return the fault of an item that is not a valid example; otherwise None."""
     if not isinstance(item, TFExample):
         return f"{type(item).__name__} instead of a TFExample"
     return f"a TFExample with {what}" if (what := unfit(item)) else None
@@ -273,22 +273,22 @@ class Recipe:
 
     @cached_property
     def tars(self) -> list[LocatedShard]:
-        """The tars that are read; those of a custom TarStage are not known."""
+        """Return the tars to read; none for a custom TarStage."""
         return self.begin.tars()
 
     @property
     def by_tar(self) -> bool:
-        """Whether each tar can be processed on its own: there are no custom stages and no open files."""
+        """Whether each tar can be processed separately: without custom stages and open files."""
         return self.begin.by_tar and not any(isinstance(stage, Own) for stage in self.middle)
 
     @property
     def unknown(self) -> str | None:
-        """The name of a function that cannot be identified as that of an earlier run, if there is one."""
+        """The name of a function that a later run could not recognize; None if there is none."""
         bound = (value for stage in (self.begin, *self.middle) for value in stage.bound)
         return next((label(value) for value in bound if not is_identified(value)), None)
 
     def run(self, report: InputReport) -> PipelineRun:
-        """Begin a run whose output is no conversion's input, with the report that it fills."""
+        """Begin a run outside a conversion, with the report to fill."""
         skip = self.settings.on_error == "skip"
         option = "on_error='skip'"
         return PipelineRun(
@@ -296,12 +296,12 @@ class Recipe:
         )
 
     def items(self, run: PipelineRun) -> Generator[Any, None, None]:
-        """The output of the stages.
+        """Yield the output of the stages.
 
         Raises:
             Tar2tfError: the first error, even if a later stage swallowed it.
         """
-        opened = [self.begin.run(self.tars, run)]  # each reads from the one before
+        opened = [self.begin.run(self.tars, run)]  # each stage reads from the previous one
         try:
             for kind, stages in groupby(self.middle, type):
                 if kind is Own:
@@ -318,7 +318,7 @@ class Recipe:
                 _close(iterator)
 
     def source(self, *, repeatable: bool) -> StagesSource:
-        """The output of the stages as the only input of a conversion."""
+        """Return the output of the stages as the only input of a conversion."""
 
         def examples(report: SourceReport, on_fault: OnFault) -> Samples:
             with closing(self.items(PipelineRun(report, on_fault))) as made:
@@ -329,7 +329,7 @@ class Recipe:
         return StagesSource(self.tars, examples, described, repeatable=repeatable)
 
     def _steps(self, stages: Iterable[Stage]) -> Transform:
-        """Return the transform of some stages; features are made of copies, as a custom stage may keep its samples."""
+        """Return the transform of some stages, which copies samples that a custom stage may keep."""
         options = _together(stages)
         conversion = replace(self.settings, **options)
         features = feature_map_of(conversion).features
@@ -342,7 +342,7 @@ class Recipe:
 
 
 def _close(iterator: object) -> None:
-    """Close a generator; one that a stage's thread is still running closes by itself."""
+    """Close a generator; one still running in a stage's thread closes by itself."""
     if isinstance(iterator, Generator):
         try:
             iterator.close()
@@ -441,7 +441,7 @@ def _convert(
 
     Args:
         workers: number of processes; with one, the recipe's workers are threads.
-        known: whether the stages are identified, so that a later run can know that they are the same.
+        known: whether the stages are identified, so that a later run can recognize them.
     """
     conversion = replace(recipe.settings, output=output)
     source: Source
@@ -479,7 +479,7 @@ GO_TYPES: Final = {
     "FLOAT32LIST": "float_list",
     "BYTESLIST": "bytes_list",
 }
-"""The types of features by their names in go-tfdata."""
+"""Types of features by their names in go-tfdata."""
 
 _REMEDIES: Final = {
     "TarStage": "begin with from_tar",
@@ -522,7 +522,7 @@ class Pipeline:
     if not TYPE_CHECKING:  # type checkers should know the names of this module only
 
         def __getattr__(self, name: str) -> object:
-            """Return the method that go-tfdata calls FromTar or WithTFExamplesStage, however it is written."""
+            """Return a method by its go-tfdata name, such as FromTar or WithTFExamplesStage, in any case."""
             plain = name.replace("_", "").lower()
             found = [one for one in vars(Pipeline) if not one.startswith("_") and one.replace("_", "") == plain]
             if not found:
@@ -545,8 +545,8 @@ class Pipeline:
             inputs: paths, URLs and folders as for `tar2tf convert`, or files open for reading bytes, such as pipes
                 and sockets; these are read from their current position and left open.
             key_split: whether a member's name is split into key and extension at the first or the last dot.
-            regroup: put together samples whose members are not adjacent, from the start (True) or when a key appears
-                again (None), or make it an error (False); an open file can only be read again with True.
+            regroup: regroup samples whose members are not adjacent, from the start (True) or when a key appears again
+                (None), or raise an error (False); an open file can only be read again with True.
             ignore_missing_end: accept tars without end-of-archive blocks.
 
         Raises:
@@ -583,7 +583,7 @@ class Pipeline:
         return self
 
     def samples(self) -> Generator[Sample, None, None]:
-        """Yield the samples so far instead of writing anything; what a later stage would do to them is not done.
+        """Yield the samples after the stages so far, without writing; later stages are not applied.
 
         Raises:
             Tar2tfError: as `do` does.
@@ -670,7 +670,7 @@ class Pipeline:
         same way: see the module's documentation.
 
         Args:
-            out: a path, at which the file appears once it is whole and flushed to disk; a path template or a URL, as
+            out: a path, at which the file appears once it is complete and flushed to disk; a path template or a URL, as
                 for `tar2tf convert`; or a file open for writing bytes, which is flushed at the end and left open.
             max_shard_size: maximum size of a shard on disk, framing included, such as "100MB"; defaults to 256MiB
                 for a path with a number and no other limit.
@@ -684,7 +684,7 @@ class Pipeline:
                 several threads but gain little, and your own stages still run in one. For shards, it is the number
                 of processes, each with a tar of its own, in which your functions are called; with custom stages or
                 open files, it is a number of threads.
-            overwrite: whether files that another conversion wrote are replaced.
+            overwrite: whether to replace files that another conversion wrote.
 
         Raises:
             UsageError: for anything that is not an output, or for arguments that contradict each other.
@@ -708,12 +708,12 @@ class Pipeline:
         """Run the pipeline.
 
         Returns:
-            What was written and what was skipped.
+            The numbers of written and skipped samples, and the output's paths.
 
         Raises:
             UsageError: when a stage is missing.
             StageError: when a custom stage raised; names the stage, with its exception as the cause.
-            Tar2tfError: when anything else failed. A file appears at the path only if it is whole.
+            Tar2tfError: when anything else failed. A file appears at the path only if it is complete.
         """
         for kind, remedy in _REMEDIES.items():
             if kind not in self._once:
@@ -757,10 +757,10 @@ def _writer(out: object, output: Output, *, overwrite: bool) -> Callable[[Recipe
 
 
 def _own(kind: str, stage: object) -> Own:
-    """A custom stage.
+    """Make a custom stage.
 
     Raises:
-        UsageError: when it is not a function.
+        UsageError: when the stage is not a function.
     """
     if not callable(stage):
         method = f"with_{kind.removesuffix('Stage').lower()}_stage"

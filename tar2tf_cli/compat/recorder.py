@@ -43,7 +43,7 @@ Lists: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | 
 
 
 _Part: TypeAlias = "tuple[str, tuple[int, int] | None]"
-"""The content of one directory: a CSV file, and the first row and the exclusive end of a part of it; None for all."""
+"""The content of one directory: a CSV file, and the first row and exclusive end of its range of rows; None for all."""
 
 
 def generate_and_save_train_eval_test_tfrecords_files(
@@ -135,7 +135,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
 
 
 def _parts(lists: Lists, ratio: Ratio) -> dict[str, _Part]:
-    """The content of each directory, by name."""
+    """Return the content of each directory, by name."""
     if isinstance(lists, Mapping):
         for name in lists:
             if not name or name in (".", "..") or os.path.basename(name) != name:
@@ -180,7 +180,7 @@ def _write_config(path: str, config: Mapping[str, object]) -> None:
 
 
 def get_tfrecord_filepaths(dirpath: str | os.PathLike[str]) -> list[str]:
-    """The TFRecord files of a directory, in the order in which they were written.
+    """Return the TFRecord files of a directory, in the order in which they were written.
 
     Raises:
         SourceError: when the directory does not exist.
@@ -199,7 +199,7 @@ def get_tfrecord_filepaths(dirpath: str | os.PathLike[str]) -> list[str]:
 
 
 def _manifest_in(folder: str) -> Manifest | None:
-    """The manifest of a directory, perhaps one of an earlier version."""
+    """Return the manifest of a directory, perhaps written by an earlier version."""
     found = (Manifest.load(os.path.join(folder, name)) for name in ("_manifest.json", "manifest.json"))
     return next(filter(None, found), None)
 
@@ -212,7 +212,7 @@ def generate_dataset(
     num_workers: int | None = None,
     worker_index: int | None = None,
 ) -> tf.data.Dataset[tuple[tf.Tensor, ...]]:
-    """A dataset of tuples: the attributes of each example, in the order in which its class declares them.
+    """Return a dataset of tuples: the attributes of each example, in the order in which its class declares them.
 
     Args:
         tfrecords_filepaths: the files, usually of one directory.
@@ -255,7 +255,7 @@ def generate_dataset(
 def _in_order(
     names: Iterable[str], parse: Callable[[object], Mapping[str, tf.Tensor]]
 ) -> Callable[[object], tuple[tf.Tensor, ...]]:
-    """A function from a record to its tensors: those that have one of these names, in this order."""
+    """Return a function from a record to its tensors with given names, in their order."""
     wanted = [name for name in dict.fromkeys(names) if name != KEY]
 
     def parse_in_order(record: object) -> tuple[tf.Tensor, ...]:
@@ -268,7 +268,7 @@ def _in_order(
 def _class_parser(
     example_class: type[examples.Example], known: Mapping[str, Mapping[str, object]]
 ) -> Callable[[object], tuple[tf.Tensor, ...]]:
-    """A function from a record to its tensors, as declared by the class; a manifest's features give the ranks."""
+    """Return a function from a record to its tensors, as declared by a class, with ranks from a manifest."""
     features: dict[str, Any] = {}
     for name, dtype in example_class.fields().items():
         kind = dtype.removeprefix("array_")
@@ -281,7 +281,8 @@ def _class_parser(
 
 
 class Example(examples.Example):
-    """One example. Subclasses declare stored attributes with `tfrecordable`, and define how an example is made.
+    """Base class of examples: subclasses declare stored attributes with `tfrecordable`, and define how to make an
+    example.
 
     >>> class Word(Example):
     ...     def __init__(self, text):

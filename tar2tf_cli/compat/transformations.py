@@ -1,4 +1,4 @@
-"""Selections and transformations of a `Pipeline`."""
+"""The selections and transformations of a `Pipeline`."""
 
 from __future__ import annotations
 
@@ -116,10 +116,10 @@ def _as_float32(value: object) -> object:
 
 @dataclass(frozen=True)
 class _Transformation(DeclaredOp):
-    """A transformation made by one of the functions of this module.
+    """An op made by a function of this module.
 
     Attributes:
-        written: its arguments, as in the manifest.
+        written: the arguments, as in the manifest.
         function: turns a sample or example into another, none or several.
     """
 
@@ -213,10 +213,10 @@ def id() -> Op:
 
 
 def as_transformation(item: object, kind: Subject) -> Op:
-    """Return an item as a transformation of samples or examples; your own functions are accepted.
+    """Convert an op or a user's function to a transformation of samples or examples.
 
     Raises:
-        UsageError: when it is not a transformation, or is for the other kind.
+        UsageError: when the item is not a transformation, or is for the other kind.
     """
     stage = {"sample": "transform_samples", "example": "transform_tf_examples"}
     other: Subject = "example" if kind == "sample" else "sample"
@@ -232,6 +232,6 @@ def as_transformation(item: object, kind: Subject) -> Op:
 
 
 def _written(name: str, bound: object) -> object:
-    """Return a selection or function as in the manifest."""
+    """Return a selection or function as written in the manifest."""
     digest = source_digest(bound) if callable(bound) else None if bound is None else repr(bound)
     return [name, digest] if digest else name

@@ -1,4 +1,4 @@
-"""A picture of a conversion's first sample before and after its ops, with boxes, points and masks: `--preview`."""
+"""Draws the first sample of a conversion before and after its ops, with boxes, points and masks: `--preview`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GAP: Final = 8
 
 
 def picture(plan: Plan) -> bytes:
-    """Return a PNG of the first sample's image before its ops, and of what they make of it next to it.
+    """Return a PNG of the first sample's image before its ops and, to the right, after them.
 
     Raises:
         UsageError: when the first sample has no image.
@@ -45,7 +45,7 @@ def picture(plan: Plan) -> bytes:
 
 
 def _drawn(sample: Sample, geometry: Geometry) -> NDArray[np.uint8]:
-    """The image of a sample, with its boxes, points and masks drawn."""
+    """Return the image of a sample with its boxes, points and masks drawn on it."""
     import cv2
     import numpy as np
 
@@ -72,7 +72,7 @@ def _drawn(sample: Sample, geometry: Geometry) -> NDArray[np.uint8]:
 
 
 def _in_colours(value: object) -> NDArray[np.uint8]:
-    """An image as uint8 of three channels; floats up to 1 are scaled, others are clipped."""
+    """Convert an image to uint8 with three channels; floats up to 1 are scaled, others are clipped."""
     import numpy as np
 
     from tar2tf_cli.formats.image import codecs
@@ -93,7 +93,7 @@ def _levels(value: Any) -> Array:
 
 
 def _beside(images: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """Images from left to right on white."""
+    """Join images from left to right on white."""
     import numpy as np
 
     height = max(len(image) for image in images)

@@ -1,4 +1,4 @@
-"""A conversion and its inputs: everything that is known before an input is read."""
+"""The plan of a conversion: its spec, its inputs, and everything else known before an input is read."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def find_inputs(
 ) -> ShardSet:
     """Return the inputs of a conversion.
 
-    Shards that an earlier run of the conversion wrote into the folder of the inputs are not among them.
+    Shards that an earlier run of the conversion wrote into the folder of the inputs are excluded.
 
     Args:
         conversion: what is converted.
         endpoint: URL of the store that holds the bucket.
-        source: where the inputs are; defaults to the conversion's bucket.
+        source: lists and opens the inputs; by default, the source of the conversion's bucket.
         paths: whether bucket and templates are files and folders of their own, if all of them exist.
 
     Raises:
@@ -63,7 +63,7 @@ def find_inputs(
     if not (shards.items or shards.manifests):
         try:
             shards.source.list(())
-        except NoShardsError as error:  # whose hint says what is there instead
+        except NoShardsError as error:  # whose hint names the files that exist instead
             raise nothing_found(spec.bucket, error.hint) from None
         raise nothing_found(spec.bucket)
     shards.check_kinds()
@@ -74,11 +74,11 @@ def find_inputs(
 
 
 def joined_to(conversion: Conversion, endpoint: str | None) -> list[Joined]:
-    """Return what is joined to the samples of a conversion, as it is listed now.
+    """Return the datasets joined to the samples of a conversion, as listed now.
 
     Raises:
-        SourceError: when something is not there.
-        UsageError: when it cannot be joined.
+        SourceError: when a dataset does not exist.
+        UsageError: when a dataset cannot be joined.
     """
     return [_joined(place, conversion, endpoint) for place in conversion.input.join]
 
@@ -102,14 +102,14 @@ def _joined(place: str, conversion: Conversion, endpoint: str | None) -> Joined:
 
 
 def _opened(conversion: Conversion, endpoint: str | None) -> Source:
-    """The source of a conversion's inputs, chosen by their kind; the limit is on the samples that are not skipped."""
+    """Return the source of a conversion's inputs, chosen by their kind; its limit ignores skipped samples."""
     if conversion.limits_results:
         conversion = replace(conversion, limit=None)
     return open_kind(conversion, endpoint)
 
 
 def _without_output(conversion: Conversion, shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
-    """The inputs of a folder without the shards that an earlier run of this conversion wrote into the same folder."""
+    """Return the inputs without the shards that an earlier run of this conversion wrote into the same folder."""
     output = conversion.output
     if output.is_stream or not shards.items:
         return shards
@@ -123,7 +123,7 @@ def _without_output(conversion: Conversion, shards: ShardSet, reach: ConnectionO
         return shards
     try:
         written = read_document(manifest, **reach)
-    except Tar2tfError:  # there is none
+    except Tar2tfError:  # there is no manifest
         return shards
     names = {os.path.basename(shard.path) for shard in written.manifest.shards}
     return shards.only(lambda item: os.path.basename(item.name) not in names)
@@ -144,9 +144,8 @@ class Plan(NamedTuple):
     Attributes:
         conversion: what is converted, and how.
         shards: the inputs.
-        stems: the lane of each input: its stem if the output path has `<input>`, the split that it belongs to, or an
-            empty text.
-        labels: the label maps of features whose labels are `auto`, by name, once they are known.
+        stems: the lane of each input: its stem if the output path has `<input>`, its split, or an empty text.
+        labels: the label maps of features whose labels are `auto`, by name, once a first pass found them.
         joins: datasets whose entries are added to the samples.
         forms: the forms of features of TFRecords that no manifest describes; None if each input decides for itself.
     """
@@ -176,12 +175,12 @@ class Plan(NamedTuple):
 
     @property
     def lanes(self) -> Iterable[str]:
-        """The names of the lanes of shards, in order; one can be there more than once."""
+        """The lanes of shards, in order, possibly with repetitions."""
         return self.conversion.split or self.stems
 
     @property
     def work(self) -> Conversion:
-        """The conversion that remains after the inputs are listed: a list source already applied shuffle and limit."""
+        """The spec that remains after listing inputs: without shuffle and limit if an ordered source applied them."""
         spec = replace(self.conversion, labels=self.label_maps) if self.labels else self.conversion
         if not self.source.capabilities().ordered:
             return spec
@@ -189,19 +188,19 @@ class Plan(NamedTuple):
 
     @property
     def label_maps(self) -> dict[str, LabelMap | str]:
-        """The label map of each feature that has one, or `auto` where it is not yet known."""
+        """The label map of each labelled feature, or `auto` if the map is not known yet."""
         return {**self.conversion.labels, **self.labels}
 
     @property
     def records(self) -> int | None:
-        """The number of records, if it is certain before anything is read; otherwise None."""
+        """The number of records if it is certain before inputs are read; otherwise None."""
         spec = self.conversion
         uncertain = spec.ops or spec.split or spec.on_error == "skip" or spec.chooses or spec.drop_duplicates
         return None if uncertain or spec.group_by else self.source.listing_info().samples
 
     @property
     def why_everything(self) -> str | None:
-        """Reason why each shard depends on all inputs, so that `--update` has to convert everything again; or None."""
+        """The reason why each shard depends on all inputs, so that `--update` converts everything again; or None."""
         spec, source = self.conversion, self.source
         reasons = {
             "--shuffle": spec.shuffle,
@@ -219,17 +218,17 @@ class Plan(NamedTuple):
 
     @property
     def group_lanes(self) -> Sequence[str]:
-        """The lane of each input if samples are grouped, and groups may go on in the next input of a lane."""
+        """The lane of each input if groups of samples may continue in the next input of a lane; otherwise empty."""
         apart = "input" in self.conversion.output.template.fields or not self.source.capabilities().repeatable
         return () if apart or not self.conversion.group_by else self.stems
 
     @property
     def tracked(self) -> bool:
-        """Whether the manifest says which records came from which input."""
+        """Whether the manifest records which records came from which input."""
         return not self.conversion.output.is_stream and self.why_everything is None
 
     def readers(self, cpus: int) -> int:
-        """Return how many inputs to read at once: one if that is done before another process could help."""
+        """Return how many inputs to read at once: one if reading them ends before a second process could help."""
         is_light = (
             self.conversion.is_light and not self.source.capabilities().remote and len(self.inputs) <= _QUICK_INPUTS
         )
@@ -246,7 +245,7 @@ class Plan(NamedTuple):
 
     @contextmanager
     def joined(self) -> Iterator[Sequence[Joined]]:
-        """Give the datasets that are joined, which are closed at the end."""
+        """Return a context manager that gives the joined datasets and closes them."""
         try:
             yield self.joins
         finally:
@@ -254,19 +253,19 @@ class Plan(NamedTuple):
                 dataset.close()
 
     def notes(self) -> Iterator[str]:
-        """Yield what a user should know about the inputs, a sentence each."""
+        """Yield notes for the user about the inputs, one sentence each."""
         yield from self.shards.note_on_others()
         yield from self.shards.notes(of_faults=not self.conversion.input.ignore_gaps)
         if self.shards.tfds and self.conversion.keeps_entries and (why := self._why_no_tfds()):
             yield f"note: features.json and dataset_info.json are not written for the output: {why}"
 
     def read_plan(self) -> ReadPlan:
-        """Return how the inputs are read, and their samples become records."""
+        """Return the settings by which inputs are read and samples become records."""
         return ReadPlan.of(self.work, self.source, self.joins, self.shards.described, self.shards.stems, self.forms)
 
     @property
     def undescribed(self) -> Sequence[ObjectInfo]:
-        """The inputs that together decide about the forms of features: none if records are copied, or one decides."""
+        """The inputs to read for the forms of features: none if records are copied or each input decides for itself."""
         spec, known = self.conversion, self.source.capabilities()
         copies = spec.keeps_entries and spec.output.traits.carries_examples
         if copies or known.gives != "bytes" or not known.repeatable:
@@ -274,7 +273,7 @@ class Plan(NamedTuple):
         return self.shards.undescribed if len(self.shards.undescribed) > 1 else ()
 
     def manifest(self) -> Manifest:
-        """The part of the manifest that is known before anything is read."""
+        """Make the part of the manifest that is known before inputs are read."""
         spec = self.conversion.canonical()
         spec["input"].update(self.source.listing_info().identity)
         if self.conversion.input.keys:
@@ -292,12 +291,12 @@ class Plan(NamedTuple):
         return described if described and not self._why_no_tfds() else None
 
     def _why_no_tfds(self) -> str | None:
-        from tar2tf_cli.inputs.tfds_folder import why_no_tfds  # only here, as few inputs are described so
+        from tar2tf_cli.inputs.tfds_folder import why_no_tfds  # imported here, as few inputs are described so
 
         return why_no_tfds(self.conversion.output)
 
     def documents(self, described: str = "", shards: Sequence[ShardEntry] = ()) -> dict[str, bytes]:
-        """Paths and content of the files to be written next to the manifest.
+        """Return paths and contents of the files to write next to the manifest.
 
         Args:
             described: the descriptions in the reports of all inputs, joined.
@@ -320,7 +319,7 @@ def make_plan(
     Args:
         conversion: what to convert.
         endpoint: URL of the store that holds the bucket.
-        source: where the inputs are; defaults to the conversion's bucket.
+        source: lists and opens the inputs; by default, the source of the conversion's bucket.
         paths: whether bucket and templates are files and folders of their own, if all of them exist.
 
     Raises:
@@ -347,7 +346,7 @@ def make_plan(
 
 
 def lanes_of(conversion: Conversion, items: Sequence[ObjectInfo], splits: Mapping[str, str]) -> list[str]:
-    """Return the lane of shards that each input has, or an empty text where lanes do not depend on inputs."""
+    """Return the lane of shards for each input; an empty text if lanes do not depend on inputs."""
     if "input" in conversion.output.template.fields:
         return [item.stem for item in items]
     if not conversion.inputs_have_splits:
@@ -358,7 +357,7 @@ def lanes_of(conversion: Conversion, items: Sequence[ObjectInfo], splits: Mappin
 
 
 def _check_splits(shards: ShardSet) -> None:
-    """Refuse an output path with `<split>` where the inputs belong to no splits."""
+    """Raise an error for an output path with `<split>` if the inputs belong to no splits."""
     alone = next((item.name for item in shards.items if item.name not in shards.splits), None)
     if alone is not None:
         what = f"{alone} belongs to no split" if shards.splits else "no --split is given"
@@ -367,14 +366,14 @@ def _check_splits(shards: ShardSet) -> None:
 
 
 def _check_keys(conversion: Conversion, shards: ShardSet) -> None:
-    """Refuse numbers as keys that would begin again with each input."""
+    """Raise an error for numbers as keys that would restart with each input."""
     if conversion.input.key and conversion.input.key_template.fields == {"n"} and len(shards.items) > 1:
         what = f"--key {conversion.input.key} counts the samples of each input, and there are {len(shards.items)}"
         raise UsageError(what, hint="add <input>, such as '<input>/<n:09>'")
 
 
 def _check_counts(conversion: Conversion, lanes: Sequence[str]) -> None:
-    """Refuse numbers of shards that are not those of the splits of the inputs."""
+    """Raise an error for `--num-shards` by split if the splits are not those of the inputs."""
     counts = conversion.output.num_shards
     if isinstance(counts, Mapping) and not conversion.split and set(counts) != set(lanes):
         names = f"--num-shards has {', '.join(counts)}, but the inputs have {', '.join(dict.fromkeys(lanes))}"
@@ -382,7 +381,7 @@ def _check_counts(conversion: Conversion, lanes: Sequence[str]) -> None:
 
 
 def _check_labels(conversion: Conversion, source: Source) -> None:
-    """Refuse labels where there are no samples, and `auto` where the inputs cannot be read twice."""
+    """Raise an error for labels of inputs without samples, and for `auto` if the inputs cannot be read twice."""
     if conversion.labels and source.capabilities().gives == "examples":
         raise UsageError(f"--labels numbers texts of samples, but --from {conversion.input.kind} gives whole examples")
     if AUTO in conversion.labels.values() and not source.capabilities().repeatable:
@@ -394,7 +393,7 @@ def _check_labels(conversion: Conversion, source: Source) -> None:
 
 
 def _digest(described: Iterable[Mapping[str, Mapping[str, object]]]) -> str | None:
-    """A digest of what manifests say of the features of inputs; None if they say nothing."""
+    """Return a digest of the feature descriptions in the inputs' manifests; None without any."""
     different = {id(features): features for features in described}.values()
     looks = [
         {name: [look["encoding"], look["dtype"], look["shape"]] for name, look in features.items()}

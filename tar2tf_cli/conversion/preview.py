@@ -37,10 +37,10 @@ class Estimate(NamedTuple):
         records: number of records.
         bytes: size of all shards.
         shards: number of shards.
-        shapes: notes on features of several shapes among the samples that were converted.
-        palettes: the entries among them that are PNGs with a palette.
-        local: bytes on the local disk, at most: all shards, and records that wait for theirs.
-        seconds: time that one worker takes, by that of the samples.
+        shapes: notes on features with several shapes in the converted samples.
+        palettes: names of entries that are PNGs with a palette.
+        local: maximum bytes on the local disk: all shards, and the records that wait for a shard.
+        seconds: time that one worker takes, extrapolated from the converted samples.
     """
 
     records: int
@@ -54,7 +54,7 @@ class Estimate(NamedTuple):
 
 @dataclass
 class _Seen:
-    """Totals of a few converted samples: features, stored bytes, records, and bytes of records in shards."""
+    """Totals of the samples converted for an estimate: features, stored bytes, records, and bytes in shards."""
 
     schema: Schema
     palettes: set[str]
@@ -87,7 +87,7 @@ def estimate(plan: Plan) -> Estimate | None:
                 _look_into(plan, group[place], seen)
             except SampleError:
                 raise
-            except Tar2tfError:  # the conversion will report it
+            except Tar2tfError:  # the conversion will report the error
                 continue
         if seen.records:
             stored = sum(item.size or 0 for item in group)
@@ -106,7 +106,7 @@ def estimate(plan: Plan) -> Estimate | None:
 
 
 def _alike(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo]]:
-    """The inputs by the suffix of their names, as compressed ones have more samples in as many bytes."""
+    """Group the inputs by their suffix, as compressed ones have more samples per byte."""
     groups: dict[str, list[ObjectInfo]] = {}
     for item in inputs:
         suffix = item.name[item.name.rfind(item.stem) + len(item.stem) :]
@@ -115,7 +115,7 @@ def _alike(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo
 
 
 def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
-    """Add the first samples of an input."""
+    """Convert the first samples of an input, and add them to the totals."""
     fetched: list[int] = []
     began, whole = time.monotonic(), item.size or 0
     deadline, plain = began + _SECONDS, 0
@@ -125,7 +125,7 @@ def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
         consumed, blocks, records, written = whole, 0, 0, 0.0
         for _, parts, size, _ in reading.records():
             late = records and time.monotonic() > deadline
-            known = reading.seekable or len(fetched) > blocks  # with a new block, those before are used up
+            known = reading.seekable or len(fetched) > blocks  # in a new block, earlier ones are used up
             if late or (known and records >= _SAMPLES):
                 consumed = reading.offset if reading.seekable else sum(fetched[: blocks or None])
                 if count := reading.reader.content.count:
@@ -145,7 +145,7 @@ def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
 
 
 def _shrinks(parts: Iterable[bytes], output: Output) -> float:
-    """The ratio of the sizes of a record with compression and without, by its beginning."""
+    """Return the ratio of a record's compressed to its uncompressed size, estimated from its beginning."""
     if output.compression == "none":
         return 1.0
     taken, total = list[bytes](), 0
@@ -158,7 +158,7 @@ def _shrinks(parts: Iterable[bytes], output: Output) -> float:
 
 
 def _shards(plan: Plan, records: int, total: float) -> int:
-    """How many shards that many records and bytes make."""
+    """Return the number of shards for a number of records and bytes."""
     output = plan.conversion.output
     count = 0
     for lane, part in _lanes(plan):
@@ -173,7 +173,7 @@ def _shards(plan: Plan, records: int, total: float) -> int:
 
 
 def _lanes(plan: Plan) -> Iterator[tuple[str, float]]:
-    """The name of each series of shards, and its part of the records."""
+    """Yield each lane of shards with its fraction of the records."""
     size = plan.size
     if any(plan.stems) and size:
         sizes: Counter[str] = Counter()
@@ -185,7 +185,7 @@ def _lanes(plan: Plan) -> Iterator[tuple[str, float]]:
 
 
 class PlanOutcome(NamedTuple):
-    """Effect of a conversion on its output: a word, and a sentence that is empty for a new output."""
+    """The effect of a conversion on existing output: a word and a sentence, empty for a new output."""
 
     status: Action
     message: str = ""
@@ -208,14 +208,14 @@ def outcome(plan: Plan, **options: Any) -> PlanOutcome:
 
 
 class TracedStep(NamedTuple):
-    """A step, and a description of each entry or feature of the sample after it, by name."""
+    """A step of a conversion, and a description of each entry or feature of the sample after the step, by name."""
 
     step: str
     entries: dict[str, str]
 
 
 def trace(plan: Plan) -> list[TracedStep]:
-    """The steps of a plan's first sample; empty if there is none, or if the input can be read only once.
+    """Return the steps of the first sample; empty without a sample, or if the input can be read only once.
 
     Raises:
         SampleError: when an op or selection fails on it.
@@ -232,7 +232,7 @@ def trace(plan: Plan) -> list[TracedStep]:
 
 
 def _unnumbered(plan: Plan) -> Plan:
-    """The plan with a number for any text where `--labels NAME=auto` has not numbered them."""
+    """Return the plan with label maps that number any text, as `--labels NAME=auto` has not read the inputs yet."""
     return plan._replace(labels={name: Unnumbered({}) for name, labels in plan.label_maps.items() if labels == AUTO})
 
 
@@ -254,7 +254,7 @@ def _steps(plan: Plan) -> list[TracedStep]:
             if not results:
                 return [*steps, TracedStep(f"{title} dropped", {})]
             sample = results[0] if op or of_samples else dict(sorted(results[0].items()))
-            if op and not op.usage:  # it prepares others, and changes nothing that users see
+            if op and not op.usage:  # it prepares other ops, and changes nothing that users see
                 continue
             looks = _looks(sample, reading.transform.context.palettes or ())
             steps.append(TracedStep(title if len(results) == 1 else f"{title} {len(results)} samples", looks))
@@ -262,7 +262,7 @@ def _steps(plan: Plan) -> list[TracedStep]:
 
 
 def _first_group(how: ReadPlan, plan: Plan) -> Sample:
-    """Return the first group of samples; empty if there is none."""
+    """Return the sample made of the first group of samples; empty if there is none."""
     from tar2tf_cli.flow.group import Neighbours
 
     neighbours = Neighbours.of(plan.inputs, plan.group_lanes, 0) if plan.group_lanes else None
@@ -287,7 +287,7 @@ def _looks(values: Sample, palettes: Collection[str] = ()) -> dict[str, str]:
 
 
 def _look(value: Any) -> str:
-    """The type and the shape or length of a value; short values are shown."""
+    """Describe a value by its type and shape or length; a short value is shown itself."""
     if isinstance(value, Feature):
         return f"{value.dtype} {list(value.shape)}" + (", raw bytes" if value.encoding == "raw" else "")
     if hasattr(value, "dtype"):

@@ -1,4 +1,4 @@
-"""Atomic publishing in order: a shard gets its final name once it and all shards before it are whole.
+"""Publishes shards atomically and in order: a shard gets its final name once it and all earlier shards are complete.
 
 Shards are written to a working folder that the sink chooses; the manifest is written last, and then the working folder
 is removed.
@@ -77,7 +77,7 @@ class Summary:
         keys_missing: keys of `--keys` that are in no input, also if up to date.
         joined: for each dataset that is joined, its `bucket`, how many samples are `matched` and `unmatched`, and how
             many of its rows are `unused`; also if up to date.
-        gaps: what the inputs lack and `--ignore-gaps` does without, also if up to date.
+        gaps: notes on missing shards that `--ignore-gaps` accepts, also if up to date.
         lost: the parts of inputs that could not be read, each with its `input`, the offsets `from` and `to`, and the
             number of `bytes`, also if up to date.
         up_to_date: whether nothing had to be done.
@@ -133,7 +133,7 @@ class Summary:
 
 
 def _grouped(errors: Sequence[Mapping[str, object]], most: int = 3) -> str:
-    """Return the messages of the first few kinds of faults, each with its number and the key of the first one."""
+    """Return the messages of the most frequent kinds of faults, each with its count and the key of the first one."""
     kinds: dict[str, list[Mapping[str, object]]] = {}
     for error in errors:
         kinds.setdefault(str(error["message"]), []).append(error)
@@ -142,7 +142,7 @@ def _grouped(errors: Sequence[Mapping[str, object]], most: int = 3) -> str:
 
 
 def _most_first(counts: Counter[str]) -> list[tuple[str, int]]:
-    """Return names and counts, the largest count first, and equal ones by name."""
+    """Return names and counts, sorted by descending count and then by name."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
@@ -152,7 +152,7 @@ class Tally:
     Args:
         plan: the conversion.
         events: notified of notes.
-        again: whether an earlier run made this output, and gave the note on how names are split.
+        again: whether an earlier run made this output, and already gave the note on how names are split.
 
     Attributes:
         summary: the totals so far.
@@ -162,7 +162,7 @@ class Tally:
         self._plan = plan
         self._events = events
         self._schema = Schema(allows_mixed=plan.conversion.keeps_entries)
-        self._others = 0  # records that are no examples
+        self._others = 0  # records that are not examples
         self._samples = 0  # in all inputs so far; with `--limit`, not all are written
         self._notes = Notes(plan.conversion.input, events.note)
         if again:
@@ -224,11 +224,13 @@ class Tally:
     def add_duplicates(self, report: InputReport, repeated: Sequence[int]) -> None:
         """Count the samples of an input that equal earlier ones, given by their numbers, and report their keys."""
         self.summary.asked["--drop-duplicates"] += len(repeated)
-        if report.sample_keys:  # an update knows none of inputs that it need not read
+        if report.sample_keys:  # an update does not know the keys of inputs that it need not read
             self._events.duplicates([report.sample_keys[number] for number in repeated])
 
     def note_equal_keys(self, equal: EqualKeys | None) -> None:
-        """Report samples with the key of a sample in an earlier input, as where samples are numbered anew in each."""
+        """Report samples with the key of a sample in an earlier input, for example if each input numbers its samples
+        from 0.
+        """
         if equal:
             have = "sample has" if equal.samples == 1 else "samples have"
             first, earlier = (self._plan.inputs[number].name for number in (equal.first, equal.earlier))
@@ -243,7 +245,7 @@ class Tally:
 
     @property
     def described(self) -> str:
-        """The descriptions in the reports of all inputs, joined."""
+        """The descriptions from the reports of all inputs, joined."""
         return "".join(self._described)
 
     def add_shard(self, shard: PlannedShard) -> None:
@@ -314,7 +316,7 @@ class Tally:
         manifest.features.update(features)
 
     def _note_unmoved(self) -> None:
-        """Report what lies on images, in objects whose boxes moved with them, and did not move."""
+        """Report outlines and points that did not move with their images although the boxes of their objects did."""
         counts = {what.partition(" ")[2]: number for what, number in self.summary.boxes.items() if " " in what}
         if counts:
             shown = " and ".join(f"{name!r} of {count(number, 'object')}" for name, number in sorted(counts.items()))
@@ -331,7 +333,7 @@ class Tally:
 
 
 class _WantedKeys:
-    """Keys of `--keys`, and which of them the inputs have.
+    """The keys of `--keys`, each marked once an input has it.
 
     Args:
         path: the file that lists them.
@@ -346,13 +348,13 @@ class _WantedKeys:
         self.found = bytearray(len(self.keys))
 
     def add(self, numbers: Iterable[int]) -> None:
-        """Add the numbers of keys that an input has."""
+        """Mark keys as found in an input, given their numbers."""
         for number in numbers:
             self.found[number] = 1
 
 
 class _Growth:
-    """How much larger the output is than the input so far.
+    """Compares the size of the output so far with that of the input.
 
     Args:
         plan: the conversion.
@@ -368,11 +370,11 @@ class _Growth:
         self.read = self.written = 0
 
     def warning(self, records: int, incomplete: Iterable[PlannedShard]) -> str | None:
-        """Return a warning if the output will be much larger than the input, as far as anybody can say.
+        """Return a warning if the output will probably be much larger than the input.
 
         Args:
-            records: how many records the shards so far have.
-            incomplete: shards that will be written, but have room for more records.
+            records: number of records in the shards so far.
+            incomplete: shards that are not full yet.
         """
         if not (self.read and self._size):
             return None
@@ -386,7 +388,7 @@ class _Growth:
 
 
 class JoinCount:
-    """Counts the matches of a dataset that is joined.
+    """Counts the samples that match a joined dataset.
 
     Args:
         dataset: the dataset.
@@ -399,7 +401,7 @@ class JoinCount:
         self._key: str | None = None
 
     def add(self, report: InputReport, number: int) -> None:
-        """Add the counts of an input, in which the dataset has this number."""
+        """Add the counts of an input, whose report has the dataset at index `number`."""
         if report.matched:
             for row in report.matched[number]:
                 self._used[row] = 1
@@ -413,7 +415,7 @@ class JoinCount:
         return {"bucket": bucket, "matched": self._matched, "unmatched": self._unmatched, "unused": unused}
 
     def notes(self) -> Iterator[str]:
-        """Yield a note if nothing matches, with a key of either side."""
+        """Yield a note, with a key of either side, if no sample matches."""
         if self._unmatched and not self._matched:
             keys = f"the inputs have keys such as {self._key!r}, it has keys such as {self._dataset.some_key()!r}"
             yield f"note: no sample matches {without_secrets(self._dataset.bucket)}: {keys}"
@@ -423,7 +425,7 @@ def check_lost(lost: Sequence[Mapping[str, Any]], most: int) -> None:
     """Check that no more than `most` bytes of inputs could not be read.
 
     Raises:
-        Tar2tfError: when there are more, or nobody knows how many, as an input breaks off.
+        Tar2tfError: when more were lost, or an unknown number, as an input is truncated.
     """
     if broken := next((part["input"] for part in lost if part["to"] is None), None):
         raise Tar2tfError(f"{broken} is cut short, so more than --max-lost {most:,} bytes may be missing")
@@ -432,7 +434,7 @@ def check_lost(lost: Sequence[Mapping[str, Any]], most: int) -> None:
 
 
 def growth(plan: Plan, size: int, read: int | None) -> str | None:
-    """A warning if ops or a preset make an output of `size` bytes that is much larger than its input."""
+    """Return a warning if ops or a preset make an output of `size` bytes much larger than its input."""
     chosen = plan.conversion.ops or plan.conversion.preset
     if not (chosen and read) or size < max(_TIMES * read, _MUCH):
         return None
@@ -457,7 +459,7 @@ class Publisher:
     """Publishes the output of one conversion, from the first unfinished shard to the manifest; a context manager.
 
     Args:
-        destination: what will be written, and what may be replaced.
+        destination: the files to write, and their existing versions.
         events: notified as shards are published.
 
     Attributes:
@@ -513,7 +515,7 @@ class Publisher:
         return self
 
     def _begin(self) -> None:
-        """Leave a finished conversion as it is; otherwise take over the files of an earlier run."""
+        """Keep a finished conversion unchanged; otherwise take over the files of an earlier run."""
         self.up_to_date = None if os.path.lexists(self.folder) else find_finished(self._destination)
         if self.up_to_date:
             return
@@ -523,7 +525,7 @@ class Publisher:
         if decision.error:
             raise decision.error
         self.up_to_date, self.earlier = decision.finished, decision.earlier
-        if self.up_to_date:  # another run may have finished it, perhaps without cleaning up
+        if self.up_to_date:  # another run may have finished the conversion, perhaps without cleaning up
             self._working_folder.remove()
             return
         there = self._destination
@@ -546,7 +548,7 @@ class Publisher:
             self._events.resumed(len(decision.sealed))
 
     def _take_over(self, decision: Decision) -> None:
-        """Remove what an interrupted run left that this one does not continue, and start the journal."""
+        """Remove files of an interrupted run that this one does not continue, and start the journal."""
         folder = self._working_folder
         if decision.continues:
             folder.clear(strays=True)
@@ -560,13 +562,13 @@ class Publisher:
             "run": decision.run,
             "shards": self._destination.relative_template,
         }
-        if decision.earlier and decision.previous:  # they are gone while files are replaced
+        if decision.earlier and decision.previous:  # they do not exist while files are replaced
             head["previous"] = decision.previous.to_bytes().decode("ascii")
             decision.earlier.save(os.path.join(self.folder, "previous.sizes"))
         folder.begin_journal(head, keep=decision.interrupted)
 
     def add_input(self, report: InputReport, part: InputUnits) -> None:
-        """Note the sizes of the records of the next input, in input order."""
+        """Record the sizes of the next input's records, in input order."""
         plan = self._destination.plan
         if not self._sizes and plan.tracked:
             self._sizes = SizesFile(os.path.join(self.folder, "sizes.part"), plan.conversion)
@@ -582,24 +584,26 @@ class Publisher:
             self._sink.close()
         finally:
             self._working_folder.give_up()
-        if not os.path.lexists(self.folder):  # else the same command continues here
+        if not os.path.lexists(self.folder):  # otherwise the same command continues from the folder
             with contextlib.suppress(SinkError):
                 self._sink.release()
 
     @property
     def store(self) -> Store | None:
-        """The bucket in which others may write shards; None for folders, and where an earlier output is replaced."""
+        """The bucket in which a cluster may store shards; None for folders, and if an earlier output is replaced."""
         return None if self._waits else self._sink.store
 
     @property
     def _waits(self) -> bool:
-        """Whether shards are published when all are intact, so that an earlier output is valid until then."""
+        """Whether shards are published only when all are complete, so that an earlier output stays valid until then."""
         there, decision = self._destination, self._decision
         replaces = there.overwrite and bool(decision.replaceable or decision.stale)
         return there.by_total or self.earlier is not None or replaces
 
     def final_names(self, stems: Sequence[str]) -> tuple[list[str], frozenset[str]]:
-        """Prepare for shards that others write, one for each stem; return their names, and which may be replaced."""
+        """Prepare for shards that a cluster stores, one for each stem; return their names, and those that may be
+        replaced.
+        """
         shards = [PlannedShard(stem, 0) for stem in stems]
         for path in self.journal:
             sync(path)
@@ -618,7 +622,7 @@ class Publisher:
         return [part, f"{part}.idx"] if self._destination.with_index else [part]
 
     def whole(self, shard: PlannedShard) -> ShardReport | None:
-        """The report of a shard, if an interrupted run left it whole, whether published or not."""
+        """Return the report of a shard that an interrupted run completed, published or not; otherwise None."""
         if (entry := self._decision.sealed.get(shard.place)) is None:
             return None
         report = ShardReport(*entry[2:5])
@@ -634,7 +638,7 @@ class Publisher:
         return None
 
     def _left(self, part: str, crc: int) -> int | None:
-        """The size of a part that an interrupted run left on this disk; None if it was damaged since.
+        """Return the size of an interrupted run's part on this disk; None if the part is missing or damaged.
 
         Its index is made again, as the journal has no checksum of it.
         """
@@ -646,17 +650,17 @@ class Publisher:
         return os.stat(part).st_size
 
     def seal(self, shard: PlannedShard, report: ShardReport) -> None:
-        """Record that a shard is whole, and publish it once all shards before it have been published."""
+        """Record that a shard is complete, and publish it once all earlier shards have been published."""
         by_total = self._destination.by_total
         if self._decision.sealed.pop(shard.place, None) is None:
-            path = None if by_total else self._destination.listed_path(shard)  # it is known only at the end
+            path = None if by_total else self._destination.listed_path(shard)  # the path is known only at the end
             self._working_folder.note([*shard.place, *report, path])
         self._entries.setdefault(shard.lane, {})[shard.number] = report
         self._uploading = self.reads_shards
         if self._waits:
             for path in filter(os.path.exists, self.unsynced(shard)):
                 if self.earlier and self.earlier.report(shard) == report:
-                    os.unlink(path)  # there is nothing to replace
+                    os.unlink(path)  # the output replaces nothing
                 else:
                     self._sink.stage(path)
         else:
@@ -702,10 +706,10 @@ class Publisher:
         return [*manifest.shards]
 
     def _check_published(self) -> None:
-        """Check that nobody removed, cut or replaced a published shard, which the next run then makes again.
+        """Check that no other program removed, truncated or replaced a published shard; the next run would remake it.
 
         Raises:
-            SinkError: when somebody did.
+            SinkError: when a program did.
         """
         shards = {
             self._path(shard): (shard, report)
@@ -722,24 +726,26 @@ class Publisher:
             raise SinkError(wrong, shard=self._sink.locate(path), hint=hint)
 
     def _check_left(self, written: set[str]) -> None:
-        """Check that this conversion made all that was there when it found nothing but its claim.
+        """Check that this conversion made all files that existed when it found only its claim.
 
         Raises:
-            OutputExistsError: when there is more.
+            OutputExistsError: when another file exists.
         """
         for path in sorted(self._decision.published):
             if path not in written and path.removesuffix(".idx") not in written:
                 raise not_listed(self._sink.locate(path))
 
     def _note_strays(self, written: set[str]) -> None:
-        """Name what has the name of a shard and is none: `--overwrite` replaces such files, but removes none."""
+        """Report files that are named like shards but are not of this output; `--overwrite` replaces but never removes
+        them.
+        """
         strays = self._decision.replaceable - self._decision.stale - written
         if strays := {path for path in strays if path.removesuffix(".idx") not in written}:
             names = few(sorted(os.path.relpath(path, self._destination.root) for path in strays))
             self._events.note(f"warning: not part of this output, though named like its shards, and kept: {names}")
 
     def _publish_sizes(self, manifest: Manifest) -> None:
-        """Publish the sizes of all records, or remove those of an earlier conversion."""
+        """Publish the file of record sizes, or remove that of an earlier conversion."""
         if self._sizes:
             sizes, self._sizes = self._sizes, None
             with sizes:
@@ -751,7 +757,7 @@ class Publisher:
             self._sink.remove(self._destination.sizes)
 
     def _shards(self) -> list[ShardEntry]:
-        """All shards, with paths relative to the manifest's folder."""
+        """Return the manifest entries of all shards, with paths relative to the manifest's folder."""
         shards = []
         for lane in filter(self._entries.__contains__, dict.fromkeys(self._destination.plan.lanes)):
             split = lane if "split" in self._destination.template.fields else None
@@ -764,7 +770,7 @@ class Publisher:
         return self._destination.path(shard, len(self._entries[shard.lane]))
 
     def _publish(self, lane: str) -> None:
-        """Give a lane's next shards their final names, up to the first that is not whole."""
+        """Give a lane's next shards their final names, up to the first that is not complete."""
         entries, number = self._entries[lane], self._published.get(lane, 0)
         while number in entries:
             shard = PlannedShard(lane, number)
@@ -778,7 +784,7 @@ class Publisher:
     def _move(self, part: str, path: str) -> None:
         """Publish a shard and its `--index`."""
         if self._sink.part_size(part) is None:
-            return  # published by the run that was interrupted
+            return  # the interrupted run published it
         suffixes = (".idx", "") if self._destination.with_index else ("",)
         for final in (path + suffix for suffix in suffixes):
             name = os.path.normpath(final)
@@ -793,19 +799,19 @@ class Publisher:
                 self._sink.publish(part + suffix, final, replaces=os.path.normpath(final) in self._decision.replaceable)
 
     def _begin_to_replace(self) -> None:
-        """Remove an older manifest, which would be wrong from here on."""
+        """Remove an older manifest, which would be wrong once a file is replaced."""
         if not self._replaces and self._sink.exists(self._destination.manifest, now=True):
             self._sink.remove(self._destination.manifest)
             self._sink.flush([self._destination.root])
         self._replaces = True
 
     def _remove_stale(self, written: set[str]) -> None:
-        """Remove what an earlier conversion wrote and this one did not."""
+        """Remove the files that an earlier conversion wrote and this one did not."""
         gone = self._decision.stale - written
         if gone:
             self._begin_to_replace()
         for path in gone if self._destination.with_index else self._decision.stale:
-            self._sink.remove(f"{path}.idx")  # before its shard, as a run that is killed here looks for shards
+            self._sink.remove(f"{path}.idx")  # the index first: a run that continues after a kill looks for shards
         for path in gone:
             self._sink.remove(path)
         if gone:
@@ -813,7 +819,7 @@ class Publisher:
             self._events.note(f"note: removed {count(len(gone), 'file')} of the earlier output: {names}")
 
     def _write(self, path: str, parts: Iterable[bytes]) -> None:
-        """Write a document; it appears under its name once it is whole and flushed to disk."""
+        """Write a document, which appears under its name once it is complete and flushed to disk."""
         part = os.path.join(self.folder, "document.part")
         with RecordFile(part) as file:
             file.write(iter(parts), 0)

@@ -1,4 +1,4 @@
-"""The task that reads inputs: it makes an index of their records, and a spool unless they are read again later."""
+"""The task that reads inputs into an index of their records, and into a spool unless they are read again later."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROBE: Final = 16
 
 
 class ReadInputs(NamedTuple):
-    """Reads a group of inputs: makes the index of their records, and a spool unless the inputs will be read again.
+    """Reads a group of inputs into an index of their records, and into a spool unless the inputs are read again later.
 
     Index and spool of an interrupted run are kept if they are intact. Several inputs of a remote bucket are
     fetched concurrently.
@@ -37,7 +37,7 @@ class ReadInputs(NamedTuple):
     numbers: tuple[int, ...]
 
     def needs_folder(self, worker: Worker) -> bool:
-        """Whether an interrupted run has saved an index of these inputs."""
+        """Whether the working folder has an index of these inputs, which an interrupted run saved."""
         return os.path.exists(worker.path(self.numbers[0], "index"))
 
     def run(self, worker: Worker) -> InputGroup:
@@ -58,18 +58,18 @@ class ReadInputs(NamedTuple):
 
 
 def _has_spool(worker: Worker, group: InputGroup) -> bool:
-    """Whether a group's spool is intact, or gone because all its records are in finished shards."""
+    """Whether a group's spool is intact, or removed because all its records are in finished shards."""
     path = worker.path(group.number, "spool")
     return group.spool_crc is None or not os.path.exists(path) or crc32c_of_file(path) == group.spool_crc
 
 
 def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
-    """Whether records are cheap to make twice, and the shard of each depends only on the records before it."""
+    """Whether records can be made twice at low cost, and each record's shard depends only on earlier records."""
     spec = worker.conversion
     light = spec.is_light and spec.output.compression == "none" and spec.on_error == "fail"
     if not (worker.inputs.source.capabilities().seekable and light) or spec.shuffle or spec.split or spec.input.regroup:
         return False
-    if spec.drop_duplicates is not None:  # the digest of a sample takes its data
+    if spec.drop_duplicates is not None:  # the digest of a sample needs its data
         return False
     return not any(map(worker.inputs.is_small, numbers))
 
@@ -113,7 +113,7 @@ def _measure(worker: Worker, number: int, group: InputGroup) -> bool:
 
 
 def _add_copied(reading: InputFlow, index: SpoolIndex, limit: int | None) -> None:
-    """Add the records of an input that are copied, all of which follow each other."""
+    """Add the records of an input that are copied unchanged and contiguously."""
     first = len(index.sizes)
     for batch in reading.batches():
         index.sizes.frombytes(batch.sizes)
@@ -125,7 +125,7 @@ def _add_copied(reading: InputFlow, index: SpoolIndex, limit: int | None) -> Non
 
 
 def _add_made(reading: InputFlow, index: SpoolIndex, limit: int | None) -> bool:
-    """Add the records that are made of an input; False if they are small."""
+    """Add the sizes of the records made from an input; return False if the records are small."""
     first = len(index.sizes)
     for size, key in islice(reading.sizes(), limit):
         index.sizes.append(size)

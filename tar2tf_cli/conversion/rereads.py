@@ -1,4 +1,4 @@
-"""The inputs that an update reads again: inputs with records of shards that are not kept."""
+"""The inputs that an update reads again, as they have records of shards that are not kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Rereads:
-    """Decides which shards of an earlier conversion are kept, and has the inputs of all others read.
+    """Decides which shards of an earlier conversion are kept, and requests the inputs of all others.
 
     Args:
         earlier: the earlier conversion.
@@ -26,25 +26,25 @@ class Rereads:
     def __init__(self, earlier: Earlier, queue: InputQueue) -> None:
         self._earlier = earlier
         self._queue = queue
-        self._units: dict[int, InputUnits] = {}  # of inputs that were read, for shards that are not complete
-        self._waiting: dict[int, list[tuple[PlannedShard, set[int]]]] = {}  # shards by each input that must be read
-        self._needed: Counter[int] = Counter()  # how many of those shards hold records of an input
+        self._units: dict[int, InputUnits] = {}  # units of inputs that were read, for shards that are not complete
+        self._waiting: dict[int, list[tuple[PlannedShard, set[int]]]] = {}  # the shards that wait for each input
+        self._needed: Counter[int] = Counter()  # the number of those shards with records of each input
 
     @property
     def waits(self) -> bool:
-        """Whether a shard waits for inputs."""
+        """Whether any shard waits for inputs."""
         return bool(self._waiting)
 
     def known(self, number: int) -> tuple[InputReport, InputUnits] | None:
-        """Return the report and the sizes of an input that is as it was, without reading it; None for any other."""
+        """Return the report and units of an unchanged input, without reading it; None for any other input."""
         return self._earlier.known(number)
 
     def add(self, number: int, units: InputUnits) -> None:
-        """Add an input that is new, or has changed, and was read."""
+        """Add the units of a new or changed input that was read."""
         self._units[number] = units
 
     def add_known(self, number: int, units: InputUnits) -> Iterator[PlannedShard] | None:
-        """Add an input that was known and has been read again; None if its records differ from those that it had.
+        """Add the units of an unchanged input that was read again; None if its records differ from the recorded ones.
 
         Returns:
             The shards for which all inputs have now been read.
@@ -61,13 +61,15 @@ class Rereads:
                 yield shard
 
     def keep_or_fill(self, shard: PlannedShard) -> None:
-        """Keep the earlier conversion's shard if it has the same records; otherwise find those that have been read."""
+        """Keep the earlier conversion's shard if it has the same records; otherwise fill the shard from inputs read so
+        far.
+        """
         shard.kept, shard.pieces = self._earlier.kept(shard), []
         if not (shard.kept or self._missing(shard)):
             shard.fill(self._units)
 
     def must_wait(self, shard: PlannedShard) -> bool:
-        """Whether inputs of a shard have to be read first; these are asked for."""
+        """Whether inputs of a shard must be read first, which this requests."""
         missing = self._missing(shard)
         if missing:
             self._needed.update(_inputs_of(shard))
@@ -78,11 +80,11 @@ class Rereads:
         return bool(missing)
 
     def _missing(self, shard: PlannedShard) -> set[int]:
-        """Return the inputs of a shard that were not read, as their sizes are known."""
+        """Return the inputs of a shard that were not read, as only their sizes were needed."""
         return _inputs_of(shard) - self._units.keys()
 
     def drop_unneeded(self, open_shards: Iterable[PlannedShard]) -> Iterator[int]:
-        """Drop the inputs that no shard needs, neither one that waits nor an incomplete one; yield their groups."""
+        """Drop the units of inputs that no waiting or incomplete shard needs, and yield their groups."""
         needed = {number for shard in open_shards for number in _inputs_of(shard)}
         for number in [each for each in self._units if each not in needed and not self._needed[each]]:
             yield self._units.pop(number).group

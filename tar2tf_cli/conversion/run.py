@@ -1,4 +1,4 @@
-"""A whole conversion: plans it, runs its tasks on an engine, and publishes the shards in order."""
+"""`convert`: plans a conversion, runs its tasks on an engine, and publishes the shards in order."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _run(
 
 
 def _worker(plan: Plan, target: Target, place: Backend, maker: RecordMaker | None, cpus: int) -> Worker:
-    """The context of the tasks that read inputs and write shards."""
+    """Make the context of the tasks that read inputs and write shards."""
     output = plan.conversion.output
     direct = not (target.reads_shards or output.index)
     fills = direct and not (place.shared or output.compresses_shards)
@@ -156,7 +156,7 @@ def _worker(plan: Plan, target: Target, place: Backend, maker: RecordMaker | Non
 
 
 def _one_shard_each(spec: Conversion) -> bool:
-    """Whether each shard has the records of one input, all of them and nothing else."""
+    """Whether each shard has exactly the records of one input."""
     output = spec.output
     limited = spec.limit is not None or output.is_limited or output.limit is not None
     changed = spec.shuffle or output.index or output.compression != "none"
@@ -166,7 +166,7 @@ def _one_shard_each(spec: Conversion) -> bool:
 def _make_shards(
     plan: Plan, maker: RecordMaker, store: Store, engine: Engine, target: Target, tally: Tally, events: Events
 ) -> None:
-    """Have the maker of records store the shards under their final names, one for each input."""
+    """Let the record maker store the shards under their final names, one for each input."""
     names, replaceable = target.final_names(plan.stems)
     shards = dict(zip(names, plan.inputs, strict=True))
     tasks, context = maker.shard_tasks(shards, store, replaceable, target.folder)
@@ -190,7 +190,7 @@ def _make_shards(
 
 
 def _target(plan: Plan, events: Events, **options: Any) -> Target:
-    """The target of a conversion's shards, chosen by its output path."""
+    """Return the target for a conversion's shards, chosen by the output path."""
     conversion = plan.conversion
     if conversion.output.is_stream:
         from tar2tf_cli.conversion.targets import DeviceTarget, StreamTarget
@@ -201,7 +201,7 @@ def _target(plan: Plan, events: Events, **options: Any) -> Target:
 
 
 def _finished_before(manifest: Manifest, path: str | None) -> Summary:
-    """The summary of a conversion that an earlier run finished."""
+    """Make the summary of a conversion that an earlier run finished."""
     return Summary(
         path,
         len(manifest.inputs),

@@ -48,7 +48,7 @@ class ReadProgress:
         self._before = 0  # bytes that an interrupted run read
 
     def begin(self, before: Callable[[], int]) -> None:
-        """Report how much there is to do, and how much of it an interrupted run did, which is asked if it matters."""
+        """Report the total amount of work, and the part that an interrupted run did, computed only if needed."""
         if self._size:
             self._before = min(before(), self._size)
         self._events.planned(self._inputs, self._size, self._before)
@@ -93,7 +93,7 @@ class ConversionSchedule(Schedule):
         self._progress = ReadProgress(plan, events, None if earlier else plan.size)
 
     def begin(self) -> None:
-        """Report how much there is to do, and flush what is needed to continue, while inputs are read."""
+        """Report the total amount of work, and start flushing the files needed to continue."""
         self._progress.begin(self._read_before)
         if self._target.journal:
             self._flusher.submit(self._target.journal, None)
@@ -133,9 +133,9 @@ class ConversionSchedule(Schedule):
         return sum(self._plan.inputs[number].size or 0 for number in numbers)
 
     def _wait_for_room(self, has_room: Callable[[DiskSpace], bool]) -> bool:
-        """Whether a task may begin that writes to the disk; wait for uploads only if no task runs that may end.
+        """Whether a task that writes to the disk may begin; wait for uploads only if no running task can free space.
 
-        Once nothing is left to wait for, it may: either there is room after all, or the disk is too small.
+        Once there is nothing to wait for, it may begin: either space is free now, or the disk is too small.
         """
         space = self._space
         while space and not has_room(space):
@@ -167,7 +167,7 @@ class ConversionSchedule(Schedule):
         space.end(_name_of(task), self._stored_size(task.numbers), spooled)
 
     def _take_group(self, group: InputGroup) -> None:
-        """Keep what was read; the error of an input is raised once those before it have been divided among shards."""
+        """Keep the result of reading a group; an input's error is raised after earlier inputs are divided."""
         self._inputs.end(group)
         if self._planner.holds_all:
             self._spools.unload(group)
@@ -190,9 +190,9 @@ class ConversionSchedule(Schedule):
         self._progress.report(size)
 
     def _read_before(self) -> int:
-        """Estimate the bytes that an interrupted run read: all that it spooled, and copied into finished shards.
+        """Estimate the input bytes that an interrupted run read: those spooled, and those copied into finished shards.
 
-        What is copied straight from a tar has about the size of the shard; so has what was spooled, or it is less.
+        Bytes copied from a tar are about the size of the shard; spooled bytes are at most that.
         """
         groups = [(group.numbers, group.spool_crc is not None) for group in self._spools.saved_groups()]
         spooled = sum(self._stored_size(numbers) for numbers, is_spooled in groups if is_spooled)
@@ -213,7 +213,7 @@ class ConversionSchedule(Schedule):
         self._flusher.close()
 
     def _advance(self) -> None:
-        """Divide the inputs read so far among shards, and write the beginning of the one that fills up."""
+        """Divide the inputs read so far among shards, and write the beginning of the shard being filled."""
         if not self._inputs.finished:
             self._divide()
         self._filling.grow(self._planner.open_shards)
@@ -238,7 +238,7 @@ class ConversionSchedule(Schedule):
         inputs.finished = True
 
     def _hold(self, number: int, units: InputUnits) -> None:
-        """Let an update keep the units of an input that was read; otherwise only the shards need its spool."""
+        """In an update, keep the units of an input that was read; otherwise leave its spool to the shards."""
         if self._rereads:
             self._rereads.add(number, units)
         else:
@@ -260,7 +260,7 @@ class ConversionSchedule(Schedule):
         return bool(self._rereads and self._rereads.waits)
 
     def _take_again(self, number: int, units: InputUnits) -> None:
-        """Take an input of an update that was known and had to be read again."""
+        """Handle an unchanged input that an update had to read again."""
         self._inputs.used()
         shards = self._rereads.add_known(number, units) if self._rereads else None
         if shards is None:
@@ -273,14 +273,14 @@ class ConversionSchedule(Schedule):
         self._drop_unneeded()
 
     def _drop_unneeded(self) -> None:
-        """Let go of the inputs of an update that no shard to come needs."""
+        """Release the spools of an update's inputs that no further shard needs."""
         if self._rereads:
             for group in self._rereads.drop_unneeded(self._planner.open_shards):
                 self._release({group})
 
     def _enqueue(self, shards: Sequence[PlannedShard]) -> None:
         """Queue shards to be written, except shards that exist already."""
-        for shard in shards:  # all of them first, or a spool that a later shard needs could be removed
+        for shard in shards:  # all shards first, or a spool that a later one needs could be removed
             self._check_keys(shard)
             if self._rereads:
                 self._rereads.keep_or_fill(shard)
@@ -297,7 +297,7 @@ class ConversionSchedule(Schedule):
         self._tally.foresee(self._planner.open_shards)
 
     def _check_keys(self, shard: PlannedShard) -> None:
-        """Refuse a tar that would hold two samples of the same key, which readers would take for one."""
+        """Raise an error for a tar with two samples of the same key, which readers would merge into one."""
         if same := shard.same_key():
             conversion, names = self._plan.conversion, {self._plan.inputs[number].name for number in same}
             of = "" if conversion.shuffle else f", one of {' and one of '.join(sorted(names))}"
@@ -306,7 +306,7 @@ class ConversionSchedule(Schedule):
             raise SourceError(f"two samples with the same key would be in this tar{of}", shard=path, hint=hint)
 
     def _seal(self, shard: PlannedShard, report: ShardReport) -> None:
-        """Pass a whole shard to the target, and remove the spools that no other shard needs."""
+        """Pass a complete shard to the target, and remove the spools that no other shard needs."""
         self._target.seal(shard, report)
         self._tally.summary.bytes += report.size
         self._release(shard.groups)
@@ -327,5 +327,5 @@ def _planner(plan: Plan, worker: Worker, *, tracked: bool) -> ShardPlanner:
 
 
 def _name_of(task: Task) -> Hashable:
-    """Name a task by its inputs or its shard."""
+    """Return an identifier of a task: its inputs or its shard."""
     return task.shard.place if isinstance(task, WriteShard) else task.numbers if isinstance(task, ReadInputs) else None

@@ -1,4 +1,4 @@
-"""Decides which record goes into which shard: takes the sizes of records and returns lists of pieces, without any I/O.
+"""Plans shards: divides records among them by their sizes, and returns lists of pieces, without any I/O.
 
 A **unit** is a record or, when the limit applies to gzip blocks, a block of records. A **piece** is a run of
 consecutive units of one input. A **lane** is a numbered series of shards: one per split, one per input with `<input>`,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 SORTED_AT_ONCE: Final = 1 << 16
-"""How many records are sorted at once, in 5 MB of memory, or 6 with the hashes of their keys."""
+"""Number of records that are sorted at once, in 5 MB of memory, or 6 with the hashes of their keys."""
 
 MOST_FILES: Final = 128
 _CELL: Final = 8  # bytes
@@ -43,14 +43,14 @@ _CELL: Final = 8  # bytes
 def sorted_tables(
     parts: Iterable[InputUnits], most: int | None, path: Callable[[int], str], first: int, *, keyed: bool = False
 ) -> Iterator[tuple[int, InputUnits]]:
-    """The number of the lane and the rows of each table; records with equal order numbers keep the input order.
+    """Sort records into tables; yield lane number and rows of each. Records with equal order numbers keep their order.
 
     Args:
         parts: all records; each is a unit of its own.
-        most: how many records to keep, the first ones in the new order; None for all.
+        most: number of records to keep from the beginning of the new order; None for all.
         path: returns the path of a table by its number; tables are numbered like groups of inputs.
         first: the number of the first table.
-        keyed: whether the hashes of keys are kept, as shards are tars.
+        keyed: whether to keep the hashes of keys, as for tars.
     """
     import numpy as np
 
@@ -68,7 +68,7 @@ def sorted_tables(
 
 
 def _table_index(path: str, width: int) -> SpoolIndex:
-    """A table of so many columns as the index of records that follow each other."""
+    """Return an index of consecutive records whose offsets and sizes are in a table with `width` columns."""
     _, _, sizes, *keys = rows_of(path, 0, os.path.getsize(path) // (width * _CELL), width)
     index = SpoolIndex(sizes)
     for column in keys:
@@ -77,7 +77,7 @@ def _table_index(path: str, width: int) -> SpoolIndex:
 
 
 def rows_of(path: str, first: int, count: int, width: int = 3) -> list[array[int]]:
-    """Some rows of a table: the group, the offset in its spool and the size of each record; of tars, the key's hash."""
+    """Read rows of a table: group, offset in its spool and size of each record; for tars also the hash of the key."""
     columns = [array("Q") for _ in range(width)]
     with open(path, "rb") as file:
         height = os.fstat(file.fileno()).st_size // len(columns)
@@ -88,7 +88,7 @@ def rows_of(path: str, first: int, count: int, width: int = 3) -> list[array[int
 
 
 def _sorted(parts: list[InputUnits], folder: str, *, keyed: bool) -> Iterator[NDArray[np.generic]]:
-    """All records in order: order number, group, offset in its spool, size, number of the lane; and hash of the key."""
+    """Yield all records in order: order number, group, offset in the spool, size, lane number, and hash of the key."""
     from tempfile import TemporaryFile
 
     import numpy as np
@@ -130,13 +130,13 @@ class Piece(NamedTuple):
     """Consecutive units of one group of inputs.
 
     Attributes:
-        group: number of the group; without a spool, that of the input; of shuffled records, that of the table.
+        group: number of the group; without a spool, number of the input; for shuffled records, number of the table.
         first: number of the first unit.
         units: number of units.
         start: byte offset of the first unit in the spool or, if there is none, in the tar.
         size: size of the units on disk in bytes.
         spooled: whether there is a spool.
-        copied: whether there is none, and the input has the bytes as they are.
+        copied: whether the bytes are copied unchanged from the input, without a spool.
     """
 
     group: int
@@ -149,7 +149,7 @@ class Piece(NamedTuple):
 
 
 class InputRange(NamedTuple):
-    """Consecutive records of one input that a shard holds: number of the input, of the first record, and how many."""
+    """Consecutive records of one input in a shard: number of the input, of the first record, and of records."""
 
     source: int
     first: int
@@ -162,10 +162,11 @@ class PlannedShard:
 
     Attributes:
         size: size on disk in bytes.
-        around: how much of that belongs to no unit.
-        keys: of a tar, the number of each input it holds samples of, and the hashes of their keys.
-        origins: what it holds, by input; empty if this is not tracked.
-        kept: the report of the earlier conversion's shard if that is kept, which has no pieces here; otherwise None.
+        around: bytes of the size that belong to no unit.
+        keys: for a tar, the number of each input with samples in it, and the hashes of their keys.
+        origins: its records by input; empty if origins are not tracked.
+        kept: the report of the earlier conversion's shard if that is kept, in which case `pieces` is empty; otherwise
+            None.
     """
 
     lane: str
@@ -180,20 +181,20 @@ class PlannedShard:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Lane and number, which identify the shard."""
+        """Lane and number of the shard, which identify it."""
         return self.lane, self.number
 
     def part(self, folder: str) -> str:
-        """Path of the shard in a working folder before it is published; an `--index` is written next to it."""
+        """Return the path of the unpublished shard in a working folder; an `--index` is written next to it."""
         return os.path.join(folder, f"shard-{self.lane}-{self.number:05d}.part")
 
     @property
     def groups(self) -> set[int]:
-        """Numbers of the groups that its pieces come from."""
+        """Return the numbers of the groups from which the shard's pieces come."""
         return {piece.group for piece in self.pieces}
 
     def add(self, part: InputUnits, unit: int, stop: int) -> int:
-        """Append units, merged with the last piece if they are adjacent; returns the number of records.
+        """Append units, merging them with the last piece if adjacent; return their number of records.
 
         Args:
             part: the units of an input.
@@ -212,16 +213,16 @@ class PlannedShard:
         return records
 
     def fill(self, parts: Mapping[int, InputUnits]) -> None:
-        """Find the units of the records that it holds, in inputs that have been read."""
+        """Add the units of the shard's records, given inputs that have been read."""
         self.pieces, self.size, self.records = [], self.around, 0
         for origin in self.origins:
             part = parts[origin.source]
             self.add(part, *part.spool.units(part.first, origin.first, origin.records))
 
     def same_key(self) -> tuple[int, int] | None:
-        """The numbers of two inputs whose samples have the same key, which may be one input; None if there are none.
+        """Return the numbers of two inputs, possibly equal, with samples of the same key; None if keys are unique.
 
-        The hashes are forgotten.
+        The hashes of keys are discarded.
         """
         runs, self.keys = self.keys, []
         if not _repeats(array("Q", chain.from_iterable(keys for _, keys in runs))):
@@ -243,7 +244,7 @@ class PlannedShard:
 
 
 class ShardReport(NamedTuple):
-    """A shard as written: bytes on disk, records, CRC-32C of the file."""
+    """Report on a written shard: bytes on disk, records, CRC-32C of the file."""
 
     size: int
     records: int
@@ -251,7 +252,7 @@ class ShardReport(NamedTuple):
 
 
 class Units(NamedTuple):
-    """Consecutive units of an input that go into one lane: number of the first, and how many."""
+    """Consecutive units of an input that go into one lane: the first unit, and the number of units."""
 
     lane: str
     source: int
@@ -268,7 +269,7 @@ _Range: TypeAlias = tuple[int, int]
 
 
 class DuplicateIndex:
-    """Knows samples by their digests, to find the first of each; 16 bytes of memory for each of these.
+    """Index of sample digests that finds duplicates; 16 bytes of memory for each distinct sample.
 
     Attributes:
         repeated: numbers of the samples of the last input, from 0, that were not the first.
@@ -279,7 +280,7 @@ class DuplicateIndex:
         self.repeated: list[int] = []
 
     def among(self, high: Buffer, low: Buffer) -> NDArray[np.bool_]:
-        """Whether each of the next units, given by the columns of their index, is of a sample with a new digest."""
+        """Return for each of the next units, given by the digest columns of their index, whether its sample is new."""
         import numpy as np
 
         halves = np.column_stack([np.frombuffer(column, np.uint64) for column in (high, low)])
@@ -304,7 +305,7 @@ class DuplicateIndex:
             self._seen[-2:] = [np.sort(np.concatenate(self._seen[-2:]))]
 
     def ranges(self, part: InputUnits) -> list[_Range]:
-        """The first unit and exclusive end of each run of an input's units that are of first samples."""
+        """Return the runs of an input's units whose samples are not duplicates, as first unit and exclusive end."""
         import numpy as np
 
         index = part.spool.loaded()
@@ -317,7 +318,7 @@ class DuplicateIndex:
 
 
 class ShardPlanner:
-    """Takes the indexes of inputs in input order and yields shards as they fill up.
+    """Divides the units of inputs, added in input order, among shards, and yields each shard when it is full.
 
     Args:
         conversion: gives the limits, split, shuffle and number of shards.
@@ -332,7 +333,7 @@ class ShardPlanner:
         full: whether `--limit` is reached, so that further inputs add nothing.
         totals: number of shards per lane so far.
         seen: the samples so far, if duplicates are skipped.
-        keys: the keys of the samples so far, as far as they are known.
+        keys: the known keys of the samples so far.
     """
 
     def __init__(
@@ -363,7 +364,7 @@ class ShardPlanner:
 
     @property
     def full(self) -> bool:
-        """Whether the limit on samples is reached; if they are shuffled, never before the end."""
+        """Whether the limit on samples is reached; never before the end if samples are shuffled."""
         return self._remaining == 0
 
     @property
@@ -373,21 +374,21 @@ class ShardPlanner:
 
     @property
     def open_shards(self) -> Iterable[PlannedShard]:
-        """The shards that are incomplete."""
+        """The shards that are not full yet."""
         return self._open.values()
 
     @property
     def open_groups(self) -> set[int]:
-        """Numbers of the groups with units in incomplete shards."""
+        """Return the numbers of the groups with units in incomplete shards."""
         return {piece.group for shard in self.open_shards for piece in shard.pieces}
 
     @property
     def tars(self) -> Iterable[PlannedShard]:
-        """The tar whose parts all shards are, if they go to one stream."""
+        """Yield the single tar of which all shards are parts, if they go to one stream."""
         return (self._stream,) if self._stream else ()
 
     def add(self, source: int, part: InputUnits) -> Iterator[PlannedShard]:
-        """Divide the units of an input, given by its number, among shards; yields each shard that is completed."""
+        """Divide the units of an input among shards, and yield each shard that is full."""
         ranges = [(part.first, part.stop)] if self.seen is None else self.seen.ranges(part)
         if self.holds_all:
             self._held.append((source, part, ranges))
@@ -413,7 +414,7 @@ class ShardPlanner:
         yield from self._close()
 
     def _all_held(self) -> Iterator[Units]:
-        """All units that wait, in input order and up to the limit."""
+        """Return all held units in input order, up to the limit on samples."""
         return _limited((units for held in self._held for units in self._lanes.runs(*held)), self._remaining)
 
     def _shuffled(self) -> Iterator[Units]:
@@ -423,7 +424,7 @@ class ShardPlanner:
             yield Units(self._lanes.splits[lane], 0, part, 0, part.stop)
 
     def _fill(self, units: Units) -> Iterator[PlannedShard]:
-        """Add units to the shards of their lane; yields each shard that is full."""
+        """Add units to the shards of their lane, and yield each shard that is full."""
         lane, source, part, unit, count = units
         part, end = part._replace(spool=part.spool.loaded()), unit + count
         while unit < end:
@@ -441,7 +442,7 @@ class ShardPlanner:
             unit = stop
 
     def _opened(self, lane: str) -> PlannedShard:
-        """The incomplete shard of a lane, perhaps a new one."""
+        """Return the incomplete shard of a lane, which is made if there is none."""
         if lane not in self._open:
             around = self._limits.around
             self._open[lane] = PlannedShard(lane, self.totals.get(lane, 0), size=around, around=around)
@@ -487,7 +488,7 @@ class _Lanes:
 
 
 class _ShardLimits:
-    """How many units a shard may have.
+    """Limits the units of a shard by bytes, records, or number of shards.
 
     Args:
         output: gives the limits on bytes and records, and the number of shards.
@@ -533,13 +534,13 @@ class _ShardLimits:
 
 
 def _repeats(keys: array[int]) -> bool:
-    """Whether a number is there twice."""
+    """Whether a number occurs twice."""
     data = keys.tobytes()
     return len(ordered(data)) < len(data)
 
 
 def _limited(runs: Iterable[Units], most: int | None) -> Iterator[Units]:
-    """The first units, at most so many of them; all if there is no limit."""
+    """Truncate runs of units to a total number; None for no limit."""
     for units in runs:
         if most == 0:
             return

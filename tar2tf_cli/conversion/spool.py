@@ -1,15 +1,15 @@
 """Spools: files that hold the units of a group of inputs until they are copied into shards, each with its index.
 
-Units are what is never divided between shards. This is what they are, and what lies around them in a shard:
+A unit is never divided between shards. These are the units of each kind of shard, and the bytes around them:
 
 | shards | compressed before records are divided among them, as a limit counts bytes | compressed as a whole |
 |---|---|---|
 | TFRecord, gzip | each unit is a gzip member | a gzip member for each MiB |
-| tar, gzip | each unit is a part of one member, as many readers of tars stop behind the first | one gzip member |
+| tar, gzip | each unit is a part of one member, as many readers of tars stop after the first | one gzip member |
 | tar, zstd | each unit is a zstd frame | a frame for each MiB |
 
 Members and frames are decompressed one by one, so that `open_records` reads such shards in any order. Units can be put
-together in any order. A tar has its end blocks behind them, which count as part of its size.
+together in any order. A tar has its end blocks after them, which count as part of its size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLUMNS: Final = ("sizes", "records", "lanes", "order", "offsets", "keys", "high
 Lengths: TypeAlias = list[int]
 
 Strata: TypeAlias = Mapping[str, Sequence[int]]
-"""For each value of `--stratify`, the hash of the first sample of each split but the first."""
+"""The hash of the first sample of each split but the first, by the value of `--stratify`."""
 
 Chunk: TypeAlias = "tuple[Iterable[bytes], int]"
 """Bytes in parts, and their total size."""
@@ -51,12 +51,12 @@ class SpoolIndex:
         lanes: number of the split that each unit belongs to; empty without `--split`.
         order: sort key of each unit for shuffling; empty without `--shuffle`.
         offsets: byte offset of each sample in the input; empty if there is a spool.
-        keys: hash of the key of each record: in tars, in which no two may have the same, as it is written, in other
-            shards that of its sample in the input; empty where keys are not known, as records are copied.
-        high: first half of the digest by which duplicates of the unit's sample are known, and with
-        low: the second half: 0 and 0 if the unit is of the same sample as the one before it; empty without
-            `--drop-duplicates`.
-        copied: whether `offsets` are those of records that are copied as they are.
+        keys: hash of the key of each record: the written key for tars, in which keys must be unique, else the key of
+            the sample in the input; empty if keys are not known, as records are copied.
+        high: first half of the digest that identifies duplicates of the unit's sample.
+        low: second half of the digest. Both are 0 if the unit is of the same sample as the one before it, and empty
+            without `--drop-duplicates`.
+        copied: whether `offsets` are those of records that are copied unchanged.
     """
 
     __slots__ = (*COLUMNS, "_ends", "_record_ends", "copied")
@@ -75,11 +75,11 @@ class SpoolIndex:
         self.copied = False
 
     def loaded(self) -> SpoolIndex:
-        """The index with all its columns."""
+        """Return the index with all its columns in memory."""
         return self
 
     def count(self, first: int = 0, stop: int | None = None) -> int:
-        """The number of records in a range of units; `stop` is exclusive."""
+        """Return the number of records in a range of units; `stop` is exclusive."""
         stop = len(self.sizes) if stop is None else stop
         if not self.records:
             return stop - first
@@ -89,46 +89,46 @@ class SpoolIndex:
 
     @property
     def ends(self) -> array[int]:
-        """0, followed by the end offset of each unit in the spool; computed once the index is complete."""
+        """Return 0 and the end offset of each unit in the spool; computed once the index is complete."""
         if len(self._ends) != len(self.sizes) + 1:
             self._ends = array("Q", accumulate(self.sizes, initial=0))
         return self._ends
 
     def start(self, unit: int) -> int:
-        """Byte offset of a unit in the spool or, if there is none, in the tar."""
+        """Return the byte offset of a unit in the spool or, without a spool, in the tar."""
         return self.offsets[unit] if self.offsets else self.ends[unit]
 
     def keys_of(self, first: int, stop: int) -> array[int]:
-        """The hashes of the keys of a range of units; `stop` is exclusive."""
+        """Return the hashes of the keys of a range of units; `stop` is exclusive."""
         if len(self.keys) < self.count():
-            return array("Q")  # those of some inputs are not known
+            return array("Q")  # the keys of some inputs are not known
         start = self.count(0, first)
         return self.keys[start : start + self.count(first, stop)]
 
     def units(self, first: int, record: int, records: int) -> tuple[int, int]:
-        """The range of units that holds a number of records, beginning with one counted from the unit `first` on."""
+        """Return the range of units with `records` records from number `record` on, counted from the unit `first`."""
         if not self.records:
             return first + record, first + record + records
         ends = [0, *accumulate(self.records[first:])]
         return first + ends.index(record), first + ends.index(record + records)
 
     def size(self, first: int, stop: int) -> int:
-        """Size of a range of units in bytes; `stop` is exclusive."""
+        """Return the size of a range of units in bytes; `stop` is exclusive."""
         return self.ends[stop] - self.ends[first]
 
     @property
     def lengths(self) -> Lengths:
-        """The length of each column."""
+        """Return the length of each column, for `cut`."""
         return [len(getattr(self, name)) for name in COLUMNS]
 
     def cut(self, lengths: Lengths) -> None:
-        """Remove the units that were added since the columns had these lengths."""
+        """Remove the units added since the columns had these lengths."""
         for name, length in zip(COLUMNS, lengths, strict=True):
             del getattr(self, name)[length:]
 
 
 class StoredIndex(SpoolIndex):
-    """An index that stays in a file, so that many need no memory; its columns are empty.
+    """An index that stays in its file to save memory; its own columns are empty.
 
     Args:
         load: reads the index.
@@ -141,7 +141,7 @@ class StoredIndex(SpoolIndex):
         self._load = load
 
     def loaded(self) -> SpoolIndex:
-        """The index, read again."""
+        """Read the index from its file."""
         return self._load()
 
 
@@ -149,7 +149,7 @@ class InputUnits(NamedTuple):
     """The units of one input.
 
     Attributes:
-        group: number of the group whose spool holds them; without a spool, that of the input.
+        group: number of the group whose spool holds them; without a spool, number of the input.
         spool: the index of that group.
         first: the input's first unit.
         stop: the exclusive end of its units.
@@ -162,7 +162,7 @@ class InputUnits(NamedTuple):
 
 
 def packed(head: Mapping[str, object], columns: Iterable[array[int]]) -> list[bytes]:
-    """Return a line of JSON followed by the columns, little-endian; CRCs protect all of it."""
+    """Serialise a JSON line and columns of little-endian integers, each protected by a CRC."""
     columns = list(columns)
     kinds = [[column.typecode, len(column)] for column in columns]
     data = b"".join(_little_endian(column).tobytes() for column in columns if column)
@@ -170,10 +170,10 @@ def packed(head: Mapping[str, object], columns: Iterable[array[int]]) -> list[by
 
 
 def unpacked(file: BinaryIO) -> tuple[dict[str, Any], list[array[int]]]:
-    """Read a head and columns that `packed` wrote, from the file's current position.
+    """Read a JSON head and columns that `packed` serialised, from the file's current position.
 
     Raises:
-        ValueError: when it is damaged, or there is nothing.
+        ValueError: when the bytes are damaged, or the file is at its end.
     """
     head: dict[str, Any] = entry_of(file.readline())
     columns, crc = [], 0
@@ -189,7 +189,7 @@ def unpacked(file: BinaryIO) -> tuple[dict[str, Any], list[array[int]]]:
 
 
 def _little_endian(column: array[int]) -> array[int]:
-    """A column of this machine with the bytes of its numbers in the file's order, or the other way round."""
+    """Convert a column from the machine's byte order to little-endian, or back."""
     if sys.byteorder == "big":
         column = array(column.typecode, column)
         column.byteswap()
@@ -221,10 +221,10 @@ class _Splits:
 
 
 class Spool:
-    """Appends records to a spool and its index, compressed if their size on disk determines the shards.
+    """Appends records to a spool and its index, compressing them if shards are limited by size on disk.
 
     Args:
-        conversion: gives the split, shuffle and compression.
+        conversion: has the split, shuffle and compression.
         file: the spool.
         index: filled in unit by unit.
         strata: under `--stratify`, the hashes at which splits end for each value.
@@ -261,11 +261,10 @@ class Spool:
         """Append one record of `size` bytes.
 
         Args:
-            key: that of the sample in the input.
-            parts: the record, as a shard holds it.
+            key: the key of the sample in the input.
+            parts: the encoded record.
             size: the length of the parts.
-            name: the key that is written, which divides samples among splits and must be unique in a tar; None if
-                that of the input does so.
+            name: the written key, which decides the split and must be unique in a tar; None if `key` decides.
         """
         if self._has_digests:
             self._note_digest(key)
@@ -289,11 +288,11 @@ class Spool:
             self._close_block(lane)
 
     def mark(self) -> tuple[int, Lengths]:
-        """Position that the spool and its index have reached, between two inputs."""
+        """Return the current end of the spool and its index, for `go_back`."""
         return self._file.size + self._file.pending, self._index.lengths
 
     def go_back(self, mark: tuple[int, Lengths]) -> None:
-        """Remove all that was appended since a mark."""
+        """Remove all records appended since a mark."""
         size, lengths = mark
         self._blocks.clear()
         self._file.cut(size)
@@ -301,7 +300,7 @@ class Spool:
 
     @property
     def takes_batches(self) -> bool:
-        """Whether records may be added many at a time, as none is compressed by itself."""
+        """Whether batches of records may be added, as no record is compressed by itself."""
         return self._block_size != 1
 
     def add_batch(self, batch: RecordBatch) -> None:
@@ -324,7 +323,7 @@ class Spool:
             index.order.extend(hash64(self._seed + b"%d" % number) for number in numbers)
 
     def _add_to_blocks(self, batch: RecordBatch, most: int) -> None:
-        """Append a batch to the blocks of its splits, with as many records at once as a block has room for."""
+        """Append a batch to the blocks of its splits, as many records at once as fit into a block."""
         data, keys = memoryview(batch.data), array("Q", batch.hashes)
         ends = array("Q", accumulate(array("Q", batch.sizes), initial=0))
         lanes = map(self._splits.of_group, batch.keys) if self._splits else repeat(0, len(batch))
@@ -385,7 +384,7 @@ class _Block:
         self.keys: list[int] = []
 
     def add(self, parts: Iterable[bytes | memoryview], size: int, records: int, keys: Iterable[int]) -> None:
-        """Append records of `size` bytes in all, and the hashes of their keys if these are known."""
+        """Append records of `size` bytes in total, and the hashes of their keys if known."""
         self.parts += parts
         self.size += size
         self.records += records
@@ -395,7 +394,7 @@ class _Block:
 _BLOCK: Final = 1 << 20
 _GZIP_LEVEL: Final = 6
 _ZSTD_LEVEL: Final = 3
-_GZIP_HEAD: Final = b"\x1f\x8b\x08" + bytes(6) + b"\xff"  # RFC 1952: without a name and a time, of an unknown system
+_GZIP_HEAD: Final = b"\x1f\x8b\x08" + bytes(6) + b"\xff"  # RFC 1952: no name, no time, unknown system
 
 
 def block_size(conversion: Conversion) -> int | None:
@@ -423,17 +422,17 @@ def unit_bytes(chunks: Iterable[Chunk], output: Output) -> Iterator[Chunk]:
     """Compress the records of a unit so that the results of several can follow each other in a shard."""
     if _shares_one_member(output):
         deflate = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-        return _through(deflate, chunks, zlib.Z_FULL_FLUSH)  # needs nothing before it, and ends at a byte
+        return _through(deflate, chunks, zlib.Z_FULL_FLUSH)  # independent of earlier data, and ends at a byte boundary
     return compressed(chunks, output)
 
 
 def size_around(output: Output) -> int:
-    """Return how many bytes a shard has in addition to its units."""
+    """Return the number of bytes that a shard has in addition to its units."""
     return sum(size for _, size in shard_bytes((), output)) if output.end else 0
 
 
 def shard_bytes(units: Iterable[Chunk], output: Output) -> Iterable[Chunk]:
-    """The bytes of a shard, made of its units."""
+    """Yield the bytes of a shard made of units."""
     end: list[Chunk] = [([output.end], len(output.end))] if output.end else []
     if output.compresses_shards:
         ended = chain(units, end)
@@ -459,7 +458,7 @@ def _compressor(method: str) -> _Compressor:
 
 
 def _through(compressor: _Compressor, chunks: Iterable[Chunk], *how: int) -> Iterator[Chunk]:
-    """Compress chunks, and end them; `how` is given to the compressor's `flush`."""
+    """Compress chunks and flush the compressor; `how` is passed to its `flush`."""
     for parts, _ in chunks:
         for part in parts:
             if data := compressor.compress(part):
@@ -469,7 +468,7 @@ def _through(compressor: _Compressor, chunks: Iterable[Chunk], *how: int) -> Ite
 
 
 def _in_streams(chunks: Iterable[Chunk], output: Output) -> Iterator[Chunk]:
-    """Compress chunks into a gzip member or zstd frame for each block of bytes; one if there are none."""
+    """Compress chunks into one gzip member or zstd frame per block of bytes; a single one for no chunks."""
     compressor, left, is_empty = _compressor(output.compression), _BLOCK, True
     for part in chain.from_iterable(parts for parts, _ in chunks):
         data = memoryview(part)
@@ -496,7 +495,7 @@ def _shares_one_member(output: Output) -> bool:
 
 
 def _in_one_member(units: Iterable[Chunk], end: bytes) -> Iterator[Chunk]:
-    """Join parts, and the end of the shard, in a gzip member; they are decompressed again for its checksum."""
+    """Join parts and the end of the shard to one gzip member; the parts are decompressed again for its checksum."""
     from isal import isal_zlib
 
     yield [_GZIP_HEAD], len(_GZIP_HEAD)

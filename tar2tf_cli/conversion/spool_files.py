@@ -1,4 +1,4 @@
-"""The files of groups in the working folder of a conversion, and who still needs each spool."""
+"""The index and spool files of groups in the working folder, with a count of the users of each spool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SpoolFiles:
     """Loads the saved indexes of groups, and removes a spool once no input and no shard needs it.
 
     Args:
-        worker: knows where the files are.
+        worker: has the paths of the files.
 
     Attributes:
         saved: numbers of the groups that an interrupted run read.
@@ -25,20 +25,20 @@ class SpoolFiles:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._users: Counter[int] = Counter()  # how many inputs to come and unwritten shards need a group's spool
+        self._users: Counter[int] = Counter()  # inputs to divide and shards to write, by group
         self._index = lru_cache(maxsize=1)(self._load_index)
         self.saved = groups_in(worker.folder)
 
     def saved_group(self, number: int) -> InputGroup | None:
-        """Load a group that an interrupted run read; None if there is none, or if its file is damaged."""
+        """Load a group that an interrupted run read; None if its file is missing or damaged."""
         return load_group(self._worker.path(number, "index")) if number in self.saved else None
 
     def saved_groups(self) -> Iterator[InputGroup]:
-        """Load the groups that an interrupted run read, one after the other."""
+        """Iterate over the groups that an interrupted run read, loading each."""
         return filter(None, map(self.saved_group, self.saved))
 
     def unload(self, group: InputGroup) -> None:
-        """Have the index of a group read from its file whenever it is needed, and not kept in memory."""
+        """Drop the index of a group from memory, so that it is read from its file whenever it is needed."""
         group.stored = StoredIndex(partial(self._index, group.number))
 
     def _load_index(self, number: int) -> SpoolIndex:
@@ -48,19 +48,19 @@ class SpoolFiles:
         return group.index
 
     def need(self, groups: Iterable[int]) -> None:
-        """Count one more user of the spool of each of these groups."""
+        """Count one more user of each group's spool."""
         self._users.update(groups)
 
     def hand_over(self, groups: Iterable[int]) -> None:
-        """Count one user less of the spool of each of these groups, without removing any, as shards need them next."""
+        """Count one user less of each group's spool, but remove none, as shards need them next."""
         self._users.subtract(groups)
 
     def release(self, groups: Set[int], *, still_open: Set[int]) -> None:
-        """Count one user less of the spool of each of these groups, and remove those that nobody needs.
+        """Count one user less of each group's spool, and remove spools without users.
 
         Args:
             groups: numbers of the groups.
-            still_open: groups with records in shards that are not complete, whose spools stay in any case.
+            still_open: groups with records in incomplete shards, whose spools are kept.
         """
         self._users.subtract(groups)
         for group in groups - still_open:

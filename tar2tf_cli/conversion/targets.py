@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 MakeDocuments: TypeAlias = "Callable[[Sequence[ShardEntry]], Mapping[str, bytes]]"
-"""Returns paths and content of the files to be written next to the manifest, given the shards that were written."""
+"""A function from the written shards to paths and contents of the files to write next to the manifest."""
 
 
 class Target(Protocol):
@@ -62,11 +62,13 @@ class Target(Protocol):
 
     @property
     def store(self) -> Store | None:
-        """The bucket in which others may write shards under their final names; None where only this process may."""
+        """The bucket in which a cluster may store shards under their final names; None if only this process may."""
         return None
 
     def final_names(self, stems: Sequence[str]) -> tuple[list[str], frozenset[str]]:
-        """Get ready for shards that others write, one for each stem; their names, and those that may be replaced."""
+        """Prepare for shards that a cluster stores, one for each stem; return their names, and those that may be
+        replaced.
+        """
         return [], frozenset()
 
     @property
@@ -78,22 +80,22 @@ class Target(Protocol):
         """Local files that must be flushed to disk before a shard may be sealed."""
 
     def add_input(self, report: InputReport, part: InputUnits) -> None:
-        """Note the sizes of the records of the next input, in input order."""
+        """Record the sizes of the next input's records, in input order."""
         return
 
     def whole(self, shard: PlannedShard) -> ShardReport | None:
-        """The report of a shard, if an interrupted run left it whole."""
+        """Return the report of a shard that an interrupted run completed; otherwise None."""
         return None
 
     def seal(self, shard: PlannedShard, report: ShardReport) -> None:
-        """Take a shard that is whole."""
+        """Accept a complete shard."""
 
     def wait(self) -> bool:
-        """Wait until shards that were taken no longer need the local disk; return whether there were any."""
+        """Wait until accepted shards no longer need the local disk; return whether there were any."""
         return False
 
     def finish(self, manifest: Manifest, documents: MakeDocuments) -> list[ShardEntry]:
-        """Publish the remaining shards; returns all shards with their final paths, as for the manifest."""
+        """Publish the remaining shards; return all shards with their final paths, as in the manifest."""
 
 
 class _WithoutManifest(Target):
@@ -117,7 +119,7 @@ class _WithoutManifest(Target):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _place(self) -> str:
-        """The folder in which the working folder is created."""
+        """Return the folder in which the working folder is created."""
         import tempfile
 
         try:
@@ -127,21 +129,21 @@ class _WithoutManifest(Target):
             raise SinkError(f"there is no temporary folder: {error.strerror}", hint=hint) from None
 
     def unsynced(self, shard: PlannedShard) -> list[str]:
-        """The shard itself."""
+        """Return the path of the shard."""
         return [shard.part(self.folder)]
 
     def seal(self, shard: PlannedShard, report: ShardReport) -> None:
-        """Take a shard that is whole."""
+        """Accept a complete shard."""
         self._reports[shard.number] = report
 
 
 class StreamTarget(_WithoutManifest):
-    """Writes all shards to one stream, in order, each as soon as it is whole; the stream is flushed and left open.
+    """Writes all shards to one stream in order, each as soon as it is complete; the stream is flushed but not closed.
 
     Args:
         out: a file open for writing bytes; None for standard output.
         name: the name of the stream in errors.
-        end: what is written behind the last shard.
+        end: bytes to write after the last shard.
     """
 
     reads_shards = True
@@ -164,11 +166,11 @@ class StreamTarget(_WithoutManifest):
         return super().__enter__()
 
     def unsynced(self, shard: PlannedShard) -> list[str]:
-        """No file needs to be flushed."""
+        """Return nothing, as no file needs to be flushed."""
         return []
 
     def seal(self, shard: PlannedShard, report: ShardReport) -> None:
-        """Write a shard to the stream once all shards before it have been written."""
+        """Write a shard to the stream once all earlier shards have been written."""
         super().seal(shard, report)
         while self._next in self._reports:
             path = PlannedShard("", self._next).part(self.folder)
@@ -178,7 +180,7 @@ class StreamTarget(_WithoutManifest):
             self._next += 1
 
     def finish(self, manifest: Manifest, documents: MakeDocuments) -> list[ShardEntry]:
-        """Write what is behind the shards, which have all been written."""
+        """Write the end after the shards, which have all been written."""
         if self._end:
             self._write(iter([self._end]))
         return []
@@ -190,11 +192,11 @@ class StreamTarget(_WithoutManifest):
 
 
 class DeviceTarget(StreamTarget):
-    """All shards to a device or pipe, which is opened by its path and never replaced.
+    """Writes all shards to a device or pipe, which is opened by its path and never replaced.
 
     Args:
-        path: the path; of a pipe, opening waits for a reader.
-        end: what is written behind the last shard.
+        path: the path; opening a pipe waits for a reader.
+        end: bytes to write after the last shard.
     """
 
     def __init__(self, path: str, end: bytes = b"") -> None:
@@ -211,13 +213,13 @@ class DeviceTarget(StreamTarget):
 
 
 class FilesTarget(_WithoutManifest):
-    """Writes shards to files with given paths, which appear once all shards are whole and flushed to disk.
+    """Writes shards to files with given paths, which appear once all shards are complete and flushed to disk.
 
     Args:
-        names: the files' paths in order; one is taken for each shard.
+        names: the files' paths in order, one for each shard.
         overwrite: whether existing files are replaced.
-        again: whether a file that exists with the very bytes of its shard is left as it is, as when a run is repeated.
-        listed: whether a manifest is written, named after the first file, in the folder that all have in common.
+        again: whether an existing file with exactly the bytes of its shard is kept, as when a run is repeated.
+        listed: whether a manifest is written, named after the first file, in the common folder of all files.
 
     Raises:
         UsageError: when there are fewer paths than shards, or a path is a folder or device.
@@ -236,7 +238,7 @@ class FilesTarget(_WithoutManifest):
         self._listed = listed
 
     def _place(self) -> str:
-        """The folder of the first file, so that shards can be renamed rather than copied."""
+        """Return the folder of the first file, so that shards are renamed and not copied."""
         first = next(self._names, None)
         if first is None:
             raise UsageError("no paths were given for the shards", hint="give one for each")
@@ -264,10 +266,10 @@ class FilesTarget(_WithoutManifest):
 
 
 def _list(manifest: Manifest, entries: Sequence[ShardEntry]) -> str:
-    """Write the manifest of files that have any names; returns its path."""
+    """Write the manifest of files with arbitrary names; return its path."""
     base = os.path.basename(entries[0].path)
     folder = os.path.commonpath([os.path.dirname(os.path.abspath(entry.path)) for entry in entries])
-    manifest.spec["output"] = {"path": base}  # without a limit, as these names are no numbered series
+    manifest.spec["output"] = {"path": base}  # without a limit, as these names are not a numbered series
     manifest.shards = [entry._replace(path=os.path.relpath(entry.path, folder)) for entry in entries]
     where = os.path.join(folder, f"_{base}-manifest.json")
     write_whole(where, [manifest.to_bytes()])
@@ -285,7 +287,7 @@ def _has_records(name: str) -> bool:
 
 
 def _has_bytes(name: str, report: ShardReport) -> bool:
-    """Whether a file has the bytes of a shard."""
+    """Whether a file has exactly the bytes of a shard."""
     try:
         return os.path.getsize(name) == report.size and crc32c_of_file(name) == report.crc
     except OSError:
@@ -293,7 +295,7 @@ def _has_bytes(name: str, report: ShardReport) -> bool:
 
 
 def prepared(name: str, *, overwrite: bool) -> str:
-    """The real path of a file to be written; its folder is created if necessary.
+    """Return the real path of a file to write, creating its folder if necessary.
 
     Raises:
         UsageError: when the path is a folder or a device.

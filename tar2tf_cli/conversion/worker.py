@@ -1,4 +1,4 @@
-"""The context of a conversion's tasks: its inputs, and the groups of inputs whose files are in its working folder."""
+"""The context of a conversion's tasks: its inputs, its working folder, and the groups of inputs in it."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def groups_in(folder: str) -> frozenset[int]:
 
 @dataclass(eq=False, repr=False)
 class InputGroup:
-    """Inputs that were read together; in the working folder, its files are named by the first input.
+    """Inputs that one task reads together; its files in the working folder are named by the first input's number.
 
     Attributes:
         numbers: the inputs' numbers in the plan, in the order in which they were read.
-        index: the units of all of them; empty if it stays in its file.
-        counts: how many units each input has.
+        index: the units of all inputs; empty if it stays in its file.
+        counts: the number of units of each input.
         reports: the report of each input.
         spool_crc: CRC-32C of the spool; None when there is no spool and the inputs are read again.
-        error: why the next input could not be read; the group then has those before it.
-        stored: the index in its file, if it stays there.
+        error: the error at which reading stopped; the group then has the inputs before it.
+        stored: the index if it stays in its file.
     """
 
     numbers: tuple[int, ...]
@@ -62,17 +62,17 @@ class InputGroup:
 
     @property
     def number(self) -> int:
-        """The number of the first input, which identifies the group."""
+        """Number of the first input, which identifies the group."""
         return self.numbers[0]
 
     def add(self, report: InputReport) -> None:
         """Add the report of an input whose units have been added to the index."""
-        report.schema = self._schemas.setdefault(report.schema.key, report.schema)  # one for all with the same features
+        report.schema = self._schemas.setdefault(report.schema.key, report.schema)  # one for equal features
         self.counts.append(len(self.index.sizes) - sum(self.counts))
         self.reports.append(report)
 
     def parts(self) -> Iterator[tuple[int, InputReport, InputUnits]]:
-        """The number, report and units of each input that was read."""
+        """Yield the number, report and units of each input that was read."""
         stops = [*accumulate(self.counts)]
         starts = [0, *stops]
         for number, report, first, stop in zip(self.numbers, self.reports, starts, stops, strict=False):
@@ -96,7 +96,7 @@ def save_group(path: str, group: InputGroup) -> None:
 
 
 def load_group(path: str) -> InputGroup | None:
-    """Read the index and reports of a group; None if there are none, or if they are damaged."""
+    """Read the index and reports of a group; None if they are missing or damaged."""
     index = SpoolIndex()
     try:
         with open(path, "rb") as file:
@@ -120,15 +120,15 @@ class TaskInputs:
 
     Attributes:
         conversion: the conversion.
-        source: where the inputs are.
+        source: lists and opens the inputs.
         items: the inputs.
         joined: datasets whose entries are added to the samples.
         described: the features of TFRecords that a manifest describes, by the names of the inputs.
-        maker: makes the records elsewhere; None where the tasks make them of the inputs.
-        stems: what the keys of records without a key begin with, by the names of inputs whose stem others have, too.
+        maker: makes the records in a cluster; None if tasks make them from the inputs.
+        stems: prefix of the keys given to records without one, by the names of inputs whose stem is not unique.
         strata: under `--stratify`, the hashes at which splits end for each value.
         forms: the forms of features of TFRecords that no manifest describes; None if each input decides for itself.
-        group_lanes: the lane of each input, if a group of samples may go on in the next input of its lane.
+        group_lanes: the lane of each input, if a group of samples may continue in the next input of its lane.
     """
 
     conversion: Conversion
@@ -144,7 +144,7 @@ class TaskInputs:
     _plan: ReadPlan | None = None
 
     def open(self, number: int, options: ReadOptions, on_bytes: OnBytes = None) -> InputFlow:
-        """Open an input; its records may be made elsewhere.
+        """Open an input, or its records if a cluster makes them.
 
         Args:
             number: the input's number in the plan.
@@ -158,18 +158,18 @@ class TaskInputs:
             self.conversion, self.source, self.joined, self.described, self.stems, self.forms
         )
         if self.group_lanes:
-            from tar2tf_cli.flow.group import Neighbours  # only here, as few conversions group samples
+            from tar2tf_cli.flow.group import Neighbours  # imported here, as few conversions group samples
 
             options = options._replace(neighbours=Neighbours.of(self.items, self.group_lanes, number))
         return InputFlow(plan, item, options._replace(first=number == 0), on_bytes=on_bytes)
 
     def open_stored(self, number: int, on_bytes: OnBytes = None) -> PlainStream:
-        """Open the bytes of an input, which was read before, as they are stored."""
+        """Open the stored bytes of an input that was read before."""
         item = self.items[number]
         return PlainStream(self.source.open(item), self.source.locate(item.name), on_bytes, first=0)
 
     def prefetch(self, numbers: Sequence[int]) -> AbstractContextManager[None]:
-        """Return a context in which these inputs are fetched concurrently, before they are opened in this order."""
+        """Return a context manager that fetches inputs concurrently before they are opened, in this order."""
         return (self.maker or self.source).prefetch([self.items[number] for number in numbers])
 
     def name(self, number: int) -> str:
@@ -177,7 +177,7 @@ class TaskInputs:
         return self.source.locate(self.items[number].name)
 
     def is_small(self, number: int) -> bool:
-        """Whether opening an input costs much in comparison with reading it, so that it is better read just once."""
+        """Whether opening an input costs more than reading it, so that it is read just once."""
         size = self.items[number].size
         return size is not None and size <= min(_LOADED, self.conversion.max_entry_size)
 
@@ -194,7 +194,7 @@ class Worker:
         fills: whether a shard is written while it fills up.
         stores_indexes: whether indexes are read from their files, as all are needed before the first shard is planned.
         on_bytes: called with the number of stored bytes after each read of an input.
-        scratch: the folder to write files to; empty if that is the working folder itself.
+        scratch: the folder for files that a task writes; empty for the working folder itself.
     """
 
     inputs: TaskInputs
@@ -208,11 +208,11 @@ class Worker:
 
     @property
     def conversion(self) -> Conversion:
-        """The conversion."""
+        """The conversion of the inputs."""
         return self.inputs.conversion
 
     def attempts(self, number: int, options: ReadOptions) -> Iterator[InputFlow]:
-        """Open an input, and once more if its samples must be regrouped; the bytes that are read count as progress."""
+        """Open an input, and again if its samples must be regrouped; bytes that are read count as progress."""
         return attempts(lambda regroup: self.inputs.open(number, options._replace(regroup=regroup), self.on_bytes))
 
     def path(self, group: int, kind: WorkingFile) -> str:
@@ -220,5 +220,5 @@ class Worker:
         return os.path.join(self.folder, f"input-{group:05d}.{kind}")
 
     def new_path(self, group: int, kind: WorkingFile) -> str:
-        """Return the path at which the index or spool of a group is written."""
+        """Return the path at which a task writes the index or spool of a group."""
         return os.path.join(self.scratch or self.folder, os.path.basename(self.path(group, kind)))

@@ -1,4 +1,4 @@
-"""The folder in which an output is made, with a lock held by one process and a journal of whole shards."""
+"""The working folder of a conversion: unfinished files, a lock held by one process, a journal of finished shards."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _OURS: Final = (
     r"(?s)lock|journal|labels|input-\d+\.(index|spool|table)|shard-.*\.part(\.idx)?|made-.*\.end|(sizes|document)\.part"
     r"|previous\.sizes|\..*\.part|\.attempt-.*|tmp\w+"
 )
-"""The names of files that runs make here."""
+"""A pattern of the names of all files that runs make in a working folder."""
 
 
 class WorkingFolder:
-    """Holds the files of an unfinished run; removed once the output is whole.
+    """A folder with the files of an unfinished run; removed once the output is complete.
 
     Args:
         path: the local folder.
@@ -60,11 +60,11 @@ class WorkingFolder:
                     raise OutputExistsError(message, shard=self.path, hint=hint)
 
     def lock(self) -> None:
-        """Create the folder and take its lock; waits a few seconds for a run that is about to end.
+        """Create the folder and take its lock, waiting a few seconds for a run that is about to end.
 
         Raises:
-            OutputExistsError: when the folder is not one of ours.
-            SinkError: when another run still holds the lock after that time; names that run.
+            OutputExistsError: when the folder is not a working folder.
+            SinkError: when another run still holds the lock after that time; the message names the run.
         """
         self.check()
         deadline = time.monotonic() + LOCK_SECONDS
@@ -76,17 +76,17 @@ class WorkingFolder:
             time.sleep(0.05)
 
     def _holder(self) -> str:
-        """The run that holds the lock, as described in the lock file; empty if unknown."""
+        """Return the run that holds the lock, as described in the lock file; empty if unknown."""
         with contextlib.suppress(OSError), open(self._file(_LOCK), encoding="utf-8", errors="replace") as file:
             if text := file.read(300).strip():
                 return f" ({text})"
         return ""
 
     def _is_locked(self) -> bool:
-        """Try to take the lock; True if it is ours and the locked file is still the one that other runs will open."""
+        """Try to take the lock; return True if this run has it and other runs will open the same lock file."""
         path = self._file(_LOCK)
         make_folders(self.path)
-        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # a run that ends removes the folder
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # a run that ends may have removed the folder
             self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             self._take_lock()
             if os.path.samestat(os.fstat(self._lock), os.stat(path)):
@@ -105,7 +105,7 @@ class WorkingFolder:
             )
 
     def read_journal(self) -> tuple[Any, list[Any]]:
-        """The journal's head and the entries after it, up to one that is damaged; None if there is no head."""
+        """Read the journal's head and its entries up to a damaged one; the head is None if missing."""
         with contextlib.suppress(FileNotFoundError, ValueError), open(self._file(_JOURNAL), "rb") as file:
             head = entry_of(file.readline())
             if isinstance(head, dict) and "identity" in head:
@@ -114,16 +114,16 @@ class WorkingFolder:
         return None, []
 
     def open(self, name: str) -> BinaryIO | None:
-        """A file of an interrupted run; None if there is none."""
+        """Open a file of an interrupted run; None if it does not exist."""
         with contextlib.suppress(FileNotFoundError):
             return open(self._file(name), "rb")
         return None
 
     def begin_journal(self, head: object, *, keep: bool) -> None:
-        """Write a new journal, and to the lock file which run holds the lock.
+        """Start a new journal, and write the name of this run to the lock file.
 
-        A first journal need not be on the disk yet: `unsynced` must be before any shard is published, or a crash could
-        leave strays.
+        A first journal is not flushed to the disk at once: the files in `unsynced` must be before any shard is
+        published, or a crash could leave strays.
 
         Args:
             head: the first entry.
@@ -164,7 +164,7 @@ class WorkingFolder:
             os.rmdir(self.path)
 
     def give_up(self) -> None:
-        """Release the folder, and remove it if this run made it and wrote nothing that a later one could use."""
+        """Release the folder, and remove it if this run created it and wrote nothing that a later run could use."""
         with contextlib.suppress(OSError):
             if self._lock >= 0 and {*os.listdir(self.path)} <= ({_LOCK, _JOURNAL} if self._unused else {_LOCK}):
                 self.remove()
@@ -182,7 +182,7 @@ class WorkingFolder:
 
 
 def _remove(path: str) -> None:
-    """Remove a file, or the folder of an attempt at a task, which a lost process on a node may be removing, too."""
+    """Remove a file or a folder, which a lost process on another node may be removing concurrently."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -194,7 +194,7 @@ def _remove(path: str) -> None:
 
 
 def _parsed(lines: bytes) -> tuple[bytes, list[object]]:
-    """The lines up to one that is damaged, and what they say."""
+    """Return the lines up to a damaged one, and their entries."""
     entries, end = list[bytes](), 0
     for line in lines.splitlines(keepends=True):
         data, _, crc = line.rpartition(b" ")
@@ -206,7 +206,7 @@ def _parsed(lines: bytes) -> tuple[bytes, list[object]]:
 
 
 def line_of(entry: object) -> bytes:
-    """A line that says this as JSON, followed by its CRC-32C."""
+    """Return the journal line of an entry: JSON and its CRC-32C."""
     data = json.dumps(entry).encode()
     return b"%s %08x\n" % (data, extend(0, data))
 
@@ -215,7 +215,7 @@ def entry_of(line: bytes) -> Any:
     """Parse a line of the journal.
 
     Raises:
-        ValueError: when it is damaged or cut short.
+        ValueError: when the line is damaged or truncated.
     """
     (entry,) = _parsed(line)[1]
     return entry

@@ -1,4 +1,4 @@
-"""The task that writes a shard: its bytes come from spools, or directly from the inputs."""
+"""The task that writes a shard, with bytes from spools or directly from the inputs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ MOST_OPEN: Final = 64
 class WriteShard(NamedTuple):
     """Writes one shard to a temporary path; the flusher flushes it to disk later.
 
-    Its bytes come in one of these ways, and each has to earn its place:
+    The bytes come in one of these ways, each of which saves time in its case:
 
     - copied from spools, which every conversion can do;
-    - straight from the tars, where no op changes a sample: half of what is written, 0.6 of the time for JPEG;
-    - from a table of rows where records are shuffled, so that memory does not grow with their number;
-    - a spool that holds exactly the shard is renamed, and nothing is copied;
-    - `EagerShardWriter` copies from spools while inputs are still read: 8 to 10 % of the time of small samples.
+    - straight from the tars, if no op changes a sample: half of the bytes written, 0.6 of the time for JPEG;
+    - by a table of rows, if records are shuffled, so that memory does not grow with their number;
+    - by renaming a spool that holds exactly the shard, without copying;
+    - by `EagerShardWriter` while inputs are still read, which saves 8 to 10 % of the time for small samples.
 
     Attributes:
         shard: the shard.
@@ -43,7 +43,7 @@ class WriteShard(NamedTuple):
     shard: PlannedShard
 
     def needs_folder(self, worker: Worker) -> bool:
-        """Whether it needs files of other tasks: always, as it copies from spools."""
+        """Whether the task needs files of other tasks: always, as it copies from spools."""
         return True
 
     def run(self, worker: Worker) -> ShardReport:
@@ -70,7 +70,7 @@ class WriteShard(NamedTuple):
         return report
 
     def _taken_over(self, worker: Worker, path: str) -> ShardReport | None:
-        """Rename a spool to the shard if it holds exactly the shard's bytes; otherwise None."""
+        """Rename a spool to the shard if it holds exactly the shard's bytes; otherwise return None."""
         first, *others = self.shard.pieces
         spool = worker.path(first.group, "spool")
         if others or not first.spooled or not os.path.exists(spool) or os.stat(spool).st_size != first.size:
@@ -83,7 +83,7 @@ class WriteShard(NamedTuple):
 
 
 def _write(worker: Worker, path: str, shard: PlannedShard, pieces: Iterable[Piece]) -> ShardReport:
-    """Write a shard; more pieces may be added to it until the last one is given."""
+    """Write a shard from its pieces, to which more may be added while they are iterated."""
     with shard_file(path, shard.size) if worker.direct else RecordFile(path) as file:
         for parts, size in shard_bytes(_copied(worker, pieces), worker.conversion.output):
             file.write(parts, size)
@@ -104,7 +104,7 @@ def _copied(worker: Worker, pieces: Iterable[Piece]) -> Iterator[Chunk]:
 
 
 class OpenSpools:
-    """Descriptors of the spools of groups; their number is kept below any limit on open files."""
+    """File descriptors of the spools of groups, fewer than any usual limit on open files."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -126,7 +126,7 @@ class OpenSpools:
 
 
 def open_spool(worker: Worker, number: int) -> int:
-    """Return a file descriptor of a group's spool; the spool is written again if an interrupted run removed it."""
+    """Open a group's spool and return its file descriptor; a spool that an interrupted run removed is written again."""
     path = worker.path(number, "spool")
     if not os.path.exists(path):
         path = worker.new_path(number, "spool")
@@ -140,7 +140,7 @@ def open_spool(worker: Worker, number: int) -> int:
 
 
 def _from_table(path: str, width: int, piece: Piece, spools: OpenSpools) -> Iterator[Chunk]:
-    """Iterate over the bytes of shuffled records; a few at a time are read, in their order in the spools."""
+    """Iterate over the bytes of shuffled records, reading some at a time in their order in the spools."""
     groups, starts, sizes, *_ = rows_of(path, piece.first, piece.units, width)
     first = 0
     while first < piece.units:
@@ -182,7 +182,7 @@ def from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
 
 
 def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
-    """Iterate over the bytes of a piece: copied from its input, or made of it again."""
+    """Iterate over the bytes of a piece, copied from its input or encoded again."""
     left = piece.size
     for chunk in _copied_from_input(worker, piece) if piece.copied else _made_again(worker, piece):
         left -= chunk[1]
@@ -192,7 +192,7 @@ def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
 
 
 def _copied_from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
-    """Iterate over bytes of an input; those of records were checked when it was measured, and are not again."""
+    """Iterate over bytes copied from an input; records were checked when the input was measured, and are not again."""
     left = piece.size
     with closing(worker.inputs.open_stored(piece.group, worker.on_bytes)) as stream:
         stream.seek(piece.start)
@@ -213,7 +213,7 @@ def _made_again(worker: Worker, piece: Piece) -> Iterator[Chunk]:
             else:
                 units -= 1
                 yield made[1:3]
-            if units <= 0:  # nothing after the piece may be read
+            if units <= 0:  # bytes after the piece are not read
                 return
 
 
@@ -224,18 +224,18 @@ def write_index(path: str, conversion: Conversion) -> None:
             file.write([line], len(line))
 
 
-WORTH_IT = 8 << 20  # bytes of a shard that is not full yet
+WORTH_IT = 8 << 20  # minimum bytes of a shard that is not full yet
 
 
 class EagerShardWriter:
-    """Copies the pieces of a shard from their spools as they are added to it, in a thread of its own.
+    """Writes a shard in its own thread while pieces are added, copying them from their spools.
 
-    It saves 8 to 10 % of the time, as writing to the disk then begins before the last input is read.
+    This saves 8 to 10 % of the time, as writing to the disk begins before the last input is read.
 
     Args:
         shard: the shard; pieces may be added to it.
-        worker: knows where the spools are, and where the shard belongs.
-        flusher: takes the shard once it is complete, or an error.
+        worker: has the paths of the spools and of the shard.
+        flusher: receives the shard once it is complete, or an error.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class EagerShardWriter:
         self._worker = worker
         self._flusher = flusher
         self._pieces: queue.SimpleQueue[Piece | None] = queue.SimpleQueue()
-        self._place = self._given = 0  # the last piece that was queued, and how many of its bytes
+        self._place = self._given = 0  # the last piece that was queued, and the number of its bytes queued
         self._wanted = True
         self._thread = threading.Thread(target=self.run, daemon=True)
         self._thread.start()
@@ -253,16 +253,16 @@ class EagerShardWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether the shard is not yet written to its end."""
+        """Whether part of the shard is still to be written."""
         return self._thread.is_alive()
 
     @staticmethod
     def is_suitable(shard: PlannedShard, folder: str) -> bool:
-        """Whether a shard that is filling up is worth it, and nothing of it is there yet."""
+        """Whether an incomplete shard is large enough to start writing it, and no file of it exists yet."""
         return shard.size >= WORTH_IT and shard.pieces[0].spooled and not os.path.exists(shard.part(folder))
 
     def grow(self) -> None:
-        """Write what has been added to the shard."""
+        """Queue the pieces added to the shard since the last call."""
         for place in range(self._place, len(self._shard.pieces)):
             piece, given = self._shard.pieces[place], self._given if place == self._place else 0
             if not piece.spooled:
@@ -272,7 +272,7 @@ class EagerShardWriter:
             self._place, self._given = place, piece.size
 
     def complete(self, shard: PlannedShard) -> bool:
-        """Write the rest of a shard that is complete; False if it is another one, or not all of it is spooled."""
+        """Write the rest of a complete shard; return False if it is not the current one, or not entirely spooled."""
         if shard is not self._shard:
             return False
         self.grow()
@@ -307,12 +307,12 @@ class EagerShardWriter:
 
 
 class FillingShard:
-    """The shard that is written while it fills up, one at a time, if that is worth it.
+    """Writes one shard at a time while it is being filled, if that is worthwhile.
 
     Args:
-        worker: knows where the spools are, and where the shard belongs.
-        flusher: takes the shard once it is complete.
-        wanted: whether any shard is written early.
+        worker: has the paths of the spools and of the shard.
+        flusher: receives the shard once it is complete.
+        wanted: whether to write shards early.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ class FillingShard:
         self._writer: EagerShardWriter | None = None
 
     def grow(self, open_shards: Iterable[PlannedShard]) -> None:
-        """Write what has been added to the shard, or begin with the first of these shards that is large enough."""
+        """Write pieces added to the current shard, or begin with the first incomplete shard that is large enough."""
         if self._writer and self._writer.busy:
             self._writer.grow()
         elif self._wanted:
@@ -334,7 +334,7 @@ class FillingShard:
                 self._writer = EagerShardWriter(shard, self._worker, self._flusher)
 
     def complete(self, shard: PlannedShard) -> bool:
-        """Write the rest of a shard that is complete; False if it is another one, or not all of it is spooled."""
+        """Write the rest of a complete shard; return False if it is not the current one, or not entirely spooled."""
         return self._writer is not None and self._writer.complete(shard)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The loop that keeps an engine busy, the schedules that feed it, and the engine that needs no other process."""
+"""The loop that runs a schedule's tasks on an engine, and the engine that needs no other process."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tar2tf_cli.api.backend import Engine, Outcome, Task, TaskContext
 from tar2tf_cli.errors import MachineError, UsageError, WorkerError, to_tar2tf_error
 
 _KEPT: Final = 30 << 20
-"""The size in bytes of a block of memory; glibc's own limit is 32 MiB."""
+"""Size in bytes of the memory block freed once to raise glibc's threshold, whose own limit is 32 MiB."""
 
 _MALLOPT: Final = (-3, -2)  # M_MMAP_THRESHOLD and M_TOP_PAD, as in malloc.h
 
 
 @cache
 def keep_memory(*, of_threads: bool = False) -> None:
-    """Have glibc keep freed blocks of memory that are smaller than a large one that was freed once.
+    """Make glibc keep freed memory, by freeing one large block, instead of returning it to the system.
 
     Returning it to the system each time takes a tenth of the time of reading an object (mallopt(3), M_MMAP_THRESHOLD).
-    Once in a process is enough: a second block would come out of what is kept, and be filled with zeros for 10 ms.
+    Once per process is enough: a second block would come from the kept memory, and be zeroed for 10 ms.
 
     Args:
-        of_threads: keep what threads free, too, such as TensorFlow's, which have arenas of their own. It takes as much
-            time to ask the system for the memory of images again as to decode and resize them.
+        of_threads: also keep memory freed by threads with their own arenas, such as TensorFlow's. Requesting the memory
+            of images from the system again takes as long as decoding and resizing them.
     """
     if not of_threads:
         bytes(_KEPT)
         return
-    import ctypes  # only here, as workers begin sooner without it
+    import ctypes  # imported here, so that workers start sooner
 
     with suppress(OSError, AttributeError):  # another C library
         for option in _MALLOPT:
@@ -39,18 +39,18 @@ def keep_memory(*, of_threads: bool = False) -> None:
 
 
 PROGRESS_SECONDS: Final = 0.2
-"""How often a task says how much it has read."""
+"""Seconds between two reports of a task on the bytes that it has read."""
 
 
 class Clock:
-    """Says when so many seconds have passed since it was made, or said so."""
+    """A timer that is due every few seconds."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._last = time.monotonic()
 
     def is_due(self) -> bool:
-        """Whether they have passed; it is then due again after as many."""
+        """Whether the seconds have passed, which restarts the timer."""
         now = time.monotonic()
         due = now - self._last > self._seconds
         if due:
@@ -59,7 +59,7 @@ class Clock:
 
 
 def attempt(task: Task, context: TaskContext) -> Outcome:
-    """Run a task; an exception becomes the outcome's error, with the traceback in `details` if it is unexpected.
+    """Run a task and return its outcome; an unexpected exception becomes a WorkerError with the traceback in `details`.
 
     Raises:
         BrokenPipeError: when the parent process is gone.
@@ -81,10 +81,10 @@ def attempt(task: Task, context: TaskContext) -> Outcome:
 
 
 def pickled(context: TaskContext) -> bytes:
-    """Pickle a context, functions of the user included.
+    """Pickle a context, including functions of the user.
 
     Raises:
-        UsageError: when that is impossible.
+        UsageError: when the context cannot be pickled.
     """
     import cloudpickle
 
@@ -100,14 +100,14 @@ def pickled(context: TaskContext) -> bytes:
 
 
 _TICK_SECONDS: Final = 0.2
-_MOST_PENDING: Final = 4  # beyond them, one must finish before more tasks begin, or they could fill memory or disk
+_MOST_PENDING: Final = 4  # more would fill memory or disk: wait for one to finish
 
 
 class Schedule(Protocol):
-    """Supplies tasks in order, and receives their outcomes.
+    """A supplier of tasks that receives their outcomes.
 
     Attributes:
-        pending: amount of other work in progress that has to finish.
+        pending: amount of other work in progress that has to finish before the end.
     """
 
     @property
@@ -115,11 +115,11 @@ class Schedule(Protocol):
         return 0
 
     def begin(self) -> None:
-        """Called when the engine has started; threads may be started from then on."""
+        """Begin the run; called when the engine has started, after which threads may be started."""
         return
 
     def next(self) -> Task | None:
-        """Return the next task; None when there is none, or none until another one ends."""
+        """Return the next task; None if there is none, or none until a running one ends."""
 
     def take(self, outcome: Outcome) -> None:
         """Receive the outcome of a task.
@@ -136,15 +136,15 @@ class Schedule(Protocol):
         """Return a task's file, for errors."""
 
     def progress(self, size: int) -> None:
-        """Called with the number of stored bytes read since the beginning."""
+        """Report progress: the number of stored bytes read since the beginning."""
 
 
 class InOrder(Schedule):
-    """Runs tasks that do not depend on each other, and passes on their results in the order of the tasks.
+    """A schedule of independent tasks that passes on their results in the order of the tasks.
 
     Args:
         tasks: the tasks.
-        names: the file of each, for errors.
+        names: the file of each task, for errors.
         taken: called with the number of each task and its result.
         progress: called with the number of stored bytes read since the beginning.
     """
@@ -161,12 +161,12 @@ class InOrder(Schedule):
         self._taken = taken
         self._progress = progress
         self._numbers = {task: number for number, task in enumerate(tasks)}
-        self._begun = self._ended = 0  # how many tasks were handed out, and how many have ended with all before them
-        self._outcomes: dict[int, Outcome] = {}  # of tasks that ended before one of those before them
+        self._begun = self._ended = 0  # number of tasks handed out, and of tasks whose results were passed on
+        self._outcomes: dict[int, Outcome] = {}  # outcomes of tasks that ended before an earlier one
         self._failed = False
 
     def next(self) -> Task | None:
-        """The next task; None after an error."""
+        """Return the next task; None after an error."""
         if self._failed or self._begun == len(self._tasks):
             return None
         self._begun += 1
@@ -183,7 +183,7 @@ class InOrder(Schedule):
             self._ended += 1
 
     def name(self, task: Task) -> str | None:
-        """The file of a task."""
+        """Return the file of a task."""
         return self._names[self._numbers[task]]
 
     def progress(self, size: int) -> None:
@@ -196,7 +196,7 @@ def run_tasks(schedule: Schedule, engine: Engine, context: TaskContext) -> None:
 
     Args:
         schedule: the tasks.
-        engine: where they run.
+        engine: runs the tasks.
         context: passed to every task.
 
     Raises:
@@ -223,7 +223,7 @@ def run_tasks(schedule: Schedule, engine: Engine, context: TaskContext) -> None:
 
 
 class InlineEngine(Engine):
-    """Runs each task inside `wait`."""
+    """An engine that runs each task in this process, inside `wait`."""
 
     def start(self, context: TaskContext) -> None:
         """Store the context."""

@@ -1,4 +1,4 @@
-"""Worker processes on this machine: forked, each with a socket for its tasks, and ended when their parent ends."""
+"""The engine of worker processes on this machine, each with a socket for its tasks; they end with their parent."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tar2tf_cli.structs import NamedTuple
 
 
 class LocalEngine(Engine):
-    """A fixed number of worker processes, one task each.
+    """An engine of a fixed number of worker processes, each running one task at a time.
 
     Args:
-        workers: how many processes.
+        workers: number of processes.
     """
 
     def __init__(self, workers: int) -> None:
@@ -40,7 +40,7 @@ class LocalEngine(Engine):
 
         Raises:
             UsageError: when the context has to be pickled but cannot be.
-            MachineError: when there is no room for another process.
+            MachineError: when the machine has no resources for another process.
         """
         flush_prints()
         forks = may_fork()
@@ -57,11 +57,11 @@ class LocalEngine(Engine):
         """Send a task to an idle process."""
         process = self._idle.pop()
         self.running[process] = task
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end shows at the next wait
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the next `wait` reports its death
             _send(process.socket, task)
 
     def wait(self, timeout: float) -> list[Outcome]:
-        """Return outcomes of finished tasks; a dead process is an error, as the outcome of its task if it had one."""
+        """Return outcomes of finished tasks; the death of a process is the error of its task."""
         outcomes = [self._outcome(key.data) for key, _ in self._selector.select(timeout)]
         return [outcome for outcome in outcomes if outcome]
 
@@ -79,7 +79,7 @@ class LocalEngine(Engine):
         self._selector.close()
 
     def _outcome(self, process: _WorkerProcess) -> Outcome | None:
-        """Return the outcome that a process sent, or its death; None while its task runs."""
+        """Return the outcome that a process sent, or an error if it died; None while its task runs."""
         try:
             size, outcome, text = _receive(process.socket)
         except (EOFError, ConnectionResetError):
@@ -136,7 +136,7 @@ def _fork(context: TaskContext, siblings: list[_WorkerProcess]) -> _WorkerProces
     code = 1
     try:
         ours.close()
-        for sibling in siblings:  # or they would not notice their parent's end
+        for sibling in siblings:  # otherwise they would not notice their parent's end
             sibling.socket.close()
         _set_up()
         _serve(theirs, context)
@@ -148,18 +148,18 @@ def _fork(context: TaskContext, siblings: list[_WorkerProcess]) -> _WorkerProces
 
 
 _LACKING: Final = os.EX_TEMPFAIL
-"""How a worker process ends that cannot begin, as the machine has no thread or memory for it."""
+"""Exit code of a worker process that cannot start, as the machine lacks threads or memory."""
 
 
 def flush_prints() -> None:
-    """Write what functions of the user have printed so far."""
+    """Flush the output that functions of the user have printed so far."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+        with contextlib.suppress(OSError, ValueError):  # its reader has closed the pipe
             stream.flush()
 
 
 _IDLE: Final = "tokio-rt-worker"
-"""The threads of obstore's runtime: between requests they sleep, and a forked process loads a runtime of its own."""
+"""Name of the threads of obstore's runtime, which sleep between requests; a forked process loads its own runtime."""
 
 
 def may_fork() -> bool:
@@ -175,7 +175,7 @@ def may_fork() -> bool:
 
 
 def _threads() -> Iterator[str]:
-    """Yield the names of all threads, those of libraries included; nothing on other systems than Linux."""
+    """Yield the names of all threads of this process, including those of libraries; none except on Linux."""
     with contextlib.suppress(FileNotFoundError):
         for task in os.listdir("/proc/self/task"):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -196,20 +196,20 @@ def _spawn(context: TaskContext) -> _WorkerProcess:
     pid = os.posix_spawn(sys.executable, arguments, environment, file_actions=_printing_here())
     theirs.close()
     process = _WorkerProcess(pid, ours)
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end shows at the next wait
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the next `wait` reports its death
         _send(ours, data)
     return process
 
 
 def _printing_here() -> list[tuple[int, int, int]]:
-    """Make a new process print where this one does, as after a fork, unless that is no file, as in a notebook."""
+    """Return the file actions by which a spawned process prints to this one's output, unless that is not a file."""
     with contextlib.suppress(AttributeError, OSError):
         return [(os.POSIX_SPAWN_DUP2, sys.stdout.fileno(), 1)]
     return []
 
 
 def serve_spawned(descriptor: int) -> None:
-    """Run in a new interpreter: receive the context, then tasks until the other end is closed."""
+    """Serve tasks in a new interpreter: receive the context, then tasks until the other end of the socket closes."""
     _set_up()
     channel = socket.socket(fileno=descriptor)
     with contextlib.suppress(EOFError, ConnectionResetError):
@@ -217,11 +217,11 @@ def serve_spawned(descriptor: int) -> None:
 
 
 _THREADS: Final = ("OPENBLAS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
-"""How many threads numpy and OpenCV start in each process: one for every CPU, unless these variables say otherwise."""
+"""Environment variables that limit the threads of numpy and OpenCV in each process, by default one for every CPU."""
 
 
 def _set_up() -> None:
-    """Ignore Ctrl-C, which the parent handles, and keep libraries from starting threads, as workers use all CPUs."""
+    """Prepare a worker process: ignore Ctrl-C, which the parent handles, and keep libraries from starting threads."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_memory()
     for name in _THREADS:
@@ -229,7 +229,7 @@ def _set_up() -> None:
 
 
 def _serve(channel: socket.socket, context: TaskContext) -> None:
-    """Run incoming tasks until the other end is closed."""
+    """Run incoming tasks until the other end of the socket closes."""
     threading.Thread(target=_end_with_parent, args=(channel.fileno(),), daemon=True).start()
     progress = _Progress(channel)
     context.on_bytes = progress
@@ -245,7 +245,7 @@ def _serve(channel: socket.socket, context: TaskContext) -> None:
 
 
 def _end_with_parent(descriptor: int) -> None:
-    """End this process when the other end of its socket is closed, whatever it is doing."""
+    """End this process as soon as the other end of its socket closes."""
     poll = select.poll()
     poll.register(descriptor, select.POLLHUP)
     poll.poll()
@@ -253,7 +253,7 @@ def _end_with_parent(descriptor: int) -> None:
 
 
 class _Progress:
-    """Adds up bytes read and reports them a few times a second; raises when the parent is gone."""
+    """Counts bytes read and reports them a few times a second; raises an error when the parent has ended."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -267,13 +267,13 @@ class _Progress:
             self.send()
 
     def send(self, outcome: tuple[object, object] | None = None) -> None:
-        """Send the sum so far, and the result and error of a task if that has ended."""
+        """Send the bytes read so far, and the result and error of a task that has ended."""
         with self._sending:
             _send(self._channel, (self._bytes, outcome, ""))
         self._bytes = 0
 
     def say(self, text: str) -> None:
-        """Send what this process waits for, from any of its threads."""
+        """Send a message about waiting; callable from any thread."""
         with self._sending:
             _send(self._channel, (0, None, text))
 

@@ -1,1 +1,1 @@
-"""Samples in, features out: selections, types, presets, and the example in memory."""
+"""Makes features from samples: selections, types, presets, labels, and the example in memory."""

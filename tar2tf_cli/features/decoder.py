@@ -1,4 +1,4 @@
-"""Examples to values, as a manifest's features describe them, or as they are stored; without TensorFlow."""
+"""Decodes examples to values without TensorFlow, as described by a manifest's features or as stored."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Parsed: TypeAlias = "Mapping[str, ParsedFeature]"
 _LISTS: Final[dict[str | None, np.dtype[Any]]] = {
     kind: np.dtype("object" if kind == "bytes" else DTYPES[kind][0]) for kind in ("bytes", "int64", "float")
 }
-"""The dtype of what each kind of list holds."""
+"""The dtype of the values in each kind of list."""
 
 _FEW: Final = 32
 _MANY: Final = 3
 
 _Lengths: TypeAlias = "Callable[[str], Sequence[int] | None]"
-"""Returns the numbers of a feature of one example; None if it lacks that."""
+"""A function that returns the numbers in a feature of one example, by name; None if the example lacks the feature."""
 
 
 class Decoder:
@@ -96,11 +96,12 @@ class Decoder:
 
 
 class _ColumnParser:
-    """Parses examples by the kernel as long as they have the usual form, and only features that are known.
+    """Parses examples with the kernel while they have the usual form and only known features.
 
     Args:
-        known: for each feature, the form in which the kernel returns it (`columns` in examples.h), and what it must be.
-        steps: make values of what the kernel returns.
+        known: for each feature, the form in which the kernel returns it (`columns` in examples.h), and its
+            requirements.
+        steps: make values from the kernel's columns.
     """
 
     def __init__(self, known: Mapping[str, tuple[str, Expected]], steps: Sequence[_StoredStep]) -> None:
@@ -110,7 +111,7 @@ class _ColumnParser:
         self._forms = "".join(form for form, _ in self._known.values()).encode()
 
     def with_features(self, features: Parsed) -> _ColumnParser:
-        """Know the features of another example, too, for values as they are stored."""
+        """Return a parser that also knows the features of another example, for values as stored."""
         known: dict[str, tuple[str, Expected]] = {}
         for name in dict.fromkeys((*self._known, *features)):
             form, before = self._known.get(name, ("", Expected()))
@@ -125,7 +126,7 @@ class _ColumnParser:
         )
 
     def values(self, messages: list[bytes], first: int) -> list[dict[str, object]]:
-        """Return the values of the examples from the one with this number on, up to one that is not of this form."""
+        """Return the values of examples, from number `first` up to the first example of another form."""
         native = kernel.native()
         if not native or not self._known:
             return []
@@ -133,7 +134,7 @@ class _ColumnParser:
             found, count = native.columns(messages, first, self._names, self._forms)
             columns = dict(zip(self._known, found, strict=True))
             made = {step.name: step.values(columns) for step in self._steps}
-        except ValueError:  # of one of them, which says so when it is parsed alone
+        except ValueError:  # the fault of one example, which is reported when it is parsed alone
             return []
         examples: list[dict[str, Any]] = [{} for _ in range(count)]
         for name, values in made.items():
@@ -144,7 +145,7 @@ class _ColumnParser:
 
 
 def _of_column(data: bytearray | list[bytes], dtype: np.dtype[np.generic]) -> object:
-    """One example's values in a column of the kernel as an array of one dimension."""
+    """Return one example's values in a column of the kernel as an array of one dimension."""
     if not isinstance(data, list):
         return np.frombuffer(data, dtype)
     texts = np.empty(len(data), object)
@@ -153,16 +154,16 @@ def _of_column(data: bytearray | list[bytes], dtype: np.dtype[np.generic]) -> ob
 
 
 class ExampleEntries:
-    """Makes entries of the features of examples; the encoder makes the same features of these entries.
+    """Converts the features of examples to entries, from which the encoder makes the same features again.
 
-    Bytes are entries as they are. Numbers are NumPy scalars and arrays, with the dtype and shape that a manifest gives;
+    Bytes are entries unchanged. Numbers are NumPy scalars and arrays, with the dtype and shape that a manifest gives;
     without one, an array NAME has the shape in the feature NAME/shape, if there is one. Several texts are an array of
-    objects. A feature that an example lacks is no entry.
+    objects. A missing feature becomes no entry.
 
     Args:
         features: the manifest's features; empty for values as they are stored.
-        lists: names of features that are lists, even where an example has a single value.
-        unshaped: names of features whose NAME/shape is a feature of its own, as some example contradicts it.
+        lists: names of features that are lists, even if an example has a single value.
+        unshaped: names of features whose NAME/shape is an independent feature, as it contradicts an example's values.
 
     Raises:
         SourceError: when the manifest contradicts itself about a feature.
@@ -185,7 +186,7 @@ class ExampleEntries:
         return {name: self._value(feature, present, shaped) for name, feature in present.items() if name not in shaped}
 
     def _is_shaped(self, feature: ParsedFeature, parsed: Parsed) -> bool:
-        """Whether a feature NAME/shape belongs to it, so that the encoder makes that again."""
+        """Whether a feature NAME/shape belongs to the feature, so that the encoder makes it again."""
         shape = parsed.get(f"{feature.name}/shape")
         if shape is None or shape.kind != "int64" or feature.name in self._unshaped:
             return False
@@ -206,7 +207,7 @@ class ExampleEntries:
 
 
 def _steps(features: Described, records: int = 0) -> list[_Step]:
-    """Make what decodes each feature of a manifest.
+    """Make the decoding step of each feature in a manifest.
 
     Raises:
         SourceError: when the manifest contradicts itself about a feature.
@@ -216,7 +217,7 @@ def _steps(features: Described, records: int = 0) -> list[_Step]:
 
 
 class _StoredStep:
-    """Makes values of one feature as they are stored, of what the kernel returns; None for one that is missing."""
+    """Makes values of one feature as stored from the kernel's columns; None for a missing one."""
 
     def __init__(self, name: str, form: str, stored: np.dtype[np.generic]) -> None:
         self.name = name
@@ -224,7 +225,7 @@ class _StoredStep:
         self._stored = self._dtype = stored
 
     def values(self, columns: Mapping[str, Any]) -> Sequence[Any]:
-        """Return the values of many examples, of what the kernel returns."""
+        """Return the values of many examples from the kernel's columns."""
         column = columns[self.name]
         if self.form == "t":
             return column  # type: ignore[no-any-return]
@@ -237,7 +238,7 @@ class _StoredStep:
         ]
 
     def _nothing(self) -> object:
-        """The value of an example that lacks the feature."""
+        """Return the value for an example that lacks the feature."""
         return None
 
     def _shaped(self, values: Any, lengths: _Lengths) -> Any:
@@ -245,7 +246,7 @@ class _StoredStep:
 
 
 class _Step(_StoredStep):
-    """Decodes one feature of each example as a manifest describes it."""
+    """Decodes one feature of examples as described by a manifest."""
 
     def __init__(self, name: str, features: Described, records: int, wanted: Expected) -> None:
         feature = features[name]
@@ -257,7 +258,7 @@ class _Step(_StoredStep):
         self.has_shape = shaping == [f"{name}/shape"]
         self._shaping = shaping if self.has_shape or self._shape.count(None) > 1 else []
         self._scalar = not optional and not self._raw and self._shape == []
-        # a value that may be missing is a vector of one value or none
+        # an optional value is a vector of one value or none
         self._array = bool((self._raw and not (optional and self._shape == [])) or self._shape[1:] or self.has_shape)
         text = feature["encoding"] == "bytes"
         form = ("t" if text else "n") if self._scalar else "l" if text else "a"
@@ -280,13 +281,13 @@ class _Step(_StoredStep):
         return self._shaped(values, lambda name: parsed[name].values() if name in parsed else None)
 
     def _nothing(self) -> object:
-        """The value of an example that lacks the feature."""
+        """Return the value for an example that lacks the feature."""
         return np.empty([0] * (len(self._shape) if self._array else 1), self._dtype)
 
     def _shaped(self, values: Any, lengths: _Lengths) -> Any:
         if self._array:
             values = values.reshape(self._lengths(lengths, len(values)))
-        return values.astype(self._dtype, copy=False)[()]  # a number where the shape is ()
+        return values.astype(self._dtype, copy=False)[()]  # a single number has the shape ()
 
     def _lengths(self, lengths: _Lengths, size: int) -> Sequence[int]:
         own = [length for part in self._shaping for length in lengths(part) or ()]
@@ -297,7 +298,7 @@ class _Step(_StoredStep):
 
 
 def _lengths_in(columns: Mapping[str, Any], number: int, name: str) -> Sequence[int] | None:
-    """The integers that an example has of a feature, in the columns of the kernel."""
+    """Return the integers in an example's feature, from the columns of the kernel."""
     column = columns[name]
     if isinstance(column, bytearray):
         return memoryview(column).cast("q")[number : number + 1].tolist()
@@ -305,7 +306,7 @@ def _lengths_in(columns: Mapping[str, Any], number: int, name: str) -> Sequence[
 
 
 def _stored(feature: ParsedFeature) -> object:
-    """Return one value, or an array of several; texts in lists are objects."""
+    """Return the single value of a feature, or an array of several; texts in arrays are objects."""
     if feature.count != 1:
         return _array(feature)
     return feature.value() if feature.kind == "bytes" else _LISTS[feature.kind].type(feature.value())

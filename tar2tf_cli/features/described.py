@@ -1,6 +1,6 @@
-"""The features in a manifest, as `Schema.describe` writes them: their requirements of examples, and contradictions.
+"""Features as described in a manifest by `Schema.describe`: checks them, and checks and counts examples against them.
 
-And how many examples have which features, in a form that the kernel can add to: see `examples` in examples.h.
+`Census` counts examples by their combinations of features, together with the kernel: see `examples` in examples.h.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIZES: Final = {
     **dict.fromkeys(("complex64", "float64", "int64", "uint64"), 8),
     "complex128": 16,
 }
-"""The dtypes of arrays, and how many bytes each value takes."""
+"""The dtypes of arrays, with the number of bytes of a value."""
 
 DTYPES: Final[dict[str, tuple[str, ...]]] = {
     "bytes": ("bytes",),
@@ -37,18 +37,18 @@ DTYPES: Final[dict[str, tuple[str, ...]]] = {
     "float": ("float32", "float16", "float64"),
     "raw": tuple(dtype for dtype in SIZES if dtype != "uint32"),  # which TensorFlow cannot decode
 }
-"""The dtypes that each encoding can hold; those of lists begin with the dtype of the list."""
+"""The dtypes that each encoding can hold; for lists, beginning with the dtype of the list itself."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Requirements of one feature; None allows anything.
+    """Requirements on one feature of an example; None allows anything.
 
     Attributes:
         kind: the kind of list that holds the values.
         count: number of values.
         size: total size of the values on the wire in bytes.
-        values: the values themselves, each a number or None for any.
+        values: the required values, each a number or None for any.
     """
 
     kind: Kind | None = None
@@ -57,7 +57,7 @@ class Expected:
     values: tuple[int | None, ...] | None = None
 
     def misfit(self, feature: ParsedFeature) -> str | None:
-        """Return the fault of a feature; None if it meets the requirements."""
+        """Return the fault of a feature; None if the feature meets the requirements."""
         if self.kind is not None and feature.kind != self.kind:
             return f"the feature {feature.name!r} is {feature.kind or 'unset'}, but {self.kind} in the manifest"
         if self.count is not None and feature.count != self.count:
@@ -79,7 +79,7 @@ def _shown(numbers: Sequence[object]) -> str:
 
 
 def contradictions(features: Described) -> Iterator[str]:
-    """Iterate over the contradictions in a manifest's features, each a sentence that begins with the feature."""
+    """Iterate over the contradictions in a manifest's features, each a sentence that begins with a feature's name."""
     for name, feature in features.items():
         encoding, dtype, shape = feature["encoding"], feature["dtype"], feature["shape"]
         if dtype not in DTYPES[encoding]:
@@ -98,7 +98,9 @@ def contradictions(features: Described) -> Iterator[str]:
 
 
 def shape_features(name: str, features: Described) -> list[str]:
-    """Names of the features that hold the shape of an array: NAME/shape, or an image's height, width and channels."""
+    """Return the names of the features with the shape of an array: NAME/shape, or an image's height, width and
+    channels.
+    """
     if not features[name]["shape"]:
         return []
     own = features.get(f"{name}/shape")
@@ -110,17 +112,17 @@ def shape_features(name: str, features: Described) -> list[str]:
 
 
 def _is_array(feature: FeatureDescription) -> bool:
-    """Whether a feature needs a shape: it is not a plain list."""
+    """Whether a feature is an array, which needs a shape, and not a plain list."""
     return bool(feature["encoding"] == "raw" or len(feature["shape"]) > 1)
 
 
 def is_optional(feature: FeatureDescription, records: int) -> bool:
-    """Whether a record may lack a feature; with --limit, the manifest may not say how many have it."""
+    """Whether records may lack a feature; with --limit, the manifest may omit the feature's count."""
     return bool(feature.get("count", 0) < records)
 
 
 def check_features(features: Described) -> None:
-    """Check that every array can be given its shape.
+    """Check that the shape of every array is known.
 
     Raises:
         SourceError: when the manifest contradicts itself about a feature.
@@ -130,7 +132,7 @@ def check_features(features: Described) -> None:
 
 
 def _without_shape(features: Described) -> Iterator[str]:
-    """Arrays whose lengths are neither in the manifest nor in the examples."""
+    """Yield the arrays whose lengths are neither in the manifest nor in the examples."""
     for name, feature in features.items():
         array = feature["encoding"] == "raw" or len(feature["shape"]) > 1
         if array and feature["shape"].count(None) > 1 and not shape_features(name, features):
@@ -138,15 +140,15 @@ def _without_shape(features: Described) -> Iterator[str]:
 
 
 def is_shape_of_array(name: str, features: Described) -> bool:
-    """Whether a feature is only the shape of another one."""
+    """Whether a feature is only the shape of another feature."""
     base, slash, last = name.rpartition("/")
     return bool(slash) and last == "shape" and base in features and name in shape_features(base, features)
 
 
 def row_width(name: str, features: Described) -> int | None:
-    """Return how many bytes of a column each example has: 0 for one bytes value, whose size differs.
+    """Return the number of bytes that each example takes in a column of a feature: 0 for one bytes value of any size.
 
-    It is -1 for the shape of another feature, which is no column, and None if the size of numbers differs.
+    The result is -1 for the shape of another feature, which has no column, and None for a variable number of values.
     """
     if is_shape_of_array(name, features):
         return -1
@@ -183,28 +185,28 @@ def _expected(described: FeatureDescription) -> Expected:
     return Expected(encoding, count)
 
 
-# --- How many examples have which features ---
+# --- Counts of examples by their features ---
 
 MOST_REMEMBERED: Final = 10_000
-"""Names, and combinations of them, whose records are counted together before they are forgotten."""
+"""Maximum number of feature names, and of combinations of names, that are counted together before a reset."""
 
 MOST_KNOWN: Final = 64
-"""Names that the kernel takes."""
+"""Maximum number of names that the kernel accepts."""
 
 _MOST_KINDS: Final = 512  # combinations of them
 _KNOWN: Final = Struct("=5i")
 _LARGEST: Final = 2**31 - 1
-_NO_KIND: Final = 0  # of a feature of which no list is right
+_NO_KIND: Final = 0  # for a feature that no list fits
 
 
 class Census:
-    """Counts examples by the combination of features that they have.
+    """Counts examples by their combination of features.
 
-    It is an `Accept` of `RecordReader`: the kernel counts the examples of combinations that were added before, whose
-    features are as expected, and leaves all others to Python.
+    A census is an `Accept` of `RecordReader`: the kernel counts the examples of known combinations whose features meet
+    the requirements, and leaves all others to Python.
 
     Args:
-        expected: what is required of each feature, by name; a feature without an entry may be anything.
+        expected: the requirements on each feature, by name; a feature without an entry may be anything.
     """
 
     def __init__(self, expected: Mapping[str, Expected]) -> None:
@@ -214,8 +216,8 @@ class Census:
 
     def _begin(self) -> None:
         self._bits: dict[str, int] = {}  # the bit of each name
-        self._records: dict[int, int] = {}  # how many examples there are by the bits of their names
-        self._kinds: list[int] = []  # those of them that the kernel knows
+        self._records: dict[int, int] = {}  # numbers of examples by the bits of their names
+        self._kinds: list[int] = []  # the combinations that the kernel knows
         self._known = (0, 0), (b"", b"")
 
     def count(self, names: Iterable[str]) -> None:
@@ -226,16 +228,16 @@ class Census:
         self._records[bits] = self._records.get(bits, 0) + 1
 
     def take(self, native: ModuleType, data: bytes | bytearray, start: int, end: int, /) -> tuple[int, int]:
-        """Have the kernel check and count examples; return where they end, and how many they are."""
+        """Let the kernel check and count examples; return the end of the last one, and their number."""
         stop, counts = native.examples(data, start, end, *self.known())
         return stop, self.add(counts)
 
     def names(self) -> Iterator[str]:
-        """Iterate over the names that the kernel knows, in their order."""
+        """Iterate over the names that the kernel knows, in order."""
         return islice(self._bits, MOST_KNOWN)
 
     def known(self) -> tuple[bytes, bytes]:
-        """The names and kinds of examples that the kernel may check, as many as it takes."""
+        """Return the names and combinations of features for the kernel, as many as it accepts."""
         sizes = min(len(self._bits), MOST_KNOWN), min(len(self._records), _MOST_KINDS)
         if self._known[0] != sizes:
             names = b"".join(for_kernel(name, self._expected.get(name)) for name in self.names())
@@ -244,23 +246,23 @@ class Census:
         return self._known[1]
 
     def expects_more(self) -> None:
-        """Note that what is expected of a feature has changed."""
+        """Tell the census that the requirements on a feature have changed."""
         self._known = (0, 0), (b"", b"")
 
     def add(self, counts: bytes) -> int:
-        """Count examples of known kinds; return how many there are."""
+        """Add the kernel's counts of examples with known combinations; return their sum."""
         tallies = array("Q", counts)
         for names, records in zip(self._kinds, tallies, strict=True):
             self._records[names] += records
         return sum(tallies)
 
     def signatures(self) -> Iterator[tuple[tuple[str, ...], int]]:
-        """The combinations of names, and how many examples have them."""
+        """Iterate over the combinations of names, each with its number of examples."""
         for bits, records in self._records.items():
             yield tuple(name for name, bit in self._bits.items() if bits & bit), records
 
     def counts(self) -> Counter[str]:
-        """Return the number of examples with each feature, and forget the combinations."""
+        """Return the number of examples with each feature, and reset the combinations."""
         for names, records in self.signatures():
             self._counts.update(dict.fromkeys(names, records))
         self._begin()
@@ -268,7 +270,7 @@ class Census:
 
 
 def for_kernel(name: str, wanted: Expected | None) -> bytes:
-    """Return the description of one feature that the kernel takes."""
+    """Encode the requirements on one feature for the kernel."""
     text, kind, count, size, values = name.encode(), -1, None, None, None
     if wanted:
         kind = TAGS[wanted.kind][0] if wanted.kind else -1
@@ -286,11 +288,11 @@ _BATCHED: Final = "batch them with load_dataset(..., batch=N, ragged=True) or pa
 
 
 def notes_on_shapes(features: Described, spec: Mapping[str, object]) -> list[str]:
-    """Return notes on features whose values differ in shape, with what makes them equal.
+    """Return notes on features whose values differ in shape, with the options that make shapes equal.
 
     Args:
-        features: those of the manifest.
-        spec: the manifest's spec; its ops, preset and selections say what the features were made of.
+        features: the features in the manifest.
+        spec: the manifest's spec, whose ops, preset and selections made the features.
     """
     varying = {name: feature["shape"] for name, feature in features.items() if None in (feature["shape"] or ())}
     images = {name: image for name, shape in varying.items() if (image := _image_of(name, shape, spec))}
@@ -308,13 +310,13 @@ def notes_on_shapes(features: Described, spec: Mapping[str, object]) -> list[str
 
 
 def _missing_shapes(name: str, features: Described) -> int:
-    """How many examples have an array without its feature NAME/shape: empty lists, whose rank is not known."""
+    """Return the number of examples with an array but no feature NAME/shape: empty lists of unknown rank."""
     stored = features.get(f"{name}/shape")
     return features[name].get("count", 0) - stored.get("count", 0) if stored else 0
 
 
 def _image_of(name: str, shape: Sequence[int | None], spec: Mapping[str, Any]) -> str | None:
-    """The entry that an op decoded to this image, or the option of the preset that did; None for another feature."""
+    """Return the entry that an op decoded to an image feature, or the preset's option; None for other features."""
     if len(shape) != 3 or shape[2] not in (None, 1, 3, 4):
         return None
     if spec.get("preset") == "imagenet-tensor":
@@ -329,7 +331,7 @@ def _image_of(name: str, shape: Sequence[int | None], spec: Mapping[str, Any]) -
 def _note_on_image(name: str, image: str, shape: Sequence[int | None]) -> str:
     sizes, channels = None in shape[:2], shape[2] is None
     several = " and ".join(["sizes"] * sizes + ["numbers of channels"] * channels)
-    from tar2tf_cli.formats.image import is_named_like_mask  # few conversions need it
+    from tar2tf_cli.formats.image import is_named_like_mask  # imported here, as few conversions need it
 
     size = "224x224,method=nearest" if is_named_like_mask(image) else "224x224"
     ops = [f"--op decode:{image},3"] * channels + [f"--op resize:{image},{size} or pad:{image},{size}"] * sizes

@@ -1,4 +1,4 @@
-"""Features to the members of a tar: each becomes the bytes of one entry, under a name from which it is read again."""
+"""Converts features to entries of a tar, with names and bytes from which readers get the same features."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _SPLIT_LAST: Final = "with --key-split last, names are split at the last dot ins
 
 
 def as_entries(features: Features, key: str, rule: KeySplit) -> dict[str, bytes | StoredValue]:
-    """Return what the members of a sample hold, with the key as bytes.
+    """Return the contents of a sample's members by name, with the key as bytes.
 
-    Bytes stay what they are, a number becomes text, and an array becomes an npy file in an entry `NAME.npy`, which says
-    what its shape is. A feature NAME/shape that is not the shape of the array NAME becomes the entry `NAME.shape`, as a
-    member cannot be named `NAME/shape`.
+    Bytes stay unchanged, a number becomes text, and an array becomes an npy file, which includes the shape, in an entry
+    `NAME.npy`. A feature NAME/shape that is not the shape of the array NAME becomes the entry `NAME.shape`, as a member
+    cannot be named `NAME/shape`.
 
     Args:
         features: the features of the sample.
         key: its key.
-        rule: where readers split the names of members.
+        rule: the dot at which readers split the names of members.
 
     Raises:
-        SampleError: for a feature or key that no member can be named after, and a feature of several byte strings.
+        SampleError: for a feature or key that cannot be part of a member's name, and for several byte strings.
     """
     entries: dict[str, bytes | StoredValue] = {KEY: key.encode("utf-8", "surrogateescape")}
     for name, value in features.items():
@@ -52,7 +52,7 @@ def as_entries(features: Features, key: str, rule: KeySplit) -> dict[str, bytes 
 
 
 def _entry(name: str, feature: Feature, *, shaped: bool) -> tuple[str, bytes]:
-    """The name and the bytes of the entry that a feature becomes."""
+    """Return the name and the bytes of the entry that a feature becomes."""
     value = _value(name, feature, shaped=shaped)
     if isinstance(value, bytes):
         return name, value
@@ -60,7 +60,7 @@ def _entry(name: str, feature: Feature, *, shaped: bool) -> tuple[str, bytes]:
 
 
 def _is_own_shape(name: str, features: Features) -> bool:
-    """Whether a feature NAME/shape only repeats the shape that the array NAME has by itself."""
+    """Whether a feature NAME/shape only repeats the shape stored with the array NAME."""
     array = features.get(name.removesuffix("/shape")) if name.endswith("/shape") else None
     stored = features[name]
     if not isinstance(array, Feature) or not isinstance(stored, Feature):
@@ -69,10 +69,10 @@ def _is_own_shape(name: str, features: Features) -> bool:
 
 
 def selected_key(features: Features) -> str | None:
-    """Return the key that features give to their sample; None if they give none.
+    """Return the sample key among features; None if there is none.
 
     Raises:
-        SampleError: when it is not one text or whole number.
+        SampleError: when the key is not one text or whole number.
     """
     if KEY not in features:
         return None
@@ -87,7 +87,7 @@ def selected_key(features: Features) -> str | None:
 
 
 def _value(name: str, feature: Feature, *, shaped: bool) -> bytes | NDArray[np.generic]:
-    """The one byte string of a feature, the text of its one number, or its array."""
+    """Return the single byte string of a feature, the text of its single number, or its array."""
     kind, values = values_of(feature)
     if kind == "bytes" and feature.encoding != "raw":
         if len(values) != 1:
@@ -104,7 +104,7 @@ def _value(name: str, feature: Feature, *, shaped: bool) -> bytes | NDArray[np.g
 
 
 def _text(value: int | float) -> bytes:
-    """The shortest text from which a number, as an example holds it, is read again."""
+    """Return the shortest text that is parsed to the same number in an example."""
     if isinstance(value, int):
         return b"%d" % value
     import numpy as np
@@ -113,7 +113,7 @@ def _text(value: int | float) -> bytes:
 
 
 def check_name(key: str, name: str, rule: KeySplit) -> None:
-    """Raise if a reader would find something else than this entry of this sample."""
+    """Raise an error if a reader would split the member's name into another key and entry."""
     member = f"{key}.{name}"
     if split_name(member, rule) == (key, name) and not unwanted(member) and "\0" not in member:
         return

@@ -1,4 +1,6 @@
-"""Samples to features: entries as the requested types, others as bytes; and the common schema of many examples."""
+"""Converts samples to features: values of requested types, or bytes; and merges features to the schema of many
+examples.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 Look: TypeAlias = tuple[Literal[Encoding, "mixed"], str, tuple[int | None, ...]]
 _PLAIN: Final[Look] = ("bytes", "bytes", ())
 MIXED: Final[Look] = ("mixed", "", ())
-"""Of a feature that is of several kinds, which only records that pass as they are may have."""
+"""The look of a feature of several kinds, which only records copied unchanged may have."""
 
 
 @dataclass(eq=False)
@@ -64,14 +66,14 @@ class Schema:
 
     @property
     def key(self) -> Hashable:
-        """Equal for schemas that are equal in all respects."""
+        """A hashable value that is equal for equal schemas."""
         return (*self.signatures.items(), None, *self.looks.items())
 
     def update(self, other: Schema) -> None:
         """Merge another schema into this one, with its examples.
 
         Raises:
-            SampleError: when a feature is of another kind or rank there.
+            SampleError: when a feature is of another kind or rank in the other schema.
         """
         plain = {name: _PLAIN for name in self.looks if name not in other.looks and other._has(name)}
         for name, look in {**other.looks, **plain}.items():
@@ -84,14 +86,14 @@ class Schema:
 
     @property
     def mixed(self) -> list[str]:
-        """The features that are of several kinds, sorted."""
+        """Return the names of features of several kinds, sorted."""
         return sorted(name for name, look in self.looks.items() if look == MIXED)
 
     def describe(self) -> dict[str, FeatureDescription]:
         """Return the manifest's `features`: dtype, shape, encoding and number of examples that have it, sorted by name.
 
-        The encoding says where the values are: a list of bytes, int64 or float, or `raw`, one bytes value with the
-        array's bytes in C order, little-endian. A shape of [] is one value; null is a length that differs.
+        The encoding is the list that holds the values: bytes, int64, float, or `raw` for one bytes value with the
+        array's bytes in C order, little-endian. A shape of [] is one value; null is a variable length.
         """
         counts: Counter[str] = Counter()
         for names, count in self.signatures.items():
@@ -104,12 +106,12 @@ class Schema:
         return described
 
     def to_json(self) -> list[object]:
-        """Return the schema as plain JSON."""
+        """Return the schema as a JSON value."""
         return [list(self.signatures.items()), [[name, *look] for name, look in self.looks.items()]]
 
     @classmethod
     def from_json(cls, whole: list[Any]) -> Schema:
-        """Return the schema that `to_json` returned as JSON."""
+        """Parse the JSON value that `to_json` returned."""
         signatures, looks = whole
         return cls(
             Counter({tuple(names): count for names, count in signatures}),
@@ -121,7 +123,7 @@ class Schema:
         if MIXED in (known, look):
             self.looks[name] = MIXED
             return
-        if {len(known[2]), len(look[2])} == {0, 1} and known[0] != "raw":  # one value and a list of one: the same bytes
+        if {len(known[2]), len(look[2])} == {0, 1} and known[0] != "raw":  # with the same bytes
             known, look = (*known[:2], known[2] or (1,)), (*look[:2], look[2] or (1,))
         stored = f"{name}/shape"
         known, look = _as_array(known, look, stored in self.looks), _as_array(look, known, stored in beside)
@@ -140,7 +142,7 @@ class Schema:
 
 
 def _as_array(look: Look, other: Look, has_shape: bool) -> Look:
-    """An empty list without a shape as an array without items, where the other is an array: nobody knows its rank."""
+    """Treat an empty list of unknown rank as an empty array if the other look is an array."""
     empty = look[2] == (0,) and look[0] != "raw" and not has_shape
     return (*look[:2], (0, *other[2][1:])) if empty and len(other[2]) > 1 else look
 
@@ -154,7 +156,7 @@ TYPES: Final[tuple[TypeName, ...]] = get_args(TypeName)
 
 
 def _called(value: object) -> str:
-    """Return the name of a value's type, in the words of JSON where it has one."""
+    """Return the name of a value's type, by its JSON term if it has one."""
     return _WORDS.get(type(value)) or f"a value of type {type(value).__name__}"
 
 
@@ -178,10 +180,10 @@ def check_names(
     preset: Preset | None = None,
     option: str = "--type",
 ) -> None:
-    """Refuse the name of a feature that does not exist, if select and preset determine all features.
+    """Raise an error for the name of a feature that does not exist, if select and preset determine all features.
 
     Raises:
-        UsageError: names the feature, and lists those that exist.
+        UsageError: for such a name; the message lists the features that exist.
     """
     names: Iterable[str] | None = None if select is None else flatten(select)
     if preset:
@@ -207,7 +209,7 @@ class FeatureMap:
         preset: makes its own features from those selected.
         types: types of features, by name; the others follow from their values.
         context: settings that presets depend on besides the sample.
-        labels: label maps of features whose texts become numbers, by name; `auto` for one that is not yet known.
+        labels: label maps of features whose texts become numbers, by name; `auto` for a map that is not known yet.
     """
 
     def __init__(
@@ -263,7 +265,7 @@ class FeatureMap:
         return {name: {*labels} for name, labels in seen.items()}
 
     def _selected(self, sample: Sample) -> dict[str, object]:
-        """The values from which a preset makes features, or which become features."""
+        """Return the values that become features, or from which a preset makes features."""
         if self._select is None:
             return sample
         values = {name: selection.select(sample) for name, selection in self._select.items()}
@@ -272,11 +274,11 @@ class FeatureMap:
         return values
 
     def _spread(self, values: dict[str, object]) -> None:
-        """Replace each object of JSON, or list of objects, by one value for each of its keys."""
+        """Replace each JSON object, or list of objects, by one value for each of its keys."""
         for folder in self._objects:
             name = folder[:-1]
             value = values.get(name)
-            if value == []:  # perhaps a list of objects, whose types alone are known
+            if value == []:  # perhaps a list of objects
                 value = {kind.removeprefix(folder): [] for kind in self._types if kind.startswith(folder)} or value
             if isinstance(value, dict) or _are_objects(value):
                 del values[name]
@@ -284,14 +286,14 @@ class FeatureMap:
 
 
 def _labelled(name: str, values: Mapping[str, object]) -> object:
-    """The value of a feature that has a label map."""
+    """Return the value of a feature with a label map."""
     if name not in values:
         raise missing_feature(name, values, "--labels")
     return values[name]
 
 
 def _numbered(name: str, value: object, labels: LabelMap | str) -> object:
-    """The number of a text, or of each in a list."""
+    """Return the label number of a text, or of each text in a list."""
     if isinstance(labels, str):
         hint = "use convert, or the label map in the manifest that it wrote"
         raise UsageError(f"--labels {name}={AUTO} has to read all inputs before the first sample is made", hint=hint)
@@ -306,7 +308,7 @@ def _are_objects(value: object) -> bool:
 
 
 def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The values in an object by feature name, NAME/key; those of a list of objects are lists."""
+    """Yield the values in a JSON object by feature name NAME/key; a list of objects yields lists."""
     if _are_objects(value):
         keys = value[0].keys()
         for number, item in enumerate(value):
@@ -328,10 +330,10 @@ def _keys(item: object) -> str:
 
 
 def give_types(values: dict[str, object], types: Mapping[str, TypeName]) -> None:
-    """Make features of the values that have a type.
+    """Replace the values with a type by features of that type.
 
     Raises:
-        SampleError: when one is not of its type.
+        SampleError: when a value is not of its type.
     """
     for name, kind in types.items():
         if name in values:
@@ -349,7 +351,7 @@ def give_types(values: dict[str, object], types: Mapping[str, TypeName]) -> None
 
 
 def _is_word(value: object, kind: TypeName) -> bool:
-    """Whether a whole number was asked for, and the value is text without any digit."""
+    """Whether the type is a whole number, but the value is text without any digit."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) and len(value) <= _SHORT else value
     return kind.startswith("int64") and isinstance(text, str) and not any(map(str.isdigit, text)) and bool(text.strip())
 
@@ -376,14 +378,14 @@ def _as_features(values: Sample) -> Features:
 
 
 def _stores_shape(name: str, value: object, feature: Feature, values: Mapping[str, object]) -> bool:
-    """Whether an array gets a feature NAME/shape: not if the sample has one, or the array is NAME/shape itself."""
+    """Whether to store a feature NAME/shape for an array: not if the sample has it, or the array itself is one."""
     if len(feature.shape) < (1 if _has_own_shape(value) else 2) or f"{name}/shape" in values:
         return False
     return not name.endswith("/shape") or name.removesuffix("/shape") not in values
 
 
 def _has_own_shape(value: object) -> bool:
-    """Whether a value is an array, and not just a list that was read from an example (`formats.listed.Listed`)."""
+    """Whether a value is an array, and not a list that was read from an example (`formats.listed.Listed`)."""
     return hasattr(value, "dtype") and not getattr(value, "listed", False)
 
 
@@ -433,10 +435,10 @@ def _list(values: Sequence[Any]) -> Feature:
 
 
 def unnested(values: Sequence[Any]) -> tuple[Sequence[Any], tuple[int, ...]]:
-    """The values in nested lists, in order, and their shape.
+    """Return the values in nested lists, in order, and their shape.
 
     Raises:
-        ValueError: when lists beside each other have different lengths.
+        ValueError: when lists at the same level have different lengths.
     """
     shape: tuple[int, ...] = (len(values),)
     while values and isinstance(values[0], (list, tuple)):
@@ -450,11 +452,11 @@ def unnested(values: Sequence[Any]) -> tuple[Sequence[Any], tuple[int, ...]]:
 
 
 _RAW: Final = frozenset(("uint8", "uint64", "float64", "complex64", "complex128"))
-"""Arrays that no list of an example holds exactly, and those of bytes: one bytes value in C order, little-endian."""
+"""Dtypes of arrays stored as one bytes value, in C order, little-endian, as no list holds them exactly or compactly."""
 
 
 def _array(value: object) -> bytes | Feature:
-    """Convert an array by its dtype: to a list of integers or floats that holds its values, or to one bytes value."""
+    """Convert an array by its dtype to a list of integers or floats, or to one bytes value."""
     import numpy as np
 
     array = np.asarray(value)
@@ -471,14 +473,14 @@ def _array(value: object) -> bytes | Feature:
 
 
 def _bytes_of(array: Array, dtype: DTypeLike) -> memoryview:
-    """The bytes of an array in C order, of a dtype that can hold its values."""
+    """Return the bytes of an array in C order, converted to a dtype that can hold its values."""
     import numpy as np
 
     return np.ascontiguousarray(array, dtype).reshape(-1).view(np.uint8).data
 
 
 def describe(value: bytes | Feature) -> str:
-    """Describe a feature to a user: its dtype and shape, or the first bytes."""
+    """Describe a feature for users: its dtype and shape, or the first bytes."""
     if isinstance(value, Feature):
         return f"{value.dtype}, shape {list(value.shape)}"
     return f"bytes, {len(value):,} long: {value[:24]!r}{'...' if len(value) > 24 else ''}"
@@ -508,15 +510,15 @@ def _typed(value: object, kind: TypeName) -> bytes | StoredBytes | Feature:
 
 
 _SHORT: Final = 24
-_typed_text = lru_cache(maxsize=4096)(_typed)  # classes come again and again
+_typed_text = lru_cache(maxsize=4096)(_typed)  # labels repeat often
 
 
 def number_of(value: object, kind: Literal["int64", "float"]) -> int | float:
-    """Return the number that a value is, or that text shows.
+    """Parse a number of a type, given as a number or text.
 
     Raises:
-        OverflowError: when it is too large for a float.
-        ValueError: when it is not one number of this type.
+        OverflowError: when the number is too large for a float.
+        ValueError: when the value is not one number of this type.
     """
     number: int | float = _converted(_numbers(value), kind)[0]
     return number
@@ -572,7 +574,7 @@ def _only_one(values: Sequence[object]) -> bytes:
     """Return the bytes of the only value of a list.
 
     Raises:
-        ValueError: when it has another number of values.
+        ValueError: when the list has another number of values.
     """
     if len(values) != 1:
         raise ValueError(f"holds {len(values)} values instead of one; the type of a list is bytes_list")

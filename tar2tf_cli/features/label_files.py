@@ -1,4 +1,4 @@
-"""Files with label maps: lines, CSV, JSON, COCO categories, pbtxt of the Object Detection API, and YAML of YOLO."""
+"""Parses files with label maps: lines, CSV, JSON, COCO categories, Object Detection API pbtxt, and YOLO YAML."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ FORMS: Final = (
     'write lines of CLASS, CLASS<TAB>TEXT or CLASS<TAB>N, JSON such as {"CLASS": N}, or COCO categories, or a .pbtxt, '
     ".csv or YOLO .yaml file"
 )
-"""How a label map is written."""
+"""A hint about the forms of label maps."""
 
 NUMBER: Final = r"-?[0-9]+"
 
 
 class Label(NamedTuple):
-    """The number and the text of a class."""
+    """The number and the text of a class in a label map."""
 
     number: int
     text: str = ""
@@ -35,10 +35,10 @@ def parse_labels(text: str, name: str = "") -> Labels:
 
     Args:
         text: the content of its file.
-        name: the name of the file in lower case; its suffix tells CSV and YAML.
+        name: the name of the file in lower case, by whose suffix CSV and YAML are recognized.
 
     Raises:
-        ValueError: when it is invalid; says which line or class is wrong.
+        ValueError: when the text is invalid; the message names the line or class.
     """
     labels = _parser(text, name)(text)
     if not labels:
@@ -57,10 +57,10 @@ def _parser(text: str, name: str) -> Callable[[str], Labels]:
 
 
 def label_of(name: str, item: object) -> Label:
-    """Return the label of a class: a number, or an object with the number and its text, or texts.
+    """Parse the label of a class: a number, or an object with the number and its text or texts.
 
     Raises:
-        ValueError: when it is neither.
+        ValueError: when the item is neither.
     """
     item = item if isinstance(item, Mapping) else {"label": item}
     if "label" not in item:
@@ -108,7 +108,7 @@ def _from_json(text: str) -> Labels:
 
 
 def _of_categories(items: Sequence[Mapping[str, object]]) -> Labels:
-    """Labels of COCO's categories: objects with `id` and `name`."""
+    """Return the labels in COCO's categories: objects with `id` and `name`."""
     pairs = []
     for item in items:
         if not isinstance(item.get("name"), str) or "id" not in item:
@@ -124,7 +124,7 @@ _PBTXT_TOKEN: Final = r"""(?x)\s+ | \#[^\n]* | (?P<brace>[{}]) | (?P<key>[A-Za-z
 
 
 def _from_pbtxt(text: str) -> Labels:
-    """Labels of a StringIntLabelMap; a class is found by its name and by its display name.
+    """Parse the labels in a StringIntLabelMap; each class has an entry for its name and for its display name.
 
     Source: tensorflow/models, research/object_detection/protos/string_int_label_map.proto.
     """
@@ -145,7 +145,7 @@ def _from_pbtxt(text: str) -> Labels:
 
 
 def _pbtxt_items(text: str) -> Iterable[tuple[int, dict[str, object]]]:
-    """Iterate over the items at the top of a text message: the line at which each begins, and its plain fields."""
+    """Iterate over the top-level items of a text message: the line at which each begins, and its plain fields."""
     position, depth, key, begin = 0, 0, "", 1
     item: dict[str, object] = {}
     while position < len(text):
@@ -176,7 +176,7 @@ def _pbtxt_items(text: str) -> Iterable[tuple[int, dict[str, object]]]:
 
 
 def _from_yaml(text: str) -> Labels:
-    """Labels of YOLO's data file: `names`, a list, or a mapping of numbers to names."""
+    """Parse the labels in YOLO's data file: `names`, a list or a mapping of numbers to names."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -200,7 +200,7 @@ _NUMBER_COLUMNS: Final = ("id", "number", "index", "class_id", "category_id", "l
 
 
 def _from_csv(text: str) -> Labels:
-    """Labels of two columns, a name and a number, with or without a header; of one column, as of lines."""
+    """Parse CSV labels with two columns, name and number, with or without a header; one column is parsed as lines."""
     import csv
 
     rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
@@ -225,9 +225,10 @@ def _from_csv(text: str) -> Labels:
 
 
 def _from_lines(text: str) -> Labels:
-    """Labels by line, as `tf.lookup.TextFileInitializer` numbers them: lines end at newlines, and blank ones count.
+    """Parse labels numbered by line, as by `tf.lookup.TextFileInitializer`: only newlines end lines, and blank lines
+    count.
 
-    The words after a tabulator are the number if they are one in every line.
+    The text after a tab is the number if it is a number in every line.
     """
     lines: dict[str, tuple[int, str]] = {}
     for position, line in enumerate(text.replace("\r\n", "\n").split("\n")):

@@ -1,4 +1,4 @@
-"""Label maps: the number of each class, read from a file, or made of the classes."""
+"""Label maps: the number of each class, read from a file or assigned in sorted order."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tar2tf_cli.formats.files import whole
 from tar2tf_cli.formats.streams import GZIP_MAGIC, LFS_POINTER, LFS_PULL
 
 AUTO: Final = "auto"
-"""Stands for the map of all values of a feature, which are numbered from 0 in sorted order, instead of a path."""
+"""The value, instead of a path, for a map of all values of a feature, numbered from 0 in sorted order."""
 
 IMAGENET: Final = "imagenet"
-"""Stands for the map of ImageNet-1k instead of a path; a file of this name is written `./imagenet`."""
+"""The value, instead of a path, for the map of ImageNet-1k; a file of this name is written `./imagenet`."""
 
 
 @cache
@@ -36,7 +36,7 @@ def imagenet_labels() -> Labels:
 def number_classes(names: Collection[str]) -> Labels:
     """Number classes from 0 in the sorted order of their names (by code point), without texts.
 
-    If all are synsets of ImageNet-1k, even if only a few, they get its labels.
+    If all names are synsets of ImageNet-1k, they get its labels, even if they are only a few.
     """
     if names and imagenet_labels().keys() >= set(names):
         return imagenet_labels()
@@ -44,13 +44,13 @@ def number_classes(names: Collection[str]) -> Labels:
 
 
 def load_labels(path: str | os.PathLike[str]) -> Labels:
-    """Load the map in a file or, if the path is `imagenet`, that of ImageNet-1k.
+    """Load the labels in a file or, if the path is `imagenet`, those of ImageNet-1k.
 
     Raises:
         SourceError: when the file cannot be read.
-        UsageError: when it is not a label map; names the line or class.
+        UsageError: when the file is not a label map; the message names the line or class.
     """
-    import gzip  # only here, as it takes a millisecond
+    import gzip  # imported here, as it takes a millisecond
 
     name = os.fspath(path)
     if name == IMAGENET:
@@ -72,21 +72,21 @@ def load_labels(path: str | os.PathLike[str]) -> Labels:
 
 
 def to_bytes(labels: Labels) -> bytes:
-    """Return the map as a JSON document, sorted by number, then by class; equal maps give equal bytes."""
+    """Serialise labels to JSON, sorted by number, then by class; equal labels give equal bytes."""
     order = sorted(labels.items(), key=lambda item: (item[1].number, item[0]))
     whole = {name: {"label": label.number, "human_labels": label.text} for name, label in order}
     return json.dumps(whole, indent=1).encode("ascii") + b"\n"
 
 
 class LabelMap(dict[str, int]):
-    """The number of each text that a feature may have, sorted by number and then by text.
+    """A label map: the number of each text that a feature may have, sorted by number and then by text.
 
     Args:
         numbers: the numbers by text.
-        path: the file that they are from; None if there is none.
+        path: the file of the map; None if it has none.
 
     Raises:
-        ValueError: when one is not a whole number of 64 bits.
+        ValueError: when a number is not a whole number of 64 bits.
     """
 
     def __init__(self, numbers: Mapping[str, object], path: str | None = None) -> None:
@@ -96,7 +96,7 @@ class LabelMap(dict[str, int]):
 
     @classmethod
     def load(cls, path: str) -> LabelMap:
-        """Load the map in a file, or that of `imagenet`; see `load_labels`."""
+        """Load a map from a file, or that of `imagenet`; see `load_labels`."""
         return cls({name: label.number for name, label in load_labels(path).items()}, path)
 
     @classmethod
@@ -106,10 +106,10 @@ class LabelMap(dict[str, int]):
         return cls({text: number for number, text in enumerate(order, first)})
 
     def numbers(self, value: object) -> object:
-        """Return the number of a text, or of each in a list.
+        """Return the number of a text, or of each text in a list.
 
         Raises:
-            SampleError: when there is none; names the text and the map.
+            SampleError: when a text has no number; the message names the text and the map.
         """
         items = _items(value)
         if items is not None:
@@ -125,7 +125,7 @@ class LabelMap(dict[str, int]):
 
 
 class Unnumbered(LabelMap):
-    """Placeholder of a map that is not known yet: the number of any text is 0, and the texts are remembered."""
+    """A placeholder for a map that is not known yet: the number of any text is 0, and texts are collected."""
 
     def __contains__(self, text: object) -> bool:
         return True
@@ -135,17 +135,17 @@ class Unnumbered(LabelMap):
 
 
 def _items(value: Any) -> Sequence[Any] | None:
-    """The items of a list or an array; None for a single value."""
+    """Return the items of a list or an array; None for a single value."""
     if isinstance(value, (list, tuple)):
         return value
     return value.tolist() if getattr(value, "shape", ()) else None
 
 
 def _text(value: Any) -> str:
-    """A value as the text that a label map has, without spaces around it.
+    """Convert a value to the text of a label map, without surrounding spaces.
 
     Raises:
-        SampleError: when it is not text or a number.
+        SampleError: when the value is not text or a number.
     """
     value = whole(value)
     if isinstance(value, bytes):

@@ -30,9 +30,9 @@ _encoder: Final = Encoder()
 
 
 class TFExample(dict[str, "bytes | Feature"]):
-    """Features by name, ready to be written; plain bytes are a feature of one bytes value.
+    """A tf.train.Example in memory, as a dict of features by name; plain bytes are a feature of one bytes value.
 
-    It is a dict, so that `name in example`, `del example[name]` and `len(example)` work. Numbers, lists and images are
+    As for any dict, `name in example`, `del example[name]` and `len(example)` work. Numbers, lists and images are
     set by `add_…`, which replaces an older feature of that name, and read by `get_…`.
     """
 
@@ -51,7 +51,7 @@ class TFExample(dict[str, "bytes | Feature"]):
         """Serialise to a tf.train.Example, with features sorted by name.
 
         Raises:
-            SampleError: when it would exceed protobuf's limit of 2 GiB.
+            SampleError: when the message would exceed protobuf's limit of 2 GiB.
         """
         return b"".join(map(whole, _encoder.encode(self)[0]))
 
@@ -67,7 +67,7 @@ class TFExample(dict[str, "bytes | Feature"]):
         super().__setitem__(name, value)
 
     def __eq__(self, other: object) -> bool:
-        """Whether the two are the same for TensorFlow."""
+        """Whether another mapping has the same features for TensorFlow."""
         return isinstance(other, TFExample) and self.to_bytes() == other.to_bytes()
 
     __hash__ = None  # type: ignore[assignment]
@@ -78,23 +78,23 @@ class TFExample(dict[str, "bytes | Feature"]):
     # --- Presence ---
 
     def has(self, name: str) -> bool:
-        """Whether there is a feature of that name, of any kind."""
+        """Whether the example has a feature of a name, of any kind."""
         return name in self
 
     def has_int64(self, name: str) -> bool:
-        """Whether there is a feature of that name that holds int64 values, one or many."""
+        """Whether the example has a feature of a name that holds int64 values, one or many."""
         return self._kind(name) == "int64"
 
     def has_float(self, name: str) -> bool:
-        """Whether there is a feature of that name that holds float32 values, one or many."""
+        """Whether the example has a feature of a name that holds float32 values, one or many."""
         return self._kind(name) == "float"
 
     def has_bytes(self, name: str) -> bool:
-        """Whether there is a feature of that name that holds byte strings, one or many."""
+        """Whether the example has a feature of a name that holds byte strings, one or many."""
         return self._kind(name) == "bytes"
 
     def has_image(self, name: str) -> bool:
-        """Whether there is a feature of that name that holds one JPEG, PNG or BMP, judging by its header."""
+        """Whether the example has a feature of a name that holds one JPEG, PNG or BMP, judging by its header."""
         if not self.has_bytes(name) or len(values := self.get_bytes_list(name)) != 1:
             return False
         from tar2tf_cli.formats.image import headers
@@ -126,7 +126,7 @@ class TFExample(dict[str, "bytes | Feature"]):
         """Decode a feature that holds a JPEG, PNG or BMP: uint8 (height, width, channels).
 
         Raises:
-            ImageError: when it does not hold an image that can be decoded.
+            ImageError: when the feature does not hold an image that can be decoded.
         """
         from tar2tf_cli.formats.image import codecs
 
@@ -136,8 +136,8 @@ class TFExample(dict[str, "bytes | Feature"]):
         """Add an int64 value.
 
         Raises:
-            OverflowError: when it does not fit in 64 bits.
-            TypeError: when it is not a whole number.
+            OverflowError: when the value does not fit in 64 bits.
+            TypeError: when the value is not a whole number.
         """
         self[name] = int64_list([value], ())
 
@@ -145,7 +145,7 @@ class TFExample(dict[str, "bytes | Feature"]):
         """Add a value as float32.
 
         Raises:
-            OverflowError: when it does not fit.
+            OverflowError: when the value does not fit.
         """
         self[name] = float_list([value], ())
 
@@ -232,7 +232,7 @@ def transform(example: TFExample, ops: Sequence[Op], context: OpContext) -> Iter
     """Apply transformations to an example in order; yield the resulting examples, if any.
 
     Raises:
-        SampleError: when one of them fails, or returns something else.
+        SampleError: when a transformation fails, or does not return examples.
     """
     for result in apply_ops(example, ops, context):
         if type(result) is not TFExample:

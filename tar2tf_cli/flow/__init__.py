@@ -1,1 +1,1 @@
-"""One input in, encoded examples out: samples through ops and features under the error policy."""
+"""Turns the samples of one input into encoded examples: selection, ops, features and the error policy."""

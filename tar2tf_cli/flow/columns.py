@@ -1,7 +1,7 @@
-"""Features that the kernel makes of plain samples: entries renamed, left out or selected, and text as numbers.
+"""Features that the kernel makes from plain samples: entries renamed, dropped or selected, and texts parsed as numbers.
 
-The names of a sample's entries determine which features it has, so this is decided once for each combination of names.
-Where values have a say, or might be an error, the samples come one by one, and the general functions decide.
+The names of a sample's entries determine its features, so they are decided once for each combination of names. If
+values matter or may be invalid, samples are processed singly by the general functions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OF_TAGS: Final[dict[int, Kind]] = {tag[0]: kind for kind, tag in TAGS.items()}
 
 
 class _FeatureNames(NamedTuple):
-    """The features of samples that have the same names of entries.
+    """The features of samples with the same entry names.
 
     Attributes:
         names: their names, in order.
@@ -45,10 +45,10 @@ class _FeatureNames(NamedTuple):
 
 
 class FeatureColumns:
-    """Makes features of the entries of plain samples, by their names.
+    """Makes features from plain samples with the kernel, according to the names of their entries.
 
     Args:
-        conversion: one for which `expresses` is true.
+        conversion: a conversion for which `expresses` is true.
     """
 
     def __init__(self, conversion: Conversion) -> None:
@@ -71,7 +71,7 @@ class FeatureColumns:
         return {name for features in decided if features for name in features.names}
 
     def schema(self, batch: Batch) -> Schema:
-        """Return the schema of the features of a batch that was encoded.
+        """Return the schema of the features of an encoded batch.
 
         Raises:
             SampleError: when a feature is of several kinds.
@@ -90,7 +90,7 @@ class FeatureColumns:
         return schema
 
     def _features_of(self, batch: Batch, number: int) -> _FeatureNames | None:
-        """Return the features of the samples of a signature; None if they are not determined by its entries."""
+        """Return the features of a signature's samples; None if entry names do not determine them."""
         signature = batch.signatures[number], batch.lists[number] if batch.lists else b""
         if signature not in self._known:
             tags = [tag for tag, _ in batch.values_of(number)]
@@ -111,7 +111,7 @@ class FeatureColumns:
             return None
         if any(name not in sample for name in self._types):
             return None
-        if sample.get(KEY, 0) != 0:  # under another key, which may decide about the split
+        if sample.get(KEY, 0) != 0:  # encoded under another key, which may decide about the split
             return None
         before = [ONE_TEXT, *tags]
         after = {name: before[entry] for name, entry in sample.items()}
@@ -133,7 +133,7 @@ def _encoded(name: str, entry: int, tag: int) -> bytes:
 
 
 def _look_of(tag: int, count: int) -> Look:
-    """Return the look of features, given the tag of their lists and how many values they have, as `Batch` has them."""
+    """Return the look of a feature, given its list tag and number of values as in `Batch.lists`."""
     kind = _OF_TAGS[tag & ~LISTED]
     dtype = DTYPES[kind][0]
     return kind, dtype, (None if count < 0 else count,) if tag & LISTED else ()
@@ -154,12 +154,14 @@ def looks_in(batch: Batch) -> dict[str, Look]:
 
 
 def leading_filters(ops: Sequence[Op]) -> list[Op]:
-    """Return the ops before any other that only skip samples by one of their entries."""
+    """Return the ops at the beginning that only skip samples by one of their entries."""
     return list(takewhile(lambda op: op.filter_entry is not None, ops))
 
 
 def expresses(conversion: Conversion) -> bool:
-    """Whether the names of entries determine the features, and the types are those of single numbers."""
+    """Whether `FeatureColumns` can make a conversion's features: entry names determine them, and types are single
+    numbers.
+    """
     if conversion.labels or conversion.preset or conversion.record_to_example or conversion.example_ops:
         return False
     if conversion.input.join or conversion.input.key:

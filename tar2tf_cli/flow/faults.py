@@ -1,4 +1,4 @@
-"""The policy for faults: raise the first, or record and skip each, until there are too many."""
+"""The error policy: raise the first fault, or record and skip each until there are too many."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ def _never() -> bool:
 
 
 class FaultPolicy:
-    """Decides about every fault of a conversion's input, or of a dataset: of its stages, and of the shard itself.
+    """Decides about every fault of an input or dataset, whether of a sample in any stage or of the shard itself.
 
     A sample without an entry or feature that an option names may be wrong usage rather than a faulty sample: with
     `first`, such faults are held until a sample of the input has it (`release`), or until the input ends (`finish`).
 
     Args:
         skip: whether faulty samples are recorded and skipped.
-        most: how many may be skipped; None for no limit.
-        noted: the shard, key, member, offset and message of each skipped sample are appended to this list, and `lost`
-            where a part of the shard could not be read.
-        option: how the caller's users ask for faulty samples to be skipped; None if they cannot.
-        shard: path or URL of the input, if all faults are of one.
-        first: whether that is the first input, whose samples show which entries and features there are.
+        most: the maximum number of skipped samples; None for no limit.
+        noted: receives the shard, key, member, offset and message of each skipped sample, and `lost` if a part of the
+            shard could not be read.
+        option: the option by which users skip faulty samples; None if there is none.
+        shard: path or URL of the input, if all faults are of one input.
+        first: whether that is the first input, whose samples show which entries and features exist.
 
     Attributes:
-        undecided: whether no sample is known to have all that options name, so that such faults are held.
+        undecided: whether no sample so far had every entry and feature that options name, so that such faults are held.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class FaultPolicy:
         self._hint = f"correct the sample, or skip such samples with {option}" if option else None
         self._shard = shard
         self.undecided = first
-        self._names: set[str] = set()  # of entries or features of the samples whose faults are or were held
+        self._names: set[str] = set()  # entries or features of the samples whose faults were held
         self._held: list[MissingNameError] = []
 
     def __call__(self, error: Tar2tfError, is_half: IsHalf = _never) -> None:
@@ -58,25 +58,24 @@ class FaultPolicy:
 
         Args:
             error: the fault.
-            is_half: returns whether a sample that lacks something is half of one that must be regrouped; it is no
-                fault then.
+            is_half: returns whether a sample that lacks an entry has more members to regroup, and so is not faulty.
 
         Raises:
-            Tar2tfError: the error itself, or an error saying that there are too many.
+            Tar2tfError: the fault itself, or an error about too many faults.
         """
         error.at(shard=self._shard)
         if not (self.undecided and isinstance(error, MissingNameError)):
             self._decide(error, is_half)
             return
         self._names.update(error.names)
-        if self._skip or not self._held:  # otherwise the first one is enough
-            error.__traceback__ = None  # it would keep the sample in memory
+        if self._skip or not self._held:  # otherwise the first fault is enough
+            error.__traceback__ = None  # the traceback would keep the sample in memory
             self._held.append(error)
         if all(held.name in self._names for held in self._held):
             self.release(is_half)
 
     def release(self, is_half: IsHalf = _never) -> None:
-        """Decide about the faults that are held, as samples with all that was named are known to exist."""
+        """Decide about the held faults, once a sample with every named entry and feature is known."""
         self.undecided = False
         held = self._held[:]
         self._held.clear()
@@ -84,7 +83,7 @@ class FaultPolicy:
             self._decide(error, is_half)
 
     def finish(self) -> None:
-        """Decide about the faults that are held at the end of the input.
+        """Decide about the faults still held at the end of the input.
 
         Raises:
             UsageError: when none of its samples has an entry or feature that an option names.
@@ -108,9 +107,9 @@ def check_most(failed: int, most: int, noted: Sequence[Mapping[str, object]]) ->
     """Check that no more than `most` samples were skipped.
 
     Args:
-        failed: how many were skipped.
-        most: how many may be.
-        noted: those of them that are new.
+        failed: number of skipped samples.
+        most: the maximum number.
+        noted: the errors of the newly skipped samples.
 
     Raises:
         Tar2tfError: when there are more than `most`.

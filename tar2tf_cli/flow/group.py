@@ -1,4 +1,4 @@
-"""The grouping of samples (`--group-by`): steps of an episode, for example, become one sample again."""
+"""Grouping of adjacent samples into one (`--group-by`), such as the steps of an episode."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _TWO: Final = "if these are two groups, tell them apart: --key '<input>/<key>'"
 
 
 class Neighbours(NamedTuple):
-    """The inputs next to one, where a group of samples may go on in the next input.
+    """The neighbours of an input, if a group of samples may continue in the next input.
 
     Attributes:
-        following: those after it, in order.
-        is_first: whether none is before it.
+        following: the inputs after it, in order.
+        is_first: whether it is the first input.
     """
 
     following: Iterable[ObjectInfo]
@@ -50,7 +50,7 @@ class Neighbours(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """A sample of a group, and the number of its input: 0, or that of a following one."""
+    """A sample of a group, with the number of its input: 0, or more for a following input."""
 
     group: str
     sample: Sample
@@ -59,10 +59,10 @@ class _Member(NamedTuple):
 
 @dataclass(frozen=True)
 class SampleGroups:
-    """Makes one sample of adjacent samples whose keys are equal up to the last `/`; only one group is in memory.
+    """Merges adjacent samples whose keys are equal up to the last `/`, with one group at a time in memory.
 
-    An entry NAME becomes PREFIX/NAME, a list or an array with the value of each sample of the group, also where it is a
-    single one. It is the inverse of the op `explode`.
+    An entry NAME becomes PREFIX/NAME, a list or an array with the value of each sample of the group, even of a single
+    one. Grouping is the inverse of the op `explode`.
 
     Attributes:
         prefix: the beginning of the names of entries that have a value for each sample.
@@ -86,9 +86,9 @@ class SampleGroups:
 
         Args:
             inputs: the samples of the input, in order, and those of the following inputs.
-            report: gets the keys of the groups.
-            on_fault: called with the error of a group that cannot be one sample, or a sample that is in none.
-            continues: whether the first group is that of an input before.
+            report: receives the keys of the groups.
+            on_fault: called with the error of a group that cannot be merged, or of a sample without a group.
+            continues: whether the first group began in an earlier input.
         """
         seen = set[int]()
         for group, members in groupby(self._own(inputs, report, on_fault, continues), key=attrgetter("group")):
@@ -100,7 +100,7 @@ class SampleGroups:
             report.groups.append(group)
             try:
                 yield self._grouped(group, self._limited(members))
-            except SampleError as error:  # groupby passes over the rest of the group
+            except SampleError as error:  # groupby skips the rest of the group
                 error.key = group
                 on_fault(error)
 
@@ -111,11 +111,11 @@ class SampleGroups:
         on_fault: Callable[[SampleError], None],
         continues: bool,
     ) -> Iterator[_Member]:
-        """Iterate over the samples of the groups that begin after the first sample of an input, up to the next input's.
+        """Iterate over the samples of the groups that an input owns: those that begin after its first sample.
 
-        So each group is that of one input, and none has to know how the inputs before it end. The group that begins
-        with the first sample of the next input is that of this one; all of its samples are read in any case, to find
-        where it ends. The faults of the following inputs are theirs.
+        Each group thus belongs to one input, and reading an input does not depend on earlier ones. The group that
+        begins with the first sample of the next input belongs to this input, as its samples are read in any case to
+        find its end. Faults of following inputs are reported with those inputs.
         """
         group: str | None = None
         is_own = True
@@ -146,10 +146,10 @@ class SampleGroups:
                 on_fault(SampleError(message, key=str(sample[KEY]), hint=_NO_GROUP))
 
     def _limited(self, members: Iterable[_Member]) -> list[Sample]:
-        """Return the samples of a group.
+        """Return the samples of a group as a list of limited size.
 
         Raises:
-            SampleError: when they are too large together, or a key is in two inputs.
+            SampleError: when the group is too large, or a key is in two inputs.
         """
         size, some = 0, list[_Member]()
         for member in members:
@@ -192,7 +192,7 @@ def _size(value: object) -> int:
 
 
 def _once(name: str, values: Sequence[Any]) -> Any:
-    """Return the value that all samples of a group have.
+    """Return the common value of all samples of a group.
 
     Raises:
         SampleError: when they differ.
@@ -210,9 +210,9 @@ def _is_nan(value: object) -> bool:
 
 
 def _together(name: str, values: Sequence[object]) -> object:
-    """Return the arrays of all samples of a group along a first dimension, numbers and lists one after the other.
+    """Combine the values of a group: stack arrays along a first dimension, and concatenate numbers and lists.
 
-    Texts and objects are a list.
+    Texts and objects become a list.
 
     Raises:
         SampleError: when their shapes differ.

@@ -1,6 +1,6 @@
-"""The way of a sample through a conversion: read, select, transform, encode; what is written then are records.
+"""The stages of a sample in a conversion: read, select, transform, encode; the results are records.
 
-`InputFlow` takes the samples of one input that way. `flow` is the loop in its middle, also for other ends:
+`InputFlow` runs these stages for one input. `flow` is its inner loop, which other callers use, too:
 
 | caller | samples | transform | results |
 |---|---|---|---|
@@ -74,7 +74,7 @@ def flow(
             If it raises SampleError, only that result is skipped.
         encode_batch: called with each batch; its return value is yielded. For one thread only.
         threads: number of threads that run `transform`.
-        chunk: most consecutive items passed to a thread at once.
+        chunk: maximum number of consecutive items passed to a thread at once.
 
     Raises:
         SampleError: raised by `on_fault`.
@@ -111,14 +111,14 @@ def flow(
 
 
 def _of_input(error: SampleError, key: str, location: Location) -> SampleError:
-    """Return the error with the key that the sample has in the input, whatever ops made of it, and its location."""
-    if error.shard is None:  # or else it was held, and is that of an earlier sample
+    """Return the error with the location of its sample and the key in the input, which ops may have changed."""
+    if error.shard is None:  # otherwise the error was held, and belongs to an earlier sample
         error.key = key or error.key
     return error.at(**location)
 
 
 def context_of(conversion: Conversion) -> OpContext:
-    """Return what the ops of a conversion may depend on."""
+    """Return the context for the ops of a conversion."""
     geometry = conversion.geometry
     boxes = BoxCounts() if geometry and geometry.boxes else None
     settings = conversion.seed, conversion.max_pixels, conversion.image_size, conversion.invalid_boxes
@@ -126,7 +126,7 @@ def context_of(conversion: Conversion) -> OpContext:
 
 
 def feature_map_of(conversion: Conversion, context: OpContext | None = None) -> FeatureMap:
-    """Return the feature map of a conversion: it turns samples into features."""
+    """Return the feature map of a conversion, which turns samples into features."""
     preset = find_preset(conversion.preset).make if conversion.preset else None
     if conversion.record_to_example:
         preset = of_record_to_example(conversion.record_to_example)
@@ -135,17 +135,17 @@ def feature_map_of(conversion: Conversion, context: OpContext | None = None) -> 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReadPlan:
-    """How the samples of a conversion's inputs become records: what all inputs have in common, in one process.
+    """The stages shared by all inputs of a conversion in one process, by which samples become records.
 
     Attributes:
         conversion: the conversion.
-        source: where the inputs are.
+        source: lists and opens the inputs.
         rules: how inputs are read.
         select: selects samples by their keys, and joins entries to them.
-        transform: makes features of the samples of tars and lists.
-        transform_records: makes features of the samples of TFRecords.
-        encoder: encodes features as a shard holds them.
-        native: the kernel, if it encodes plain samples in batches, as features are their entries.
+        transform: makes features from the samples of tars and lists.
+        transform_records: makes features from the samples of TFRecords.
+        encoder: encodes features as units of a shard.
+        native: the kernel, if it encodes plain samples in batches, as their entries are the features.
     """
 
     conversion: Conversion
@@ -167,16 +167,16 @@ class ReadPlan:
         stems: Mapping[str, str] = MappingProxyType({}),
         forms: Forms | None = None,
     ) -> ReadPlan:
-        """Plan how the inputs of a conversion are read.
+        """Make the read plan of a conversion.
 
         Args:
             conversion: the conversion.
             source: where the inputs are.
             joined: datasets whose entries are added to the samples.
             described: the features of TFRecords that a manifest describes, by the names of the inputs.
-            stems: what the keys of records without a key begin with, by the names of inputs; by default, the stem of
-                the input's name.
-            forms: the forms of features of TFRecords that no manifest describes; by default, each decides for itself.
+            stems: prefix of the keys given to records without one, by the names of inputs; by default, the stem of the
+                input's name.
+            forms: the forms of features of TFRecords that no manifest describes; by default, each input decides.
         """
         spec, gives, context = conversion.input, source.capabilities().gives, context_of(conversion)
         tar = TarRules(
@@ -207,29 +207,29 @@ class ReadPlan:
             transform = transform_records = Transform(context)
         else:
             transform_records = Transform(context, conversion.sample_ops, entries, conversion.example_ops)
-            are_members = gives == "bytes" and conversion.keeps_entries  # also of a tar, as they are bytes
+            are_members = gives == "bytes" and conversion.keeps_entries  # also for a tar, whose entries are bytes
             transform = Transform(context, (), features) if are_members else transform_records
         select = SampleFilter(conversion, joined, native, context, check)
         return cls(conversion, source, rules, select, transform, transform_records, encoder, native)
 
     @cached_property
     def plain(self) -> bool:
-        """Whether the features are the entries, byte for byte."""
+        """Whether the features are the entries, unchanged byte for byte."""
         return self.source.capabilities().gives == "bytes" and self.conversion.keeps_entries
 
     @cached_property
     def keyed(self) -> bool:
-        """Whether shards hold samples under a key, which no other sample of the shard may have."""
+        """Whether shards hold samples under keys that must be unique within a shard."""
         return self.conversion.output.traits.holds == "sample"
 
     @cached_property
     def copies_records(self) -> bool:
-        """Whether the records of a TFRecord are written as they are."""
+        """Whether the records of a TFRecord are copied unchanged."""
         return self.plain and self.conversion.output.traits.carries_examples
 
 
 def written_key(features: Features) -> bytes | None:
-    """Return the key that an example is written with, one text or whole number; None if it has none."""
+    """Return the key of an example, one text or whole number; None if it has none."""
     if KEY not in features:
         return None
     kind, values = values_of(features[KEY])  # type: ignore[arg-type]  # a key is never a large value
@@ -240,7 +240,7 @@ def written_key(features: Features) -> bytes | None:
 
 
 def _entries(features: Callable[[Sample], Features], rule: KeySplit, sample: Sample) -> Features:
-    """Return the features of a sample as the entries of a tar, under the key that ops left it."""
+    """Return the features of a sample as entries of a tar, under the sample's final key."""
     from tar2tf_cli.features.entries import as_entries, selected_key
 
     key = sample[KEY]
@@ -249,18 +249,18 @@ def _entries(features: Callable[[Sample], Features], rule: KeySplit, sample: Sam
 
 
 class ReadOptions(NamedTuple):
-    """How one input is read.
+    """Options for reading one input.
 
     Attributes:
         sizes_only: the value of each entry is its size in bytes; the data is skipped if the stream is seekable.
         trusted: the input was read before, so keys of neighbouring samples are not checked again.
-        ahead: samples are used at once, and reading cannot begin again: decide before the first one about `regroup`.
-        regroup: regroup samples whose members are not adjacent, whatever the conversion says.
-        threads: how many threads transform samples; the results do not depend on it.
-        first: whether it is the conversion's first input: a typed feature that none of its samples has is wrong usage.
-        small: the input is read at once, so that samples cannot be read by their offset.
-        divided: records come with the key that they are written with, which decides about their split.
-        neighbours: the inputs next to it, if samples are grouped, and a group may go on in the next input.
+        ahead: samples are used at once, so reading cannot restart: decide about `regroup` before the first sample.
+        regroup: regroup samples whose members are not adjacent, whatever the conversion's setting.
+        threads: number of threads that transform samples; results do not depend on it.
+        first: the input is the conversion's first: a typed feature that none of its samples has is a usage error.
+        small: the input is read in one piece, so that samples cannot be read by their offset.
+        divided: records include their written key, which decides their split.
+        neighbours: the neighbouring inputs, if a group of samples may continue in the next input.
     """
 
     sizes_only: bool = False
@@ -274,7 +274,7 @@ class ReadOptions(NamedTuple):
     neighbours: Neighbours | None = None
 
     def rules(self, rules: ReadRules) -> ReadRules:
-        """Return the rules by which the input is read, given those of the conversion."""
+        """Return the rules for reading the input, derived from those of the conversion."""
         tar = rules.tar._replace(
             regroup=self.regroup or rules.tar.regroup,
             sizes_only=self.sizes_only,
@@ -288,7 +288,7 @@ _DEFAULT = ReadOptions()
 
 
 class InputFlow:
-    """Takes the samples of one input through the stages of a conversion, from front to back.
+    """Runs the stages of a conversion on the samples of one input, from front to back.
 
     Args:
         plan: how samples become records.
@@ -299,8 +299,8 @@ class InputFlow:
     Attributes:
         plan: the plan.
         reader: reads the input.
-        faults: decides about every fault: of the input, and of each stage.
-        transform: makes features of samples.
+        faults: decides about every fault of the input and of each stage.
+        transform: makes features from samples.
 
     Raises:
         SourceError: when the input cannot be opened or read, or is damaged.
@@ -348,17 +348,17 @@ class InputFlow:
 
     @property
     def seekable(self) -> bool:
-        """Whether records can be made from the offset of a sample on, without those before it."""
+        """Whether records can be made from a sample's offset on, without reading earlier samples."""
         return self.reader.content.seekable and not (self.reader.records and self.plan.conversion.chooses)
 
     @property
     def regroups(self) -> bool:
-        """Whether samples are regrouped whose members are not adjacent."""
+        """Whether the flow regroups samples whose members are not adjacent."""
         return self.reader.content.regroups
 
     @property
     def copies(self) -> bool:
-        """Whether records are written as they are: those of a TFRecord without ops and selections."""
+        """Whether records are copied unchanged, as from a TFRecord without ops and selections."""
         return self._copied_records is not None
 
     @property
@@ -366,17 +366,17 @@ class InputFlow:
         return self.reader.records if self.plan.copies_records else None
 
     def seek(self, offset: int) -> None:
-        """Start at a sample's offset instead of the beginning; only if `seekable`."""
+        """Start reading at a sample's offset; only if `seekable`."""
         self.reader.content.seek(offset)
 
     def is_unusable(self) -> bool:
-        """Whether nothing of an input that was read to its end may be used; the report then says so."""
+        """Whether an input that was read to its end must be discarded; the report then says so."""
         return self.reader.is_unusable()
 
-    # --- Its samples, and what becomes of them ---
+    # --- The samples, and the results made from them ---
 
     def samples(self) -> Iterator[Any]:
-        """Iterate over the samples that are selected; if faults are skipped, also over those after damage."""
+        """Iterate over the selected samples, including those after damage if faults are skipped."""
         return self.plan.select.apply(self.reader.samples(), self.reader, self.faults)
 
     def records(self) -> Iterator[Record]:
@@ -386,7 +386,7 @@ class InputFlow:
         return self._results(self.samples(), self.transform, self._encoder(self._framed))
 
     def records_and_batches(self) -> Iterator[Record | RecordBatch]:
-        """Iterate over the records, in batches where they are copied, or where the kernel finds samples plain."""
+        """Iterate over the records, in batches if they are copied or their samples are plain."""
         if self.copies:
             as_they_are = self.plan.select.is_idle and not self.plan.conversion.split
             return self.batches() if as_they_are else self.records()
@@ -395,22 +395,22 @@ class InputFlow:
         return self._results(samples, self.transform, self._encoder(self._framed), self._encode_batch)
 
     def sizes(self) -> Iterator[tuple[int, bytes | str]]:
-        """Iterate over the size in bytes of each record that is not copied, and its key: in a tar, as it is written.
+        """Iterate over size in bytes and key of each record that is not copied; for a tar, the written key.
 
-        With `sizes_only`, they are computed from the headers of the tar.
+        With `sizes_only`, sizes are computed from the headers of the tar.
         """
-        if self._options.sizes_only and not self.reader.of_records:  # which has no headers
+        if self._options.sizes_only and not self.reader.of_records:  # a list has no headers
             return self._measured()
         framing = self.plan.encoder.framing
         encoder = self._encoder(lambda key, parts, size, written: (size + framing, key if written is None else written))
         return self._results(self.samples(), self.transform, encoder)
 
     def keys(self, transform: Transform) -> Iterator[str]:
-        """Iterate over the key of the sample of each result of another transform."""
+        """Iterate over the keys of the samples for which another transform gives results."""
         return self._results(self.samples(), transform, lambda key, result: key)
 
     def results(self, transform: Transform) -> Iterator[Any]:
-        """Iterate over the results of another transform of each sample, in place of its records."""
+        """Iterate over the results of another transform instead of records."""
         faults = self.faults
 
         def made(key: str, result: T) -> T:
@@ -421,7 +421,7 @@ class InputFlow:
         return self._results(self.samples(), transform, made)
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Iterate over many records at a time, where they are copied."""
+        """Iterate over batches of copied records."""
         assert self.reader.records
         for batch in self.reader.resuming(self.reader.records.batches):
             self.report.samples += len(batch)
@@ -434,7 +434,7 @@ class InputFlow:
         finish: Callable[[str, Any], T],
         encode_batch: Callable[[Batch | RecordBatch], RecordBatch] | None = None,
     ) -> Iterator[Any]:
-        """Iterate over the finished results for all samples that are not faulty."""
+        """Iterate over the finished results of all samples that are not faulty."""
         if self.plan.conversion.group_by:
             samples, transform = self.grouped(samples, transform), replace(transform, ops=())
         results = flow(
@@ -449,8 +449,8 @@ class InputFlow:
         return chain(results, self._end())
 
     def grouped(self, samples: Iterable[object], transform: Transform) -> Iterator[Sample]:
-        """Iterate over the groups of samples, each a sample, after the ops of a transform."""
-        from tar2tf_cli.flow.group import SampleGroups  # only here, as few conversions group samples
+        """Apply the ops of a transform, and iterate over the samples merged by `--group-by`."""
+        from tar2tf_cli.flow.group import SampleGroups  # imported here, as few conversions group samples
 
         spec, neighbours = self.plan.conversion, self._options.neighbours
         groups = SampleGroups(spec.group_by or "", spec.group_once, spec.max_entry_size)
@@ -464,10 +464,10 @@ class InputFlow:
         return flow(samples, ops, self._fault, where=self.reader.where, threads=self._options.threads)
 
     def _following(self, items: Iterable[ObjectInfo], ops: tuple[Op, ...]) -> Iterator[Iterator[Sample]]:
-        """Iterate over the samples of each of the following inputs after the ops; only their own flows report on them.
+        """Iterate over the following inputs' samples after the ops; faults of theirs are left to their own flows.
 
         Raises:
-            SampleError: when members are not adjacent, so that more of a sample may follow.
+            SampleError: when members are not adjacent, so that more members of a sample may follow.
         """
         options = self._options._replace(ahead=True, regroup=False, first=False, neighbours=None)
         for item in items:
@@ -484,13 +484,13 @@ class InputFlow:
         self._fault(error.at(**self.reader.where()))
 
     def _end(self) -> Iterator[object]:
-        """Decide about the faults that are still held at the end of the input; there are no results."""
+        """Decide about the faults still held at the end of the input; yields nothing."""
         if not self.must_regroup:
             self.faults.finish()
         yield from ()
 
     def _fault(self, error: SampleFault) -> None:
-        """Pass a fault to the policy, unless its sample is half of one that must be regrouped."""
+        """Pass a fault to the policy, which ignores it if its sample must be regrouped."""
         if not self.must_regroup:
             self.faults(error, self.reader.finds_key_again)
 
@@ -499,7 +499,7 @@ class InputFlow:
 
         Args:
             give: called with the key of the sample in the input, the encoded parts and their size in bytes, and the
-                key that is written, if any.
+                written key, if any.
         """
         report, faults, plan = self.report, self.faults, self.plan
         encode, keyed, divided = plan.encoder.encode, plan.keyed, self._options.divided or bool(plan.conversion.split)
@@ -524,7 +524,7 @@ class InputFlow:
         return key, encoder.frame(parts, size), size + encoder.framing, written
 
     def _encode_batch(self, batch: Batch | RecordBatch) -> RecordBatch:
-        """Encode and count the samples of a batch, unless the selection has done so."""
+        """Encode and count the samples of a batch, unless the selection has done so already."""
         if self.faults.undecided:
             self.faults.release()
         if isinstance(batch, RecordBatch):
@@ -575,6 +575,6 @@ class InputFlow:
         self.reader.close()
 
     def _count_boxes(self) -> None:
-        """Add the boxes that were counted since to the report."""
+        """Add the boxes counted since the last call to the report."""
         if boxes := self.transform.context.boxes:
             self.report.boxes += boxes.take()

@@ -1,5 +1,5 @@
-"""The selection of samples by their keys, before any op: some are skipped (`--keys`, `--sample`), others get entries of
-other datasets (`--join`), or a digest by which duplicates are found.
+"""Selection of samples by their keys, before any op: skips samples (`--keys`, `--sample`), adds entries of other
+datasets (`--join`), and computes the digests by which duplicates are found.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _BLOCK: Final = 1 << 20
 
 
 class Keys:
-    """The keys that a file lists, one a line (`spec/key_lists.py`), in 16 bytes of memory each.
+    """The set of keys in a key list file (`spec/key_lists.py`), in 16 bytes of memory per key.
 
-    The fast hash, which anybody can make collide, only finds samples that may be listed; the digest decides. It depends
-    on the whole file, so that nobody can search for a pair of keys that have the same one.
+    The fast hash, for which collisions are easy to make, only finds candidates; a digest decides. The digest depends on
+    the whole file, so that nobody can search for two keys with the same digest.
 
     Args:
         path: the file.
@@ -52,7 +52,7 @@ class Keys:
         digest: digest of the file's bytes.
 
     Raises:
-        SourceError: when it cannot be read, or lists none.
+        SourceError: when the file cannot be read, or lists no key.
     """
 
     def __init__(self, path: str) -> None:
@@ -80,11 +80,11 @@ class Keys:
         return len(self._digests)
 
     def find(self, key: bytes) -> int:
-        """Return the number by which `missing` knows a key; -1 if the file does not list it."""
+        """Return the number of a key, as for `missing`; -1 if the file does not list it."""
         return -1 if self._hashes.find(key_hash(key)) < 0 else self._digests.find(self._digest_of(key))
 
     def find_all(self, batch: Batch) -> list[int]:
-        """Return the number of the key of each sample of a batch; -1 if the file does not list it."""
+        """Return the number of each key of a batch; -1 if the file does not list it."""
         numbers = self._hashes.find_all(batch.hashes)
         return [
             number if number < 0 else self._digests.find(self._digest_of(key))
@@ -95,7 +95,7 @@ class Keys:
         """Return the keys, in the order of the file, whose numbers have a 0 in `present`.
 
         Raises:
-            SourceError: when the file is not the one that was read before.
+            SourceError: when the file changed after it was read.
         """
         if 0 not in present:
             return []
@@ -119,7 +119,7 @@ class Keys:
 
 
 def _blocks(path: str, each: Callable[[bytes], object] = len) -> Iterator[bytes]:
-    """Iterate over the lines of a file, many at a time; `each` is called with all bytes as they are."""
+    """Iterate over blocks of whole lines of a file; `each` is called with all bytes read."""
     mark = codecs.BOM_UTF8
     try:
         with open(path, "rb") as file:
@@ -141,7 +141,9 @@ def _version(path: str) -> tuple[int, ...]:
 
 
 def keys_of(path: str) -> Keys:
-    """Return the keys that a file lists; each process reads it once unless it changes, and forked ones share them."""
+    """Return the keys in a key list file, which is read once per process unless it changes; forked processes share
+    them.
+    """
     return _keys(path, _version(path))
 
 
@@ -151,10 +153,10 @@ def _keys(path: str, version: tuple[int, ...]) -> Keys:
 
 
 class KeyFilter:
-    """Decides by its key whether a sample is converted.
+    """Decides by a sample's key whether it is converted.
 
     Args:
-        conversion: gives the file of keys, and the part of the samples with the seed.
+        conversion: has the key list file, and the fraction of samples with its seed.
     """
 
     def __init__(self, conversion: Conversion) -> None:
@@ -163,18 +165,18 @@ class KeyFilter:
         self._part = None if conversion.sample is None else int(conversion.sample * 2**64)
 
     def takes(self, key: str, report: InputReport) -> bool:
-        """Whether the sample of a key is converted; the report counts the others, and notes listed keys."""
+        """Whether to convert the sample with a key; the report counts skipped samples and records listed keys."""
         data = key.encode("utf-8", "surrogateescape")
         return self._takes(data, self._keys.find(data) if self._keys else 0, report)
 
     def takes_each(self, batch: Batch, report: InputReport) -> list[bool]:
-        """Decide for each sample of a batch."""
+        """Decide for each sample of a batch whether to convert it."""
         numbers = self._keys.find_all(batch) if self._keys else repeat(0, len(batch))
         keys = repeat(b"", len(batch)) if self._part is None else batch.keys()
         return [self._takes(key, number, report) for key, number in zip(keys, numbers, strict=True)]
 
     def _takes(self, key: bytes, number: int, report: InputReport) -> bool:
-        """Decide for a key, given its number in the key list; -1 if the list does not have it."""
+        """Decide whether to convert the sample with a key, given its number in the key list, or -1 without one."""
         if number < 0:
             report.asked["--keys"] += 1
             return False
@@ -187,11 +189,11 @@ class KeyFilter:
 
 
 class Join:
-    """Adds to a sample the entries that other datasets have under its key.
+    """Adds the entries of joined datasets to samples with equal keys.
 
     Args:
-        datasets: those datasets, in order.
-        spec: says which key it is, and what happens to a sample without a match or with several.
+        datasets: the joined datasets, in order.
+        spec: has the fields to compare, and the treatment of a sample with no match or several.
     """
 
     def __init__(self, datasets: Sequence[Joined], spec: Input) -> None:
@@ -201,14 +203,14 @@ class Join:
 
     @property
     def takes_batches(self) -> bool:
-        """Whether a sample is found by its own key, and only one sample has that."""
+        """Whether batches can be joined: by the key of the sample, with at most one match each."""
         return self._many == "error" and self._on is None
 
     def results(self, sample: Sample, report: InputReport) -> list[Sample]:
-        """Return a sample with the entries that are added: none if it is skipped, several if it is repeated.
+        """Return a sample with the added entries: no sample if it is skipped, several if it is repeated.
 
         Raises:
-            SampleError: when a dataset lacks it.
+            SampleError: when a dataset has no match.
             UsageError: when entries of a dataset have the names of entries that it has already.
         """
         results = [sample]
@@ -233,7 +235,7 @@ class Join:
         return results
 
     def _matches(self, dataset: Joined, sample: Sample) -> list[Match]:
-        """The samples of a dataset that match a sample; one without the value that is asked for has none."""
+        """Return the matches of a sample in a dataset; none if the sample lacks the value to compare."""
         if self._on is None:
             return dataset.find(sample[KEY])
         try:
@@ -244,7 +246,9 @@ class Join:
             return []
 
     def entries_for(self, batch: Batch, report: InputReport) -> list[Sample | None] | None:
-        """Return the entries added to each sample of a batch, None for a skipped one; None if there may be an error."""
+        """Return the entries to add to each sample of a batch, None for a skipped sample; or None if an error is
+        possible.
+        """
         if not self.takes_batches:
             return None
         added: list[Sample | None] = [{}] * len(batch)
@@ -257,7 +261,7 @@ class Join:
                 taken = [before is not None for before in added]
                 rows, keys = [*compress(rows, taken)], [*compress(keys, taken)]
             report.add_matches(rows, keys, dataset_number, len(self._datasets))
-            if not dataset_number:  # and so nothing was added before
+            if not dataset_number:  # so no entries were added before
                 added = [entries or {} for entries in joined] if self._missing == "keep" else joined
                 continue
             for number, entries in enumerate(joined):
@@ -272,10 +276,10 @@ class Join:
 
 
 def _as_lists(rows: Sequence[Sample]) -> Sample:
-    """Return the entries of several rows as one list of values for each name.
+    """Combine the entries of several rows to a list of values for each name.
 
     Raises:
-        SampleError: when a row lacks an entry that others have, as lists would no longer correspond.
+        SampleError: when a row lacks an entry of another row, as the lists would no longer correspond.
     """
     names = dict.fromkeys(name for row in rows for name in row)
     for name in names:
@@ -286,7 +290,7 @@ def _as_lists(rows: Sequence[Sample]) -> Sample:
 
 
 def _check_apart(sample: Sample, entries: Sample, dataset: Joined) -> None:
-    """Refuse entries of a dataset with the names of entries that a sample has already."""
+    """Raise an error if entries of a dataset have names of entries that the sample already has."""
     if both := [name for name in entries if name in sample]:
         what = f"{'the entry' if len(both) == 1 else 'the entries'} {few(both, 8)}"
         hint = "leave them out of one side, or rename them"
@@ -294,12 +298,12 @@ def _check_apart(sample: Sample, entries: Sample, dataset: Joined) -> None:
 
 
 class SampleKey(str):
-    """The key of a sample, with the digest by which its duplicates are known, and the group that has to stay together.
+    """The key of a sample, with the digest that identifies its duplicates, and the values that decide its split.
 
     Attributes:
         digest: both halves of the digest, as numbers below 2**64.
         group: the value by which the sample is assigned to a split; None if its key decides.
-        stratum: the value of which each split gets the same share; None without `--stratify`.
+        stratum: the value whose samples are divided among splits in proportion; None without `--stratify`.
     """
 
     digest: tuple[int, int] = (0, 0)
@@ -308,25 +312,25 @@ class SampleKey(str):
 
 
 def digest_in(key: str | None, previous: str | None) -> tuple[int, int]:
-    """Return the digest in the key of a record's sample; 0 and 0 if the previous record is of the same sample."""
+    """Return the digest attached to a record's key; 0 and 0 if the previous record is of the same sample."""
     return key.digest if isinstance(key, SampleKey) and key is not previous else (0, 0)
 
 
 def group_in(key: str) -> bytes | None:
-    """Return the group in the key of a record's sample; None if it has none."""
+    """Return the group attached to a record's key; None without one."""
     return key.group if isinstance(key, SampleKey) else None
 
 
 def stratum_in(key: str) -> str | None:
-    """Return the stratum in the key of a record's sample; None if it has none."""
+    """Return the stratum attached to a record's key; None without one."""
     return key.stratum if isinstance(key, SampleKey) else None
 
 
 class SplitGroups:
-    """Gives each sample a key with the values by which it is assigned to a split.
+    """Attaches the values that decide a sample's split to its key.
 
     Args:
-        conversion: gives `--split-by` or `--stratify`, under which its own key is the group of a sample.
+        conversion: has `--split-by` or `--stratify`; under the latter, the sample's own key is its group.
     """
 
     def __init__(self, conversion: Conversion) -> None:
@@ -348,10 +352,10 @@ class SplitGroups:
 
 
 class SampleDigester:
-    """Gives each sample a key with the digest of what it holds.
+    """Attaches the digest of a sample's content to its key.
 
     Args:
-        entry: which entry is compared; `*` is all of them, by name, whatever their order.
+        entry: the entry to compare; `*` for all entries, regardless of their order.
     """
 
     def __init__(self, entry: str) -> None:
@@ -375,7 +379,7 @@ class SampleDigester:
         sample[KEY] = key
 
     def of_batch(self, native: ModuleType, batch: Batch, added: Added) -> list[tuple[int, int]] | None:
-        """Return the digest of each sample of a batch; None if there may be an error."""
+        """Return the digest of each sample of a batch; None if an error is possible."""
         if self._entry != ANY:
             samples = _samples_with(batch, self._entry, added)
             return [_digest(sample, [self._entry]) for sample in samples] if all(samples) else None
@@ -390,7 +394,7 @@ class SampleDigester:
 
 def _digest(sample: Sample, names: Sequence[str]) -> tuple[int, int]:
     """Compute a digest of some entries, 128 bits (XXH3)."""
-    import xxhash  # only where it is asked for
+    import xxhash  # imported here, as few conversions need it
 
     state = xxhash.xxh3_128()
     for name in names:
@@ -417,11 +421,11 @@ def _pieces(value: object) -> Iterable[bytes]:
 
 
 Added: TypeAlias = "list[Sample] | None"
-"""The entries that are joined to each sample; None if nothing is."""
+"""The entries to join to each sample; None without any."""
 
 
 def _samples_with(batch: Batch, name: str, added: Added) -> list[Sample]:
-    """Return the samples of a batch, each with nothing but the entry of a name, if it has one."""
+    """Return the samples of a batch, each reduced to the entry of a given name, if it has one."""
     values = batch.column(name)
     samples: list[Sample] = [{} if value is None else {name: value} for value in values]
     for sample, joined in zip(samples, added or (), strict=False):
@@ -477,21 +481,20 @@ class _BatchEncoder:
 
 
 class SampleFilter:
-    """Selects samples by their keys before any op, and joins entries to them: one sample at a time, or in batches.
+    """Selects samples by their keys before any op, and joins entries to them, singly or in batches.
 
-    What may be an error in a batch is left to the functions for single samples, which have all rules.
+    A batch with a possible error is left to the functions for single samples, which have all rules.
 
     Args:
-        conversion: says which samples are converted, and whether duplicates are skipped later.
+        conversion: has the rules of selection, and whether duplicates are skipped later.
         joined: datasets whose entries are added.
         native: the kernel, if it makes the records; ops then only skip samples by one of their entries
             (`Op.filter_entry`).
-        context: what the ops may depend on.
-        check_name: if members of a tar are made, raises SampleError for a key and name that no member can have; None
-            for records.
+        context: the context of ops.
+        check_name: raises SampleError for a key and name that no member of a tar can have; None if records are made.
 
     Attributes:
-        is_idle: whether all samples stay as they are.
+        is_idle: whether all samples pass unchanged.
     """
 
     def __init__(
@@ -521,7 +524,7 @@ class SampleFilter:
     def apply(
         self, samples: Iterator[Sample | Batch], reader: InputReader, on_fault: OnFault
     ) -> Iterator[Sample | Batch | RecordBatch]:
-        """Iterate over the samples that are selected, with joined entries, and digests if duplicates are skipped later.
+        """Iterate over the selected samples, with joined entries, and with digests if duplicates are skipped later.
 
         Batches from which some samples are skipped, or to which entries are joined, are encoded as records.
 
@@ -551,7 +554,7 @@ class SampleFilter:
                 yield records
 
     def _one_by_one(self, samples: Iterable[Sample | Batch], reader: InputReader) -> Iterator[Sample | Batch]:
-        """Iterate over samples, in batches only where these can be selected as such."""
+        """Iterate over samples, splitting up the batches that cannot be selected as such."""
         for item in samples:
             if isinstance(item, Batch) and not self._takes_batches:
                 yield from reader.content.one_by_one(item)
@@ -559,7 +562,7 @@ class SampleFilter:
                 yield item
 
     def results(self, sample: Sample, reader: InputReader, on_fault: OnFault, number: int = 0) -> list[Sample]:
-        """Return a sample as it is selected: with joined entries and perhaps a digest; nothing if it is skipped.
+        """Select one sample: return it with joined entries and perhaps a digest; no sample if it is skipped.
 
         Args:
             sample: the sample.
@@ -610,10 +613,10 @@ class SampleFilter:
         return records
 
     def _takes(self, batch: Batch) -> bool:
-        """Whether the samples of a batch can be selected together.
+        """Whether the samples of a batch can be selected as a batch.
 
         Raises:
-            SampleError: for an entry of records that no member of a tar can be named after.
+            SampleError: for an entry of records whose name no member of a tar can have.
         """
         encoder = self._encoder
         if encoder and self._check_name and (batch.lists or not encoder.keeps_names):
@@ -622,7 +625,7 @@ class SampleFilter:
         return batch.of_texts or not (self._digester or self._filters)
 
     def _of_batch(self, batch: Batch, report: InputReport) -> tuple[Batch, Added, list[tuple[int, int]]] | None:
-        """Return the samples of a batch that are selected, with the entries added to each, and their digests."""
+        """Return the selected samples of a batch, the entries to add to each, and their digests."""
         if self._keys:
             batch = batch.compress(self._keys.takes_each(batch, report))
         added: Added = None

@@ -1,4 +1,4 @@
-"""The transform of each sample: ops, then features, then ops on examples; in this thread or in several."""
+"""The transform of samples: ops, then features, then ops on examples; in one thread or several."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ LocatedResult: TypeAlias = tuple[R | SampleError, str, L]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Transform:
-    """A function from a sample or example to its results: none, one or several, whatever the thread.
+    """A thread-safe function from a sample or example to its results: none, one or several.
 
     Attributes:
-        context: what ops may depend on besides the sample.
+        context: the context of ops.
         ops: applied to the sample first.
-        features: turns the sample into its features, or into something else; None leaves it unchanged.
+        features: turns the sample into its features or another value; None leaves it unchanged.
         example_ops: applied to the example last.
         skipped: called, in any thread, with each op that skips a sample.
     """
@@ -71,7 +71,7 @@ class Transform:
                 yield made
 
     def function(self) -> Callable[[Sample], Iterable[object]]:
-        """Return the fastest function that gives the same results."""
+        """Return the fastest function that is equivalent to the transform."""
         features = self.features
         if self.ops or self.example_ops:
             return self
@@ -81,22 +81,22 @@ class Transform:
         """Return the transform for the samples of one input.
 
         Args:
-            palettes: the names of entries that ops find to be images with a palette are added to it.
-            asked: the number of samples that each op skips is added to it.
+            palettes: receives the names of entries that ops find to be images with a palette.
+            asked: receives the number of samples that each op skips.
         """
         if not (self.ops or self.example_ops):
             return self
         return replace(self, context=self.context._replace(palettes=palettes), skipped=_counting(asked))
 
     def each(self) -> Iterator[tuple[Op | None, Transform]]:
-        """Iterate over the steps: each op by itself, then None with all that follows the ops."""
+        """Iterate over the steps of the transform: each op by itself, then None with everything after the ops."""
         for op in self.ops:
             yield op, Transform(self.context, (op,))
         yield None, replace(self, ops=())
 
 
 def _counting(asked: Counter[str]) -> Callable[[Op], None]:
-    """Count the samples that each op skips, in any thread."""
+    """Return a thread-safe callback that counts the samples that each op skips."""
     lock = threading.Lock()
 
     def skipped(op: Op) -> None:
@@ -112,7 +112,7 @@ def _counting(asked: Counter[str]) -> Callable[[Op], None]:
 def work_in_threads(
     items: Iterator[Located[L]], work: Work[R], threads: int, most: int = CHUNK
 ) -> Iterator[LocatedResult[R, L]]:
-    """Iterate over the results and errors of items, in order; a few chunks of items are in progress at any time."""
+    """Process items in threads, and yield results and errors in order; a few chunks are in progress at a time."""
     from concurrent.futures import ThreadPoolExecutor
 
     waiting: deque[Future[list[LocatedResult[R, L] | Exception]]] = deque()
@@ -130,7 +130,7 @@ def work_in_threads(
 
 
 def _chunks(items: Iterator[Located[L]], most: int) -> Iterator[list[Located[L] | Exception]]:
-    """Divide items into lists; if reading them raises, the exception comes last, so that those before it are kept."""
+    """Divide items into lists; if reading raises, the exception is the last item, so that earlier items are kept."""
     chunk: list[Located[L] | Exception] = []
     weight = 0
     try:
@@ -154,12 +154,12 @@ def _bytes(value: object) -> int:
 
 
 def _work_on(chunk: list[Located[L] | Exception], work: Work[R]) -> list[LocatedResult[R, L] | Exception]:
-    """Return results and errors in order; if another exception stopped the work, it comes last."""
+    """Return the results and errors of a chunk in order; another exception that stopped the work comes last."""
     results: list[LocatedResult[R, L] | Exception] = []
     try:
         chunk.reverse()
         while chunk:
-            located = chunk.pop()  # not kept until the end of the chunk, as its arrays are large
+            located = chunk.pop()  # freed before the end of the chunk, as its arrays are large
             if isinstance(located, Exception):
                 raise located
             item, key, location = located

@@ -1,7 +1,7 @@
-"""Ops on samples and selections of their entries: the registry that flags, spec files and Python share.
+"""Ops on samples and selections of their entries, with one registry for flags, spec files and Python.
 
-Every file here is imported when a name of this module is first used, as most commands use none. An op in a file next to
-the others is known to flags, spec files and Python once it is there.
+All files of this folder are imported when a name of this module is first used, as most commands use none. A file with
+an op that is added to this folder makes the op available to flags, spec files and Python.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ __all__ += ["DropEmpty", "Filter", "Func", "Keep", "Rename"]
 __all__ += ["Select", "SelectDict", "SelectJSON", "SelectList", "Selection"]
 
 _FIRST: Final = ("base", "image", "decode", "dtype", "resize", "crop", "rotate", "fields", "func", "select")
-"""The files whose ops are listed first, in this order."""
+"""The modules whose ops are listed first, in this order."""
 
 _NAMED: Final = {"Op": "DeclaredOp"}
-"""Names of this module by which users know classes that have another name in their files."""
+"""Public names of classes that have another name in their modules."""
 
 
 @cache
 def _imported() -> list[ModuleType]:
-    """Import all files here; list their ops in the order of files, whichever was imported before."""
+    """Import all modules of this folder, and list their ops in the order of the modules, not of imports."""
     names = dict.fromkeys((*_FIRST, *files_in("ops")))
     modules = [import_module(f"{__name__}.{name}") for name in names]
     ops = modules[0].OPS
@@ -52,7 +52,7 @@ def _imported() -> list[ModuleType]:
 
 
 def __getattr__(name: str) -> object:
-    """Look up a name of `__all__`, or the class of an op in any file; `from tar2tf_cli.ops import rules` asks, too."""
+    """Look up a name of `__all__`, or an op's class in any module; also called by `from tar2tf_cli.ops import …`."""
     if name in __all__ or name[0].isupper():
         modules = _imported()
         if name in __all__:

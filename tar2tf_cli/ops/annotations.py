@@ -1,4 +1,4 @@
-"""Declarations of boxes, points and masks that lie on an image, as flags, spec files and Python write them."""
+"""Declarations of the boxes, points and masks of an image, in flags, spec files and Python."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from tar2tf_cli.ops.base import Declared
 from tar2tf_cli.ops.rules import Rule, number_of, one_of, optional, probability, rule, text, yes_or_no
 
 ALONE: Final = "none"
-"""Stands for no list in place of those that go with a dropped box."""
+"""The value of `beside` for boxes without lists that belong to them."""
 
 ENCODED: Final = "image/encoded"
-"""The image of a sample that was read from a TFRecord of TF-slim or the Object Detection API."""
+"""The image feature in TFRecords of TF-slim or the Object Detection API."""
 
 
 @rule(anyOf=[text.schema, {"type": "array", "items": text.schema, "minItems": 1}])
 def _selections(value: object, label: str) -> tuple[str, ...]:
-    """Accept the selection of an entry or a part of it, or several of which the first that is present counts."""
+    """Accept a selection of an entry or a value in it, or several, of which the first present one is used."""
     items = value if isinstance(value, (list, tuple)) else str(value).split("+")
     return tuple(text(item, label) for item in items)
 
 
 @dataclass(frozen=True)
 class Boxes(Declared):
-    """Boxes that lie on an image, and move with it.
+    """Declaration of boxes on an image, which move with the image.
 
     Args:
-        at: their selection: `ENTRY:PATH` in JSON, an array of (n, 4), a text (`txt`) with the lines of YOLO's labels,
-            or the prefix of four features, such as `image/object/bbox` for `image/object/bbox/xmin` and so on.
+        at: the selection of the values: `ENTRY:PATH` in JSON, an array of (n, 4), a text (`txt`) with the lines of
+            YOLO's labels, or the prefix of four features, such as `image/object/bbox` for `image/object/bbox/xmin` and
+            so on.
         format: the meaning of the four numbers; x and y are those of the left upper corner in `xywh`.
         relative: whether they are fractions of the image's width and height.
         of: the entry of the image; by default the first of `IMAGE_ENTRIES`, or `image/encoded`.
@@ -60,11 +61,11 @@ class Boxes(Declared):
 
 @dataclass(frozen=True)
 class Points(Declared):
-    """Points that lie on an image, such as keypoints, and move with it; each names a pixel, from 0.
+    """Declaration of points on an image, such as keypoints, which move with it; coordinates are pixel numbers from 0.
 
     Args:
-        at: their selection: `ENTRY:PATH` in JSON, or an array of (n, 2) or (n, 3). A value may be a point, a list of
-            points, or a list of their numbers.
+        at: the selection of the values: `ENTRY:PATH` in JSON, or an array of (n, 2) or (n, 3). A value may be a point,
+            a list of points, or a list of their numbers.
         format: the numbers of a point: `xy`, `yx`, or `xyv` as in COCO, where v becomes 0 for a point outside.
         relative: whether they are fractions of the image's width and height.
         of: the entry of the image, as for boxes.
@@ -85,7 +86,7 @@ class Points(Declared):
 
 @dataclass(frozen=True)
 class Mask(Declared):
-    """A mask that lies on an image, pixel on pixel, and goes through its moves by the nearest pixel.
+    """Declaration of a mask of an image, which moves with the image by nearest-neighbour sampling.
 
     Args:
         at: the entry of the mask: a PNG, whose palette indices count, or an array.
@@ -108,18 +109,18 @@ OUTLINES: Final = (
     *("segmentation", "segmentations", "polygon", "polygons", "contour", "contours", "mask", "rle"),
     *("keypoints", "keypoint", "points", "landmarks"),
 )
-"""Usual names of what lies on an image in an object that has a box, and does not move with it unless declared."""
+"""Usual names of outlines and points in a JSON object with a box; they do not move with the image unless declared."""
 
 
 class Geometry(NamedTuple):
-    """Everything that is declared to lie on images.
+    """All declared boxes, points and masks of a conversion.
 
     Attributes:
         boxes: lists of boxes.
         points: lists of points.
         masks: masks.
-        invalid: whether a box without area or outside its image is an `error`, is left out (`drop`), or kept.
-        unmoved: names in an object with a box whose values are written; if not declared, they are counted as unmoved.
+        invalid: whether a box without area or outside its image is an `error`, is removed (`drop`), or kept.
+        unmoved: names of undeclared outlines and points that are written, and counted as unmoved.
     """
 
     boxes: tuple[Boxes, ...] = ()

@@ -1,4 +1,4 @@
-"""The base class of ops that are frozen dataclasses, the registry of ops by name, and their application to samples."""
+"""The base class of ops that are frozen dataclasses, the registry of ops by name, and `apply_ops`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _REQUIRED: Final = object()
-"""The default of a field without one."""
+"""Marker for a field without a default."""
 
 IMAGE_ENTRIES: Final = ("image", "jpg", "jpeg", "png", "bmp", "webp", "img")
 """Entries for the image of a sample; the first that is present is used."""
 
 
 class Declared:
-    """A frozen dataclass with a rule for each field, which determine its grammar.
+    """Base class of frozen dataclasses whose fields have rules, from which their grammar follows.
 
     Fields and rules determine the text on the command line, the value in a spec file, the arguments of the Python
     class, the schema for editors and the canonical form in the manifest.
@@ -75,8 +75,8 @@ class Declared:
 
     @classmethod
     def _defaults(cls) -> dict[str, object]:
-        """Return the default of each field; `_REQUIRED` where there is none."""
-        from dataclasses import MISSING, fields  # only here: a conversion without ops needs no dataclasses
+        """Return the default of each field; `_REQUIRED` for a field without one."""
+        from dataclasses import MISSING, fields  # imported here, as a conversion without ops needs no dataclasses
 
         pairs = ((field.name, field.default) for field in fields(cls))  # type: ignore[arg-type]
         return {name: _REQUIRED if default is MISSING else default for name, default in pairs}
@@ -112,7 +112,9 @@ class Declared:
 
     @classmethod
     def _part(cls, part: str) -> tuple[str, str, str]:
-        """Part text into a field's name, an equals sign and its value, or into a value and two empty texts."""
+        """Split text into a field's name, an equals sign and its value; without a name, into the text and two empty
+        texts.
+        """
         if isinstance(getattr(cls, part, None), bool):
             return part, "=", "true"
         name, equals, written = part.partition("=")
@@ -136,11 +138,11 @@ class Declared:
 
 
 class DeclaredOp(Declared, Op):
-    """An op that is a frozen dataclass with a rule for each field; `tar2tf_cli.ops.Op`."""
+    """Base class of ops that are frozen dataclasses with a rule for each field; exported as `tar2tf_cli.ops.Op`."""
 
     @property
     def bound(self) -> Sequence[object]:
-        """An op that the user defined; nothing for an op of a registered class."""
+        """Return the op itself if its class is the user's own; nothing for a registered class."""
         return [] if type(self) in OPS.values() else [self]
 
     def canonical(self) -> dict[str, JsonValue]:
@@ -185,7 +187,7 @@ def missing_entry(sample: Sample, complaint: str, name: str, option: str) -> Mis
 
 
 def summary(op: type[Op]) -> str:
-    """Return what an op does in one short sentence: the first paragraph of its docstring."""
+    """Return a one-sentence summary of an op: the first paragraph of its docstring."""
     return paragraphs(op)[0]
 
 
@@ -201,7 +203,7 @@ def paragraphs(op: type[Op]) -> list[str]:
 
 
 OPS: Final[dict[str, type[DeclaredOp]]] = {}
-"""Every op by name, once any name of `tar2tf_cli.ops` was used: it imports their files."""
+"""Every op by name; complete once any name of `tar2tf_cli.ops` was used, which imports the ops."""
 
 T = TypeVar("T", bound=type[DeclaredOp])
 
@@ -231,7 +233,7 @@ def find_op(name: str) -> type[DeclaredOp]:
 
 
 def all_ops() -> dict[str, type[DeclaredOp]]:
-    """Return every op by name, those of other packages after ours.
+    """Return every op by name: first the built-in ops, then those of other packages.
 
     >>> "resize" in all_ops()
     True
@@ -240,7 +242,7 @@ def all_ops() -> dict[str, type[DeclaredOp]]:
 
 
 def runs_own_code(op: Op) -> bool:
-    """Whether an op runs code of the user, which may not be safe in threads and is not on other machines."""
+    """Whether an op runs code of the user, which may not be thread-safe or available on other machines."""
     return any(callable(value) or isinstance(value, Op) for value in op.bound)
 
 
@@ -290,12 +292,12 @@ def apply_ops(
         ops: the ops.
         context: settings that the ops may depend on.
         renamed: whether names in the sample may no longer be those of its members.
-        skipped: called with the op that skips the sample, or one of the samples that were made of it.
+        skipped: called with the op that skips the sample, or one of the samples made from it.
 
     Raises:
         SampleError: when an op fails.
         UsageError: when a package is missing.
-        MachineError: when the machine lacks something.
+        MachineError: when the machine lacks memory or the like.
     """
     for position, op in enumerate(ops):
         try:
@@ -316,14 +318,14 @@ def apply_ops(
 
 
 def _located(error: Tar2tfError, op: Op, *, renamed: bool) -> Tar2tfError:
-    """Remove the name of a member that is not in the shard from an error."""
+    """Remove from an error the name of a member that does not exist in the shard."""
     if renamed and error.member:
         error.message, error.member = f"entry {getattr(op, 'ext', error.member)!r}: {error.message}", None
     return error
 
 
 def keyword_aliases(cls: T, **aliases: str) -> None:
-    """Let a class also accept keyword arguments under the names of the AIS tar2tf client."""
+    """Make a class accept keyword arguments by their names in the AIS tar2tf client, too."""
     original = cls.__init__
 
     @wraps(original)

@@ -1,4 +1,4 @@
-"""Parts of an image: crop and center_crop."""
+"""The ops crop and center_crop, which cut out a part of an image."""
 
 from __future__ import annotations
 

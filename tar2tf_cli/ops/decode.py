@@ -1,4 +1,4 @@
-"""Encoded bytes to arrays and back: decode, orient and encode."""
+"""The ops decode, orient and encode, which convert encoded bytes to arrays and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tar2tf_cli.ops.rules import Rule, one_of, optional, rule, whole_number
 from tar2tf_cli.ops.stored_sizes import update_encoding, update_sizes
 
 INDICES: Final = "indices"
-"""Stands for the indices of a palette in place of a number of channels."""
+"""The value of `channels` for the indices of a palette."""
 
 
 @rule(enum=[*codecs.CHANNELS, INDICES])
@@ -118,13 +118,13 @@ class Decode(ImageOp):
         return Wanted(self.channels, self.dtype, context.max_pixels, self.at_least)
 
     def _decoded(self, data: bytes, wanted: Wanted) -> tuple[Parts, Move | None]:
-        """Return the parts of an entry, and the move of an image that is not as it is in the file."""
+        """Return the decoded parts of an entry, and the move from the image in the file, or None."""
         parts = decode(data, wanted)
         return parts, self._reduction(data, parts) if self.at_least else None
 
     @staticmethod
     def _reduction(data: bytes, parts: Parts) -> Move | None:
-        """Return the move of an image that was decoded at a part of its size."""
+        """Return the move of an image that was decoded at a reduced size."""
         if headers.image_format(data) != "jpeg":
             return None
         header = headers.header(data)
@@ -162,7 +162,7 @@ class Orient(Decode):
             return parts, move
         pixels = parts[""]
         turned = oriented(pixels.shape[:2], turn)
-        if move:  # scaled first: one map from the size in the file
+        if move:  # scaled first, so that one move starts from the size in the file
             (a, _, _, _, e, _), (p, q, r, s, t, u) = move.matrix, turned.matrix
             turned = Move((p * a, q * e, r, s * a, t * e, u), move.before, turned.after)
         return {"": image.oriented(pixels, turn)}, turned

@@ -1,4 +1,4 @@
-"""Other dtypes: convert, which scales values, and cast, which keeps them."""
+"""The ops convert, which changes the dtype and scales values, and cast, which keeps values."""
 
 from __future__ import annotations
 

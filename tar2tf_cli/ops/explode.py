@@ -1,4 +1,4 @@
-"""Samples of the steps of an episode: explode."""
+"""The op explode, which makes a sample of each step of an episode."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ Values: TypeAlias = "Sequence[object] | Array"
 
 
 def _values(value: object) -> Values:
-    """The values of an entry as an array, along its first dimension; one value is a list of one."""
+    """Return the values of an entry along its first dimension; a single value becomes a list of one."""
     import numpy as np
 
     value = whole(value)
@@ -83,5 +83,5 @@ def _values(value: object) -> Values:
 
 
 def _part(values: Values, number: int, size: int) -> object:
-    """The values of one step: a single one, or several."""
+    """Return the value of one step, or its values if there are several."""
     return values[number] if size == 1 else values[number * size : (number + 1) * size]

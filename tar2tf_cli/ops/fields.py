@@ -1,4 +1,4 @@
-"""Ops on the entries of a sample: renaming and keeping some; and skipping samples by what their entries say."""
+"""The ops rename and keep, which work on entries, and drop_empty and filter, which skip samples."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class NameRule(NamedTuple):
     Attributes:
         names: returns the selected names, which need not be present.
         label: the rule as the user wrote it.
-        only: what it works on; None for both.
+        only: the kind of mapping that the rule accepts; None for both.
         bound: the function or value that the rule depends on, if the label does not identify it.
     """
 
@@ -57,11 +57,11 @@ PARTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "contains": str.__contains__,
     "substring": str.__contains__,
 }
-"""How a name is compared with text; `substring` is go-tfdata's word for `contains`."""
+"""Functions that compare a name with a text, by the word of a rule; `substring` is go-tfdata's word for `contains`."""
 
 
 def names_with(part: str, text: str, entries: Iterable[str]) -> list[str]:
-    """Return the names with this prefix, with this suffix or that contain this text."""
+    """Return the names that have a text as prefix, as suffix, or anywhere."""
     return [name for name in entries if PARTS[part](name, text)]
 
 
@@ -82,7 +82,7 @@ ONE_OR_SEVERAL: Final[JsonSchema] = {
 
 
 class _NamesOp(DeclaredOp):
-    """An op on any number of names; two that are written alike are equal."""
+    """Base class of ops on any number of names; ops with equal canonical forms are equal."""
 
     by_name = True
 
@@ -201,7 +201,7 @@ class Keep(_NamesOp):
 
 
 def _named_by(rule: str) -> Callable[[object], Iterable[str]]:
-    """Return the function for a rule of the command line."""
+    """Return the function that selects names by a rule of the command line."""
     kind, colon, text = rule.partition(":")
     key, equals, value = rule.partition("=")
     if colon and kind in PARTS:
@@ -282,7 +282,7 @@ class Filter(DeclaredOp):
     by_name = True
 
     def __post_init__(self) -> None:
-        """Check the condition, so that a wrong one is an error before anything is read."""
+        """Parse the condition, so that an invalid one is an error before any input is read."""
         super().__post_init__()
         object.__setattr__(self, "_parsed", _parsed(self.condition))
 
@@ -305,10 +305,11 @@ class Filter(DeclaredOp):
         """Return the sample if the condition holds.
 
         Raises:
-            SampleError: when the entry is not JSON but has a path, or is no number but is compared with one.
+            SampleError: when the condition has a path but the entry is not JSON, or compares an entry that is not a
+                number.
         """
         selection, if_absent, holds = self._parsed  # type: ignore[attr-defined]
-        if selection.ext_name not in sample:  # asked first, as the error for that takes longer than all else
+        if selection.ext_name not in sample:  # tested first, as making an error takes longer than everything else
             return sample if if_absent else None
         try:
             kept = holds(selection.select(sample))
@@ -318,10 +319,10 @@ class Filter(DeclaredOp):
 
 
 def _parsed(condition: str) -> tuple[Select, bool, Callable[[object], bool]]:
-    """Parse a condition: its selection, whether samples without that are kept, and the test of the value of others.
+    """Parse a condition: the selection, whether to keep samples without its value, and the test of a value.
 
     Raises:
-        ValueError: when it is not one.
+        ValueError: when the text is not a condition.
     """
     if worded := _WORDED.fullmatch(condition):
         condition = f"{worded[1]}{_WORDS[worded[2]]}{worded[3]}"
@@ -347,10 +348,10 @@ def _parsed(condition: str) -> tuple[Select, bool, Callable[[object], bool]]:
 
 
 def _values(written: str) -> list[str]:
-    """The values between commas; one in double quotes is a JSON string.
+    """Split the values of a condition at commas; a value in double quotes is a JSON string.
 
     Raises:
-        ValueError: when there is none, or one of them is empty.
+        ValueError: when there is no value, or an empty one.
     """
     values, position = list[str](), 0
     while position <= len(written):
@@ -367,20 +368,20 @@ def _values(written: str) -> list[str]:
 
 
 def _any_value(kept: bool, value: object) -> bool:
-    """Whether samples are kept that have what is selected, whatever its value."""
+    """Whether to keep a sample that has the selected value, whatever the value is."""
     return kept
 
 
 def _is_one_of(
     name: str, texts: Collection[str], numbers: Collection[float | None], wanted: bool, value: object
 ) -> bool:
-    """Whether a value is one of some, or, if that is wanted, none of them."""
+    """Whether a value is one of given texts or numbers; with `wanted` false, whether it is none of them."""
     single = _single(name, value)
     return (single in (texts if isinstance(single, str) else numbers)) == wanted
 
 
 def _is_in_order(name: str, order: Callable[[object, object], bool], limit: float, value: object) -> bool:
-    """Whether a value is a number in order with a limit."""
+    """Whether a value is a number that compares with a limit as required."""
     single = _single(name, value)
     number = _number(single) if isinstance(single, str) else single
     if number is None:
@@ -389,17 +390,17 @@ def _is_in_order(name: str, order: Callable[[object, object], bool], limit: floa
 
 
 def _single(name: str, value: Any) -> str | float:
-    """A value as a number if it is one, or else as text without white space at its ends.
+    """Return a value as a number if possible, otherwise as text without surrounding white space.
 
     Raises:
-        SampleError: when it is a list, an object or an array of several values.
+        SampleError: when the value is a list, an object or an array of several values.
     """
     value = whole(value)
     if getattr(value, "size", 0) == 1:  # an array or a NumPy scalar
         value = value.item()
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
-    if value is None or isinstance(value, bool):  # of JSON, as it is written there
+    if value is None or isinstance(value, bool):  # true, false and null as JSON writes them
         return json.dumps(value)
     if isinstance(value, str):
         return value.strip()
@@ -409,7 +410,7 @@ def _single(name: str, value: Any) -> str | float:
 
 
 def _number(written: str) -> float | None:
-    """The number that a text states, whole if it is; None if it states none."""
+    """Parse a number, as an int if it is whole; None if the text is not a number."""
     for kind in (int, float):
         try:
             return kind(written)

@@ -1,4 +1,4 @@
-"""Mirror images: flip."""
+"""The op flip, which mirrors images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Your own function as an op."""
+"""The op func, which calls a function of the user, and the import of such functions."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ class Func(DeclaredOp):
 
     @property
     def file(self) -> tuple[str, bytes] | None:
-        """The path of the file that holds the function, as it was written, and its source; None without a file."""
+        """The path of the function's file, as the user wrote it, and its source; None without a file."""
         place = _place(self._where or "")
         return (place, _source(place).source) if place.endswith(".py") else None
 
     @property
     def bound(self) -> list[object]:
-        """The function."""
+        """Return the function."""
         return [self.func]
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the state to pickle: the function's location if that was given, or else the function, even a lambda.
+        """Return the state to pickle: the function's location if given, otherwise the function itself, even a lambda.
 
-        The source of a file travels along, as another machine may not have the file.
+        The state includes the source of a file, which other machines may not have.
         """
         if self._where:
             place = _place(self._where)
@@ -165,7 +165,7 @@ def _arguments(written: Iterable[str]) -> dict[str, JsonValue]:
 
 
 loaded: set[str] = set()
-"""Modules and files of the user that were imported."""
+"""Modules and files of the user that this process imported."""
 
 _ask: Callable[[str], None] | None = None
 
@@ -174,7 +174,7 @@ _ask: Callable[[str], None] | None = None
 def asking(ask: Callable[[str], None]) -> Iterator[None]:
     """Inside the `with` block, call a function with the location of each object before it is imported.
 
-    The block reads a document that the user need not have written, such as a manifest; the function may raise.
+    The block reads a document that may be someone else's, such as a manifest; the function may raise an error.
     """
     global _ask
     before, _ask = _ask, ask
@@ -223,18 +223,18 @@ def _not_imported(place: str, error: BaseException) -> Exception:
 
 
 class UserSource(NamedTuple):
-    """The source of a file of the user, and its real path."""
+    """The source of a user's file, with its real path."""
 
     path: str
     source: bytes
 
 
 _received: dict[str, UserSource] = {}
-"""Sources that were sent to this process, by the path that the user wrote."""
+"""Sources sent to this process by other machines, by the path that the user wrote."""
 
 
 def receive_source(path: str, source: bytes) -> None:
-    """Use this source for a file that is on another machine, by the path that the user wrote there."""
+    """Register the source of a file on another machine, under the path that the user wrote there."""
     _received[path] = UserSource(path, source)
 
 
@@ -251,7 +251,7 @@ def _source(path: str) -> UserSource:
 
 
 def _load_file(path: str) -> ModuleType:
-    """Import a file as a module, under a name by which pickled objects can find it."""
+    """Import a file as a module, under a name by which pickled objects are found."""
     resolved, source = _source(path)
     name = f"tar2tf_user_{blake2b(os.fsencode(resolved), digest_size=8).hexdigest()}"
     if name not in sys.modules:

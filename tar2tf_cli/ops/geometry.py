@@ -1,8 +1,8 @@
-"""The ops by which boxes, points and masks follow the moves of the image on which they lie.
+"""The internal ops that apply the moves of an image to its boxes, points and masks.
 
 `follow_image` puts two internal ops around those of a conversion: `Track` begins to record the moves of images, and
-`Follow` applies what was recorded, after the last op and before any op that looks at other entries. Where nothing is
-declared, neither is there.
+`Follow` applies the recorded moves, after the last op and before any op that reads other entries. Without declarations,
+neither is added.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAPS: Final = "__geometry__"
-"""The name under which a function may say how it moved images: eight numbers for each entry, or None for no change."""
+"""The entry in which a function may return how it moved images: eight numbers by entry, or None for no move."""
 
 OUTSIDE: Final = 1.0
-"""Pixels by which a box may leave its image, as annotation tools round; it is clipped."""
+"""Number of pixels by which a box may leave its image and be clipped, as annotation tools round."""
 
 
 def follow_image(ops: Sequence[Op], geometry: Geometry) -> tuple[Op, ...]:
-    """Return ops after which boxes, points and masks have followed their images.
+    """Add the ops that move boxes, points and masks with their images to the ops of a conversion.
 
     Raises:
         UsageError: when an op moves the pixels of a declared mask.
@@ -63,7 +63,7 @@ def _without_mask(op: str, entry: str, mask: str) -> str:
 
 
 class _Internal(Op):
-    """An op that no user writes."""
+    """Base class of ops that users cannot write."""
 
     by_name = True
 
@@ -80,7 +80,7 @@ class _Internal(Op):
 
 
 class Track(_Internal):
-    """Begin to record the moves of images."""
+    """Op that begins to record the moves of images."""
 
     name = "track"
     usage = ""
@@ -91,10 +91,10 @@ class Track(_Internal):
 
 
 class Follow(_Internal):
-    """Apply the recorded moves to boxes, points and masks.
+    """Op that applies the recorded moves to boxes, points and masks.
 
     Args:
-        geometry: everything that is declared.
+        geometry: the declared boxes, points and masks.
     """
 
     name = usage = "follow"
@@ -108,10 +108,10 @@ class Follow(_Internal):
         return {self.name: ", ".join(item.at[0] for item in declared)}
 
     def apply(self, sample: Sample, context: OpContext) -> Sample:
-        """Change the numbers in the sample, in the format that they have.
+        """Change the coordinates in the sample, keeping their format.
 
         Raises:
-            SampleError: for numbers that are no boxes or points, and boxes that are invalid.
+            SampleError: for values that are not boxes or points, and for invalid boxes.
         """
         moves: dict[str, list[Move]] = sample.pop(MOVES, {})
         if not moves:
@@ -148,7 +148,7 @@ class Follow(_Internal):
         _count(context, followed.visible, kept, len(invalid))
 
     def _count_unmoved(self, found: BoxList, context: OpContext) -> None:
-        """Count the boxes whose object has something else that lies on the image and does not move with it."""
+        """Count the boxes whose object also has an outline or points that do not move with the image."""
         if context.boxes and self._geometry.unmoved:
             declared = [selection for points in self._geometry.points for selection in points.at]
             for name in found.names_nearby(self._geometry.unmoved, declared):
@@ -156,7 +156,7 @@ class Follow(_Internal):
 
 
 UNMOVED: Final = "unmoved"
-"""Begins the name of a count of boxes whose object has a value that did not move with the image."""
+"""Prefix of the counts of boxes whose object has an outline or points that did not move."""
 
 INVALID_HINT: Final = "correct it, or pass --invalid-boxes drop or keep"
 
@@ -170,19 +170,19 @@ def _count(context: OpContext, visible: NDArray[np.float64], kept: NDArray[np.bo
 
 
 def image_of(sample: Sample, of: str | None) -> str:
-    """Return the entry of the image on which something lies: as declared, or as presets choose it."""
+    """Return the image entry of a declaration: as declared, or as presets choose it."""
     return of or next((name for name in (*IMAGE_ENTRIES, ENCODED) if name in sample), "")
 
 
 def moves_of(
     sample: Sample, declared: Boxes | Points | Mask, option: str, moves: Mapping[str, Sequence[Move]]
 ) -> Sequence[Move]:
-    """Return the moves of the image on which something lies; none if the image was not moved.
+    """Return the moves of a declaration's image; none if the image was not moved.
 
     Args:
         sample: the sample.
         declared: the declaration.
-        option: the option that declares it.
+        option: the option of the declaration.
         moves: the moves of each image that was moved.
 
     Raises:
@@ -201,7 +201,7 @@ def moves_of(
 
 
 def to_edges(numbers: NDArray[np.float64], form: str, size: Size | None = None) -> NDArray[np.float64]:
-    """Return boxes as (n, 4) of left, top, right and bottom in pixels.
+    """Convert boxes to (n, 4) of left, top, right and bottom in pixels.
 
     Args:
         numbers: (n, 4) in a format of `Boxes`.
@@ -222,7 +222,7 @@ def to_edges(numbers: NDArray[np.float64], form: str, size: Size | None = None) 
 
 
 def from_edges(edges: NDArray[np.float64], form: str, size: Size | None = None) -> NDArray[np.float64]:
-    """Return boxes in a format; the reverse of `to_edges`."""
+    """Convert boxes from left, top, right and bottom to another format; the inverse of `to_edges`."""
     import numpy as np
 
     if size:
@@ -240,7 +240,7 @@ class LocatedBoxes(NamedTuple):
 
     Attributes:
         edges: (n, 4): left, top, right and bottom in pixels.
-        classes: the name or number of each one's class; empty if the sample does not say so.
+        classes: the name or number of each box's class; empty if unknown.
     """
 
     edges: NDArray[np.float64]
@@ -248,10 +248,10 @@ class LocatedBoxes(NamedTuple):
 
 
 def locate_boxes(sample: Sample, boxes: Boxes, size: Size) -> LocatedBoxes | None:
-    """Return the declared boxes of a sample whose image has this height and width; None if there are none of several.
+    """Return the declared boxes of a sample in pixels; None if none of several selections is present.
 
     Raises:
-        SampleError: when the sample lacks them, or one does not consist of four numbers.
+        SampleError: when the sample lacks the boxes, or a box does not have four numbers.
     """
     found = find_boxes(sample, boxes.at, boxes.beside or ())
     if found is None:
@@ -263,12 +263,12 @@ def locate_boxes(sample: Sample, boxes: Boxes, size: Size) -> LocatedBoxes | Non
 
 
 def locate_points(sample: Sample, points: Points, size: Size) -> NDArray[np.float64] | None:
-    """Return x and y of the declared points that are visible, (n, 2), from the edges of an image of this size.
+    """Return x and y, (n, 2), of the visible declared points, measured from the edges of the image.
 
-    A point that names a pixel lies in its centre, half a pixel from its edges.
+    A point with pixel numbers is at the pixel's centre, half a pixel from the pixel's edges.
 
     Raises:
-        SampleError: when the sample lacks them, or one does not consist of enough numbers.
+        SampleError: when the sample lacks the points, or a point has too few numbers.
     """
     import numpy as np
 
@@ -283,7 +283,7 @@ def locate_points(sample: Sample, points: Points, size: Size) -> NDArray[np.floa
 
 
 def invalid_boxes(edges: NDArray[np.float64], size: Size) -> dict[int, str]:
-    """Return the numbers of boxes that break training, each with its fault: NaN, without area, outside the image."""
+    """Return the faults of invalid boxes by box number: NaN, no area, outside the image."""
     import numpy as np
 
     height, width = size
@@ -339,15 +339,15 @@ def _move_masks(sample: Sample, declared: Mask, image_name: str, moves: Sequence
 
 
 class Watched(_Internal):
-    """Call an op of the user's own code, and refuse a result whose image it changed without saying how.
+    """Op that calls an op of the user and raises an error if that moves an image without returning the move.
 
-    A function says how it moved an image by the entry `__geometry__` of the sample that it returns:
+    A function returns how it moved an image in the entry `__geometry__` of its sample:
     `{"jpg": (a, b, c, d, e, f, height, width)}` for x' = a x + b y + c, y' = d x + e y + f and the new size, or
-    `{"jpg": None}` where boxes, points and masks need no change.
+    `{"jpg": None}` if boxes, points and masks need no change.
 
     Args:
         op: the op.
-        geometry: everything that is declared.
+        geometry: the declared boxes, points and masks.
     """
 
     def __init__(self, op: Op, geometry: Geometry) -> None:
@@ -362,7 +362,7 @@ class Watched(_Internal):
 
     @property
     def as_flag(self) -> str:
-        """The form of the user's op."""
+        """Return the form of the user's op."""
         return self._op.as_flag
 
     @property
@@ -374,7 +374,7 @@ class Watched(_Internal):
         """Apply the user's op.
 
         Raises:
-            UsageError: when it changed an image without saying how.
+            UsageError: when the op changed an image without returning its move.
         """
         before = {name: _print_of(sample[name]) for name in {image_of(sample, of) for of in self._of} if name}
         result = self._op.apply(sample, context)
@@ -403,11 +403,11 @@ class Watched(_Internal):
 
 
 class _Print(NamedTuple):
-    """Tells whether an image was changed.
+    """Fingerprint of an image, by which changes are detected.
 
     Attributes:
-        digest: a digest of its pixels or bytes.
-        size: its height and width.
+        digest: a digest of the image's pixels or bytes.
+        size: height and width.
     """
 
     digest: bytes

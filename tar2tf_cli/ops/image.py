@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     """An image of any dtype: (height, width, channels)."""
 
 MOVES: Final = "__moves__"
-"""The name under which a sample has the moves of each image, by entry, if anything is declared to follow them."""
+"""The entry that holds the moves of each image of a sample, if boxes, points or masks are declared."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class ImageOp(DeclaredOp):
     """An op on the decoded image in the entry `ext`, or in each entry whose name matches it as a glob.
 
     Attributes:
-        moves: whether pixels change their positions; `move` then says how.
-        stretches: whether an image is only scaled, so that fractions of its sides stay what they are.
+        moves: whether pixels change their positions, in which case `move` is implemented.
+        stretches: whether an image is only scaled, so that coordinates as fractions of its sides do not change.
     """
 
     releases_gil = True
@@ -59,7 +59,7 @@ class ImageOp(DeclaredOp):
         raise NotImplementedError
 
     def move(self, before: Size, after: Size, key: str, context: OpContext) -> Move:
-        """Return the map of the image of the sample with this key, given its sizes before and after."""
+        """Return how the op moves the image of the sample with this key, given its sizes before and after."""
         raise NotImplementedError
 
     def entries(self, sample: Sample) -> Collection[str]:
@@ -76,14 +76,14 @@ class ImageOp(DeclaredOp):
         return names
 
     def has_company(self, sample: Sample, name: str) -> bool:
-        """Whether a sample has annotations or a description of an image, which have to follow a move."""
+        """Whether a sample has annotations or a description of an image, which must be updated after a move."""
         return MOVES in sample or not companions(name).isdisjoint(sample)
 
     def note_move(self, sample: Sample, name: str, move: Move) -> None:
-        """Record how an image moved for what is declared to follow it, and update sizes that are stored with it.
+        """Record the move of an image for its annotations, and update the sizes stored with it.
 
         Raises:
-            UsageError: when boxes of the Object Detection API would not follow.
+            UsageError: when the image has undeclared boxes of the Object Detection API.
         """
         if move.before != move.after:
             update_sizes(sample, name, move.after)
@@ -96,10 +96,10 @@ class ImageOp(DeclaredOp):
             raise UsageError(message, hint=f"add --boxes {prefix}/object/bbox")
 
     def check_size(self, height: int, width: int, context: OpContext) -> None:
-        """Refuse to make an image that is larger than any that may be decoded, before it takes memory.
+        """Raise an error before an op makes an image larger than may be decoded.
 
         Raises:
-            UsageError: when it has more pixels.
+            UsageError: when the image has more pixels than `max_pixels`.
         """
         if height * width > context.max_pixels:
             message = f"{self.name}: {height}x{width} pixels are more than the limit of {context.max_pixels}"
@@ -141,7 +141,7 @@ def size_rule(size: object, label: str) -> tuple[int, int]:
 
 
 class ResamplingOp(ImageOp):
-    """An op that mixes neighbouring pixels, unless by the method nearest."""
+    """Base class of ops that interpolate pixels, unless by the method nearest."""
 
     moves = True
     method: str | None

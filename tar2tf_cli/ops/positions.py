@@ -1,4 +1,4 @@
-"""Boxes and points where samples hold them: in JSON, in arrays, and in the lists of the Object Detection API."""
+"""Reads and writes boxes and points in samples: in JSON, arrays, YOLO text, and lists of the Object Detection API."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ SIDES: Final = ("xmin", "ymin", "xmax", "ymax")
 
 
 class BoxList(ABC):
-    """The boxes of a sample, and how to change them.
+    """The boxes of a sample, which can be replaced; one subclass for each form of storage.
 
     Attributes:
-        form: the format of the numbers if where they are says so; None if the declaration does.
+        form: the format of the numbers if the form of storage determines it; None if the declaration does.
     """
 
     form: str | None = None
 
     @abstractmethod
     def numbers(self) -> Numbers:
-        """Return the boxes, (n, 4), in the format that they have in the sample.
+        """Return the boxes, (n, 4), in the sample's own format.
 
         Raises:
-            SampleError: when one does not consist of four numbers.
+            SampleError: when a box does not have four numbers.
         """
 
     @abstractmethod
@@ -49,31 +49,31 @@ class BoxList(ABC):
         Args:
             numbers: the new numbers.
             scales: the factor by which the area of each box changed.
-            kept: whether to keep each box; what belongs to the others goes with them.
+            kept: whether to keep each box; the other boxes are removed with all that belongs to them.
 
         Raises:
-            UsageError: when a box goes, and nobody said what belongs to it.
+            UsageError: when a box is removed and `beside` does not declare what belongs to it.
         """
 
     @abstractmethod
     def classes(self) -> Sequence[str]:
-        """Return the name or number of the class of each box, as far as the sample says so; empty if it does not."""
+        """Return the name or number of each box's class, if the sample has them; empty otherwise."""
 
     def names_nearby(self, names: Sequence[str], declared: Sequence[str]) -> Iterator[str]:
-        """Yield each of some names once for each box whose object has a value under it.
+        """Yield each given name once for each box whose JSON object has a value of that name.
 
         Args:
-            names: the names that are looked for.
-            declared: selections of values that are not meant.
+            names: the names to search.
+            declared: selections of values to exclude.
         """
         yield from ()
 
 
 def find_boxes(sample: Sample, at: Sequence[str], beside: Sequence[str]) -> BoxList | None:
-    """Return the boxes at the first selection that is present; None if several were named, and none is.
+    """Return the boxes at the first selection that is present; None if none of several is.
 
     Raises:
-        SampleError: when the only one is missing.
+        SampleError: when the only selection is missing.
     """
     for selection in at:
         if found := _boxes_at(sample, selection, beside):
@@ -100,7 +100,7 @@ def _boxes_at(sample: Sample, selection: str, beside: Sequence[str]) -> BoxList 
 
 
 def _parsed(selection: str) -> tuple[str, list[str | int]]:
-    """The entry of a selection, and the path into it."""
+    """Return the entry of a selection, and the path into it."""
     parsed = to_selection(selection)
     if isinstance(parsed, SelectJSON):
         return parsed.ext_name, parsed.path
@@ -113,13 +113,13 @@ def entry_of(selection: str) -> str:
 
 
 class JsonEntry:
-    """A JSON entry that is to be changed.
+    """A JSON entry that can be changed and written back.
 
     Attributes:
         root: its value.
 
     Raises:
-        SampleError: when it is not JSON.
+        SampleError: when the entry is not JSON.
     """
 
     def __init__(self, sample: Sample, entry: str) -> None:
@@ -133,7 +133,7 @@ class JsonEntry:
             raise SampleError(f"entry {entry!r} is not JSON: {error}") from None
 
     def fits(self, path: Sequence[str | int]) -> bool:
-        """Whether the first step of a path may lead somewhere: a list has items, and an object has keys."""
+        """Whether the first step of a path fits the value: an index for a list, a key for an object."""
         in_list = bool(path) and (path[0] == ANY or str(path[0]).isdecimal())
         return not path or in_list == isinstance(self.root, list) or (path[0] == ANY and isinstance(self.root, dict))
 
@@ -146,7 +146,7 @@ class JsonEntry:
         """Return the value at a path without `*`.
 
         Raises:
-            SampleError: when there is nothing.
+            SampleError: when the path does not exist.
         """
         value = self.root
         for part in path:
@@ -166,9 +166,9 @@ class Slot(NamedTuple):
     """A position in JSON that holds a value.
 
     Attributes:
-        holder: the list or object that holds it.
-        key: its index or key there.
-        owner: the innermost list whose item has it; None if there is none.
+        holder: the list or object that holds the value.
+        key: the value's index or key in the holder.
+        owner: the innermost list with the value inside one of its items; None if there is none.
         number: the index of that item.
     """
 
@@ -179,7 +179,7 @@ class Slot(NamedTuple):
 
     @property
     def value(self) -> Any:
-        """The value."""
+        """The current value at the position."""
         return self.holder[self.key]
 
 
@@ -187,7 +187,7 @@ def slots(document: JsonEntry, path: Sequence[str | int]) -> Iterator[Slot]:
     """Iterate over the positions that a path selects.
 
     Raises:
-        SampleError: when it leads nowhere.
+        SampleError: when the path does not exist.
     """
     yield from _slots(document, path, path, Slot([document.root], 0, None, 0))
 
@@ -208,7 +208,7 @@ def _slots(document: JsonEntry, path: Sequence[str | int], rest: Sequence[str | 
 
 
 def _lists_of(found: Iterable[Slot]) -> Iterator[Slot]:
-    """The positions themselves, or, for lists of lists, the positions of their items."""
+    """Yield the positions themselves or, for lists of lists, the positions of their items."""
     for slot in found:
         value = slot.value
         if isinstance(value, list) and (not value or isinstance(value[0], list)):
@@ -219,7 +219,7 @@ def _lists_of(found: Iterable[Slot]) -> Iterator[Slot]:
 
 _CLASS_NAMES: Final = ("category_name", "category", "class_name", "class", "label", "name", "text")
 _CLASS_NUMBERS: Final = ("category_id", "class_id", "class", "label")
-"""Keys of the class in an object of JSON that holds a box."""
+"""Keys of the class number in a JSON object with a box."""
 
 
 class _JsonBoxes(BoxList):
@@ -294,7 +294,7 @@ class _JsonBoxes(BoxList):
 
 
 def _has_values(value: object) -> bool:
-    """Whether a value of JSON has more than empty lists and zeros, as objects without keypoints have in COCO."""
+    """Whether a JSON value has more than empty lists and zeros, which COCO writes for objects without keypoints."""
     return any(map(_has_values, value)) if isinstance(value, list) else bool(value)
 
 
@@ -339,9 +339,9 @@ class _BoxArray(BoxList):
 
 
 class _BoxLines(BoxList):
-    """Boxes in the text of YOLO's labels, a line for each: class, centre, width and height as fractions of the sides.
+    """Boxes in YOLO's label text, one line each: class, centre, width and height as fractions of the sides.
 
-    A line may end with a number more, as that of a detector does with its confidence.
+    A line may have one more number, such as the confidence of a detector.
     """
 
     form = "cxcywh"
@@ -395,10 +395,10 @@ class ArrayEntry:
         self.value: Array = read_array(value) if isinstance(value, bytes) else value
 
     def rows(self, length: int, what: str) -> Numbers:
-        """Return its numbers as rows of a length.
+        """Return the array's numbers as rows of a given length.
 
         Raises:
-            SampleError: when they cannot be parted in that way.
+            SampleError: when the numbers cannot be divided into such rows.
         """
         if self.value.size % length or self.value.dtype.kind not in "iuf":
             shape = f"{self.value.dtype} of shape {list(self.value.shape)}"
@@ -419,7 +419,7 @@ class ArrayEntry:
 
 
 class _BoxColumns(BoxList):
-    """Boxes in the four lists of the Object Detection API, with other lists of one item for each box next to them."""
+    """Boxes in the four lists of the Object Detection API, next to other lists with one item for each box."""
 
     form = "xyxy"
 
@@ -461,21 +461,21 @@ class _BoxColumns(BoxList):
 
 
 def _texts(values: Any) -> Sequence[str]:
-    """The values of a list or an array as text."""
+    """Return the values of a list or an array as text."""
     listed = values.reshape(-1).tolist() if hasattr(values, "dtype") else values
     items = listed if isinstance(listed, (list, tuple)) else [listed]
     return [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in items]
 
 
 class PointList(ABC):
-    """The points of a sample, and how to change them."""
+    """The points of a sample, which can be replaced; one subclass for each form of storage."""
 
     @abstractmethod
     def numbers(self) -> Numbers:
         """Return the points, (n, 2) or (n, 3).
 
         Raises:
-            SampleError: when one does not consist of that many numbers.
+            SampleError: when a point does not have that many numbers.
         """
 
     @abstractmethod
@@ -484,10 +484,10 @@ class PointList(ABC):
 
 
 def find_points(sample: Sample, at: Sequence[str], stride: int) -> PointList | None:
-    """Return the points at the first selection that is present, each of `stride` numbers; None as for boxes.
+    """Return the points, of `stride` numbers each, at the first selection present; None if none of several is.
 
     Raises:
-        SampleError: when the only one is missing.
+        SampleError: when the only selection is missing.
     """
     for selection in at:
         entry, path = _parsed(selection)
@@ -540,7 +540,7 @@ class _JsonPoints(PointList):
 
 
 def _rows(values: Iterable[object], length: int, what: str) -> Numbers:
-    """Lists of numbers as an array of rows.
+    """Convert lists of numbers to an array of rows.
 
     Raises:
         SampleError: for a list that does not have that many numbers.

@@ -1,4 +1,4 @@
-"""Sound at another rate: resample."""
+"""The op resample, which changes the rate of sound."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Resample(DeclaredOp):
         """Return the sample with the sound at the new rate.
 
         Raises:
-            SampleError: when the entry is no decoded sound.
+            SampleError: when the entry is not decoded sound.
             UsageError: when the package soxr is not installed.
         """
         sound, known = self.entry(sample, self.ext), f"{self.ext}/sample_rate"

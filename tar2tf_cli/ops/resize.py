@@ -1,4 +1,4 @@
-"""Other sizes: resize, and pad, which keeps the ratio."""
+"""The ops resize, which scales images, and pad, which keeps their ratio."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Resize(ResamplingOp):
         return image.resample(pixels, height, width, self.method or "bilinear", antialias=self.antialias)
 
     def _fits(self, down: int, across: int) -> bool:
-        """Whether an image stays as it is that would gain this many rows and columns."""
+        """Whether `only_if` leaves an image unchanged that would gain this many rows and columns."""
         return min(down, across) >= 0 if self.only_if == "larger" else max(down, across) <= 0
 
     def move(self, before: Size, after: Size, key: str, context: OpContext) -> Move:

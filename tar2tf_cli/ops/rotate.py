@@ -1,4 +1,4 @@
-"""Rotation by an angle."""
+"""The op rotate, which rotates images by an angle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for the values of fields: what flags, spec files and Python accept, what is stored, and its JSON Schema."""
+"""Rules for field values: each validates a value of a flag, spec file or Python argument, and has a JSON Schema."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Rule(Generic[Kept]):
 
     Args:
         check: called with a value and its name in errors; returns the value to store, or raises ValueError.
-        schema: describes the values in the form in which they should be written; the check may accept others. A
-            function that returns it is called when it is asked for.
+        schema: describes the recommended forms of values; the check may accept others. It may be a function, which is
+            called when the schema is used.
     """
 
     def __init__(self, check: Callable[[object, str], Kept], schema: JsonSchema | Callable[[], JsonSchema]) -> None:
@@ -38,12 +38,12 @@ class Rule(Generic[Kept]):
 
     @property
     def schema(self) -> JsonSchema:
-        """JSON Schema of the values."""
+        """The JSON Schema of the values."""
         return self._schema() if callable(self._schema) else self._schema
 
 
 def rule(**schema: JsonValue) -> Callable[[Callable[[object, str], Kept]], Rule[Kept]]:
-    """Make a rule of the decorated function, with a JSON Schema of the values that it accepts."""
+    """Turn the decorated function into a rule, with a JSON Schema of the accepted values."""
     return lambda check: Rule(check, schema)
 
 
@@ -61,7 +61,7 @@ def text(value: object, label: str) -> str:
 
 
 def integer(value: object) -> int | None:
-    """Return the whole number that a value is, or that text shows; None if it is none."""
+    """Parse a whole number, given as a number or text; None for any other value."""
     try:
         return None if isinstance(value, bool) else int(value) if isinstance(value, str) else value.__index__()  # type: ignore[attr-defined,no-any-return]
     except (AttributeError, TypeError, ValueError):
@@ -87,7 +87,7 @@ def whole_number(least: int | None = None, most: int | None = None) -> Rule[int]
 
 
 def real(value: object) -> float:
-    """Return the number that a value is, or that text shows; NaN if it is none."""
+    """Parse a number, given as a number or text; NaN for any other value."""
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -128,7 +128,7 @@ def probability(value: object, label: str) -> float:
 
 
 def one_of(*choices: str, plugins: PluginGroup | None = None) -> Rule[Any]:
-    """Accept one of several words; with `plugins`, also the name of such a part of another package."""
+    """Accept one of several words or, with `plugins`, the name of such a plugin of another package."""
 
     @rule(enum=list(choices))
     def check(value: object, label: str) -> str:
@@ -142,7 +142,7 @@ def one_of(*choices: str, plugins: PluginGroup | None = None) -> Rule[Any]:
 
 
 def optional(rule: Rule[Kept]) -> Rule[Kept | None]:
-    """Also accept nothing."""
+    """Make a rule that also accepts None."""
     return Rule(lambda value, label: None if value is None else rule(value, label), rule.schema)
 
 
@@ -157,7 +157,7 @@ def yes_or_no(value: object, label: str) -> bool:
 
 
 def split_at_commas(written: str) -> list[str]:
-    """Split text at its commas, except inside JSON lists and quotes; empty parts are left out."""
+    """Split text at its commas, except inside JSON lists and quotes; empty parts are dropped."""
     if "[" not in written and '"' not in written:
         return [part for part in written.split(",") if part]
     parts, depth = [""], 0
@@ -174,7 +174,7 @@ _TOKEN: Final = r'(?s)"(?:[^"\\]|\\.)*"|.'
 
 
 def accepted(rule: Callable[[object, str], Kept], value: object, label: str) -> Kept:
-    """Return the value that a rule stores for a given one.
+    """Apply a rule to a value, and return the value to store.
 
     Raises:
         UsageError: when the rule does not accept it.
@@ -186,10 +186,10 @@ def accepted(rule: Callable[[object, str], Kept], value: object, label: str) -> 
 
 
 def workers(given: int | None) -> int | None:
-    """Return a number of workers, or None for as many as there are CPUs.
+    """Validate a number of workers; None means one for each CPU.
 
     Raises:
-        UsageError: when it is less than 1.
+        UsageError: when the number is less than 1.
     """
     return None if given is None else accepted(whole_number(1), given, "workers")
 

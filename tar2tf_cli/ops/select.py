@@ -1,4 +1,4 @@
-"""Selections: which entries, or parts of entries, become features."""
+"""Selections of the entries, or values in entries, that become features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tar2tf_cli.ops.base import missing_entry, names_matching
 from tar2tf_cli.ops.rules import split_at_commas
 
 ANY: Final = "*"
-"""Stands for every item of a list in a path, or for any text in the names of entries."""
+"""The wildcard for every item of a list in a path, or for any text in names of entries."""
 
 
 class NothingThereError(SampleError):
@@ -56,14 +56,14 @@ class Select:
 class SelectAll(Select):
     """Select all entries whose names match a pattern, such as `*.jpg`, in natural order: 2 before 10.
 
-    They are a list, or if they are decoded one array, whose first dimension counts them.
+    The result is a list or, for decoded entries, one array with a new first dimension.
     """
 
     def select(self, sample: Sample) -> object:
         """Return the entries.
 
         Raises:
-            SampleError: when there are none, or arrays of several shapes.
+            SampleError: when no entry matches, or arrays have several shapes.
         """
         names = names_matching(sample, self.ext_name)
         if not names:
@@ -117,7 +117,7 @@ class SelectJSON(Select):
         return self._at(json_of(self.ext_name, super().select(sample)), self.path)
 
     def _at(self, value: Any, path: Sequence[str | int], items: tuple[int, ...] = ()) -> Any:
-        """The value at the rest of the path, for the item with this number at each `*` before it."""
+        """Return the value at the rest of a path; `items` has the item number at each earlier `*`."""
         for place, part in enumerate(path):
             if part == ANY and isinstance(value, (list, dict)):
                 each, rest = value.values() if isinstance(value, dict) else value, path[place + 1 :]
@@ -129,7 +129,7 @@ class SelectJSON(Select):
         return self.default if value is None and self.default is not None else value
 
     def _missing(self, path: Sequence[str | int], items: tuple[int, ...] = ()) -> object:
-        """Return the default for a value that has nothing at the rest of the path.
+        """Return the default for a missing rest of a path.
 
         Raises:
             NothingThereError: when there is no default.
@@ -148,11 +148,12 @@ class SelectJSON(Select):
 
 
 _parsed = lru_cache(maxsize=1)(json.loads)
-"""Parse JSON; several selections take their values from the same entry, one after the other."""
+"""Parse JSON, caching the last result, as several selections often read the same entry in turn."""
 
 
 def json_of(name: str, value: object) -> Any:
-    """The value in a JSON entry, which is not to be changed; one that is neither bytes nor text is the value itself.
+    """Return the parsed value of a JSON entry, not to be changed; a value that is neither bytes nor text is returned as
+    is.
 
     Raises:
         SampleError: when the entry is not JSON.
@@ -180,7 +181,7 @@ class SelectList:
         self.selections: list[Selection] = [to_selection(selection) for selection in selections]
 
     def parts(self) -> Iterable[tuple[int, Selection]]:
-        """The selections, by position."""
+        """Return the selections with their positions."""
         return enumerate(self.selections)
 
     def canonical(self) -> object:
@@ -201,7 +202,7 @@ class SelectDict:
         }
 
     def parts(self) -> Iterable[tuple[str, Selection]]:
-        """The selections, by key."""
+        """Return the selections with their keys."""
         return self.selections.items()
 
     def canonical(self) -> object:
@@ -234,7 +235,7 @@ def to_selection(value: object) -> Selection:
 
 
 def _path(text: str) -> tuple[list[str | int], object]:
-    """Parse what follows the colon: a path, and the default after an equals sign, which may be JSON."""
+    """Parse the text after the colon of a selection: a path, and a default after an equals sign, which may be JSON."""
     if text.startswith("["):
         try:
             path, end = json.JSONDecoder().raw_decode(text)
@@ -267,7 +268,7 @@ def parse_select(value: object) -> dict[str, Selection]:
             `jpg,cls`, `image=jpg`, `label=json:annotations.0.label`.
 
     Raises:
-        ValueError: for an empty name, a name given twice, or what is not a selection.
+        ValueError: for an empty name, a name given twice, or an invalid selection.
     """
     if isinstance(value, str):
         value = [value]
@@ -289,7 +290,7 @@ def _by_name(items: Sequence[object]) -> dict[str, object]:
     for item in items:
         text = item if isinstance(item, str) else getattr(item, "ext_name", "")
         name, equals, source = text.partition("=")
-        if not equals or ":" in name:  # then what follows is the default of a value in JSON
+        if not equals or ":" in name:  # the text after it is then the default of a JSON value
             name, source = text.partition(":")[0], item
         if not name or not source:
             raise ValueError(f"select {item!r} has an empty {'entry' if name else 'feature'} name; write NAME=ENTRY")
@@ -302,7 +303,7 @@ def _by_name(items: Sequence[object]) -> dict[str, object]:
 
 
 def flatten(selections: Mapping[str, Selection]) -> dict[str, Select]:
-    """Return the selections of single values by feature name; those inside nested ones are NAME/0, NAME/key."""
+    """Flatten nested selections to selections of single values, named NAME/0 or NAME/key."""
     flat: dict[str, Select] = {}
     for name, selection in selections.items():
         if isinstance(selection, Select):

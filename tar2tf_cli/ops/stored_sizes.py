@@ -1,4 +1,4 @@
-"""Sizes that are stored in a sample next to an image: they are written anew when the image changes."""
+"""Image sizes stored in entries of a sample, which are updated when the image changes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tar2tf_cli.api.values import Sample
 
 
 class SizeEntries(NamedTuple):
-    """Names of entries that may describe an image.
+    """Names of the entries that may describe an image.
 
     Attributes:
-        height: the number of its rows.
-        width: the number of its columns.
-        channels: the number of its channels.
-        shape: height and width, and perhaps channels, as a list.
-        format: the name of its encoding.
-        digest: the SHA-256 of its encoded bytes, in hexadecimal digits.
+        height: entries with the number of rows.
+        width: entries with the number of columns.
+        channels: entries with the number of channels.
+        shape: entries with height and width, and perhaps channels, as a list.
+        format: entries with the name of the encoding.
+        digest: entries with the SHA-256 of the encoded bytes, in hexadecimal digits.
     """
 
     height: tuple[str, ...]
@@ -54,7 +54,7 @@ def companions(name: str) -> frozenset[str]:
 
 
 def update_sizes(sample: Sample, name: str, size: Sequence[int]) -> None:
-    """Write the new size of an image into the entries that hold its former one, in the form that they have.
+    """Write the new size of an image into the entries that hold its former size, keeping their form.
 
     Args:
         sample: the sample.
@@ -72,7 +72,7 @@ def update_sizes(sample: Sample, name: str, size: Sequence[int]) -> None:
 
 
 def update_encoding(sample: Sample, name: str, encoding: str, data: bytes) -> None:
-    """Write the encoding of an image into the entries that name its former one, and its digest, if there is one."""
+    """Write the new encoding of an image, and its digest, into the entries that hold the former ones."""
     entries = size_entries(name)
     for entry in entries.format:
         if isinstance(known := sample.get(entry), bytes):
@@ -85,7 +85,7 @@ def update_encoding(sample: Sample, name: str, encoding: str, data: bytes) -> No
 
 
 def _in_form(known: object, number: int) -> object:
-    """Return a number as text, as a NumPy scalar or array, or as it is, like the value that it replaces."""
+    """Convert a number to the type of the value that it replaces: text, a NumPy scalar or array, or a plain number."""
     if isinstance(known, bytes):
         return b"%d" % number
     if getattr(known, "shape", ()):
@@ -104,7 +104,7 @@ def _list_in_form(known: Any, numbers: Sequence[int]) -> Any:
 
 
 def _numbers(known: Any) -> Sequence[int]:
-    """Return the parts of a stored shape; none for a value that is no list."""
+    """Return the numbers of a stored shape; none for a value that is not a list."""
     if isinstance(known, bytes):
         return [int(part) for part in known.split() if part.isdigit()]
     if isinstance(known, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Functions of the user: calls of them, their names, and digests that change when their code does."""
+"""Functions of the user: call them, name them, and compute digests that change with their code."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tar2tf_cli.formats.checksums import blake2b
 T = TypeVar("T")
 
 SOURCE: Final = "__tar2tf_source__"
-"""The variable of a user's module that holds the bytes of its file."""
+"""The global variable of a user's module with the bytes of its file."""
 
 RAISED: Final = (Exception, SystemExit)
-"""Exceptions that a function of the user may raise; `sys.exit(0)` in it would end a command as if it were done."""
+"""Exceptions of a user's function to catch; an uncaught `sys.exit(0)` would end a command as if it were complete."""
 
 
 def called(func: Callable[..., T], *values: object) -> T:
@@ -27,7 +27,7 @@ def called(func: Callable[..., T], *values: object) -> T:
 
     Raises:
         SampleError: names the function, and the exception that it raised.
-        Tar2tfError: when the exception is no fault of the sample: see `failure`.
+        Tar2tfError: when the exception is not the sample's fault: see `failure`.
     """
     try:
         return func(*values)
@@ -60,7 +60,7 @@ def source_digest(func: object, *, with_globals: bool = True) -> str | None:
     if path:
         try:
             source = Path(path).read_bytes()
-        except FileNotFoundError:  # it is on another machine
+        except FileNotFoundError:  # the file is on another machine
             source = vars(sys.modules[inner.__module__])[SOURCE]
     elif code:
         source = _code_text(code).encode()
@@ -78,7 +78,7 @@ def source_digest(func: object, *, with_globals: bool = True) -> str | None:
 def is_identified(value: object) -> bool:
     """Whether a value's text, or a function's name and `source_digest`, identifies it uniquely.
 
-    It does not for a function without a file, or one bound to an object whose type alone is known. Imported
+    A function without a file, or bound to an object of which only the type is known, is not identified. Imported
     modules are not examined.
     """
     if not isinstance(value, (FunctionType, partial)):
@@ -99,7 +99,7 @@ def _bound(func: object, *, with_globals: bool = True) -> list[object]:
         bound += [*func.args, *(item for pair in sorted(func.keywords.items()) for item in pair)]
         func = func.func
     for cell in getattr(func, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # a variable that is not set yet
+        with contextlib.suppress(ValueError):  # the variable is not set yet
             bound.append(cell.cell_contents)
     if isinstance(func, FunctionType):
         bound += [*(func.__defaults__ or ()), *(func.__kwdefaults__ or {}).values()]

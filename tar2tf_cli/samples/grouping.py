@@ -190,9 +190,9 @@ class CommonEntries:
         may_lack: whether the last sample may lack entries that all others have, as the tar has a proper end.
 
     Attributes:
-        required: entries without which a sample is faulty, as damage may have hidden members of any sample. ends_last:
-            whether the last member belongs to the last sample; otherwise truncation did not shorten it. lacking: the
-            note on a last sample that is not faulty, which says what it lacks.
+        required: entries without which a sample is faulty, as damage may have hidden members of any sample.
+        ends_last: whether the last member belongs to the last sample; otherwise truncation did not shorten it.
+        lacking: a note on a last sample that is not faulty although it lacks entries.
     """
 
     def __init__(self, faults: FaultySamples, *, may_lack: bool) -> None:
@@ -342,7 +342,7 @@ class Grouper:
 
         Args:
             required: entries without which a sample is faulty, as damage may have hidden members of any sample.
-            ends_last: whether the last member belongs to the last sample; otherwise a cut did not shorten it.
+            ends_last: whether the last member belongs to the last sample; otherwise truncation did not shorten it.
         """
         self.entries.required = required
         self.entries.ends_last = ends_last

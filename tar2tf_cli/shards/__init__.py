@@ -1,4 +1,4 @@
-"""The shard formats, one file each: what other rooms need to know of a tar or a TFRecord, as one object.
+"""The shard formats, one file each: everything that depends on whether a shard is a tar or a TFRecord.
 
-A file that is put here is a format: its `FORMAT` is a `ShardFormat` (`api/shard_format.py`).
+Each module of this folder is a format: its `FORMAT` is a `ShardFormat` (`api/shard_format.py`).
 """

@@ -1,4 +1,4 @@
-"""Tar: samples as members that share a key."""
+"""The tar format: each sample is stored as members that share a key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAGIC: Final = slice(257, 262)
 
 
 class MemberEncoder:
-    """Makes the members of samples, whose key is an entry of bytes; headers and padding are made with them."""
+    """Encodes samples as tar members with headers and padding; the key is an entry of bytes."""
 
     framing: int = 0
     kernel_form: KernelForm | None = "members"
@@ -29,7 +29,7 @@ class MemberEncoder:
         """Return the members of a sample in parts, without copying or reading large entries, and their length in bytes.
 
         Raises:
-            SampleError: when it has no entries, or a large one was not stored.
+            SampleError: when the sample has no entries, or a large entry was not stored.
         """
         key = features[KEY]
         assert isinstance(key, bytes)
@@ -61,14 +61,14 @@ class MemberEncoder:
         return total
 
     def frame(self, parts: Sequence[MessagePart], size: int, /) -> Iterable[bytes]:
-        """Return the parts as they are written: a list, or a generator that reads stored ones piece by piece."""
+        """Return the bytes to write: a list, or a generator that reads stored parts piece by piece."""
         if any(type(part) is StoredBytes for part in parts):
             return (piece for part in parts for piece in pieces_of(part))
         return parts  # type: ignore[return-value]  # all of them are bytes
 
 
 class TarFormat(ShardFormat):
-    """Tars, plain or compressed by any of the methods that readers of tars know."""
+    """The format of tars, plain or compressed by any usual method."""
 
     name = "tar"
     traits: ClassVar[FormatTraits] = FormatTraits(
@@ -82,14 +82,14 @@ class TarFormat(ShardFormat):
     )
 
     def recognizes(self, head: bytes, *, damaged: bool = False) -> bool:
-        """Whether the first block is a header; if it may be damaged, whether a later one is."""
+        """Whether the first block is a tar header or, if it may be damaged, a later block is."""
         if not damaged:
             return is_header(head[:BLOCK]) or head[_MAGIC] == b"ustar"
         blocks = (head[start : start + BLOCK] for start in range(BLOCK, len(head) - BLOCK + 1, BLOCK))
         return any(block[_MAGIC] == b"ustar" and is_header(block) for block in blocks) and not foreign(head)
 
     def is_named(self, name: str) -> bool:
-        """Whether a name ends like that of a tar, in lower case."""
+        """Whether a name ends with a suffix of tars, in lower case."""
         return name.endswith(_READ)
 
     def encoder(self) -> MemberEncoder:
@@ -107,14 +107,14 @@ class TarFormat(ShardFormat):
         return TarUnits(stream, name)
 
     def sample(self, unit: bytes, name: str, key_split: KeySplit) -> Sample:
-        """Return the sample of adjacent members."""
+        """Return the sample made of adjacent members."""
         from tar2tf_cli.inputs.tar_index import sample_in
 
         return sample_in(unit, name, key_split)
 
 
 class TarUnits:
-    """Iterates over the bytes of the members of each sample of a tar; it cannot resume after damage.
+    """Iterates over the bytes of each sample's members in a tar; it cannot resume after damage.
 
     Attributes:
         offset: bytes consumed so far.
@@ -123,7 +123,7 @@ class TarUnits:
     def __init__(self, stream: Readable, name: str) -> None:
         self._stream = stream
         self._name = name
-        self._read = bytearray()  # bytes from `offset` on
+        self._read = bytearray()  # the bytes read from `offset` on
         self.offset = 0
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
@@ -137,7 +137,7 @@ class TarUnits:
         yield self._cut(len(self._read))
 
     def read(self, size: int, /) -> bytes:
-        """Read from the tar, and keep the bytes until their sample ends."""
+        """Read from the tar, and keep the bytes until the end of their sample."""
         data = self._stream.read(size)
         self._read += data
         return data
@@ -149,7 +149,7 @@ class TarUnits:
         return begin, data
 
     def resume(self, error: DamagedShardError) -> bool:
-        """Return False, and note that the rest is lost."""
+        """Return False, and record the rest as lost."""
         error.lost = Lost(self.offset, None, 0)
         return False
 

@@ -1,4 +1,4 @@
-"""TFRecord: framed messages, usually a tf.train.Example each."""
+"""The TFRecord format: framed messages, each usually a tf.train.Example."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ _NAMES: Final = (
     r"(?i)(?s:.+)(\.(records?|tfrecords?|tfrecs?|tfr)(-\d+-of-\d+)?|-\d{3,}-of-\d{3,})"
     r"(\.(gz|gzip|zlib|deflate|zst|bz2|xz))?\Z"
 )
-"""Names of TFRecords, also `train.tfrecord-00000-of-00010` and `train-00000-of-01024`, as TensorFlow's tools write."""
+"""Pattern of TFRecord names, including `train.tfrecord-00000-of-00010` and `train-00000-of-01024` of TensorFlow's
+tools.
+"""
 
 _WRITTEN: Final = {".tfrecord": "none", ".record": "none", ".tfrecords": "none", ".records": "none", ".gz": "gzip"}
 _EXAMPLE: Final = rb"\x0a([\x80-\xff]{0,4}[\x00-\x7f])"
 
 
 class RecordEncoder(Encoder):
-    """Makes framed tf.train.Examples of features."""
+    """Encodes features as framed tf.train.Examples."""
 
     framing: int = FRAMING
     kernel_form: KernelForm | None = "record"
 
     def measure(self, sizes: dict[str, int], key: bytes, /) -> int:
-        """Return the length in bytes of the record of a sample, given the sizes of its entries; its key is one."""
+        """Return the length in bytes of a sample's record, given the sizes of its entries, including the key."""
         sizes[KEY] = len(key)
         return self.size(sizes) + FRAMING
 
-    frame = staticmethod(frame)  # without a call more for each record
+    frame = staticmethod(frame)  # saves a call for each record
 
 
 class TFRecordFormat(ShardFormat):
-    """TFRecords, plain or compressed."""
+    """The format of TFRecords, plain or compressed."""
 
     name = "tfrecord"
     traits: ClassVar[FormatTraits] = FormatTraits(
@@ -51,11 +53,11 @@ class TFRecordFormat(ShardFormat):
     )
 
     def recognizes(self, head: bytes, *, damaged: bool = False) -> bool:
-        """Whether a record begins the file, even if its length or the CRC of that is damaged."""
+        """Whether a file begins with a record, even if the record's length or the CRC of the length is damaged."""
         return not damaged and (begins_record(head) or _begins_with_example(head))
 
     def is_named(self, name: str) -> bool:
-        """Whether a name is one that TensorFlow's tools give."""
+        """Whether a name has a suffix of TFRecords or the form that TensorFlow's tools give."""
         return re.match(_NAMES, name) is not None
 
     def encoder(self) -> RecordEncoder:
@@ -77,7 +79,7 @@ class TFRecordFormat(ShardFormat):
         """Return the features of a framed tf.train.Example."""
         data = unframed(unit)
         try:
-            from tar2tf_cli.features.decoder import ExampleEntries  # and NumPy with it
+            from tar2tf_cli.features.decoder import ExampleEntries  # imports NumPy, too
 
             return ExampleEntries({})(data)
         except ValueError as error:
@@ -94,7 +96,7 @@ class FramedRecords:
 
     @property
     def offset(self) -> int:
-        """Bytes consumed so far."""
+        """Number of bytes consumed so far."""
         return self._reader.offset
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
@@ -102,13 +104,13 @@ class FramedRecords:
             yield offset, b"".join(frame([data], len(data)))
 
     def resume(self, error: DamagedShardError) -> bool:
-        """Go to the next record after damage; return whether there may be one."""
+        """Skip to the next record after damage; return whether there may be one."""
         return self._reader.resume(error)
 
 
 def _begins_with_example(head: bytes) -> bool:
-    """Whether the first record's data begins like an example whose length agrees with the record's length or with
-    the CRC of that length; the other of the two is damaged then.
+    """Whether the first record's data begins with an example whose length matches the record's length or its CRC, so
+    that only the other of the two is damaged.
     """
     match = re.match(_EXAMPLE, head[12:])
     if not match:

@@ -1,4 +1,4 @@
-"""Sinks: finished files, flushed to the disk, are published in a folder or a bucket."""
+"""Sinks: publish finished files in a folder or a bucket."""
 
 from __future__ import annotations
 

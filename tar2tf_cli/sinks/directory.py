@@ -1,4 +1,4 @@
-"""Local folders as sinks: a rename publishes a file, fsync makes it durable."""
+"""The interface of sinks, and the sink of local folders: a rename publishes a file, fsync makes it durable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def other_size(now: int | None, written: int) -> str:
-    """Say how the size of a published file differs from that of the file that was written."""
+    """Describe the difference between the sizes of a published file and of the file that was written."""
     return "is gone" if now is None else f"has {now:,} bytes, not the {written:,} that were written"
 
 
@@ -27,7 +27,7 @@ class Sink(Protocol):
     """A destination of finished files.
 
     Paths are those of the output template: local paths, or names in a bucket. A part is a finished file in the local
-    working folder; it appears in the sink whole or not at all. A sink is used by one thread.
+    working folder; it appears in the sink complete or not at all. A sink is used by one thread.
 
     Attributes:
         renames: whether publishing is a rename, so that a finished file is not read again.
@@ -44,7 +44,7 @@ class Sink(Protocol):
         """Convert an output path, as the user wrote it, to a path of this sink."""
 
     def locate(self, path: str) -> str:
-        """Return a path as users know it: itself, or its URL."""
+        """Return a path as shown to users: unchanged, or as a URL."""
 
     def prepare(self, manifest: str, begins: str = "") -> str:
         """Prepare for an output; return the local working folder for it.
@@ -72,13 +72,13 @@ class Sink(Protocol):
         """Return a file's bytes; None when it does not exist."""
 
     def reserve(self, run: str, conversion: str, shards: str, *, replaces: bool) -> None:
-        """Let no other conversion write this output meanwhile; a folder's lock does so already.
+        """Reserve the output for this conversion; a folder's lock does so already.
 
         Args:
-            run: the run's own name.
-            conversion: what is converted, and how; equal runs may write the same output at the same time.
+            run: the run's identifier.
+            conversion: digest of the conversion; equal conversions may write the same output at the same time.
             shards: template of the shards' paths in the manifest's folder.
-            replaces: whether to take the output from another conversion.
+            replaces: whether to take the output over from another conversion.
 
         Raises:
             OutputExistsError: when another conversion is writing it.
@@ -86,19 +86,19 @@ class Sink(Protocol):
         return
 
     def reserved_by(self) -> str:
-        """Return the conversion that is writing this output, or was when it was killed; empty if that is not known."""
+        """Return the conversion that reserved this output, even if it was killed; empty if unknown."""
         return ""
 
     def check_reserved(self) -> None:
         """Check that no other conversion took the output.
 
         Raises:
-            OutputExistsError: when one did.
+            OutputExistsError: when another conversion did.
         """
         return
 
     def release(self) -> None:
-        """Let others write the output."""
+        """Release the reservation of the output."""
         return
 
     def publish(self, part: str, path: str, *, replaces: bool = True) -> None:
@@ -107,10 +107,10 @@ class Sink(Protocol):
         Args:
             part: the part.
             path: the path.
-            replaces: whether a file of that path may be there, which is not one that another run has just written.
+            replaces: whether a file may exist at that path, other than one that another run has just written.
 
         Raises:
-            OutputExistsError: when there is another file, and there may be none; perhaps not before `flush`.
+            OutputExistsError: when a file exists that must not be replaced; perhaps not before `flush`.
         """
 
     def stage(self, part: str) -> None:
@@ -125,7 +125,7 @@ class Sink(Protocol):
         return
 
     def changed(self, published: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, str]]:
-        """Yield each file that others changed since it was published, with a description of the change.
+        """Yield each file that another program changed after it was published, with a description of the change.
 
         Args:
             published: size in bytes and CRC-32C of each file, by path.
@@ -148,13 +148,13 @@ class Sink(Protocol):
 T = TypeVar("T")
 
 
-_MOST_FLUSHED: Final = 8  # files at once: 2,048 small ones take 3 s, and 15 s one after the other
+_MOST_FLUSHED: Final = 8  # concurrent flushes: 2,048 small files take 3 s, and 15 s one by one
 
 
 class Flusher(Generic[T]):
-    """Flushes files to the disk in threads of its own, and gives the items back in the order in which they were put.
+    """Flushes files to the disk in its own threads, and returns their items in the order of submission.
 
-    The threads start with the first files, so that processes can be forked before.
+    The threads start with the first files, so that processes can be forked before that.
     """
 
     def __init__(self) -> None:
@@ -164,11 +164,11 @@ class Flusher(Generic[T]):
         self._numbers = count()
         self._put = threading.Lock()
         self._next = 0
-        self._early: dict[int, T] = {}  # items that wait for those before them
+        self._early: dict[int, T] = {}  # items that wait for earlier ones
         self.pending = 0
 
     def submit(self, paths: Sequence[str], item: T) -> None:
-        """Flush files; `done` returns the item afterwards."""
+        """Start to flush files; `done` returns the item afterwards."""
         if paths:
             self.expect()
             self.put(paths, item)
@@ -178,7 +178,7 @@ class Flusher(Generic[T]):
             self._flushed.put((next(self._numbers), item))
 
     def expect(self) -> None:
-        """Count an item that another thread is going to put, or fail."""
+        """Announce an item, for which another thread will call `put` or `fail`."""
         if len(self._threads) <= min(self.pending, _MOST_FLUSHED - 1):
             thread = threading.Thread(target=self._run, daemon=True)
             self._threads.append(thread)
@@ -186,19 +186,19 @@ class Flusher(Generic[T]):
         self.pending += 1
 
     def put(self, paths: Sequence[str], item: T) -> None:
-        """Flush files of an item that is expected; can be called in any thread."""
+        """Start to flush the files of an announced item; callable from any thread."""
         with self._put:
             self._waiting.put((next(self._numbers), paths, item))
 
     def fail(self, error: Tar2tfError) -> None:
-        """Have `done` raise an error instead of returning an item that is expected."""
+        """Make `done` raise an error instead of returning an announced item."""
         self._flushed.put(error)
 
     def done(self, timeout: float = 0) -> list[T]:
-        """Return the items whose files, and those of all items before, are on the disk; wait for the first.
+        """Return the items whose files, like those of all earlier items, are on the disk; wait for the first.
 
         Args:
-            timeout: the most seconds to wait.
+            timeout: maximum seconds to wait.
 
         Raises:
             Tar2tfError: when a file could not be flushed, or an item failed.
@@ -227,7 +227,7 @@ class Flusher(Generic[T]):
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
-            if thread.ident is not None:  # Ctrl-C may have come before it began
+            if thread.ident is not None:  # Ctrl-C may have come before the thread started
                 thread.join()
         self._threads.clear()
 
@@ -243,7 +243,7 @@ class Flusher(Generic[T]):
 
 
 class DirectorySink(Sink):
-    """The local file system; the working folder is next to the output, so that a rename publishes."""
+    """The sink of the local file system, whose working folder is next to the output, so that a rename publishes."""
 
     renames = True
 
@@ -301,7 +301,7 @@ class DirectorySink(Sink):
         return self.size(part)
 
     def remove(self, path: str) -> None:
-        """Unlink."""
+        """Unlink a file."""
         with write_errors(path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 

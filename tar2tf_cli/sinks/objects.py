@@ -1,4 +1,4 @@
-"""Buckets as sinks: each finished file is uploaded, checked, then deleted from the local disk."""
+"""The sink of buckets: each finished file is uploaded, checked, then deleted from the local disk."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class _Claim:
 
 
 class ObjectSink(Sink):
-    """One bucket of an object store; up to four uploads run while more files are being made.
+    """The sink of one bucket; up to four uploads run while more files are being made.
 
     A part whose final name is not yet known waits in the bucket, in a hidden folder named after the manifest, and is
-    copied to that name later. The claim is in that folder, too: it names the run that writes the output.
+    copied to that name later. The folder also holds the claim, an object that names the run that writes the output.
 
     Args:
         store: the bucket, with names relative to its top.
@@ -71,7 +71,7 @@ class ObjectSink(Sink):
         self._claim = _Claim()
         self._folder = ""  # the local working folder
         self._listings: dict[str, dict[str, int | None]] = {}  # sizes by name, by prefix
-        self._versions: dict[str, str | None] = {}  # of what this run published
+        self._versions: dict[str, str | None] = {}  # versions of the objects that this run published
         self._pool = ThreadPoolExecutor(_UPLOADS, "tar2tf-upload")  # its threads start with the first upload
         self._uploads: deque[Future[None]] = deque()
 
@@ -112,7 +112,7 @@ class ObjectSink(Sink):
                 raise self._taken(other) from None
             self._claim.alone = other.get("run") == run or not same
             self._ask(lambda: self.store.put(name, part), name)
-        except SinkError as error:  # which names the claim; the user does not know about claims
+        except SinkError as error:  # its message names the claim, which users do not know
             raise SinkError(error.message, shard=self._output, hint=error.hint) from None
         finally:
             os.unlink(part)
@@ -189,13 +189,13 @@ class ObjectSink(Sink):
             return self.size(self._staged(part))
 
     def drop_staged(self) -> None:
-        """Delete the staged parts of this run, and of earlier ones unless an equal one may be using its own."""
+        """Delete the staged parts of this run and of earlier runs, unless a concurrent equal run may need them."""
         for name in list(self._listing(self._staging)):
             if name.startswith(self._staged("")) or (self._claim.alone and name != self._staging + _CLAIM):
                 self.remove(name)
 
     def changed(self, published: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, str]]:
-        """Look at the objects again, in as few requests as possible; one with another version is read."""
+        """Compare the objects in few requests; an object with another version is read."""
         with _sink_errors():
             there = ObjectSource(self.store).find([*published])
         for path, (size, crc) in published.items():
@@ -216,7 +216,7 @@ class ObjectSink(Sink):
         self._reap(0)
 
     def close(self) -> None:
-        """Wait for running uploads; uploads that have not started are left to the next run."""
+        """Wait for running uploads; the next run does those that have not started."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._uploads.clear()
 
@@ -232,7 +232,7 @@ class ObjectSink(Sink):
         self._uploads.append(self._pool.submit(action, source, path))
 
     def _reap(self, most: int) -> None:
-        """Wait until at most that many uploads are running."""
+        """Wait until at most `most` uploads are running."""
         while self._uploads and (len(self._uploads) > most or self._uploads[0].done()):
             self._uploads.popleft().result()
 
@@ -251,7 +251,7 @@ class ObjectSink(Sink):
         os.unlink(part)
 
     def _rename(self, part: str, path: str, *, replaces: bool = True) -> None:
-        """Copy a staged part within the bucket, check the copy, and delete the staged one."""
+        """Copy a staged part to its final name, check the copy, and delete the staged object."""
         name, size = self._staged(part), self.part_size(part)
         if not replaces and self.exists(path, now=True):
             self._check_equal(part, path)
@@ -261,7 +261,7 @@ class ObjectSink(Sink):
         self._ask(lambda: self.store.remove(name), name)
 
     def _check_size(self, path: str, size: int, how: str) -> ObjectInfo:
-        """Check that the bucket has as many bytes as were sent; delete the object if it has not."""
+        """Check that an object has as many bytes as were sent; delete it otherwise."""
         held = self._ask(lambda: self.store.head(path), path)
         if held is None or held.size != size:
             there = f"{held.size:,} bytes" if held and held.size is not None else "nothing"
@@ -271,17 +271,17 @@ class ObjectSink(Sink):
         return held
 
     def _check_sum(self, part: str, path: str, there: ObjectInfo) -> None:
-        """Check the bucket's checksum, if it has one, against the bytes sent."""
+        """Check the object's checksum, if the bucket has one, against the bytes sent."""
         kind, value = there.checksum or ("", "")
         if hasher(kind) and self._digest(part, kind) != value.lower():
             self._discard(path)
             raise SinkError(f"the {kind} of the object differs from that of the bytes sent", shard=self.locate(path))
 
     def _check_equal(self, part: str, path: str) -> None:
-        """Check that an object has the bytes of a part, as after a request that was repeated, or by an equal run.
+        """Check that an existing object has the bytes of a part, as after a repeated request, or from an equal run.
 
         Raises:
-            OutputExistsError: when it has not.
+            OutputExistsError: when the bytes differ.
         """
         item, size = self._ask(lambda: self.store.head(path), path), self.part_size(part)
         mine = part if os.path.exists(part) else ObjectInfo(self._staged(part), size, None)
@@ -316,7 +316,7 @@ class ObjectSink(Sink):
             self._ask(lambda: self.store.remove(path), path)
 
     def _listing(self, prefix: str) -> dict[str, int | None]:
-        """Return the sizes of objects by prefix, as first listed."""
+        """Return the sizes of objects with a prefix, as first listed."""
         if prefix not in self._listings:
             items = self._ask(lambda: [*self.store.list(prefix)], prefix)
             self._listings[prefix] = {item.name: item.size for item in items}
@@ -329,7 +329,7 @@ class ObjectSink(Sink):
 
 
 class _ExistsError(SinkError):
-    """There is an object where none may be."""
+    """An object exists under a name that must be free."""
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Presets: known feature sets of existing training code and readers.
 
-A file here is a preset: its `PRESET` is known by the file's name, with hyphens for underscores.
+Each module of this folder is a preset: its `PRESET` has the module's name, with hyphens for underscores.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from tar2tf_cli.ops.annotations import Geometry
 
 LABEL_ENTRIES: Final = ("label", "cls", "class")
-"""Entries for the label of a preset; the first that is present is used."""
+"""Names of entries for the label of a preset; the first that is present is used."""
 
 
 def first_of(sample: Sample, names: Sequence[str], what: str, naming: str = "--select image=ENTRY,label=ENTRY") -> Any:
-    """Return the first of these entries that is present; the error for none says how to name one."""
+    """Return the first entry present among some names; the error for none says how to name one."""
     for name in names:
         if name in sample:
             return whole(sample[name])
@@ -40,12 +40,12 @@ def first_of(sample: Sample, names: Sequence[str], what: str, naming: str = "--s
 
 
 def image_entry(sample: Sample) -> str:
-    """Return the name of the entry that is the image; empty if there is none."""
+    """Return the name of a sample's image entry; empty if there is none."""
     return next((name for name in IMAGE_ENTRIES if name in sample), "")
 
 
 def encoded_image(sample: Sample, preset: str) -> bytes:
-    """Return the image as it is stored, for a preset that does not decode it."""
+    """Return the encoded image of a sample, for a preset that does not decode it."""
     value = first_of(sample, IMAGE_ENTRIES, "image")
     if not isinstance(value, bytes):
         raise SampleError(
@@ -56,11 +56,11 @@ def encoded_image(sample: Sample, preset: str) -> bytes:
 
 
 IMAGE_FEATURES: Final = tuple(f"image/{name}" for name in ("encoded", "format", "height", "width", "filename"))
-"""The features that `image_for_reader` makes."""
+"""Names of the features that `image_for_reader` makes."""
 
 
 def image_for_reader(sample: Sample, preset: str) -> tuple[dict[str, Any], ImageHeader]:
-    """Return the features of an image as it is stored, and its header, for readers that know JPEG and PNG."""
+    """Return the features of an encoded image, and its header, for readers that support JPEG and PNG."""
     from tar2tf_cli.formats.image import headers
 
     data = encoded_image(sample, preset)
@@ -73,7 +73,7 @@ def image_for_reader(sample: Sample, preset: str) -> tuple[dict[str, Any], Image
 
 
 def label_of(sample: Sample) -> int:
-    """Return the label as a number, which may be written as text."""
+    """Return the label of a sample as a number, parsing text."""
     label = first_of(sample, LABEL_ENTRIES, "label")
     try:
         if not isinstance(label, (str, bytes)) and label != int(label):
@@ -90,7 +90,7 @@ def text_of(sample: Sample, name: str) -> bytes:
 
 
 def filename_of(sample: Sample) -> bytes:
-    """Return the image's file name: as selected, or without folders, as in the member's name."""
+    """Return the image's file name: the selected value, or the member's name without folders."""
     if given := text_of(sample, "filename"):
         return given
     base = sample[KEY].rpartition("/")[2]
@@ -99,10 +99,10 @@ def filename_of(sample: Sample) -> bytes:
 
 
 def encoded(text: str) -> bytes:
-    """Return text as UTF-8; bytes of a name that were none come back as they were.
+    """Encode text as UTF-8; bytes of a name that are not UTF-8 are restored.
 
     Raises:
-        SampleError: when it has half a surrogate pair, as JSON may.
+        SampleError: when the text has half a surrogate pair, which JSON allows.
     """
     try:
         return text.encode("utf-8", "surrogateescape")
@@ -111,7 +111,7 @@ def encoded(text: str) -> bytes:
 
 
 Make: TypeAlias = Callable[[Sample, OpContext], dict[str, Any]]
-"""Makes features from a sample, or from the values that `select` took from it."""
+"""A function that makes features from a sample, or from the values that `select` took from the sample."""
 
 
 class Preset(NamedTuple):
@@ -119,14 +119,14 @@ class Preset(NamedTuple):
 
     Attributes:
         make: makes the features.
-        names: the features that it always makes; None if they are those of the sample.
+        names: the features that the preset always makes; None if they depend on the sample.
         uses: the options that only some presets use.
-        decodes: whether it decodes or encodes images, by libraries that release the GIL.
+        decodes: whether the preset decodes or encodes images, with libraries that release the GIL.
         light: whether making the features costs less than copying the sample.
-        geometry: returns what lies on the image, given the selection of each feature that `select` names; None if
-            nothing does.
-        selects: the names that `select` may give to the parts that it uses; None if it keeps whatever is selected.
-        first_label: the number of the first class where classes are numbered by `auto`.
+        geometry: returns the boxes, points and masks of the image, given the selection of each feature that `select`
+            names; None without any.
+        selects: the names that `select` may give to the values that the preset uses; None if it keeps any.
+        first_label: the number of the first class for labels `auto`.
     """
 
     make: Make
@@ -143,7 +143,7 @@ class Preset(NamedTuple):
         return [] if self.selects is None else [name for name in selected if name not in self.selects]
 
     def features(self, selected: Iterable[str] | None) -> Iterable[str] | None:
-        """Return the names of its features if they are known, given those that `select` names, if it is given."""
+        """Return the names of the preset's features if known, given the names in `select`, if any."""
         return self.names or (None if selected is None else [*selected, KEY])
 
 
@@ -151,7 +151,7 @@ def find_preset(name: str) -> Preset:
     """Return a preset by name.
 
     Raises:
-        UsageError: when it does not exist.
+        UsageError: when the preset does not exist.
     """
     names = preset_names()
     if str(name) in names:
@@ -165,7 +165,9 @@ def find_preset(name: str) -> Preset:
 
 
 def of_record_to_example(function: Callable[[Sample], object]) -> Make:
-    """Make features with your own function, which returns a tf.train.Example, its bytes, or a dict of values."""
+    """Turn a user's function, which returns a tf.train.Example, its bytes, or a dict of values, into a maker of
+    features.
+    """
 
     def features(sample: Sample, context: OpContext) -> Sample:
         example: Any = called(function, whole_sample(sample))

@@ -1,4 +1,4 @@
-"""The preset detection: the names of the TF Object Detection API, from annotations such as COCO's."""
+"""The preset detection: features named as in the TF Object Detection API, from annotations such as COCO's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tar2tf_cli.ops.base import IMAGE_ENTRIES
 from tar2tf_cli.ops.select import json_of
 
 ANNOTATION_ENTRIES: Final = ("annotations", "json")
-"""Entries for the annotations; the first that is present is used."""
+"""Names of entries for the annotations; the first that is present is used."""
 
 _NAMES: Final = ("category_name", "category", "name")
 """Keys of an annotation for the name of its class."""
@@ -36,10 +36,10 @@ _HINT: Final = "name the parts: --select image=ENTRY,boxes=ENTRY:PATH.*.bbox,lab
 
 
 def detection(sample: Sample, context: OpContext) -> dict[str, object]:
-    """The image as it is stored, and a value for each of its objects in several lists.
+    """Make the features of the encoded image, and lists with one value for each of its objects.
 
-    Boxes are [x, y, width, height] in pixels, from the left and the top; the features have their sides as parts of the
-    image's width and height. They are those of COCO's annotations in a JSON entry, or `boxes`, `label`, and perhaps
+    Boxes are [x, y, width, height] in pixels, from the left and the top; the features have their sides as fractions of
+    the image's width and height. Objects are COCO's annotations in a JSON entry, or `boxes`, `label`, and perhaps
     `text`, `is_crowd` and `area`, as selected.
 
     Source of the names: tensorflow/models, research/object_detection/data_decoders/tf_example_decoder.py; of
@@ -70,7 +70,7 @@ def detection(sample: Sample, context: OpContext) -> dict[str, object]:
 
 
 def _source_id(sample: Sample, about: Mapping[str, object]) -> bytes:
-    """Return the id of an image: as selected, or a number in digits from `image_id` or else the key.
+    """Return the id of an image: the selected value, or a number in digits from `image_id` or else the key.
 
     The parsers of tf-models convert it with `tf.strings.to_number(source_id, tf.int64)`. A text that is not such a
     number becomes one of 53 bits, which JSON and float64 hold exactly, from its SHA-256.
@@ -86,7 +86,7 @@ def _source_id(sample: Sample, about: Mapping[str, object]) -> bytes:
 
 
 def _selected(sample: Sample) -> Mapping[str, Sequence[object]]:
-    """The lists that `select` took from a sample."""
+    """Return the lists that `select` took from a sample."""
     boxes, label = _listed(sample["boxes"]), _listed(first_of(sample, LABEL_ENTRIES, "label"))
     sizes = [_box(number, box)[2:] for number, box in enumerate(boxes)]
     return {
@@ -106,7 +106,7 @@ def _listed(value: object) -> Sequence[object]:
 
 
 def _about(sample: Sample) -> Mapping[str, object]:
-    """Return the annotations of an image in a JSON entry: an object with `annotations`, also for a list of these."""
+    """Return the JSON annotations of an image as an object with `annotations`, even if the entry is a list."""
     name = next((name for name in ANNOTATION_ENTRIES if name in sample), "")
     if not name:
         raise LackingError(f"has none of the entries {', '.join(ANNOTATION_ENTRIES)} for the objects", hint=_HINT)
@@ -120,7 +120,7 @@ def _about(sample: Sample) -> Mapping[str, object]:
 
 
 def _annotated(about: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
-    """The lists that annotations make."""
+    """Convert annotations to one list for each kind of value."""
     categories = [item for item in about.get("categories") or () if isinstance(item, dict)]
     names = {item["id"]: item.get("name") for item in categories if isinstance(item.get("id"), int)}
     objects: dict[str, list[Any]] = {name: [] for name in ("boxes", "label", "text", "is_crowd", "area")}
@@ -133,7 +133,7 @@ def _annotated(about: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
         _, _, width, height = _box(number, item["bbox"])
         text = next((item[key] for key in _NAMES if isinstance(item.get(key), str)), None)
         if text is None and names:
-            text = names.get(_whole(item["category_id"]), "")  # a class that is not there is a fault of its own
+            text = names.get(_whole(item["category_id"]), "")  # a missing class is reported separately
         objects["boxes"].append(item["bbox"])
         objects["label"].append(item["category_id"])
         objects["is_crowd"].append(item.get("iscrowd", 0))
@@ -145,7 +145,7 @@ def _annotated(about: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
 
 
 def _box(number: int, box: object) -> list[float]:
-    """A box as four numbers."""
+    """Return a box as four numbers."""
     if not isinstance(box, (list, tuple)) or len(box) != 4:
         raise SampleError(f"box {number} is {box!r}, not [x, y, width, height]")
     return [_number(value) for value in box]
@@ -154,13 +154,13 @@ def _box(number: int, box: object) -> list[float]:
 def _valid(
     objects: Mapping[str, Sequence[object]], size: tuple[int, int], known: Collection[int], context: OpContext
 ) -> tuple[list[list[float]], Mapping[str, Sequence[object]]]:
-    """Return left, top, right and bottom of each box as fractions, and the objects, without those that are dropped.
+    """Return left, top, right and bottom of each box as fractions, and the objects, without dropped ones.
 
     Args:
         objects: a list for each kind of value.
         size: height and width of the image.
-        known: the classes that there are; empty if nothing says so.
-        context: says whether an invalid object is an error, or to be dropped or kept.
+        known: the existing classes; empty if unknown.
+        context: has the treatment of invalid objects: error, drop or keep.
 
     Raises:
         SampleError: for the first invalid object.
@@ -198,7 +198,7 @@ _FROM_ONE: Final = (
 
 
 def _class_fault(label: int, known: Collection[int]) -> str | None:
-    """Return the fault of a class: the Object Detection API numbers them from 1, and 0 is the background."""
+    """Return the fault of a class number: the Object Detection API counts from 1, as 0 is the background."""
     if label < 1:
         return f"has the class {label}, but {_BACKGROUND}"
     if known and label not in known:
@@ -232,7 +232,7 @@ def _whole(value: object) -> int:
 
 
 def detection_geometry(selected: Mapping[str, str]) -> Geometry:
-    """Return the boxes of the annotations, or those selected, with the lists that go with them."""
+    """Return the boxes of the annotations, or the selected ones, with the lists that belong to them."""
     of = selected.get("image")
     if "boxes" not in selected:
         paths = ("annotations.*.bbox", "*.bbox")
@@ -244,7 +244,7 @@ def detection_geometry(selected: Mapping[str, str]) -> Geometry:
 
 
 BOX_IN_OBJECT: Final = re.compile(r"\*\.[^*]+$")
-"""Ends a path to boxes in a list of objects, which go as a whole."""
+"""Pattern at the end of a path to boxes in a list of objects, which are removed as a whole."""
 
 
 PRESET: Final = Preset(

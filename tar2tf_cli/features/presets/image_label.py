@@ -11,7 +11,7 @@ from tar2tf_cli.ops.base import IMAGE_ENTRIES
 
 
 def image_label(sample: Sample, context: OpContext) -> dict[str, object]:
-    """`height`, `width`, `depth`, `label` (int64) and `image_raw`, the encoded image; the size is in its header."""
+    """Make `height`, `width`, `depth`, `label` (int64) and `image_raw` (the encoded image) from a sample."""
     from tar2tf_cli.formats.image import headers
 
     data = encoded_image(sample, "image-label")

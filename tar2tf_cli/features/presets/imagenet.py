@@ -1,4 +1,4 @@
-"""The preset imagenet: the names of TF-slim's ImageNet records."""
+"""The preset imagenet: features named as in TF-slim's ImageNet records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMAGENET_FEATURES: Final = tuple(
 
 
 def imagenet(sample: Sample, context: OpContext) -> dict[str, object]:
-    """The names of TF-slim's ImageNet records; the image is an RGB JPEG, converted if necessary.
+    """Make features named as in TF-slim's ImageNet records; the image is an RGB JPEG, converted if necessary.
 
     Source of the names: tensorflow/models, research/slim/datasets/build_imagenet_data.py.
     """
@@ -28,7 +28,7 @@ def imagenet(sample: Sample, context: OpContext) -> dict[str, object]:
     data = encoded_image(sample, "imagenet")
     header = headers.header(data)
     if (header.format, header.channels) == ("jpeg", 3) or header.height * header.width > context.max_pixels:
-        codecs.decode(data, max_pixels=context.max_pixels)  # raises if it is too large, damaged or truncated
+        codecs.decode(data, max_pixels=context.max_pixels)  # checks size and integrity
     data = codecs.to_rgb_jpeg(data, max_pixels=context.max_pixels)
     return {**imagenet_features(sample, header.height, header.width, "JPEG"), "image/encoded": data}
 

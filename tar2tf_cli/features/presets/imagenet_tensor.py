@@ -1,4 +1,4 @@
-"""The preset imagenet-tensor: as imagenet, with the pixels themselves."""
+"""The preset imagenet-tensor: the features of imagenet with decoded pixels."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tar2tf_cli.ops.base import IMAGE_ENTRIES
 
 
 def imagenet_tensor(sample: Sample, context: OpContext) -> dict[str, object]:
-    """Make the features of `imagenet` with pixels in place of the encoded image.
+    """Make the features of `imagenet` with pixels instead of the encoded image.
 
-    They are uint8, RGB, in C order (height, width, channels), and the format is `tensor`. With an image size, the
-    largest centred square is cut out and scaled to it.
+    Pixels are uint8, RGB, in C order (height, width, channels), and the format is `tensor`. With an image size, the
+    largest centred square is cut out and scaled to that size.
     """
     import numpy as np
 

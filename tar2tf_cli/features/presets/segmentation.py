@@ -1,4 +1,4 @@
-"""The preset segmentation: the names of DeepLab's records, an image and a mask of classes."""
+"""The preset segmentation: an image and a mask of classes, named as in DeepLab's records."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tar2tf_cli.ops.annotations import Geometry, Mask
 from tar2tf_cli.ops.base import IMAGE_ENTRIES
 
 MASK_ENTRIES: Final = ("mask", "seg", "segmentation", "mask.png", "seg.png", "segmentation.png", "label.png", "png")
-"""Entries for the mask; the first that is present is used."""
+"""Names of entries for the mask; the first that is present is used."""
 
 _MASK: Final = "image/segmentation/class"
 
 
 def segmentation(sample: Sample, context: OpContext) -> dict[str, object]:
-    """The image as it is stored, and a PNG of the same size whose pixels are the numbers of classes, also of a palette.
+    """Make the features of the encoded image, and of a PNG mask of the same size whose pixels are class numbers.
 
     Source of the names: tensorflow/models, research/deeplab/datasets/build_data.py.
     """
@@ -47,7 +47,7 @@ def segmentation(sample: Sample, context: OpContext) -> dict[str, object]:
 
 
 def segmentation_geometry(selected: Mapping[str, str]) -> Geometry:
-    """Return the mask."""
+    """Return the declaration of the mask."""
     at = (selected["mask"],) if "mask" in selected else MASK_ENTRIES
     return Geometry(masks=(Mask(at, of=selected.get("image")),))
 

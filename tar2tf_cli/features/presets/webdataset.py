@@ -1,4 +1,4 @@
-"""The preset webdataset: every entry, as webdataset's basic decoder reads it."""
+"""The preset webdataset: every entry, decoded as by webdataset's basic decoder."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tar2tf_cli.formats.files import StoredBytes, whole
 from tar2tf_cli.formats.npy import read_array
 
 INTEGER_ENTRIES: Final = ("cls", "cls2", "class", "count", "index", "inx", "id")
-"""Entries that hold an integer as text, as in webdataset's basic decoder."""
+"""Names of entries that hold an integer as text, as in webdataset's basic decoder."""
 
 
 def webdataset(sample: Sample, context: OpContext) -> dict[str, object]:
-    """Every entry, as webdataset's basic decoder reads it: numbers as int64, npy as arrays, text and JSON as text.
+    """Decode every entry as webdataset's basic decoder does: numbers to int64, npy to arrays, text and JSON to text.
 
-    What an entry is follows from the last part of its name, as there. Others, such as images, remain as they are.
+    The last part of an entry's name determines its type, as in webdataset. Others, such as images, are unchanged.
     Source: webdataset, webdataset/autodecode.py, `basichandlers`.
     """
     return {name: _basic(name, value) for name, value in sample.items()}
