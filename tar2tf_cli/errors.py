@@ -279,7 +279,7 @@ class Lost(NamedTuple):
 
     Attributes:
         start: offset of its first byte in the tar or TFRecord, after decompression.
-        end: offset after its last byte; None where the input breaks off, so that nobody knows how much is missing.
+        end: offset after its last byte; None if the input is truncated, so that the amount missing is unknown.
         bytes: number of bytes of the input that are there, but were not used; for a compressed input that cannot be
             used at all, its stored size.
     """

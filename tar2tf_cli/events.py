@@ -79,5 +79,5 @@ class Events:
         warnings.warn(f"converting here, not in the cluster: {error}", UserWarning, stacklevel=level)
 
     def note(self, message: str) -> None:
-        """A note for the user, for example on members that are not adjacent. Each note is given once."""
+        """A note for the user, for example about members that are not adjacent; each note is given once."""
         log_waiting(message)

@@ -1,7 +1,7 @@
 """The interface of a backend: the machines on which the tasks of a conversion run, and the engine that runs them there.
 
-A backend says how many CPUs it has and makes an engine; an engine runs tasks and knows nothing of what they do. Where
-other programs make the records, as the transformers of a cluster do, the backend also gives a `RecordMaker`.
+A backend says how many CPUs it has and makes an engine; an engine runs tasks and knows nothing of what they do. If
+other programs make the records, such as the transformers of a cluster, the backend also gives a `RecordMaker`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Engine(ABC):
     def submit(self, task: Task) -> None:
         """Accept a task; callers do so only while `free`.
 
-        Where it runs, and whether it is run again after the machine that ran it was lost, is the engine's own business.
+        The engine decides where the task runs, and whether to repeat it after its machine was lost.
         """
 
     @abstractmethod

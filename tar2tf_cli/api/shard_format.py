@@ -67,7 +67,7 @@ class ShardEncoder(Protocol):
     def encode(self, features: Features, /) -> tuple[list[MessagePart], int]:
         """Return features in parts, and the length of all parts in bytes; large values are neither copied nor read.
 
-        Where units are samples, these are entries of bytes, and the key is the one named `__key__`.
+        If units are samples, the features are entries of bytes, and the key is `__key__`.
 
         Raises:
             SampleError: when the format cannot hold them.
@@ -140,8 +140,8 @@ class ShardFormat(ABC):
     def index_lines(self, stream: Readable, name: str, key_split: KeySplit) -> Iterable[bytes]:
         """Yield the lines of an index file for a shard that is not compressed, one or several at a time.
 
-        Callers write them next to the shard as SHARD.idx, and give them to `read_index` later. What a line says is the
-        format's own business, or that of other tools.
+        Callers write them next to the shard as SHARD.idx, and give them to `read_index` later. The format, or another
+        tool whose format it is, defines the lines.
 
         Args:
             stream: the shard at its first byte; if it has `seek`, most of it need not be read.

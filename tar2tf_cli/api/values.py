@@ -131,7 +131,7 @@ class RecordBatch:
         return len(self.sizes) // 8
 
     def first_records(self, count: int) -> bytes:
-        """Return the bytes of the first `count` records, or of all if there are fewer."""
+        """Return the bytes of the first `count` records, or of all records if the batch has fewer."""
         return self.data if count >= len(self) else self.data[: sum(array("Q", self.sizes)[:count])]
 
 
@@ -252,8 +252,7 @@ class Batch:
             key_split: the rule by which members are named.
 
         Returns:
-            None where entries cannot be added so simply, such as one of a name that is there already, or a value is not
-            plain.
+            None if an entry cannot be added by the kernel, for example as its name is taken, or a value is not plain.
         """
         encoded: tuple[bytes, bytes] | None
         found = self.data, self.rows, self.spans, self.signatures

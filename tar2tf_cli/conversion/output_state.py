@@ -618,7 +618,7 @@ def _narrow(column: array[int]) -> array[int]:
 class Earlier:
     """The result of an earlier conversion with the same options and other inputs, read for `--update`.
 
-    The sizes of its records are published beside the manifest. The ordinary planner divides them among shards again,
+    The sizes of its records are published next to the manifest. The ordinary planner divides them among shards again,
     which shows the records of each shard. The same planner then divides the sizes of the current inputs, of which only
     new and changed ones are read. A shard that holds the same records as before is kept.
 

@@ -72,7 +72,7 @@ def convert(
         address: address of the Ray cluster; defaults to RAY_ADDRESS, then to the cluster of this machine.
 
     Returns:
-        What was written, as recorded in the manifest beside the shards.
+        A summary of the written shards, as recorded in the manifest next to them.
 
     Raises:
         Tar2tfError: when anything fails; the same call then continues where this one stopped.

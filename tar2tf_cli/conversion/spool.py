@@ -414,12 +414,12 @@ def block_size(conversion: Conversion) -> int | None:
 
 
 def compressed(chunks: Iterable[Chunk], output: Output) -> Iterator[Chunk]:
-    """Compress chunks into one gzip member or zstd frame, always the same."""
+    """Compress chunks into one gzip member or zstd frame; equal chunks give equal bytes."""
     return _through(_compressor(output.compression), chunks)
 
 
 def unit_bytes(chunks: Iterable[Chunk], output: Output) -> Iterator[Chunk]:
-    """Compress the records of a unit so that the results of several can follow each other in a shard."""
+    """Compress the records of a unit so that several compressed units can be concatenated to a shard."""
     if _shares_one_member(output):
         deflate = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
         return _through(deflate, chunks, zlib.Z_FULL_FLUSH)  # independent of earlier data, and ends at a byte boundary

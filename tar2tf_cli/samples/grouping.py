@@ -45,7 +45,7 @@ class KernelBatcher:
         """Return a batch of the next plain samples; None if the caller has to read `pause` members one by one.
 
         Args:
-            previous: the name of the last member that was read by itself, to whose sample the next ones may belong.
+            previous: the name of the last member that was read singly, to whose sample the next members may belong.
             differs: whether names may be split that the other key rule would split differently.
         """
         before = previous.encode("utf-8", "surrogateescape")
@@ -260,7 +260,7 @@ def _names_of(sample: Sample | Batch) -> Iterable[tuple[str, ...]]:
 
 
 def _common(names: Iterable[tuple[str, ...]], before: set[str] | None) -> set[str] | None:
-    """Return the entry names that all samples and a set share; None as the set means any name."""
+    """Return the entry names in both all samples and `before`; None means that any name is in `before`."""
     for of_some in names:
         before = set(of_some) if before is None else before & set(of_some)
     return before
@@ -359,7 +359,7 @@ class Grouper:
         self._lost.after_zeros = True
 
     def compare(self, key: str) -> None:
-        """Mark a sample to be faulty if it lacks entries that all others have."""
+        """Mark a sample for comparison: it is faulty if it lacks entries that all others have."""
         self._lost.near_zeros.add(key)
 
     def skip(self, key: str) -> None:
