@@ -168,9 +168,7 @@ class _Progress:
         """Show that so many bytes have been read in all."""
         if self._bar is not None:
             self._bar.update(done - self._bar.n)
-            if (
-                done == self._total and self._bar.last_print_n > self._done
-            ):  # too soon after the last for it to be drawn
+            if done == self._total and self._bar.last_print_n > self._done:  # too soon after the last update to draw
                 self._bar.refresh()
         elif self._lines_wanted and time.monotonic() - self._printed > _PLAIN_SECONDS:
             self._printed = time.monotonic()

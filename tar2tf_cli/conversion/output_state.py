@@ -139,7 +139,7 @@ class Destination:
         return [name for name in differing(spec, self.identity["spec"]) if name not in listed_by]
 
     def working_folder(self) -> WorkingFolder:
-        """The folder in which the output is made; it may not be there yet."""
+        """The folder in which the output is made; it may not exist yet."""
         begins = os.path.commonprefix([self.template.earlier_manifest(), self.template.text]).rstrip("-")  # noqa: RUF071 - of names
         return WorkingFolder(self.sink.prepare(self.manifest, begins), self.where)
 

@@ -465,7 +465,7 @@ class Publisher:
     Attributes:
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
         earlier: the earlier conversion that is brought up to date; None to convert everything.
-        done: bytes of the shards that an interrupted run left whole.
+        done: bytes of the complete shards of an interrupted run.
 
     Raises:
         OutputExistsError: on entering, when a file that this conversion does not claim is in the way.
@@ -481,8 +481,8 @@ class Publisher:
         self._sizes: SizesFile | None = None
         self.earlier: Earlier | None = None
         self.up_to_date: Manifest | None = None
-        self._uploading = False  # whether uploads may have begun since they were waited for
-        self._replaces = False  # whether an older manifest is gone, as it would be wrong
+        self._uploading = False  # whether uploads may have begun since the last wait
+        self._replaces = False  # whether an older manifest was removed, as it would be wrong
         self.done = 0
 
     @property

@@ -352,7 +352,7 @@ class ShardPlanner:
         self._limits = _ShardLimits(output, known)
         self._tables = tables if conversion.shuffle else None
         self._remaining = conversion.limit
-        # which has the keys of all shards, as they are one tar
+        # with the keys of all shards, which are one tar
         self._stream = PlannedShard("", 0) if output.is_stream else None
         self._held: list[tuple[int, InputUnits, list[_Range]]] = []
         self.keys = KeyIndex()

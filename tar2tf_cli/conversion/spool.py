@@ -269,7 +269,7 @@ class Spool:
         if self._has_digests:
             self._note_digest(key)
         written = name if self._keyed and name is not None else key
-        keys = [key_hash(written)] if written else []  # others make records without a key
+        keys = [key_hash(written)] if written else []  # cluster transformers make records without a key
         lane = self._splits.of(key, name) if self._splits else 0
         if self._block_size is None:
             self._file.write(parts, size)

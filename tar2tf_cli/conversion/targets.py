@@ -35,7 +35,7 @@ class Target(Protocol):
     Attributes:
         up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
         earlier: the earlier conversion that is brought up to date; None to convert everything.
-        done: bytes of the shards that an interrupted run left whole.
+        done: bytes of the complete shards of an interrupted run.
     """
 
     earlier: Earlier | None = None

@@ -32,10 +32,10 @@ class _FeatureNames(NamedTuple):
     """The features of samples with the same entry names.
 
     Attributes:
-        names: their names, in order.
-        entries: the number of the entry of which each is made, 0 for the key.
+        names: the names of the features, in order.
+        entries: the number of the entry from which each feature is made, 0 for the key.
         tags: the tag of the list of each, as `Batch.lists` has it; members of a tar are one bytes value each.
-        encoded: how the kernel makes them, as `records` in samples.h takes it.
+        encoded: the features in the form that `records` in samples.h takes.
     """
 
     names: tuple[str, ...]

@@ -593,7 +593,7 @@ class SampleFilter:
         return results
 
     def _records(self, batch: Batch, report: InputReport) -> RecordBatch | None:
-        """Return the records of a batch, which the report then counts; None if its samples must come one by one."""
+        """Encode and count the selected samples of a batch; return None if they must be selected singly."""
         assert self._encoder
         counted = InputReport()
         try:

@@ -96,7 +96,7 @@ class ObjectSink(Sink):
         return self._folder
 
     def reserve(self, run: str, conversion: str, shards: str, *, replaces: bool) -> None:
-        """Put the claim into the bucket, unless there is that of another run."""
+        """Put the claim into the bucket, unless another run's claim is there."""
         name = self._staging + _CLAIM
         made = {"run": run, "conversion": conversion, "shards": shards}
         mine = {**made, "host": os.uname().nodename, "process": os.getpid()}
@@ -123,7 +123,7 @@ class ObjectSink(Sink):
         return str(parsed(self._claim_there()).get("conversion", ""))
 
     def check_reserved(self) -> None:
-        """Read the claim again."""
+        """Read the claim again, and check that it is this run's."""
         mine = self._claim.text
         if mine and (claim := self._claim_there()) != mine:
             other = parsed(claim)
@@ -131,7 +131,7 @@ class ObjectSink(Sink):
                 raise self._taken(other)
 
     def release(self) -> None:
-        """Delete the claim, if it is still ours."""
+        """Delete the claim, if it is still this run's."""
         if self._claim.text and self._claim_there() == self._claim.text:
             self.remove(self._staging + _CLAIM)
         self._claim.text = b""
