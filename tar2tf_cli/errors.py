@@ -181,7 +181,7 @@ class Tar2tfError(Exception):
 
 _FLAG: Final = r"(tar2tf [a-z]+ [^;,:]*)|(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?: (skip|keep|first|last|any)\b)?"
 _SWITCHES: Final = {"overwrite", "update", "remove_many", "ignore_missing_end", "ignore_gaps", "allow_func", "regroup"}
-_OTHERWISE: Final = {"op": "the op", "type": "types", "from": "kind", "num_workers": "workers"}
+_RENAMED_ARGUMENTS: Final = {"op": "the op", "type": "types", "from": "kind", "num_workers": "workers"}
 """Arguments in Python whose names differ from those of their options."""
 _OF_TAR: Final = {"sparse", "no-read-sparse", "multi-volume", "dereference", "hard-dereference", "sort", "format"}
 """Options of tar, which hints name too."""
@@ -201,7 +201,7 @@ def _argument(match: re.Match[str]) -> str:
     if command or flag in _OF_TAR:
         return match[0]
     name = flag.replace("-", "_")
-    name = _OTHERWISE.get(name, name)
+    name = _RENAMED_ARGUMENTS.get(name, name)
     if value:
         return f'{name}="{value}"'
     return f"{name}=True" if name in _SWITCHES else name
@@ -270,7 +270,7 @@ class NoShardsError(NothingFoundError):
     """A bucket has objects, but none that is listed by default."""
 
 
-AGAIN: Final = "download or recreate the shard"
+RECREATE_HINT: Final = "download or recreate the shard"
 """The hint for a tar that is not intact."""
 
 

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 PluginGroup: TypeAlias = Literal["ops", "presets", "inputs", "stores", "formats", "checks"]
 """The name of an entry point group after the prefix `tar2tf.`."""
 
-_HERE: Final = os.path.dirname(__file__)
+_PACKAGE_FOLDER: Final = os.path.dirname(__file__)
 
 
 def files_in(folder: str) -> list[str]:
     """Return the names of the modules in a folder of this package, sorted; they are not imported."""
-    names = os.listdir(os.path.join(_HERE, folder))
+    names = os.listdir(os.path.join(_PACKAGE_FOLDER, folder))
     return sorted(name[:-3] for name in names if name.endswith(".py") and not name.startswith("_"))
 
 
@@ -139,14 +139,14 @@ def formats() -> tuple[ShardFormat, ...]:
     return tuple(find_format(name) for name in sorted(format_names()))
 
 
-def added_formats() -> list[ShardFormat]:
+def plugin_formats() -> list[ShardFormat]:
     """Return the shard formats that other packages declare, ordered by name."""
     return [find_format(name) for name in plugin_names("formats")]
 
 
 def format_of(head: bytes) -> ShardFormat | None:
     """Detect the shard format of a file from its first decompressed bytes, usually even when they are damaged."""
-    for known in (formats, added_formats):
+    for known in (formats, plugin_formats):
         choices = known()
         found = (one for damaged in (False, True) for one in choices if one.recognizes(head, damaged=damaged))
         if first := next(found, None):

@@ -36,10 +36,10 @@ Encoding: TypeAlias = Literal["bytes", "float", "int64", "raw"]
 Form: TypeAlias = Literal["record", "members", "content"]
 """The form in which the kernel encodes a sample: a framed record, members of a tar, or the content that is digested."""
 
-ONE_TEXT: Final = 0x0A
+SINGLE_BYTES_TAG: Final = 0x0A
 """The tag in `Batch.lists` of an entry that is one bytes value."""
 
-LISTED: Final = 0x100
+WHOLE_LIST_FLAG: Final = 0x100
 """The bit added in `Batch.lists` to the tag of an entry that holds all values of its list."""
 
 _FORMS: Final[tuple[Form, ...]] = ("record", "members", "content")
@@ -153,8 +153,8 @@ class Batch:
         end: offset in the shard at which the next sample begins.
         start: offset in the shard of the data.
         lists: for each signature, two 64-bit integers for each entry: the tag of the list that has its values, plus
-            `LISTED` if the entry is all of the list, and how many values each sample has, -1 if that differs. Empty for
-            samples of a tar, whose entries are one bytes value each.
+            `WHOLE_LIST_FLAG` if the entry is all of the list, and how many values each sample has, -1 if that differs.
+            Empty for samples of a tar, whose entries are one bytes value each.
     """
 
     data: bytes
@@ -175,14 +175,16 @@ class Batch:
     def values_of(self, signature: int) -> list[tuple[int, int]]:
         """Return the list tag and number of values of each entry of a signature's samples, as in `lists`."""
         if not self.lists:
-            return [(ONE_TEXT, 1)] * self.signatures[signature].count(b"\0")
+            return [(SINGLE_BYTES_TAG, 1)] * self.signatures[signature].count(b"\0")
         numbers = iter(array("q", self.lists[signature]))
         return [*zip(numbers, numbers, strict=True)]
 
     @property
-    def of_texts(self) -> bool:
+    def has_single_bytes(self) -> bool:
         """Whether every entry is a single bytes value."""
-        return all(tag == ONE_TEXT for number in range(len(self.signatures)) for tag, _ in self.values_of(number))
+        return all(
+            tag == SINGLE_BYTES_TAG for number in range(len(self.signatures)) for tag, _ in self.values_of(number)
+        )
 
     @property
     def is_uniform(self) -> bool:

@@ -40,7 +40,7 @@ from tar2tf_cli.ops.func import asking
 from tar2tf_cli.spec.conversion import Conversion, Input, Output
 from tar2tf_cli.spec.templates import split_template
 from tar2tf_cli.spec.urls import is_remote
-from tar2tf_cli.spec.yaml_file import build, overlaid
+from tar2tf_cli.spec.yaml_file import build, merge_specs
 from tar2tf_cli.structs import dataclass
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _plan(run: CheckRun, manifest: Manifest, bucket: str, templates: Sequence[st
     own = templates or _own(manifest, bucket)
     if own is not None:
         given["template"] = tuple(own)
-    spec = overlaid(manifest.spec, {"input": given, "retry_for": reach.get("retry_for")})
+    spec = merge_specs(manifest.spec, {"input": given, "retry_for": reach.get("retry_for")})
     plan = make_plan(build(spec), endpoint=reach.get("endpoint"), paths=bool(templates))
     maps = {name: manifest.labels.get(name, {}) for name, labels in plan.conversion.labels.items() if labels == AUTO}
     forms = [forms_in(plan.source, item) for item in plan.undescribed]

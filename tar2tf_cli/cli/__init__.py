@@ -56,7 +56,7 @@ class QuickOption(click.Option):
         self.help = help
 
 
-class Quick(click.Command):
+class PlainCommand(click.Command):
     """A command without translated messages and without suggestions for `-o`, as click's imports for both take 2 ms."""
 
     @cached_property
@@ -74,7 +74,7 @@ class Quick(click.Command):
         return parser
 
 
-class CommandGroup(Quick, click.Group):
+class CommandGroup(PlainCommand, click.Group):
     """A group that lists its commands in the order of their definition, and suggests one for a mistyped name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -89,7 +89,7 @@ class CommandGroup(Quick, click.Group):
         return super().resolve_command(ctx, args)
 
 
-class _Lazy(CommandGroup):
+class _LazyGroup(CommandGroup):
     """A group that imports a command's module only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -133,7 +133,7 @@ _CONTEXT: Final = {
 }
 
 
-@click.group(cls=_Lazy, context_settings=_CONTEXT)
+@click.group(cls=_LazyGroup, context_settings=_CONTEXT)
 @click.option(
     "--version",
     cls=QuickOption,

@@ -9,16 +9,16 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from tar2tf_cli.cli.options import report_options, store_options, tar_options, together, work_options
+from tar2tf_cli.cli.options import option_group, report_options, store_options, tar_options, work_options
 from tar2tf_cli.cli.output import echo, print_json
 
 FOR_KEYS: Final = "One per line, as convert --keys reads them."
 """The last sentence in the help of an option that writes a list of keys."""
 
-common_options = together(work_options, tar_options, store_options, report_options)
+common_options = option_group(work_options, tar_options, store_options, report_options)
 
 
-def how_to_read(options: dict[str, Any]) -> dict[str, Any]:
+def reading_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Return the library's arguments for reading shards from the options of a command."""
     from tar2tf_cli.inputs.tar_samples import TarRules
 
@@ -35,7 +35,7 @@ def choose_json(options: dict[str, object]) -> None:
         options["as_json"] = source("as_json") is ParameterSource.COMMANDLINE
 
 
-def print_found(whole: Any, parts: Iterable[Any], lines: Iterable[str], options: dict[str, Any]) -> None:
+def print_result(whole: Any, parts: Iterable[Any], lines: Iterable[str], options: dict[str, Any]) -> None:
     """Print a result as one JSON document, as a JSON line for each of its parts, or as lines of text."""
     if options["as_json"]:
         print_json(whole.to_json())

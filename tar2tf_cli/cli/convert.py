@@ -15,7 +15,8 @@ from click.core import ParameterSource
 from tar2tf_cli.cli import label
 from tar2tf_cli.cli.options import (
     Command,
-    Words,
+    NameChoice,
+    choice_settings,
     feature_option,
     input_option,
     new_file_in_output,
@@ -31,7 +32,6 @@ from tar2tf_cli.cli.options import (
     shards_arguments,
     store_options,
     tar_options,
-    words,
     work_options,
 )
 from tar2tf_cli.cli.output import (
@@ -81,10 +81,10 @@ def print_summary(summary: Summary, output: Output, *, quiet: bool, as_json: boo
         named = [first["shard"], first["member"] or first["key"] or f"offset {first['offset']}"]
         message(f"{len(faults):,} x {text}, first: {printable(': '.join(str(name) for name in named if name))}")
     if summary.skipped_samples and not (quiet and summary.up_to_date):
-        message(f"{count(summary.skipped_samples, 'sample')} skipped{_lost(summary)}")
+        message(f"{count(summary.skipped_samples, 'sample')} skipped{_describe_losses(summary)}")
 
 
-def _lost(summary: Summary) -> str:
+def _describe_losses(summary: Summary) -> str:
     """Describe the parts of inputs that could not be read."""
     if not summary.lost:
         return ""
@@ -145,11 +145,11 @@ def _grouped(errors: Sequence[Mapping[str, object]]) -> dict[str, list[Mapping[s
 def print_plan(plan: Plan, outcome: PlanOutcome, *, workers: int, as_json: bool) -> None:
     """Print the plan of a conversion, its estimated output, and its first sample after each op."""
     from tar2tf_cli.conversion.preview import trace
-    from tar2tf_cli.conversion.publish import growth
+    from tar2tf_cli.conversion.publish import growth_warning
 
     with prints_on_stderr():
         steps, (expected, fault) = trace(plan), _estimated(plan)
-    warning = growth(plan, expected.bytes, plan.size) if expected else None
+    warning = growth_warning(plan, expected.bytes, plan.size) if expected else None
     if as_json:
         print_json(_plan_document(plan, outcome, steps, expected, [warning, fault]))
         return
@@ -243,7 +243,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 @input_option(
     "--from KIND",
     "kind",
-    **{**words(*input_kinds(), plugins="inputs"), "show_default": False},
+    **{**choice_settings(*input_kinds(), plugins="inputs"), "show_default": False},
     help=f"{alternatives(input_kinds())}.",
     more="What BUCKET holds. By default, the content of each input decides between tar and TFRecord. imagefolder is a "
     "folder with one folder of images per class, table a CSV, JSON Lines or Parquet file, examples a CSV file whose "
@@ -308,7 +308,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 )
 @sample_option(
     "--keys-missing",
-    **words("error", "skip"),
+    **choice_settings("error", "skip"),
     help="How to treat missing keys.",
     more="error stops the conversion; skip lists the missing keys in the summary and the manifest.",
 )
@@ -331,13 +331,13 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 )
 @sample_option(
     "--join-many",
-    **words("error", "list", "repeat"),
+    **choice_settings("error", "list", "repeat"),
     help="If several rows match.",
     more="error: a key may be there once. list: each entry becomes a list of values. repeat: a sample for each row.",
 )
 @sample_option(
     "--join-missing",
-    **words("error", "skip", "keep"),
+    **choice_settings("error", "skip", "keep"),
     help="If nothing matches.",
     more="error: the sample is faulty. skip: it is skipped and counted. keep: it is kept as it is.",
 )
@@ -374,7 +374,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
     more="A sample is faulty if an op, a preset or a type has to load a larger entry. Entries that stay unchanged are "
     "copied in pieces, up to 2 GiB.",
 )
-@sample_option("--on-error", **words("fail", "skip"), help="How to treat a faulty sample.")
+@sample_option("--on-error", **choice_settings("fail", "skip"), help="How to treat a faulty sample.")
 @sample_option(
     "--max-errors N",
     help="Fail after more than N faulty samples.",
@@ -425,7 +425,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 )
 @sample_option(
     "--invalid-boxes WHAT",
-    **words("error", "drop", "keep"),
+    **choice_settings("error", "drop", "keep"),
     help="Bad boxes: error, drop or keep.",
     more="A box is bad if it has no area, lies outside its image or has a number that is not finite; under the preset "
     "detection also if its class is 0 or not among the categories. error: its sample is faulty. drop: it is dropped "
@@ -505,14 +505,14 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 )
 @output_option(
     "--to",
-    type=Words(("tfrecord", "tar"), "formats"),
+    type=NameChoice(("tfrecord", "tar"), "formats"),
     help="Format of the shards.",
     more="The default is tar if PATH ends in .tar, .tar.gz, .tgz or .tar.zst, which also sets the compression, and "
     "tfrecord otherwise.",
 )
 @output_option(
     "--compression",
-    **words("none", "gzip", "zstd"),
+    **choice_settings("none", "gzip", "zstd"),
     help="Compression of the shards.",
     more="The default is gzip if PATH ends in .gz, and none otherwise. zstd is for tars only.",
 )
@@ -562,7 +562,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 @option("--etl NAME", help="Name of the transformer to use.", more="The name that was given to tar2tf etl init --name.")
 @option(
     "--engine",
-    **words("local", "ray"),
+    **choice_settings("local", "ray"),
     help="Where to convert.",
     more="ray converts on a Ray cluster. Submit the command to the cluster: ray job submit -- tar2tf convert ... "
     "--engine ray. Inputs and output must be in a bucket or a folder that all nodes share. -j is then the number of "

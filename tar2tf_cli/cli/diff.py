@@ -13,8 +13,8 @@ from tar2tf_cli.cli.checking import (
     check_files,
     choose_json,
     common_options,
-    how_to_read,
-    print_found,
+    print_result,
+    reading_arguments,
     write_keys,
 )
 from tar2tf_cli.cli.options import Command, argument, new_file, output_option, sample_option
@@ -66,7 +66,7 @@ def diff(a: str, b: str, **options: Any) -> int:
     lists = {"only_in_a": "only_a", "only_in_b": "only_b", "changed": "changed"}
     check_files({f"--{name.replace('_', '-')}": name for name in (*lists.values(), "html", "markdown")}, options)
     with Terminal(**options) as terminal:
-        how = {"workers": options["num_workers"], "events": terminal, **how_to_read(options)}
+        how = {"workers": options["num_workers"], "events": terminal, **reading_arguments(options)}
         differences = diff(a, b, ignore_order=options["ignore_order"], **how)
     for kind in differences.counts:
         if path := options[lists[kind]]:
@@ -77,7 +77,7 @@ def diff(a: str, b: str, **options: Any) -> int:
         for path, write in ((options["html"], write_page), (options["markdown"], write_markdown)):
             if path:
                 write(path, differences)
-    print_found(differences, differences, _difference_lines(differences, every=options["verbose"]), options)
+    print_result(differences, differences, _difference_lines(differences, every=options["verbose"]), options)
     if not options["quiet"]:
         _print_differences(differences)
     return 0 if differences.equal else 1

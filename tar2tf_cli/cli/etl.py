@@ -11,14 +11,14 @@ import click
 from tar2tf_cli.cli import CommandGroup
 from tar2tf_cli.cli.options import (
     Command,
+    choice_settings,
     input_option,
     json_option,
     option,
+    option_group,
     retry_option,
     seconds,
-    together,
     whole_number,
-    words,
 )
 from tar2tf_cli.cli.output import echo, message, print_json, table, terminal_width
 from tar2tf_cli.errors import UsageError
@@ -38,7 +38,7 @@ def etl() -> None:
     """
 
 
-_cluster_options = together(
+_cluster_options = option_group(
     input_option("--endpoint URL", help="Address of the cluster's proxy.", more="The default is AIS_ENDPOINT."),
     retry_option,
     json_option,
@@ -79,7 +79,7 @@ def _print(document: object, lines: Iterable[str], options: Mapping[str, object]
 )
 @option(
     "--comm",
-    **words("hpush", "hpull"),
+    **choice_settings("hpush", "hpull"),
     help="How requests reach the pods.",
     more="hpush: the cluster's targets forward requests and answers. hpull: targets redirect clients to the pods.",
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import click
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, split_arg_string
 
-from tar2tf_cli.cli.options import Command, Words, option, propose_op_names
+from tar2tf_cli.cli.options import Command, NameChoice, option, propose_op_names
 from tar2tf_cli.cli.output import print_json, terminal_width
 
 if TYPE_CHECKING:
@@ -99,18 +99,18 @@ class _Shell(ShellComplete):
         return words[1:] if line[-1:].isspace() else words[1:-1], "" if line[-1:].isspace() else (words or [""])[-1]
 
     def format_completion(self, item: CompletionItem[str]) -> str:
-        return f"{_whole(item)}\t{item.help or ''}" if item.type != "file" else "file"
+        return f"{_completed_word(item)}\t{item.help or ''}" if item.type != "file" else "file"
 
 
-def _typed() -> str:
+def _word_at_cursor() -> str:
     """Return the word at the cursor as it was typed."""
     line = os.environ.get("COMP_LINE", "")
     return "" if not line or line[-1].isspace() else line.split()[-1]
 
 
-def _whole(item: CompletionItem[str]) -> str:
+def _completed_word(item: CompletionItem[str]) -> str:
     """Return the completed word at the cursor, including --OPTION= if that was typed."""
-    option, equals, _ = _typed().partition("=")
+    option, equals, _ = _word_at_cursor().partition("=")
     return f"{option}={item.value}" if equals and option.startswith("--") else item.value
 
 
@@ -135,9 +135,9 @@ complete -o bashdefault -o default -o nosort -F _tar2tf tar2tf 2>/dev/null ||
         """Return the part of a proposal that replaces bash's word at the cursor."""
         if item.type == "file":
             return ""
-        typed, marks = _typed(), os.environ.get("COMP_WORDBREAKS", ":=")
+        typed, marks = _word_at_cursor(), os.environ.get("COMP_WORDBREAKS", ":=")
         before = max(typed.rfind(mark) for mark in marks) + 1
-        return _whole(item).removeprefix(typed[:before])
+        return _completed_word(item).removeprefix(typed[:before])
 
 
 class _Zsh(_Shell):
@@ -194,7 +194,7 @@ SHELLS: Final[dict[str, type[_Shell]]] = {shell.name: add_completion_class(shell
 
 
 @click.command("completion", cls=Command, short_help="Print the script that completes words in your shell.")
-@click.argument("shell", type=Words(("bash", "zsh", "fish")))
+@click.argument("shell", type=NameChoice(("bash", "zsh", "fish")))
 def completion(shell: str) -> int:
     """Print the script that completes paths, options, ops, presets and types in your shell.
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import click
 from click.core import ParameterSource
 
-from tar2tf_cli.cli.checking import common_options, how_to_read
+from tar2tf_cli.cli.checking import common_options, reading_arguments
 from tar2tf_cli.cli.options import (
     Command,
-    Words,
+    NameChoice,
     new_file,
     output_option,
     propose_presets,
@@ -63,7 +63,7 @@ _DRAWN: Final = ("boxes", "points", "mask", "preset")
 @output_option(
     "--format FORMAT",
     "form",
-    type=Words(("table", "csv", "markdown", "json")),
+    type=NameChoice(("table", "csv", "markdown", "json")),
     help="Print entries in another format.",
     more="csv: one row per entry, with plain numbers. markdown: both tables, with all rows. json: as --json.",
 )
@@ -137,7 +137,7 @@ def inspect(bucket: str, template: tuple[str, ...], **options: object) -> int:
 def _show_samples(shards: Shards, options: dict[str, Any], damaged: OnDamage) -> None:
     from tar2tf_cli.checking.inspect import extract, read_samples
 
-    how = how_to_read(options)
+    how = reading_arguments(options)
     samples = read_samples(*shards, paths=True, heads_only=not options["extract"], damaged=damaged, **how)
     if options["extract"]:
         for path in extract(samples, options["extract"], options["to"]):
@@ -163,7 +163,7 @@ def _print_key(key: str) -> None:
 def _show_contents(shards: Shards, options: dict[str, Any], damaged: OnDamage) -> None:
     from tar2tf_cli.checking.inspect import inspect, read_samples
 
-    most, as_json, how = options["samples"], options["as_json"], {"paths": True, **how_to_read(options)}
+    most, as_json, how = options["samples"], options["as_json"], {"paths": True, **reading_arguments(options)}
     with Terminal(**options) as terminal:
         contents = inspect(*shards, workers=options["num_workers"], events=terminal, damaged=True, **how)
     faulty = _write_page(contents, shards, options) if options["html"] else ""
@@ -184,7 +184,7 @@ def _show_contents(shards: Shards, options: dict[str, Any], damaged: OnDamage) -
         _print_contents(contents, every_shard=options["verbose"])
     if some and not options["quiet"]:
         _print_notes(contents)
-    errors = _few(contents.errors, options["verbose"])
+    errors = _first_items(contents.errors, options["verbose"])
     for error in errors:
         damaged(error)
     if len(errors) < len(contents.errors):
@@ -206,7 +206,7 @@ def _write_page(contents: Contents, shards: Shards, options: dict[str, Any]) -> 
     if given:
         check_names(geometry, contents.entries)
     with Terminal(**options) as terminal:
-        how = {"paths": True, "workers": options["num_workers"], "events": terminal, **how_to_read(options)}
+        how = {"paths": True, "workers": options["num_workers"], "events": terminal, **reading_arguments(options)}
         pages = read_pages(*shards, shards={shard.name for shard in contents.shards}, geometry=geometry, **how)
         report = verify(*shards, **how)
     write_page(options["html"], contents, pages, report)
@@ -273,7 +273,7 @@ def _print_markdown(contents: Contents) -> None:
             echo("| " + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|") for cell in cells) + " |")
 
 
-def _few(items: list[T], every: bool) -> list[T]:
+def _first_items(items: list[T], every: bool) -> list[T]:
     """Return the first items if there are too many for a screen, unless all are to be shown."""
     return items if every or len(items) <= _MOST_SHARDS else items[: _MOST_SHARDS // 2]
 
@@ -284,7 +284,7 @@ def _noun(contents: Contents) -> str:
 
 def _print_shards(contents: Contents, *, every_shard: bool) -> None:
     shards = contents.shards
-    shown = _few(shards, every_shard)
+    shown = _first_items(shards, every_shard)
     faults = len(contents.errors)
     rows = [
         (shard.name, f"{shard.samples:,}", _bytes(shard.bytes), *[shard.error.kind if shard.error else ""][:faults])

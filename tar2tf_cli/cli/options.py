@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
 
-from tar2tf_cli.cli import Quick, QuickOption, label
+from tar2tf_cli.cli import PlainCommand, QuickOption, label
 
 if TYPE_CHECKING:
     from tar2tf_cli.plugins import PluginGroup
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_OfRules: TypeAlias = "Callable[[Any], Callable[[Any, str], Any]]"
+_RulePicker: TypeAlias = "Callable[[Any], Callable[[Any, str], Any]]"
 """A function that picks a rule from the module `spec.rules`, which is imported only when needed."""
 
 GROUPS: Final = ("Input", "Samples", "Features", "Output", "Running")
@@ -137,7 +137,7 @@ def argument(name: str, **settings: Any) -> Callable[[F], F]:
 
 def shards_arguments(*, required: bool = True) -> Callable[[F], F]:
     """Add the arguments BUCKET and TEMPLATE."""
-    return together(argument("bucket", required=required), argument("template", nargs=-1))
+    return option_group(argument("bucket", required=required), argument("template", nargs=-1))
 
 
 _MOST_TERM: Final = 26
@@ -146,7 +146,7 @@ _MOST_TERM: Final = 26
 _SECOND_NAME: Final = r" / --no-\S+"
 
 
-class Command(Quick):
+class Command(PlainCommand):
     """A command whose help shows its options in groups, one line each.
 
     Args:
@@ -196,7 +196,7 @@ def grouped(params: Iterable[click.Parameter]) -> dict[str, list[click.Parameter
     return {group: options for group, options in groups.items() if options}
 
 
-class Words(click.Choice):  # type: ignore[type-arg]
+class NameChoice(click.Choice):  # type: ignore[type-arg]
     """An option value out of some words or names of plugins, with the errors of a spec file.
 
     Args:
@@ -228,7 +228,7 @@ class _NumberType(click.ParamType):  # type: ignore[type-arg]
         rule: picks the rule of spec files that a value must obey.
     """
 
-    def __init__(self, name: str, rule: _OfRules) -> None:
+    def __init__(self, name: str, rule: _RulePicker) -> None:
         self.name = name
         self._rule = rule
 
@@ -271,18 +271,18 @@ def _is_text(path: str) -> bool:
 new_file, new_file_in_output = _NewFile(), _NewFile(folder_is_there=False)
 
 
-def _checked(rule: _OfRules, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+def _checked(rule: _RulePicker, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
     from tar2tf_cli.ops import rules  # imported here, as it takes 7 ms that help and completion save
 
     return rules.accepted(rule(rules), value, label(param, ctx) if param else "")
 
 
-def words(*choices: str, plugins: PluginGroup | None = None) -> dict[str, Any]:
+def choice_settings(*choices: str, plugins: PluginGroup | None = None) -> dict[str, Any]:
     """Return click settings of an option that accepts one of a few words; the first is the default."""
-    return {"type": Words(choices, plugins), "default": choices[0], "show_default": True}
+    return {"type": NameChoice(choices, plugins), "default": choices[0], "show_default": True}
 
 
-def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+def option_group(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Combine options into one decorator that adds them in this order."""
 
     def decorate(command: F) -> F:
@@ -293,7 +293,7 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-store_options = together(
+store_options = option_group(
     input_option(
         "--endpoint URL",
         help="Address of the store that holds BUCKET.",
@@ -319,17 +319,17 @@ json_option = option("--json", "as_json", is_flag=True, help="Print the result a
 quiet_option = option("-q", "--quiet", is_flag=True, help="Print errors only.")
 key_split_option = input_option(
     "--key-split",
-    **words("first", "last"),
+    **choice_settings("first", "last"),
     help="Split names at first/last dot.",
     more="The part of a member's base name before this dot belongs to the key, and the part after it is the "
     "extension. WebDataset splits at the first dot.",
 )
-work_options = together(
+work_options = option_group(
     option("-j", "--num-workers N", type=whole_number, help="Number of worker processes.  [default: CPUs]"),
     retry_option,
 )
 """Options for workers and caches."""
-tar_options = together(
+tar_options = option_group(
     key_split_option,
     input_option(
         "--regroup/--no-regroup",
@@ -347,7 +347,7 @@ tar_options = together(
     ),
 )
 """Options for reading shards."""
-report_options = together(
+report_options = option_group(
     json_option,
     quiet_option,
     option("-v", "--verbose", is_flag=True, help="Also print each shard."),

@@ -375,7 +375,7 @@ def table(
     kept, shrink = list(range(len(widths))), shrink or {}
     if width is not None:
         for column in drop:
-            if _surplus([min(widths[c], shrink.get(c, widths[c])) for c in kept], indent, width) > 0:
+            if _excess_width([min(widths[c], shrink.get(c, widths[c])) for c in kept], indent, width) > 0:
                 kept.remove(column)
         _cut(widths, kept, shrink, indent, width)
     for row in cells:
@@ -383,14 +383,14 @@ def table(
         yield (indent + _GAP.join(parts)).rstrip()
 
 
-def _surplus(widths: Sequence[int], indent: str, width: int) -> int:
+def _excess_width(widths: Sequence[int], indent: str, width: int) -> int:
     """Return by how many columns a line exceeds a width."""
     return len(indent) + sum(widths) + len(_GAP) * (len(widths) - 1) - width
 
 
 def _cut(widths: list[int], kept: Sequence[int], shrink: Mapping[int, int], indent: str, width: int) -> None:
     """Reduce the widths of shrinkable columns until a line fits, as far as possible."""
-    surplus = max(_surplus([widths[column] for column in kept], indent, width), 0)
+    surplus = max(_excess_width([widths[column] for column in kept], indent, width), 0)
     for limits in (shrink, dict.fromkeys(shrink, _LEAST)):
         for column, least in limits.items():
             if column in kept:

@@ -14,13 +14,13 @@ from tar2tf_cli.cli.checking import (
     check_files,
     choose_json,
     common_options,
-    how_to_read,
-    print_found,
+    print_result,
+    reading_arguments,
     write_keys,
 )
 from tar2tf_cli.cli.options import (
     Command,
-    Words,
+    NameChoice,
     input_option,
     new_file,
     output_option,
@@ -65,7 +65,7 @@ _LOSSES: Final = ("data_crc", "length_crc", "too_large", "truncated")
 )
 @sample_option(
     "--messages",
-    type=Words(("example", "any")),
+    type=NameChoice(("example", "any")),
     help="Require examples, or accept any message.",
     more="By default, a file of which no record is a tf.train.Example may hold any messages, unless a manifest "
     "describes it: framing and CRCs are checked then.",
@@ -148,7 +148,7 @@ def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
     how = {name: options[name] for name in chosen}
     how["keys"] = bool(options["bad_keys"] or options["good"])
     with Terminal(**options) as terminal, prints_on_stderr():
-        how |= {"workers": options["num_workers"], "events": terminal, **how_to_read(options)}
+        how |= {"workers": options["num_workers"], "events": terminal, **reading_arguments(options)}
         report = verify(bucket, template, paths=True, **how)
     if options["report_path"]:
         from tar2tf_cli.checking.faults import write_report
@@ -158,7 +158,7 @@ def verify(bucket: str, template: tuple[str, ...], **options: Any) -> int:
         write_keys(options["bad_keys"], report.keys("bad"))
     if options["good"]:
         write_keys(options["good"], report.keys("good"))
-    print_found(report, report.files, _fault_lines(report, every=options["verbose"]), options)
+    print_result(report, report.files, _fault_lines(report, every=options["verbose"]), options)
     if not options["quiet"]:
         _print_report(report)
         if options["bad_keys"]:
@@ -179,13 +179,13 @@ def _fault_lines(report: Report, *, every: bool) -> Iterator[str]:
     false.
     """
     lines = [line for file in report.files for line in _lines(file, every=every)]
-    yield from lines if every or len(lines) <= _MOST_FAULTS else _kinds(report)
+    yield from lines if every or len(lines) <= _MOST_FAULTS else _kind_lines(report)
 
 
 def _lines(file: FileReport, *, every: bool) -> Iterator[str]:
     """Yield a line for each fault of a file; unless `every`, similar faults are summarized after the first ones."""
     counts = Counter(fault.kind for fault in file.faults)
-    for alike in _alike(file.faults):
+    for alike in _similar_faults(file.faults):
         kind = alike[0].kind
         shown = alike if every or len(alike) <= _MOST_ALIKE else alike[:1]
         for fault in shown:
@@ -197,7 +197,7 @@ def _lines(file: FileReport, *, every: bool) -> Iterator[str]:
             yield f"{file.path}: {len(alike) - 1 + unlisted:,} more like it{place} ({kind})"
 
 
-def _alike(faults: Iterable[Fault]) -> Iterable[list[Fault]]:
+def _similar_faults(faults: Iterable[Fault]) -> Iterable[list[Fault]]:
     """Group faults by kind and, for kinds about one entry, feature or reader, by its name."""
     groups: dict[tuple[str, str], list[Fault]] = {}
     for fault in faults:
@@ -206,7 +206,7 @@ def _alike(faults: Iterable[Fault]) -> Iterable[list[Fault]]:
     return groups.values()
 
 
-def _kinds(report: Report) -> Iterator[str]:
+def _kind_lines(report: Report) -> Iterator[str]:
     """Yield a line for each kind of fault in all files, with its first fault."""
     kinds: dict[str, list[tuple[FileReport, list[Fault]]]] = {}
     for file in report.files:

@@ -26,7 +26,7 @@ from tar2tf_cli.errors import Location, OutputExistsError, SampleError, StageErr
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import check_names
 from tar2tf_cli.features.presets import find_preset
-from tar2tf_cli.features.tf_example import TFExample, unfit
+from tar2tf_cli.features.tf_example import TFExample, invalid_value
 from tar2tf_cli.flow.faults import FaultPolicy
 from tar2tf_cli.flow.sample_flow import ReadOptions, ReadPlan, context_of, feature_map_of, flow
 from tar2tf_cli.flow.transform import Transform
@@ -62,7 +62,7 @@ class PipelineRun:
         self.failure: BaseException | None = None
 
     @contextmanager
-    def remembering(self) -> Iterator[None]:
+    def recording_errors(self) -> Iterator[None]:
         """Record the first error raised in a `with` block, in case a later stage swallows it."""
         try:
             yield
@@ -77,12 +77,12 @@ class PipelineRun:
 
     def fault(self, error: SampleFault) -> None:
         """Skip a faulty sample or raise its error, depending on the policy."""
-        with self.remembering():
+        with self.recording_errors():
             self._on_fault(error)
 
 
 @dataclass(frozen=True)
-class FromTars:
+class TarsStage:
     """The first stage of a pipeline that reads tars, one after another.
 
     Attributes:
@@ -119,7 +119,7 @@ class FromTars:
     def run(self, items: Iterable[LocatedShard], run: PipelineRun) -> Iterator[Sample]:
         """Yield the samples of the tars."""
         notes = Notes(self.input, Events().note)
-        with run.remembering():
+        with run.recording_errors():
             for source, item in items:
                 rules = ReadOptions(ahead=True).rules(ReadPlan.of(self.conversion, source).rules)
                 with InputReader(source, item, rules, InputReport(), run.fault) as reader:
@@ -171,7 +171,7 @@ def _together(stages: Iterable[Stage]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Own:
+class CustomStage:
     """A custom stage, whose items and exceptions are checked, so that errors name the stage.
 
     Attributes:
@@ -201,7 +201,7 @@ class Own:
         """Yield the items of the stage; a TFRecordStage need not return an iterator."""
         where = f"the {self.kind} {label(self.function)}"
         made: Any = None
-        with run.remembering():
+        with run.recording_errors():
             try:
                 made = self.function() if self.kind == "TarStage" else self.function(items)
                 yield from self._checked(made, where)
@@ -244,7 +244,7 @@ def _check_example(item: object) -> str | None:
     """Return the fault of an item that is not a valid example; otherwise None."""
     if not isinstance(item, TFExample):
         return f"{type(item).__name__} instead of a TFExample"
-    return f"a TFExample with {what}" if (what := unfit(item)) else None
+    return f"a TFExample with {what}" if (what := invalid_value(item)) else None
 
 
 _CHECKS: Final = {
@@ -260,12 +260,14 @@ class Recipe:
 
     Args:
         begin: the first stage.
-        middle: the stages between the first and the last, each a `Stage` or `Own`.
+        middle: the stages between the first and the last, each a `Stage` or `CustomStage`.
         settings: a conversion with the settings that all stages share, but with other inputs, output and features.
         workers: number of threads for stages that process each item on its own.
     """
 
-    def __init__(self, begin: FromTars | Own, middle: Sequence[Any], settings: Conversion, workers: int) -> None:
+    def __init__(
+        self, begin: TarsStage | CustomStage, middle: Sequence[Any], settings: Conversion, workers: int
+    ) -> None:
         self.begin = begin
         self.middle = middle
         self.settings = settings
@@ -279,7 +281,7 @@ class Recipe:
     @property
     def by_tar(self) -> bool:
         """Whether each tar can be processed separately: without custom stages and open files."""
-        return self.begin.by_tar and not any(isinstance(stage, Own) for stage in self.middle)
+        return self.begin.by_tar and not any(isinstance(stage, CustomStage) for stage in self.middle)
 
     @property
     def unknown(self) -> str | None:
@@ -304,7 +306,7 @@ class Recipe:
         opened = [self.begin.run(self.tars, run)]  # each stage reads from the previous one
         try:
             for kind, stages in groupby(self.middle, type):
-                if kind is Own:
+                if kind is CustomStage:
                     for stage in stages:
                         opened.append(stage.run(opened[-1], run))
                     continue
@@ -411,7 +413,7 @@ def _write_shards(recipe: Recipe, output: Output, *, overwrite: bool) -> Pipelin
         raise
 
 
-def _write_by(last: Own, recipe: Recipe) -> PipelineSummary:
+def _write_by(last: CustomStage, recipe: Recipe) -> PipelineSummary:
     """Pass the examples to a custom TFRecordStage.
 
     Raises:
@@ -516,7 +518,7 @@ class Pipeline:
         most: dict[str, Any] = {"max_errors": max_errors, "max_pixels": max_pixels, "max_entry_size": max_entry_size}
         self._settings = Conversion("-", STDOUT, on_error=on_error, seed=seed, **most)
         self._once: dict[str, tuple[str, Any]] = {}
-        self._stages: dict[str, list[Stage | Own]] = {"sample": [], "example": []}
+        self._stages: dict[str, list[Stage | CustomStage]] = {"sample": [], "example": []}
         self._workers = 1
 
     if not TYPE_CHECKING:  # type checkers should know the names of this module only
@@ -554,14 +556,14 @@ class Pipeline:
         """
         how = Input("-", (), key_split, regroup, ignore_missing_end)
         conversion = Conversion(how, STDOUT, max_entry_size=self._settings.max_entry_size)
-        return self._set("TarStage", "from_tar", FromTars(check_inputs(inputs), conversion))
+        return self._set("TarStage", "from_tar", TarsStage(check_inputs(inputs), conversion))
 
     from_tar_gz = from_tar
     """`from_tar` under go-tfdata's second name, as compression is detected."""
 
     def with_tar_stage(self, stage: TarStage) -> Pipeline:
         """Take samples from your own function: it takes no arguments and yields dicts with a string `__key__`."""
-        return self._set("TarStage", "with_tar_stage", _own("TarStage", stage))
+        return self._set("TarStage", "with_tar_stage", _custom_stage("TarStage", stage))
 
     # --- SamplesStage ---
 
@@ -579,7 +581,7 @@ class Pipeline:
 
     def with_samples_stage(self, stage: SamplesStage) -> Pipeline:
         """Add a stage of your own, from an iterator of samples to an iterator of samples."""
-        self._stages["sample"].append(_own("SamplesStage", stage))
+        self._stages["sample"].append(_custom_stage("SamplesStage", stage))
         return self
 
     def samples(self) -> Generator[Sample, None, None]:
@@ -628,7 +630,7 @@ class Pipeline:
     def with_sample2tfexample_stage(self, stage: Sample2TFExampleStage) -> Pipeline:
         """Add a stage of your own, from an iterator of samples to an iterator of examples."""
         kind = "Sample2TFExampleStage"
-        return self._set(kind, "with_sample2tfexample_stage", _own(kind, stage))
+        return self._set(kind, "with_sample2tfexample_stage", _custom_stage(kind, stage))
 
     # --- TFExamplesStage ---
 
@@ -646,7 +648,7 @@ class Pipeline:
 
     def with_tfexamples_stage(self, stage: TFExamplesStage) -> Pipeline:
         """Add a stage of your own, from an iterator of examples to an iterator of examples."""
-        self._stages["example"].append(_own("TFExamplesStage", stage))
+        self._stages["example"].append(_custom_stage("TFExamplesStage", stage))
         return self
 
     # --- TFRecordStage ---
@@ -700,7 +702,9 @@ class Pipeline:
 
     def with_tfrecord_stage(self, stage: TFRecordStage) -> Pipeline:
         """End with your own function, which takes the iterator of examples; if it returns an iterator, that is read."""
-        return self._set("TFRecordStage", "with_tfrecord_stage", partial(_write_by, _own("TFRecordStage", stage)))
+        return self._set(
+            "TFRecordStage", "with_tfrecord_stage", partial(_write_by, _custom_stage("TFRecordStage", stage))
+        )
 
     # --- All of it ---
 
@@ -722,7 +726,7 @@ class Pipeline:
         done: PipelineSummary = write(self._recipe(begin, [*self._stages["sample"], convert, *self._stages["example"]]))
         return done
 
-    def _recipe(self, begin: FromTars | Own, middle: Sequence[Stage | Own]) -> Recipe:
+    def _recipe(self, begin: TarsStage | CustomStage, middle: Sequence[Stage | CustomStage]) -> Recipe:
         return Recipe(begin, middle, self._settings, self._workers)
 
     def _set(self, kind: str, method: str, stage: object) -> Pipeline:
@@ -756,7 +760,7 @@ def _writer(out: object, output: Output, *, overwrite: bool) -> Callable[[Recipe
     return partial(_write_shards, output=output, overwrite=overwrite)
 
 
-def _own(kind: str, stage: object) -> Own:
+def _custom_stage(kind: str, stage: object) -> CustomStage:
     """Make a custom stage.
 
     Raises:
@@ -765,4 +769,4 @@ def _own(kind: str, stage: object) -> Own:
     if not callable(stage):
         method = f"with_{kind.removesuffix('Stage').lower()}_stage"
         raise UsageError(f"{method}: {type(stage).__name__} is not a function")
-    return Own(kind, stage)
+    return CustomStage(kind, stage)

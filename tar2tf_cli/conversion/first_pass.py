@@ -18,8 +18,8 @@ from tar2tf_cli.api.op import Op
 from tar2tf_cli.conversion.plan import Plan
 from tar2tf_cli.conversion.spool import Strata
 from tar2tf_cli.conversion.worker import Worker
-from tar2tf_cli.conversion.working_folder import entry_of, line_of
-from tar2tf_cli.engines.base import InOrder, run_tasks
+from tar2tf_cli.conversion.working_folder import format_entry, parse_entry
+from tar2tf_cli.engines.base import OrderedTasks, run_tasks
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.labels import AUTO, LabelMap
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, context_of, feature_map_of
@@ -70,7 +70,7 @@ def run_first_pass(
     tasks, where = map(task_of, range(len(inputs.items))), [*map(inputs.name, range(len(inputs.items)))]
     sizes = [item.size for item in inputs.items]
     events.planned(len(where), None if None in sizes else sum(size or 0 for size in sizes))
-    run_tasks(InOrder([*tasks], where, take, events.progress), engine(), worker)
+    run_tasks(OrderedTasks([*tasks], where, take, events.progress), engine(), worker)
 
 
 def with_forms(plan: Plan, first_pass: FirstPass) -> Plan:
@@ -106,7 +106,7 @@ def with_labels(plan: Plan, folder: str, first_pass: FirstPass) -> Plan:
 
         first_pass(FindTexts, take)
         texts = {name: sorted(some) for name, some in texts_of.items()}
-        write_whole(path, [line_of(texts)], lasting=False)
+        write_whole(path, [format_entry(texts)], lasting=False)
     first = plan.conversion.first_label
     return plan._replace(labels={name: LabelMap.of(some, first) for name, some in texts.items()})
 
@@ -131,15 +131,15 @@ def find_strata(plan: Plan, folder: str, first_pass: FirstPass) -> Strata:
                 hashes.setdefault(value, array("Q")).extend(more)
 
         first_pass(FindStrata, take)
-        strata = {value: cuts(some, plan.conversion.split.values()) for value, some in sorted(hashes.items())}
-        write_whole(path, [line_of(strata)], lasting=False)
+        strata = {value: split_points(some, plan.conversion.split.values()) for value, some in sorted(hashes.items())}
+        write_whole(path, [format_entry(strata)], lasting=False)
     return strata
 
 
-def cuts(hashes: Collection[int], fractions: Iterable[float]) -> list[int]:
+def split_points(hashes: Collection[int], fractions: Iterable[float]) -> list[int]:
     """Return the hashes at which each fraction but the first begins, so that hashes are divided into such fractions.
 
-    >>> cuts([40, 10, 30, 20], [0.5, 0.25, 0.25])
+    >>> split_points([40, 10, 30, 20], [0.5, 0.25, 0.25])
     [30, 40]
     """
     ordered = [*sorted(hashes), 1 << 64]
@@ -149,7 +149,7 @@ def cuts(hashes: Collection[int], fractions: Iterable[float]) -> list[int]:
 def _saved(path: str) -> Any:
     """Load the results of a pass that an interrupted run saved; None if they are missing or damaged."""
     with suppress(FileNotFoundError, ValueError), open(path, "rb") as file:
-        return entry_of(file.read())
+        return parse_entry(file.read())
     return None
 
 

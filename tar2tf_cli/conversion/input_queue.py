@@ -71,7 +71,7 @@ class InputQueue:
         """Read an input and the earlier ones next, as everything waits for it."""
         self._urgent = number
 
-    def ask_for(self, number: int) -> None:
+    def request(self, number: int) -> None:
         """Add an input that is not due to the queue."""
         insort(self._asked, number)
 
@@ -185,7 +185,7 @@ class InputsInOrder:
         """Record that the records of an input before the frontier, which was reread, have been divided among shards."""
         self._queue.used()
 
-    def hurry(self) -> None:
+    def prioritize_frontier(self) -> None:
         """Read the input at the frontier next, as everything waits for it."""
         self._queue.prioritize(self.frontier)
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final, Literal, TypeAlias
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.conversion.plan import Plan, lanes_of
 from tar2tf_cli.conversion.sharding import InputRange, PlannedShard, ShardPlanner, ShardReport
-from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, packed, unpacked
+from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, pack_columns, unpack_columns
 from tar2tf_cli.conversion.working_folder import WorkingFolder
 from tar2tf_cli.errors import DamagedShardError, OutputExistsError, UsageError, few
 from tar2tf_cli.features.feature_map import Schema
@@ -179,7 +179,7 @@ class Destination:
             os.path.join(root, folder)
         )
 
-    def is_there(self, entry: ShardEntry) -> bool:
+    def has_shard(self, entry: ShardEntry) -> bool:
         """Whether a shard of an earlier manifest exists with its recorded size and its `--index`."""
         path = self.prefix + entry.path
         there = self.sink.size(path) == entry.bytes
@@ -306,7 +306,7 @@ class Decision:
     stale: set[str] = field(default_factory=set)
     others: list[str] = field(default_factory=list)
     sealed: dict[tuple[str, int], JournalEntry] = field(default_factory=dict)
-    earlier: Earlier | None = None
+    earlier: EarlierConversion | None = None
     previous: Manifest | None = None
     changes: str = ""
     everything: str = ""
@@ -359,7 +359,7 @@ def find_finished(there: Destination) -> Manifest | None:
     if there.resumable and not there.overwrite:
         with contextlib.suppress(DamagedShardError):
             manifest = there.previous()
-    if manifest is None or not there.is_same(manifest.identity()) or not all(map(there.is_there, manifest.shards)):
+    if manifest is None or not there.is_same(manifest.identity()) or not all(map(there.has_shard, manifest.shards)):
         return None
     return manifest if all(there.sink.size(path) is not None for path in there.documents) else None
 
@@ -420,7 +420,7 @@ def _bring_up_to_date(
     """Fill in the earlier conversion and its differences, if an update can keep any of its shards."""
     if others := there.other_options(previous.spec):
         made.everything = f"the options have changed ({', '.join(others[:3])})"
-    elif option := there.plan.why_everything:
+    elif option := there.plan.full_update_reason:
         made.everything = f"with {option}, each shard depends on all inputs"
     elif not previous.is_as_written:
         made.everything = "the manifest was changed after it was written"
@@ -428,7 +428,7 @@ def _bring_up_to_date(
         made.everything = f"{there.sink.locate(there.sizes)}, the sizes of its records, is missing"
     else:
         try:
-            made.earlier = Earlier(previous, sizes, there.plan, there.listed_path, there.is_there)
+            made.earlier = EarlierConversion(previous, sizes, there.plan, there.listed_path, there.has_shard)
         except (ValueError, LookupError, TypeError, OverflowError):
             sizes.close()
             made.everything = f"{there.sink.locate(there.sizes)} does not list the sizes of the records"
@@ -549,7 +549,7 @@ _COLUMNS: Final = ("sizes", "records", "lanes", "high", "low")
 _NONE: Final = array("B")
 
 
-class Measure:
+class PublishedColumns:
     """Selects the columns of an input's index that are published for later updates.
 
     Args:
@@ -589,7 +589,7 @@ class SizesFile(RecordFile):
 
     def __init__(self, path: str, conversion: Conversion) -> None:
         super().__init__(path)
-        self._measure = Measure(conversion)
+        self._measure = PublishedColumns(conversion)
         self._last: Hashable = None  # the last schema
 
     def add(self, report: InputReport, part: InputUnits) -> None:
@@ -599,7 +599,7 @@ class SizesFile(RecordFile):
             self._last = report.schema.key
             whole["schema"] = report.schema.to_json()
         index = self._measure.of(part)
-        parts = packed({"report": whole}, (_narrow(getattr(index, name)) for name in self._measure.columns))
+        parts = pack_columns({"report": whole}, (_narrow(getattr(index, name)) for name in self._measure.columns))
         self.write(parts, sum(map(len, parts)))
 
 
@@ -615,7 +615,7 @@ def _narrow(column: array[int]) -> array[int]:
     return column
 
 
-class Earlier:
+class EarlierConversion:
     """The result of an earlier conversion with the same options and other inputs, read for `--update`.
 
     The sizes of its records are published next to the manifest. The ordinary planner divides them among shards again,
@@ -627,7 +627,7 @@ class Earlier:
         sizes: the sizes published with the manifest.
         plan: the current conversion.
         path: returns the path of a shard as listed in a manifest.
-        is_there: returns whether the output has the shard of a manifest entry.
+        has_shard: returns whether the output has the shard of a manifest entry.
 
     Attributes:
         changed: numbers of the inputs that must be read: new and changed ones, in ascending order.
@@ -642,10 +642,10 @@ class Earlier:
         sizes: BinaryIO,
         plan: Plan,
         path: Callable[[PlannedShard], str],
-        is_there: Callable[[ShardEntry], bool],
+        has_shard: Callable[[ShardEntry], bool],
     ) -> None:
         self._sizes = sizes
-        self._measure = Measure(plan.conversion)
+        self._measure = PublishedColumns(plan.conversion)
         self._places = array("Q")  # offsets in the file, by earlier input
         self._schemas: list[Schema] = []
         self._schema_of = array("Q")  # numbers of the earlier inputs
@@ -660,7 +660,7 @@ class Earlier:
             entry = entries.pop(path(shard), None)
             if entry is None or entry.records != shard.records or (exact and entry.bytes != shard.size):
                 raise ValueError("the sizes do not add up to the shards")
-            if is_there(entry):
+            if has_shard(entry):
                 origins = [origin._replace(source=now.get(origin.source, -1)) for origin in shard.origins]
                 crc = int(entry.digest.rpartition(":")[2], 16)
                 self._shards[shard.place] = origins, ShardReport(entry.bytes, entry.records, crc)
@@ -719,7 +719,7 @@ class Earlier:
 
     def _next(self, number: int, schema: Schema | None = None) -> tuple[InputReport, InputUnits]:
         """Read the report and sizes of the next input; in the first pass, it may share the previous input's schema."""
-        head, columns = unpacked(self._sizes)
+        head, columns = unpack_columns(self._sizes)
         own = head["report"].pop("schema", None)
         if schema is None:
             if own:

@@ -41,7 +41,7 @@ def picture(plan: Plan) -> bytes:
         raise UsageError("the first sample has no image to show", hint=hint)
     results = apply_ops(copy.deepcopy(before), conversion.sample_ops, context_of(conversion))
     drawn = [_drawn(one, conversion.geometry or Geometry()) for one in (before, *results)]
-    return codecs.encode(_beside(drawn), "png")
+    return codecs.encode(_side_by_side(drawn), "png")
 
 
 def _drawn(sample: Sample, geometry: Geometry) -> NDArray[np.uint8]:
@@ -92,7 +92,7 @@ def _levels(value: Any) -> Array:
     return codecs.decode_indices(value) if isinstance(value, bytes) else value  # type: ignore[no-any-return]
 
 
-def _beside(images: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+def _side_by_side(images: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     """Join images from left to right on white."""
     import numpy as np
 

@@ -199,7 +199,7 @@ class Plan(NamedTuple):
         return None if uncertain or spec.group_by else self.source.listing_info().samples
 
     @property
-    def why_everything(self) -> str | None:
+    def full_update_reason(self) -> str | None:
         """The reason why each shard depends on all inputs, so that `--update` converts everything again; or None."""
         spec, source = self.conversion, self.source
         reasons = {
@@ -225,7 +225,7 @@ class Plan(NamedTuple):
     @property
     def tracked(self) -> bool:
         """Whether the manifest records which records came from which input."""
-        return not self.conversion.output.is_stream and self.why_everything is None
+        return not self.conversion.output.is_stream and self.full_update_reason is None
 
     def readers(self, cpus: int) -> int:
         """Return how many inputs to read at once: one if reading them ends before a second process could help."""

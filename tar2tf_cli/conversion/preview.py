@@ -16,7 +16,7 @@ from tar2tf_cli.conversion.spool import compressed
 from tar2tf_cli.errors import MissingNameError, SampleError, Tar2tfError, UsageError
 from tar2tf_cli.features.described import notes_on_shapes
 from tar2tf_cli.features.feature_map import Schema
-from tar2tf_cli.features.labels import AUTO, Unnumbered
+from tar2tf_cli.features.labels import AUTO, PlaceholderLabelMap
 from tar2tf_cli.flow.faults import FaultPolicy
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan, flow
 from tar2tf_cli.formats import image
@@ -53,7 +53,7 @@ class Estimate(NamedTuple):
 
 
 @dataclass
-class _Seen:
+class _SampleTotals:
     """Totals of the samples converted for an estimate: features, stored bytes, records, and bytes in shards."""
 
     schema: Schema
@@ -80,11 +80,11 @@ def estimate(plan: Plan) -> Estimate | None:
         return None
     count = plan.source.listing_info().samples
     records, total, local, seconds, schema, palettes = 0.0, 0.0, 0.0, 0.0, Schema(), set[str]()
-    for group in _alike(plan.inputs, whole=count is not None):
-        seen = _Seen(schema, palettes)
+    for group in _by_suffix(plan.inputs, whole=count is not None):
+        seen = _SampleTotals(schema, palettes)
         for place in sorted({round(each * (len(group) - 1) / (_INPUTS - 1)) for each in range(_INPUTS)}):
             try:
-                _look_into(plan, group[place], seen)
+                _convert_first_samples(plan, group[place], seen)
             except SampleError:
                 raise
             except Tar2tfError:  # the conversion will report the error
@@ -105,7 +105,7 @@ def estimate(plan: Plan) -> Estimate | None:
     return Estimate(round(records * part), round(total * part), shards, shapes, palettes_found, round(local), seconds)
 
 
-def _alike(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo]]:
+def _by_suffix(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo]]:
     """Group the inputs by their suffix, as compressed ones have more samples per byte."""
     groups: dict[str, list[ObjectInfo]] = {}
     for item in inputs:
@@ -114,7 +114,7 @@ def _alike(inputs: Sequence[ObjectInfo], *, whole: bool) -> list[list[ObjectInfo
     return list(groups.values())
 
 
-def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
+def _convert_first_samples(plan: Plan, item: ObjectInfo, seen: _SampleTotals) -> None:
     """Convert the first samples of an input, and add them to the totals."""
     fetched: list[int] = []
     began, whole = time.monotonic(), item.size or 0
@@ -134,7 +134,7 @@ def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
             blocks = len(fetched)
             records += 1
             plain += size
-            written += size * _shrinks(parts, plan.conversion.output)
+            written += size * _compression_ratio(parts, plan.conversion.output)
     seen.records += records
     seen.consumed += consumed
     seen.written += written
@@ -144,7 +144,7 @@ def _look_into(plan: Plan, item: ObjectInfo, seen: _Seen) -> None:
     seen.palettes.update(reading.report.palettes)
 
 
-def _shrinks(parts: Iterable[bytes], output: Output) -> float:
+def _compression_ratio(parts: Iterable[bytes], output: Output) -> float:
     """Return the ratio of a record's compressed to its uncompressed size, estimated from its beginning."""
     if output.compression == "none":
         return 1.0
@@ -233,7 +233,9 @@ def trace(plan: Plan) -> list[TracedStep]:
 
 def _unnumbered(plan: Plan) -> Plan:
     """Return the plan with label maps that number any text, as `--labels NAME=auto` has not read the inputs yet."""
-    return plan._replace(labels={name: Unnumbered({}) for name, labels in plan.label_maps.items() if labels == AUTO})
+    return plan._replace(
+        labels={name: PlaceholderLabelMap({}) for name, labels in plan.label_maps.items() if labels == AUTO}
+    )
 
 
 def _steps(plan: Plan) -> list[TracedStep]:
@@ -244,19 +246,19 @@ def _steps(plan: Plan) -> list[TracedStep]:
         sample = next(reading.samples(), None)
         if sample is None:
             return []
-        steps = [TracedStep(f"the first sample, {sample[KEY]}:", _looks(sample))]
+        steps = [TracedStep(f"the first sample, {sample[KEY]}:", _describe_values(sample))]
         of_samples = plan.conversion.output.traits.holds == "sample"
         for op, one in reading.transform.each():
             title = f"after {_title(op.canonical())}:" if op else "members:" if of_samples else "features:"
             if op is None and plan.conversion.group_by and (sample := _first_group(how, plan)):
-                steps.append(TracedStep(f"the first group, {sample[KEY]}:", _looks(sample)))
+                steps.append(TracedStep(f"the first group, {sample[KEY]}:", _describe_values(sample)))
             results = list(flow([sample], one, FaultPolicy(option="--on-error skip"), where=reading.reader.where))
             if not results:
                 return [*steps, TracedStep(f"{title} dropped", {})]
             sample = results[0] if op or of_samples else dict(sorted(results[0].items()))
             if op and not op.usage:  # it prepares other ops, and changes nothing that users see
                 continue
-            looks = _looks(sample, reading.transform.context.palettes or ())
+            looks = _describe_values(sample, reading.transform.context.palettes or ())
             steps.append(TracedStep(title if len(results) == 1 else f"{title} {len(results)} samples", looks))
     return steps
 
@@ -277,16 +279,16 @@ def _title(canonical: dict[str, Any]) -> str:
     return " ".join([name, *(f"{field}={value}" for field, value in fields.items())])
 
 
-def _looks(values: Sample, palettes: Collection[str] = ()) -> dict[str, str]:
+def _describe_values(values: Sample, palettes: Collection[str] = ()) -> dict[str, str]:
     """Describe each value; for the pixels of masks, also the number of distinct values."""
-    looks = {name: _look(value) for name, value in values.items() if name == KEY or not name.startswith("__")}
+    looks = {name: _describe_value(value) for name, value in values.items() if name == KEY or not name.startswith("__")}
     for name, value in values.items():
         if (name in palettes or image.is_named_like_mask(name)) and getattr(value, "ndim", 0) in (2, 3):
             looks[name] += f", {image.values_described(image.distinct_values(value))}"
     return looks
 
 
-def _look(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     """Describe a value by its type and shape or length; a short value is shown itself."""
     if isinstance(value, Feature):
         return f"{value.dtype} {list(value.shape)}" + (", raw bytes" if value.encoding == "raw" else "")

@@ -19,7 +19,7 @@ from tar2tf_cli.conversion.output_state import (
     CHANGED,
     Decision,
     Destination,
-    Earlier,
+    EarlierConversion,
     SizesFile,
     decide,
     find_finished,
@@ -172,7 +172,7 @@ class Tally:
         known = plan.source.listing_info()
         self.summary.classes = known.classes
         self.summary.skipped.update(known.skipped)
-        self._growth = _Growth(plan)
+        self._growth = _GrowthCheck(plan)
         self._described: list[str] = []
         self._wanted = _WantedKeys(plan.conversion.input.keys) if plan.conversion.input.keys else None
         self._groups = GroupCheck(plan)
@@ -256,7 +256,7 @@ class Tally:
         self.summary.kept += shard.kept is not None
         self._growth.written += shard.size
 
-    def foresee(self, incomplete: Iterable[PlannedShard]) -> None:
+    def warn_of_growth(self, incomplete: Iterable[PlannedShard]) -> None:
         """Warn once if the inputs so far show that the output will be much larger than the input."""
         if "growth" not in self._notes.given:
             self._notes.once("growth", self._growth.warning(self.summary.records, incomplete))
@@ -353,7 +353,7 @@ class _WantedKeys:
             self.found[number] = 1
 
 
-class _Growth:
+class _GrowthCheck:
     """Compares the size of the output so far with that of the input.
 
     Args:
@@ -384,7 +384,7 @@ class _Growth:
         whole, limit = written * self._size // self.read, self._plan.conversion.limit
         if limit and records:
             whole = min(whole, written * limit // records)
-        return growth(self._plan, whole, self._size)
+        return growth_warning(self._plan, whole, self._size)
 
 
 class JoinCount:
@@ -433,7 +433,7 @@ def check_lost(lost: Sequence[Mapping[str, Any]], most: int) -> None:
         raise Tar2tfError(f"{total:,} bytes of the inputs could not be read, more than --max-lost {most:,} allows")
 
 
-def growth(plan: Plan, size: int, read: int | None) -> str | None:
+def growth_warning(plan: Plan, size: int, read: int | None) -> str | None:
     """Return a warning if ops or a preset make an output of `size` bytes much larger than its input."""
     chosen = plan.conversion.ops or plan.conversion.preset
     if not (chosen and read) or size < max(_TIMES * read, _MUCH):
@@ -479,7 +479,7 @@ class Publisher:
         self._entries: dict[str, dict[int, ShardReport]] = {}  # by lane and number
         self._published: dict[str, int] = {}
         self._sizes: SizesFile | None = None
-        self.earlier: Earlier | None = None
+        self.earlier: EarlierConversion | None = None
         self.up_to_date: Manifest | None = None
         self._uploading = False  # whether uploads may have begun since the last wait
         self._replaces = False  # whether an older manifest was removed, as it would be wrong

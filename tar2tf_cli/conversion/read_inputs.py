@@ -170,14 +170,14 @@ def _append(worker: Worker, number: int, spool: Spool) -> InputReport:
                 for record in islice(reading.records(), most):
                     spool.add(*record)
             if reading.must_regroup:
-                spool.go_back(mark)
+                spool.rewind(mark)
                 continue
             if reading.is_unusable():
-                spool.go_back(mark)
+                spool.rewind(mark)
                 spool.begin(item.name)
             spool.finish()
     except Tar2tfError:
-        spool.go_back(mark)
+        spool.rewind(mark)
         raise
     reading.report.sample_keys = spool.sample_keys
     return reading.report

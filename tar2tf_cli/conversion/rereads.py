@@ -12,7 +12,7 @@ from tar2tf_cli.conversion.spool import InputUnits
 from tar2tf_cli.inputs.report import InputReport
 
 if TYPE_CHECKING:
-    from tar2tf_cli.conversion.output_state import Earlier
+    from tar2tf_cli.conversion.output_state import EarlierConversion
 
 
 class Rereads:
@@ -23,7 +23,7 @@ class Rereads:
         queue: reads the inputs that are asked for.
     """
 
-    def __init__(self, earlier: Earlier, queue: InputQueue) -> None:
+    def __init__(self, earlier: EarlierConversion, queue: InputQueue) -> None:
         self._earlier = earlier
         self._queue = queue
         self._units: dict[int, InputUnits] = {}  # units of inputs that were read, for shards that are not complete
@@ -75,7 +75,7 @@ class Rereads:
             self._needed.update(_inputs_of(shard))
         for number in sorted(missing):
             if number not in self._waiting:
-                self._queue.ask_for(number)
+                self._queue.request(number)
             self._waiting.setdefault(number, []).append((shard, missing))
         return bool(missing)
 

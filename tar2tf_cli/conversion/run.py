@@ -18,7 +18,7 @@ from tar2tf_cli.conversion.schedule import ConversionSchedule
 from tar2tf_cli.conversion.sharding import PlannedShard, ShardReport
 from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex
 from tar2tf_cli.conversion.worker import TaskInputs, Worker
-from tar2tf_cli.engines.base import InOrder, run_tasks
+from tar2tf_cli.engines.base import OrderedTasks, run_tasks
 from tar2tf_cli.errors import UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.described import notes_on_shapes
@@ -180,13 +180,13 @@ def _make_shards(
             return
         shard = PlannedShard(plan.stems[number], 0, size=made.size, records=records)
         tally.add_shard(shard)
-        tally.foresee(())
+        tally.warn_of_growth(())
         tally.summary.bytes += made.size
         target.seal(shard, ShardReport(made.size, records, made.crc))
 
     events.planned(len(tasks), plan.size)
     where = [plan.source.locate(item.name) for item in plan.inputs]
-    run_tasks(InOrder(tasks, where, take, events.progress), engine, context)
+    run_tasks(OrderedTasks(tasks, where, take, events.progress), engine, context)
 
 
 def _target(plan: Plan, events: Events, **options: Any) -> Target:

@@ -77,18 +77,18 @@ class ConversionSchedule(Schedule):
         self._tally = tally
         earlier = target.earlier
         self._planner = planner = _planner(plan, worker, tracked=earlier is not None)
-        worker.stores_indexes = planner.holds_all
+        worker.stores_indexes = planner.needs_all_inputs
         self._spools = SpoolFiles(worker)
         due = earlier.changed if earlier else range(len(plan.inputs))
         remote = plan.source.capabilities().remote
-        queue = InputQueue(plan.inputs, self._spools, readers, due, remote=remote, all_at_once=planner.holds_all)
+        queue = InputQueue(plan.inputs, self._spools, readers, due, remote=remote, all_at_once=planner.needs_all_inputs)
         self._inputs = InputsInOrder(queue, readers)
         self._rereads = Rereads(earlier, queue) if earlier else None
         self._ready: deque[PlannedShard] = deque()
         self._flusher: Flusher[tuple[PlannedShard, ShardReport] | None] = Flusher()
         self._filling = FillingShard(worker, self._flusher, wanted=worker.fills and not (target.done or earlier))
         self._space = None
-        if target.reads_shards and not planner.holds_all:
+        if target.reads_shards and not planner.needs_all_inputs:
             self._space = DiskSpace(worker.folder, plan.conversion.output.limit or 0)
         self._progress = ReadProgress(plan, events, None if earlier else plan.size)
 
@@ -169,7 +169,7 @@ class ConversionSchedule(Schedule):
     def _take_group(self, group: InputGroup) -> None:
         """Keep the result of reading a group; an input's error is raised after earlier inputs are divided."""
         self._inputs.end(group)
-        if self._planner.holds_all:
+        if self._planner.needs_all_inputs:
             self._spools.unload(group)
         for number, report, units in group.parts():
             self._spools.need([units.group])
@@ -228,7 +228,7 @@ class ConversionSchedule(Schedule):
             else:
                 read = self._rereads.known(number) if self._rereads else None
             if read is None:
-                inputs.hurry()
+                inputs.prioritize_frontier()
                 return
             self._add(number, *read)
         self._enqueue([*self._planner.finish()])
@@ -294,11 +294,11 @@ class ConversionSchedule(Schedule):
             elif not self._filling.complete(shard):
                 self._ready.append(shard)
         self._drop_unneeded()
-        self._tally.foresee(self._planner.open_shards)
+        self._tally.warn_of_growth(self._planner.open_shards)
 
     def _check_keys(self, shard: PlannedShard) -> None:
         """Raise an error for a tar with two samples of the same key, which readers would merge into one."""
-        if same := shard.same_key():
+        if same := shard.find_same_key():
             conversion, names = self._plan.conversion, {self._plan.inputs[number].name for number in same}
             of = "" if conversion.shuffle else f", one of {' and one of '.join(sorted(names))}"
             hint = "change their keys with --op func:FILE.py:NAME, or write one tar per input with <input> in the path"

@@ -19,7 +19,7 @@ from itertools import chain, count, groupby
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tar2tf_cli.conversion.equal_keys import KeyIndex
-from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, StoredIndex, size_around
+from tar2tf_cli.conversion.spool import InputUnits, SpoolIndex, StoredIndex, overhead_size
 from tar2tf_cli.errors import write_errors
 from tar2tf_cli.formats.checksums import ordered
 from tar2tf_cli.formats.files import write_whole
@@ -219,13 +219,13 @@ class PlannedShard:
             part = parts[origin.source]
             self.add(part, *part.spool.units(part.first, origin.first, origin.records))
 
-    def same_key(self) -> tuple[int, int] | None:
+    def find_same_key(self) -> tuple[int, int] | None:
         """Return the numbers of two inputs, possibly equal, with samples of the same key; None if keys are unique.
 
         The hashes of keys are discarded.
         """
         runs, self.keys = self.keys, []
-        if not _repeats(array("Q", chain.from_iterable(keys for _, keys in runs))):
+        if not _has_duplicates(array("Q", chain.from_iterable(keys for _, keys in runs))):
             return None
         owners: dict[int, int] = {}
         for source, key in ((source, key) for source, keys in runs for key in keys):
@@ -234,7 +234,7 @@ class PlannedShard:
             owners[key] = source
         return None
 
-    def came_from(self, origin: InputRange) -> None:
+    def add_origin(self, origin: InputRange) -> None:
         """Add records to the origins."""
         last = self.origins[-1] if self.origins else None
         if last and (last.source, last.first + last.records) == (origin.source, origin.first):
@@ -251,7 +251,7 @@ class ShardReport(NamedTuple):
     crc: int
 
 
-class Units(NamedTuple):
+class LaneUnits(NamedTuple):
     """Consecutive units of an input that go into one lane: the first unit, and the number of units."""
 
     lane: str
@@ -368,7 +368,7 @@ class ShardPlanner:
         return self._remaining == 0
 
     @property
-    def holds_all(self) -> bool:
+    def needs_all_inputs(self) -> bool:
         """Whether every index is needed before the first shard can be planned."""
         return self._tables is not None or self._limits.lacks_total
 
@@ -390,7 +390,7 @@ class ShardPlanner:
     def add(self, source: int, part: InputUnits) -> Iterator[PlannedShard]:
         """Divide the units of an input among shards, and yield each shard that is full."""
         ranges = [(part.first, part.stop)] if self.seen is None else self.seen.ranges(part)
-        if self.holds_all:
+        if self.needs_all_inputs:
             self._held.append((source, part, ranges))
             spool = part.spool.loaded()
             for first, stop in ranges:
@@ -413,17 +413,17 @@ class ShardPlanner:
             yield from self._fill(units)
         yield from self._close()
 
-    def _all_held(self) -> Iterator[Units]:
+    def _all_held(self) -> Iterator[LaneUnits]:
         """Return all held units in input order, up to the limit on samples."""
         return _limited((units for held in self._held for units in self._lanes.runs(*held)), self._remaining)
 
-    def _shuffled(self) -> Iterator[Units]:
+    def _shuffled(self) -> Iterator[LaneUnits]:
         assert self._tables
         parts = (part._replace(first=first, stop=stop) for _, part, ranges in self._held for first, stop in ranges)
         for lane, part in self._tables(parts, self._remaining):
-            yield Units(self._lanes.splits[lane], 0, part, 0, part.stop)
+            yield LaneUnits(self._lanes.splits[lane], 0, part, 0, part.stop)
 
-    def _fill(self, units: Units) -> Iterator[PlannedShard]:
+    def _fill(self, units: LaneUnits) -> Iterator[PlannedShard]:
         """Add units to the shards of their lane, and yield each shard that is full."""
         lane, source, part, unit, count = units
         part, end = part._replace(spool=part.spool.loaded()), unit + count
@@ -438,7 +438,7 @@ class ShardPlanner:
             if self._unique_keys:
                 (self._stream or shard).keys.append((source, part.spool.keys_of(unit, stop)))
             if self._tracked:
-                shard.came_from(InputRange(source, part.spool.count(part.first, unit), records))
+                shard.add_origin(InputRange(source, part.spool.count(part.first, unit), records))
             unit = stop
 
     def _opened(self, lane: str) -> PlannedShard:
@@ -475,15 +475,15 @@ class _Lanes:
         self._split = bool(conversion.split)
         self._stems = stems
 
-    def runs(self, source: int, part: InputUnits, ranges: Iterable[_Range]) -> Iterator[Units]:
+    def runs(self, source: int, part: InputUnits, ranges: Iterable[_Range]) -> Iterator[LaneUnits]:
         """Divide ranges of an input's units into runs of consecutive units that go into one lane."""
         for first, stop in ranges:
             if not self._split:
-                yield Units(self._stems[source] if self.by_stem else "", source, part, first, stop - first)
+                yield LaneUnits(self._stems[source] if self.by_stem else "", source, part, first, stop - first)
                 continue
             for number, units in groupby(part.spool.loaded().lanes[first:stop]):
                 count = sum(1 for _ in units)
-                yield Units(self.splits[number], source, part, first, count)
+                yield LaneUnits(self.splits[number], source, part, first, count)
                 first += count
 
 
@@ -500,7 +500,7 @@ class _ShardLimits:
     """
 
     def __init__(self, output: Output, records: int | None) -> None:
-        self.around = size_around(output)
+        self.around = overhead_size(output)
         self.by_input = "input" in output.template.fields or output.is_stream
         self._output = output
         self._max_bytes, self._max_records = output.limit, output.records_per_shard
@@ -514,7 +514,7 @@ class _ShardLimits:
         """Whether all records must be counted before the first shard can be planned, as `--num-shards` is given."""
         return self._output.num_shards is not None and not self._quotas
 
-    def divide(self, runs: Iterable[Units]) -> None:
+    def divide(self, runs: Iterable[LaneUnits]) -> None:
         """Divide all units equally among the given number of shards."""
         totals: Counter[str] = Counter()
         for units in runs:
@@ -533,13 +533,13 @@ class _ShardLimits:
         return max(stop, unit)
 
 
-def _repeats(keys: array[int]) -> bool:
+def _has_duplicates(keys: array[int]) -> bool:
     """Whether a number occurs twice."""
     data = keys.tobytes()
     return len(ordered(data)) < len(data)
 
 
-def _limited(runs: Iterable[Units], most: int | None) -> Iterator[Units]:
+def _limited(runs: Iterable[LaneUnits], most: int | None) -> Iterator[LaneUnits]:
     """Truncate runs of units to a total number; None for no limit."""
     for units in runs:
         if most == 0:

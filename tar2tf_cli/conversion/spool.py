@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 
 from tar2tf_cli.api.values import RecordBatch
-from tar2tf_cli.conversion.working_folder import entry_of, line_of
+from tar2tf_cli.conversion.working_folder import format_entry, parse_entry
 from tar2tf_cli.flow.select import digest_in, group_in, stratum_in
 from tar2tf_cli.formats.checksums import crc32c, hash64, key_hash
 from tar2tf_cli.formats.files import RecordFile
@@ -161,21 +161,21 @@ class InputUnits(NamedTuple):
     stop: int
 
 
-def packed(head: Mapping[str, object], columns: Iterable[array[int]]) -> list[bytes]:
+def pack_columns(head: Mapping[str, object], columns: Iterable[array[int]]) -> list[bytes]:
     """Serialise a JSON line and columns of little-endian integers, each protected by a CRC."""
     columns = list(columns)
     kinds = [[column.typecode, len(column)] for column in columns]
     data = b"".join(_little_endian(column).tobytes() for column in columns if column)
-    return [line_of({**head, "columns": kinds, "crc": crc32c(data)}), data]
+    return [format_entry({**head, "columns": kinds, "crc": crc32c(data)}), data]
 
 
-def unpacked(file: BinaryIO) -> tuple[dict[str, Any], list[array[int]]]:
-    """Read a JSON head and columns that `packed` serialised, from the file's current position.
+def unpack_columns(file: BinaryIO) -> tuple[dict[str, Any], list[array[int]]]:
+    """Read a JSON head and columns that `pack_columns` serialised, from the file's current position.
 
     Raises:
         ValueError: when the bytes are damaged, or the file is at its end.
     """
-    head: dict[str, Any] = entry_of(file.readline())
+    head: dict[str, Any] = parse_entry(file.readline())
     columns, crc = [], 0
     for typecode, length in head["columns"]:
         column = array(typecode)
@@ -288,10 +288,10 @@ class Spool:
             self._close_block(lane)
 
     def mark(self) -> tuple[int, Lengths]:
-        """Return the current end of the spool and its index, for `go_back`."""
+        """Return the current end of the spool and its index, for `rewind`."""
         return self._file.size + self._file.pending, self._index.lengths
 
-    def go_back(self, mark: tuple[int, Lengths]) -> None:
+    def rewind(self, mark: tuple[int, Lengths]) -> None:
         """Remove all records appended since a mark."""
         size, lengths = mark
         self._blocks.clear()
@@ -426,7 +426,7 @@ def unit_bytes(chunks: Iterable[Chunk], output: Output) -> Iterator[Chunk]:
     return compressed(chunks, output)
 
 
-def size_around(output: Output) -> int:
+def overhead_size(output: Output) -> int:
     """Return the number of bytes that a shard has in addition to its units."""
     return sum(size for _, size in shard_bytes((), output)) if output.end else 0
 

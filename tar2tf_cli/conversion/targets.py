@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from tar2tf_cli.api.store import Store
-    from tar2tf_cli.conversion.output_state import Earlier
+    from tar2tf_cli.conversion.output_state import EarlierConversion
     from tar2tf_cli.conversion.spool import InputUnits
     from tar2tf_cli.inputs.report import InputReport
 
@@ -38,7 +38,7 @@ class Target(Protocol):
         done: bytes of the complete shards of an interrupted run.
     """
 
-    earlier: Earlier | None = None
+    earlier: EarlierConversion | None = None
     up_to_date: Manifest | None = None
     done: int = 0
 

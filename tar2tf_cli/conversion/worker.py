@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 from tar2tf_cli.api.backend import RecordMaker
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnBytes, Source
-from tar2tf_cli.conversion.spool import COLUMNS, InputUnits, SpoolIndex, StoredIndex, Strata, packed, unpacked
+from tar2tf_cli.conversion.spool import (
+    COLUMNS,
+    InputUnits,
+    SpoolIndex,
+    StoredIndex,
+    Strata,
+    pack_columns,
+    unpack_columns,
+)
 from tar2tf_cli.errors import Tar2tfError
 from tar2tf_cli.features.feature_map import Schema
 from tar2tf_cli.flow.sample_flow import InputFlow, ReadOptions, ReadPlan
@@ -92,7 +100,7 @@ def save_group(path: str, group: InputGroup) -> None:
         "spool_crc": group.spool_crc,
         "copied": group.index.copied,
     }
-    write_whole(path, packed(head, (getattr(group.index, name) for name in COLUMNS)), lasting=False)
+    write_whole(path, pack_columns(head, (getattr(group.index, name) for name in COLUMNS)), lasting=False)
 
 
 def load_group(path: str) -> InputGroup | None:
@@ -100,7 +108,7 @@ def load_group(path: str) -> InputGroup | None:
     index = SpoolIndex()
     try:
         with open(path, "rb") as file:
-            head, columns = unpacked(file)
+            head, columns = unpack_columns(file)
         for name, column in zip(COLUMNS, columns, strict=True):
             setattr(index, name, column)
         index.copied = head["copied"]

@@ -18,7 +18,7 @@ from tar2tf_cli.formats.files import UNSUPPORTED, make_folders, write_all, write
 LOCK_SECONDS: Final = 5.0
 _LOCK: Final = "lock"
 _JOURNAL: Final = "journal"
-_OURS: Final = (
+_RUN_FILES: Final = (
     r"(?s)lock|journal|labels|input-\d+\.(index|spool|table)|shard-.*\.part(\.idx)?|made-.*\.end|(sizes|document)\.part"
     r"|previous\.sizes|\..*\.part|\.attempt-.*|tmp\w+"
 )
@@ -55,7 +55,7 @@ class WorkingFolder:
             raise OutputExistsError("is not a folder of unfinished work", shard=self.path, hint=hint)
         with contextlib.suppress(FileNotFoundError):
             for name in sorted(os.listdir(self.path)):
-                if name != _LOCK and not re.fullmatch(_OURS, name):
+                if name != _LOCK and not re.fullmatch(_RUN_FILES, name):
                     message = f"has {name!r}, which is not a file of unfinished work"
                     raise OutputExistsError(message, shard=self.path, hint=hint)
 
@@ -107,7 +107,7 @@ class WorkingFolder:
     def read_journal(self) -> tuple[Any, list[Any]]:
         """Read the journal's head and its entries up to a damaged one; the head is None if missing."""
         with contextlib.suppress(FileNotFoundError, ValueError), open(self._file(_JOURNAL), "rb") as file:
-            head = entry_of(file.readline())
+            head = parse_entry(file.readline())
             if isinstance(head, dict) and "identity" in head:
                 self._entries, entries = _parsed(file.read())
                 return head, entries
@@ -133,7 +133,7 @@ class WorkingFolder:
         os.write(self._lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
         path = self._file(_JOURNAL)
         self.unsynced = [] if os.path.exists(path) else [path, self.path]
-        write_whole(path, [line_of(head), self._entries if keep else b""], lasting=not self.unsynced)
+        write_whole(path, [format_entry(head), self._entries if keep else b""], lasting=not self.unsynced)
         self._entries = b""
         self._journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
@@ -141,7 +141,7 @@ class WorkingFolder:
         """Append an entry to the journal."""
         self._unused = False
         with write_errors(self._file(_JOURNAL)):
-            write_all(lambda rest: os.write(self._journal, rest), line_of(entry))
+            write_all(lambda rest: os.write(self._journal, rest), format_entry(entry))
 
     def clear(self, *, strays: bool = False, journal: bool = False) -> None:
         """Remove the files of an interrupted run.
@@ -205,13 +205,13 @@ def _parsed(lines: bytes) -> tuple[bytes, list[object]]:
     return lines[:end], json.loads(b"[" + b",".join(entries) + b"]")  # all at once, as there may be millions
 
 
-def line_of(entry: object) -> bytes:
+def format_entry(entry: object) -> bytes:
     """Return the journal line of an entry: JSON and its CRC-32C."""
     data = json.dumps(entry).encode()
     return b"%s %08x\n" % (data, extend(0, data))
 
 
-def entry_of(line: bytes) -> Any:
+def parse_entry(line: bytes) -> Any:
     """Parse a line of the journal.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Final
 from tar2tf_cli.api.values import RecordBatch
 from tar2tf_cli.conversion.read_inputs import spooled
 from tar2tf_cli.conversion.sharding import Piece, PlannedShard, ShardReport, rows_of
-from tar2tf_cli.conversion.spool import Chunk, shard_bytes, size_around
+from tar2tf_cli.conversion.spool import Chunk, overhead_size, shard_bytes
 from tar2tf_cli.conversion.worker import Worker, load_group
 from tar2tf_cli.errors import SourceError, Tar2tfError, WorkerError, changed
 from tar2tf_cli.flow.sample_flow import ReadOptions
@@ -61,15 +61,15 @@ class WriteShard(NamedTuple):
 
     def _written(self, worker: Worker, path: str) -> ShardReport:
         output = worker.conversion.output
-        as_it_is = not (output.compresses_shards or output.index or size_around(output))
-        if as_it_is and (report := self._taken_over(worker, path)):
+        as_it_is = not (output.compresses_shards or output.index or overhead_size(output))
+        if as_it_is and (report := self._rename_spool(worker, path)):
             return report
         report = _write(worker, path, self.shard, self.shard.pieces)
         if output.index:
             write_index(path, worker.conversion)
         return report
 
-    def _taken_over(self, worker: Worker, path: str) -> ShardReport | None:
+    def _rename_spool(self, worker: Worker, path: str) -> ShardReport | None:
         """Rename a spool to the shard if it holds exactly the shard's bytes; otherwise return None."""
         first, *others = self.shard.pieces
         spool = worker.path(first.group, "spool")
@@ -184,7 +184,7 @@ def from_spool(descriptor: int, piece: Piece) -> Iterator[Chunk]:
 def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
     """Iterate over the bytes of a piece, copied from its input or encoded again."""
     left = piece.size
-    for chunk in _copied_from_input(worker, piece) if piece.copied else _made_again(worker, piece):
+    for chunk in _copied_from_input(worker, piece) if piece.copied else _encoded_again(worker, piece):
         left -= chunk[1]
         yield chunk
     if left:
@@ -201,7 +201,7 @@ def _copied_from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
             yield [data], len(data)
 
 
-def _made_again(worker: Worker, piece: Piece) -> Iterator[Chunk]:
+def _encoded_again(worker: Worker, piece: Piece) -> Iterator[Chunk]:
     units = piece.units
     with worker.inputs.open(piece.group, ReadOptions(trusted=True), worker.on_bytes) as reading:
         reading.seek(piece.start)
@@ -224,7 +224,7 @@ def write_index(path: str, conversion: Conversion) -> None:
             file.write([line], len(line))
 
 
-WORTH_IT = 8 << 20  # minimum bytes of a shard that is not full yet
+MIN_EARLY_BYTES = 8 << 20  # minimum bytes of a shard that is not full yet
 
 
 class EagerShardWriter:
@@ -259,7 +259,7 @@ class EagerShardWriter:
     @staticmethod
     def is_suitable(shard: PlannedShard, folder: str) -> bool:
         """Whether an incomplete shard is large enough to start writing it, and no file of it exists yet."""
-        return shard.size >= WORTH_IT and shard.pieces[0].spooled and not os.path.exists(shard.part(folder))
+        return shard.size >= MIN_EARLY_BYTES and shard.pieces[0].spooled and not os.path.exists(shard.part(folder))
 
     def grow(self) -> None:
         """Queue the pieces added to the shard since the last call."""

@@ -139,7 +139,7 @@ class Schedule(Protocol):
         """Report progress: the number of stored bytes read since the beginning."""
 
 
-class InOrder(Schedule):
+class OrderedTasks(Schedule):
     """A schedule of independent tasks that passes on their results in the order of the tasks.
 
     Args:

@@ -193,7 +193,7 @@ def _spawn(context: TaskContext) -> _WorkerProcess:
     theirs.set_inheritable(True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     arguments = [sys.executable, "-c", _SPAWNED, str(theirs.fileno())]
-    pid = os.posix_spawn(sys.executable, arguments, environment, file_actions=_printing_here())
+    pid = os.posix_spawn(sys.executable, arguments, environment, file_actions=_inherit_output())
     theirs.close()
     process = _WorkerProcess(pid, ours)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the next `wait` reports its death
@@ -201,7 +201,7 @@ def _spawn(context: TaskContext) -> _WorkerProcess:
     return process
 
 
-def _printing_here() -> list[tuple[int, int, int]]:
+def _inherit_output() -> list[tuple[int, int, int]]:
     """Return the file actions by which a spawned process prints to this one's output, unless that is not a file."""
     with contextlib.suppress(AttributeError, OSError):
         return [(os.POSIX_SPAWN_DUP2, sys.stdout.fileno(), 1)]
@@ -284,11 +284,11 @@ def _send(channel: socket.socket, message: object) -> None:
 
 
 def _receive(channel: socket.socket) -> Any:
-    length = int.from_bytes(_exactly(channel, 8), "little")
-    return pickle.loads(_exactly(channel, length))
+    length = int.from_bytes(_receive_exactly(channel, 8), "little")
+    return pickle.loads(_receive_exactly(channel, length))
 
 
-def _exactly(channel: socket.socket, size: int) -> bytes:
+def _receive_exactly(channel: socket.socket, size: int) -> bytes:
     chunks = []
     while size:
         chunk = channel.recv(min(size, 1 << 20))

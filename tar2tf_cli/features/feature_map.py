@@ -14,7 +14,7 @@ from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Array, Encoding, Feature, FeatureDescription, Features, Sample
 from tar2tf_cli.errors import MissingNameError, SampleError, UsageError, meant, reason
 from tar2tf_cli.features.described import DTYPES
-from tar2tf_cli.features.labels import AUTO, LabelMap, Unnumbered
+from tar2tf_cli.features.labels import AUTO, LabelMap, PlaceholderLabelMap
 from tar2tf_cli.features.presets import Make, Preset
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list, packed_floats, raw
 from tar2tf_cli.formats.files import StoredBytes, whole
@@ -259,7 +259,7 @@ class FeatureMap:
             SampleError: when one is missing, or is not text.
         """
         values = self._selected(sample)
-        seen = {name: Unnumbered({}) for name in self._labels}
+        seen = {name: PlaceholderLabelMap({}) for name in self._labels}
         for name, labels in seen.items():
             labels.numbers(_labelled(name, values))
         return {name: {*labels} for name, labels in seen.items()}

@@ -124,7 +124,7 @@ class LabelMap(dict[str, int]):
         return self[text]
 
 
-class Unnumbered(LabelMap):
+class PlaceholderLabelMap(LabelMap):
     """A placeholder for a map that is not known yet: the number of any text is 0, and texts are collected."""
 
     def __contains__(self, text: object) -> bool:

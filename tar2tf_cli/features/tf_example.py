@@ -214,7 +214,7 @@ class TFExample(dict[str, "bytes | Feature"]):
         return values[0]
 
 
-def unfit(example: TFExample) -> str | None:
+def invalid_value(example: TFExample) -> str | None:
     """Describe a value that is not a feature, if any; `update` and `TFExample(...)` accept anything."""
     for name, value in example.items():
         if type(value) is not bytes and not isinstance(value, Feature):

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from tar2tf_cli.api.op import Op, OpContext
-from tar2tf_cli.api.values import KEY, LISTED, ONE_TEXT, Batch, Form, Kind
+from tar2tf_cli.api.values import KEY, SINGLE_BYTES_TAG, WHOLE_LIST_FLAG, Batch, Form, Kind
 from tar2tf_cli.errors import SampleError
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.features.feature_map import Look, Schema
@@ -48,7 +48,7 @@ class FeatureColumns:
     """Makes features from plain samples with the kernel, according to the names of their entries.
 
     Args:
-        conversion: a conversion for which `expresses` is true.
+        conversion: a conversion for which `can_express` is true.
     """
 
     def __init__(self, conversion: Conversion) -> None:
@@ -80,11 +80,11 @@ class FeatureColumns:
         for number, count in batch.count_signatures().items():
             features = self._features_of(batch, number)
             assert features
-            values = [(ONE_TEXT, 1), *batch.values_of(number)]
+            values = [(SINGLE_BYTES_TAG, 1), *batch.values_of(number)]
             looks = {
                 name: _look_of(tag, values[entry][1])
                 for name, entry, tag in zip(features.names, features.entries, features.tags, strict=True)
-                if tag != ONE_TEXT
+                if tag != SINGLE_BYTES_TAG
             }
             schema.update(Schema(Counter({features.names: count}), looks))
         return schema
@@ -113,30 +113,30 @@ class FeatureColumns:
             return None
         if sample.get(KEY, 0) != 0:  # encoded under another key, which may decide about the split
             return None
-        before = [ONE_TEXT, *tags]
+        before = [SINGLE_BYTES_TAG, *tags]
         after = {name: before[entry] for name, entry in sample.items()}
         for name, kind in self._types.items():
-            if after[name] not in (ONE_TEXT, TAGS[_KINDS[kind]][0]):
+            if after[name] not in (SINGLE_BYTES_TAG, TAGS[_KINDS[kind]][0]):
                 return None
             after[name] = TAGS[_KINDS[kind]][0]
         if self._form == "members":
             sample = {KEY: 0, **sample}
-        encoded = b"".join(_encoded(name, entry, after.get(name, ONE_TEXT)) for name, entry in sample.items())
+        encoded = b"".join(_encoded(name, entry, after.get(name, SINGLE_BYTES_TAG)) for name, entry in sample.items())
         if self._form == "members":
-            after = dict.fromkeys(sample, ONE_TEXT)
+            after = dict.fromkeys(sample, SINGLE_BYTES_TAG)
         return _FeatureNames(tuple(sample), (*sample.values(),), (*after.values(),), encoded)
 
 
 def _encoded(name: str, entry: int, tag: int) -> bytes:
     data = name.encode("utf-8", "surrogateescape")
-    return _HEAD.pack(entry, tag & ~LISTED, len(data)) + data
+    return _HEAD.pack(entry, tag & ~WHOLE_LIST_FLAG, len(data)) + data
 
 
 def _look_of(tag: int, count: int) -> Look:
     """Return the look of a feature, given its list tag and number of values as in `Batch.lists`."""
-    kind = _OF_TAGS[tag & ~LISTED]
+    kind = _OF_TAGS[tag & ~WHOLE_LIST_FLAG]
     dtype = DTYPES[kind][0]
-    return kind, dtype, (None if count < 0 else count,) if tag & LISTED else ()
+    return kind, dtype, (None if count < 0 else count,) if tag & WHOLE_LIST_FLAG else ()
 
 
 def looks_in(batch: Batch) -> dict[str, Look]:
@@ -148,7 +148,7 @@ def looks_in(batch: Batch) -> dict[str, Look]:
     schema = Schema()
     for number in batch.count_signatures():
         values = zip(batch.names_of(number), batch.values_of(number), strict=True)
-        looks = {name: _look_of(tag, count) for name, (tag, count) in values if tag != ONE_TEXT}
+        looks = {name: _look_of(tag, count) for name, (tag, count) in values if tag != SINGLE_BYTES_TAG}
         schema.update(Schema(Counter({batch.names_of(number): 1}), looks))
     return schema.looks
 
@@ -158,7 +158,7 @@ def leading_filters(ops: Sequence[Op]) -> list[Op]:
     return list(takewhile(lambda op: op.filter_entry is not None, ops))
 
 
-def expresses(conversion: Conversion) -> bool:
+def can_express(conversion: Conversion) -> bool:
     """Whether `FeatureColumns` can make a conversion's features: entry names determine them, and types are single
     numbers.
     """

@@ -27,8 +27,8 @@ from tar2tf_cli.api.values import KEY, Batch, Features, KeySplit, MessagePart, R
 from tar2tf_cli.errors import Location, SampleError
 from tar2tf_cli.features.feature_map import FeatureMap
 from tar2tf_cli.features.presets import find_preset, of_record_to_example
-from tar2tf_cli.features.tf_example import TFExample, unfit
-from tar2tf_cli.flow.columns import expresses
+from tar2tf_cli.features.tf_example import TFExample, invalid_value
+from tar2tf_cli.flow.columns import can_express
 from tar2tf_cli.flow.faults import FaultPolicy
 from tar2tf_cli.flow.select import SampleFilter
 from tar2tf_cli.flow.transform import CHUNK, Transform, work_in_threads
@@ -192,7 +192,7 @@ class ReadPlan:
             forms=forms,
         )
         encoder = conversion.output.format.encoder()
-        simple = not conversion.group_by and (conversion.only_chooses or expresses(conversion))
+        simple = not conversion.group_by and (conversion.only_chooses or can_express(conversion))
         batches = gives == "bytes" and simple and encoder.kernel_form
         native = kernel.native() if batches else None
         features: Callable[[Sample], Features] = feature_map_of(conversion, context).features
@@ -506,7 +506,7 @@ class InputFlow:
         note = report.schema.add_plain if plan.plain and not self.reader.of_records else report.schema.add
 
         def encoded(key: str, features: Features) -> T:
-            if type(features) is TFExample and (what := unfit(features)):
+            if type(features) is TFExample and (what := invalid_value(features)):
                 raise SampleError(f"the example has {what}")
             if faults.undecided:
                 faults.release()

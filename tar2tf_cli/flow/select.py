@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _BLOCK: Final = 1 << 20
 
 
-class Keys:
+class KeyList:
     """The set of keys in a key list file (`spec/key_lists.py`), in 16 bytes of memory per key.
 
     The fast hash, for which collisions are easy to make, only finds candidates; a digest decides. The digest depends on
@@ -140,7 +140,7 @@ def _version(path: str) -> tuple[int, ...]:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def keys_of(path: str) -> Keys:
+def keys_of(path: str) -> KeyList:
     """Return the keys in a key list file, which is read once per process unless it changes; forked processes share
     them.
     """
@@ -148,8 +148,8 @@ def keys_of(path: str) -> Keys:
 
 
 @lru_cache(maxsize=1)
-def _keys(path: str, version: tuple[int, ...]) -> Keys:
-    return Keys(path)
+def _keys(path: str, version: tuple[int, ...]) -> KeyList:
+    return KeyList(path)
 
 
 class KeyFilter:
@@ -169,7 +169,7 @@ class KeyFilter:
         data = key.encode("utf-8", "surrogateescape")
         return self._takes(data, self._keys.find(data) if self._keys else 0, report)
 
-    def takes_each(self, batch: Batch, report: InputReport) -> list[bool]:
+    def accepts_each(self, batch: Batch, report: InputReport) -> list[bool]:
         """Decide for each sample of a batch whether to convert it."""
         numbers = self._keys.find_all(batch) if self._keys else repeat(0, len(batch))
         keys = repeat(b"", len(batch)) if self._part is None else batch.keys()
@@ -622,12 +622,12 @@ class SampleFilter:
         if encoder and self._check_name and (batch.lists or not encoder.keeps_names):
             for name in encoder.names(batch):
                 self._check_name(batch.first, name)
-        return batch.of_texts or not (self._digester or self._filters)
+        return batch.has_single_bytes or not (self._digester or self._filters)
 
     def _of_batch(self, batch: Batch, report: InputReport) -> tuple[Batch, Added, list[tuple[int, int]]] | None:
         """Return the selected samples of a batch, the entries to add to each, and their digests."""
         if self._keys:
-            batch = batch.compress(self._keys.takes_each(batch, report))
+            batch = batch.compress(self._keys.accepts_each(batch, report))
         added: Added = None
         if self._join:
             entries = self._join.entries_for(batch, report)

@@ -15,7 +15,7 @@ from io import BytesIO
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from tar2tf_cli.api.objects import ByteStream, Readable
-from tar2tf_cli.errors import AGAIN, DamagedShardError, SourceError, Tar2tfError, UsageError, few
+from tar2tf_cli.errors import RECREATE_HINT, DamagedShardError, SourceError, Tar2tfError, UsageError, few
 from tar2tf_cli.formats.example import begins_record
 from tar2tf_cli.structs import NamedTuple
 
@@ -454,7 +454,7 @@ class CompressedStream(_Prefetched):
         message = f"has a {self.method} stream of more than {most >> 20} MiB, which can only be read from its beginning"
         return UsageError(message, shard=self._stored.name)
 
-    def _damage(self, message: str, kind: str, hint: str = AGAIN) -> DamagedShardError:
+    def _damage(self, message: str, kind: str, hint: str = RECREATE_HINT) -> DamagedShardError:
         self.damage = DamagedShardError(message, kind=kind, shard=self._stored.name, offset=self.consumed, hint=hint)
         return self.damage
 

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from zlib import adler32
 
 from tar2tf_cli.api.objects import Readable
-from tar2tf_cli.errors import AGAIN, DamagedShardError, EntryError, Lost
+from tar2tf_cli.errors import RECREATE_HINT, DamagedShardError, EntryError, Lost
 from tar2tf_cli.formats.example import MAX_RECORD
 from tar2tf_cli.formats.files import LargeEntries, StoredBytes
 from tar2tf_cli.formats.streams import Cursor, foreign
@@ -358,7 +358,7 @@ class TarReader:
             message = _NOT_ANOTHER
         if offset:
             return self._damage(message, "bad_header", offset)
-        what, hint = foreign(self.cursor.buffer[:BLOCK]) or (None, AGAIN)
+        what, hint = foreign(self.cursor.buffer[:BLOCK]) or (None, RECREATE_HINT)
         first = f"the file is {what}, not a tar" if what else "the first block is not a tar header"
         return self._damage(first, "unknown_format" if what else "bad_header", 0, hint=hint)
 
@@ -595,7 +595,7 @@ class TarReader:
         return self._damage("the shard ends inside this member: it is cut short", "truncated", offset, member=name)
 
     def _damage(
-        self, message: str, kind: str, offset: int, *, member: str | None = None, hint: str | None = AGAIN
+        self, message: str, kind: str, offset: int, *, member: str | None = None, hint: str | None = RECREATE_HINT
     ) -> DamagedShardError:
         return DamagedShardError(message, kind=kind, shard=self._name, member=member, offset=offset, hint=hint)
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, NamedTuple
 from tar2tf_cli.ops.base import Declared
 from tar2tf_cli.ops.rules import Rule, number_of, one_of, optional, probability, rule, text, yes_or_no
 
-ALONE: Final = "none"
+NO_LISTS: Final = "none"
 """The value of `beside` for boxes without lists that belong to them."""
 
 ENCODED: Final = "image/encoded"

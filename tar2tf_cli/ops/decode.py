@@ -107,10 +107,10 @@ class Decode(ImageOp):
             del sample[name]
         for part, value in parts.items():
             sample[f"{name}/{part}" if part else name] = value
-        if self.channels and self.has_company(sample, name):
+        if self.channels and self.has_annotations(sample, name):
             update_sizes(sample, name, sample[name].shape)
-        if move and self.has_company(sample, name):
-            self.note_move(sample, name, move)
+        if move and self.has_annotations(sample, name):
+            self.record_move(sample, name, move)
 
     def _wanted(self, context: OpContext) -> Wanted:
         if isinstance(self.channels, str):

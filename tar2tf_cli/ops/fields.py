@@ -16,7 +16,7 @@ from tar2tf_cli.errors import LackingError, SampleError, meant
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.ops.base import DeclaredOp, register
 from tar2tf_cli.ops.rules import Rule, text
-from tar2tf_cli.ops.select import ANY, NothingThereError, Select, to_selection
+from tar2tf_cli.ops.select import ANY, MissingValueError, Select, to_selection
 from tar2tf_cli.samples.keys import key_of
 
 
@@ -313,7 +313,7 @@ class Filter(DeclaredOp):
             return sample if if_absent else None
         try:
             kept = holds(selection.select(sample))
-        except NothingThereError:
+        except MissingValueError:
             kept = if_absent
         return sample if kept else None
 

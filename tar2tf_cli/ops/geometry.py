@@ -51,7 +51,7 @@ def follow_image(ops: Sequence[Op], geometry: Geometry) -> tuple[Op, ...]:
         if op.on_pixels:
             made.append(op)
         elif runs_own_code(op):
-            made += (follow, Watched(op, geometry), track)
+            made += (follow, CheckedUserOp(op, geometry), track)
         else:
             made += (follow, op, track)
     return (*made, follow)
@@ -151,7 +151,7 @@ class Follow(_Internal):
         """Count the boxes whose object also has an outline or points that do not move with the image."""
         if context.boxes and self._geometry.unmoved:
             declared = [selection for points in self._geometry.points for selection in points.at]
-            for name in found.names_nearby(self._geometry.unmoved, declared):
+            for name in found.names_in_objects(self._geometry.unmoved, declared):
                 context.boxes.add(f"{UNMOVED} {name}", 1)
 
 
@@ -338,7 +338,7 @@ def _move_masks(sample: Sample, declared: Mask, image_name: str, moves: Sequence
     sample[name] = codecs.encode(moved, "png", 95) if isinstance(value, bytes) else moved
 
 
-class Watched(_Internal):
+class CheckedUserOp(_Internal):
     """Op that calls an op of the user and raises an error if that moves an image without returning the move.
 
     A function returns how it moved an image in the entry `__geometry__` of its sample:
@@ -376,17 +376,17 @@ class Watched(_Internal):
         Raises:
             UsageError: when the op changed an image without returning its move.
         """
-        before = {name: _print_of(sample[name]) for name in {image_of(sample, of) for of in self._of} if name}
+        before = {name: _fingerprint(sample[name]) for name in {image_of(sample, of) for of in self._of} if name}
         result = self._op.apply(sample, context)
         if result is None or isinstance(result, dict):
             return result and self._checked(result, before)
         return (self._checked(one, before) for one in result)
 
-    def _checked(self, sample: Sample, before: Mapping[str, _Print]) -> Sample:
+    def _checked(self, sample: Sample, before: Mapping[str, _Fingerprint]) -> Sample:
         given = sample.pop(MAPS, {})
         moves = sample.setdefault(MOVES, {})
         for name, known in before.items():
-            if name not in sample or _print_of(sample[name]) == known:
+            if name not in sample or _fingerprint(sample[name]) == known:
                 continue
             if name not in given:
                 what = getattr(self._op, "label", self._op.name)
@@ -402,7 +402,7 @@ class Watched(_Internal):
         return sample
 
 
-class _Print(NamedTuple):
+class _Fingerprint(NamedTuple):
     """Fingerprint of an image, by which changes are detected.
 
     Attributes:
@@ -414,7 +414,7 @@ class _Print(NamedTuple):
     size: Size
 
 
-def _print_of(value: Any) -> _Print:
+def _fingerprint(value: Any) -> _Fingerprint:
     import xxhash
 
     from tar2tf_cli.formats.image import headers
@@ -422,5 +422,5 @@ def _print_of(value: Any) -> _Print:
     value = whole(value)
     if isinstance(value, bytes):
         header = headers.header(value)
-        return _Print(xxhash.xxh3_128_digest(value), (header.height, header.width))
-    return _Print(xxhash.xxh3_128_digest(value.tobytes()), value.shape[:2])
+        return _Fingerprint(xxhash.xxh3_128_digest(value), (header.height, header.width))
+    return _Fingerprint(xxhash.xxh3_128_digest(value.tobytes()), value.shape[:2])

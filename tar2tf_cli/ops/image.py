@@ -13,7 +13,7 @@ from tar2tf_cli.errors import ImageError, UsageError
 from tar2tf_cli.formats import image
 from tar2tf_cli.ops.base import DeclaredOp, missing_entry, names_matching
 from tar2tf_cli.ops.rules import Rule, rule, text, whole_number
-from tar2tf_cli.ops.stored_sizes import companions, update_sizes
+from tar2tf_cli.ops.stored_sizes import describing_entries, update_sizes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,8 +50,8 @@ class ImageOp(DeclaredOp):
         for name in self.entries(sample):
             pixels = self._array(sample, name)
             sample[name] = changed = self.change(pixels, sample[KEY], context)
-            if self.moves and self.has_company(sample, name):
-                self.note_move(sample, name, self.move(pixels.shape[:2], changed.shape[:2], sample[KEY], context))
+            if self.moves and self.has_annotations(sample, name):
+                self.record_move(sample, name, self.move(pixels.shape[:2], changed.shape[:2], sample[KEY], context))
         return sample
 
     def change(self, pixels: Pixels, key: str, context: OpContext) -> Any:
@@ -75,11 +75,11 @@ class ImageOp(DeclaredOp):
             raise missing_entry(sample, f"{self.name}: has no entry {self.ext!r}", self.ext, f"--op {self.name}")
         return names
 
-    def has_company(self, sample: Sample, name: str) -> bool:
+    def has_annotations(self, sample: Sample, name: str) -> bool:
         """Whether a sample has annotations or a description of an image, which must be updated after a move."""
-        return MOVES in sample or not companions(name).isdisjoint(sample)
+        return MOVES in sample or not describing_entries(name).isdisjoint(sample)
 
-    def note_move(self, sample: Sample, name: str, move: Move) -> None:
+    def record_move(self, sample: Sample, name: str, move: Move) -> None:
         """Record the move of an image for its annotations, and update the sizes stored with it.
 
         Raises:

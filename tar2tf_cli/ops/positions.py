@@ -11,7 +11,7 @@ from tar2tf_cli.api.values import Array, Sample
 from tar2tf_cli.errors import SampleError, UsageError
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.formats.npy import MAGIC, read_array, to_npy
-from tar2tf_cli.ops.annotations import ALONE
+from tar2tf_cli.ops.annotations import NO_LISTS
 from tar2tf_cli.ops.base import missing_entry
 from tar2tf_cli.ops.select import ANY, SelectJSON, to_selection
 
@@ -59,7 +59,7 @@ class BoxList(ABC):
     def classes(self) -> Sequence[str]:
         """Return the name or number of each box's class, if the sample has them; empty otherwise."""
 
-    def names_nearby(self, names: Sequence[str], declared: Sequence[str]) -> Iterator[str]:
+    def names_in_objects(self, names: Sequence[str], declared: Sequence[str]) -> Iterator[str]:
         """Yield each given name once for each box whose JSON object has a value of that name.
 
         Args:
@@ -238,12 +238,12 @@ class _JsonBoxes(BoxList):
         if objects and len(objects) == len(items):
             return [self._class_of(item) for item in objects]
         for selection in self._beside:
-            if selection != ALONE and _parsed(selection)[0] == self._document.entry:
+            if selection != NO_LISTS and _parsed(selection)[0] == self._document.entry:
                 values = self._document.at([part for part in _parsed(selection)[1] if part != ANY])
                 return [str(value) for value in values] if isinstance(values, list) else ()
         return ()
 
-    def names_nearby(self, names: Sequence[str], declared: Sequence[str]) -> Iterator[str]:
+    def names_in_objects(self, names: Sequence[str], declared: Sequence[str]) -> Iterator[str]:
         paths = [path for entry, path in map(_parsed, declared) if entry == self._document.entry]
         of_object = self._path[:-1]
         nearby = [name for name in names if not any([*of_object, name] == path[: len(self._path)] for path in paths)]
@@ -281,7 +281,7 @@ class _JsonBoxes(BoxList):
                 raise _nothing_beside(self._document.entry, f"{self._document.entry}:PATH")
             lists.append((slot.owner, slot))
         for selection in self._beside:
-            if selection != ALONE:
+            if selection != NO_LISTS:
                 entry, path = _parsed(selection)
                 if entry != self._document.entry:
                     hint = "put them into one entry, or make a function of it: --op func:FILE.py:NAME"
@@ -301,7 +301,7 @@ def _has_values(value: object) -> bool:
 def _nothing_beside(entry: str, example: str) -> UsageError:
     return UsageError(
         f"a box of {entry!r} is no longer visible, and nothing says which values go with it",
-        hint=f"name the lists with an item for each box: beside={example}+{example}, or beside={ALONE}",
+        hint=f"name the lists with an item for each box: beside={example}+{example}, or beside={NO_LISTS}",
     )
 
 
@@ -328,7 +328,7 @@ class _BoxArray(BoxList):
             if not self._beside:
                 raise _nothing_beside(self._array.entry, "ENTRY")
             for entry in self._beside:
-                if entry != ALONE:
+                if entry != NO_LISTS:
                     if entry not in self._sample:
                         complaint = f"has no entry {entry!r}, which goes with its boxes"
                         raise missing_entry(self._sample, complaint, entry, "--boxes")

@@ -17,7 +17,7 @@ ANY: Final = "*"
 """The wildcard for every item of a list in a path, or for any text in names of entries."""
 
 
-class NothingThereError(SampleError):
+class MissingValueError(SampleError):
     """A JSON entry has nothing at a path."""
 
 
@@ -132,13 +132,13 @@ class SelectJSON(Select):
         """Return the default for a missing rest of a path.
 
         Raises:
-            NothingThereError: when there is no default.
+            MissingValueError: when there is no default.
         """
         if self.default is not None:
             return [] if ANY in path else self.default
         numbers = iter(items)
         where = ".".join(str(next(numbers, ANY) if part == ANY else part) for part in self.path)
-        raise NothingThereError(f"entry {self.ext_name!r} has nothing at {where!r}")
+        raise MissingValueError(f"entry {self.ext_name!r} has nothing at {where!r}")
 
     def canonical(self) -> object:
         parts = [str(part) for part in self.path]

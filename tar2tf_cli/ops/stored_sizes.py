@@ -47,7 +47,7 @@ def size_entries(name: str) -> SizeEntries:
 
 
 @lru_cache(maxsize=256)
-def companions(name: str) -> frozenset[str]:
+def describing_entries(name: str) -> frozenset[str]:
     """Return the names of all entries that may describe an image, and of boxes of the Object Detection API on it."""
     described_by = chain.from_iterable(size_entries(name))
     return frozenset((*described_by, f"{name.removesuffix('/encoded')}/object/bbox/xmin"))

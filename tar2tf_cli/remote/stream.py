@@ -168,7 +168,7 @@ class Settings:
         """
         spec.check()
         output = {"path": _OUTPUT if spec.data.get("split") else "-"}
-        return cls.of(yaml_file.build({**yaml_file.overlaid({"input": _BUCKET}, spec.data), "output": output}))
+        return cls.of(yaml_file.build({**yaml_file.merge_specs({"input": _BUCKET}, spec.data), "output": output}))
 
     @property
     def of_samples(self) -> Settings:
@@ -195,7 +195,7 @@ class Settings:
 
     def conversion(self) -> Conversion:
         """The conversion by which a transformer reads one input."""
-        return yaml_file.build(yaml_file.overlaid({"input": _BUCKET, "output": {"path": "-"}}, self.spec))
+        return yaml_file.build(yaml_file.merge_specs({"input": _BUCKET, "output": {"path": "-"}}, self.spec))
 
 
 class AnswerEnd(TypedDict):

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Final, overload
 
 from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
-from tar2tf_cli.errors import AGAIN, DamagedShardError, EntryError, NotAdjacentError, SampleError
+from tar2tf_cli.errors import RECREATE_HINT, DamagedShardError, EntryError, NotAdjacentError, SampleError
 from tar2tf_cli.formats.tar import Member, TarReader
 from tar2tf_cli.samples.keys import NameSplitter, SeenKeys
 from tar2tf_cli.structs import replace
@@ -218,7 +218,7 @@ class CommonEntries:
         missing = sorted(self.required - sample.keys())
         if missing:
             message = f"lacks {', '.join(missing)}; part of the shard could not be read"
-            self._faults.report(message, sample[KEY], None, offset, AGAIN)
+            self._faults.report(message, sample[KEY], None, offset, RECREATE_HINT)
         return bool(missing)
 
     def is_half(self, sample: Sample, next_one: Sample | Batch | None, offset: int) -> bool:
@@ -231,7 +231,7 @@ class CommonEntries:
         missing = _missing(set(sample), common, known)
         if missing:
             message = f"lacks {', '.join(missing)}, which all others have, and is next to zeros"
-            self._faults.report(message, sample[KEY], None, offset, AGAIN)
+            self._faults.report(message, sample[KEY], None, offset, RECREATE_HINT)
         return bool(missing)
 
     def without_short(self, last: Sample | Batch, offset: int) -> Sample | Batch | None:
@@ -351,7 +351,7 @@ class Grouper:
         """Mark a sample as faulty because members before its member at an offset may be missing."""
         if key not in self._faults.keys:
             self._faults.skip(key)
-            self._faults.report(_UNREAD, key, None, offset, AGAIN)
+            self._faults.report(_UNREAD, key, None, offset, RECREATE_HINT)
 
     def zeros(self) -> None:
         """Record that zeros follow the last member, as at the end of an archive; members may have been there."""
@@ -432,7 +432,7 @@ class Grouper:
                             self.compare(key)
                             lost.after_zeros = False
                         if cut and key != lost.lost:
-                            self._faults.report(_UNREAD, key, None, offset, AGAIN)
+                            self._faults.report(_UNREAD, key, None, offset, RECREATE_HINT)
                         elif not (cut or good):
                             self._faults.report_again(key, name, offset)
                         if extension == KEY:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.api.store import Store
 
 
-def other_size(now: int | None, written: int) -> str:
+def size_change(now: int | None, written: int) -> str:
     """Describe the difference between the sizes of a published file and of the file that was written."""
     return "is gone" if now is None else f"has {now:,} bytes, not the {written:,} that were written"
 
@@ -132,7 +132,7 @@ class Sink(Protocol):
         """
         for path, (size, _) in published.items():
             if (now := self.size(path)) != size:
-                yield path, other_size(now, size)
+                yield path, size_change(now, size)
 
     def remove(self, path: str) -> None:
         """Remove a file if it exists."""

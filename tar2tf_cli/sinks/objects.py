@@ -18,7 +18,7 @@ from tar2tf_cli.api.store import NoSuchObject, ObjectExists, Store
 from tar2tf_cli.errors import OutputExistsError, SinkError, SourceError, write_errors
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.streams import read_to_end
-from tar2tf_cli.sinks.directory import Sink, other_size
+from tar2tf_cli.sinks.directory import Sink, size_change
 from tar2tf_cli.spec.templates import hidden_name
 from tar2tf_cli.stores.control import parsed
 from tar2tf_cli.stores.objects import open_object, read_object, retry
@@ -106,7 +106,7 @@ class ObjectSink(Sink):
         try:
             self._ask(lambda: self.store.put(name, part, absent=True), name)
         except _ExistsError:
-            other = parsed(self._claim_there())
+            other = parsed(self._read_claim())
             same = other.get("run") == run or other.get("conversion") == conversion
             if not (same or replaces):
                 raise self._taken(other) from None
@@ -120,23 +120,23 @@ class ObjectSink(Sink):
 
     def reserved_by(self) -> str:
         """Return the conversion of the claim."""
-        return str(parsed(self._claim_there()).get("conversion", ""))
+        return str(parsed(self._read_claim()).get("conversion", ""))
 
     def check_reserved(self) -> None:
         """Read the claim again, and check that it is this run's."""
         mine = self._claim.text
-        if mine and (claim := self._claim_there()) != mine:
+        if mine and (claim := self._read_claim()) != mine:
             other = parsed(claim)
             if other.get("conversion") != parsed(mine)["conversion"]:
                 raise self._taken(other)
 
     def release(self) -> None:
         """Delete the claim, if it is still this run's."""
-        if self._claim.text and self._claim_there() == self._claim.text:
+        if self._claim.text and self._read_claim() == self._claim.text:
             self.remove(self._staging + _CLAIM)
         self._claim.text = b""
 
-    def _claim_there(self) -> bytes:
+    def _read_claim(self) -> bytes:
         """Return the content of the claim in the bucket, empty if there is none."""
         item = ObjectInfo(self._staging + _CLAIM, None, None)
         with _sink_errors(), contextlib.suppress(NoSuchObject):
@@ -201,7 +201,7 @@ class ObjectSink(Sink):
         for path, (size, crc) in published.items():
             item = there.get(path)
             if item is None or item.size != size:
-                yield path, other_size(item and item.size, size)
+                yield path, size_change(item and item.size, size)
             elif self._versions.get(path) not in (None, item.version) and self._digest(item, "crc32c") != f"{crc:08x}":
                 yield path, "does not hold the bytes that were written"
 

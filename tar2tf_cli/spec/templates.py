@@ -13,14 +13,14 @@ from typing import Final
 from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.errors import NoShardsError, NothingFoundError, OutputExistsError, UsageError, few, meant
 from tar2tf_cli.formats.files import is_stream
-from tar2tf_cli.plugins import DEFAULT_FORMAT, added_formats, find_format, formats
+from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, formats, plugin_formats
 from tar2tf_cli.spec.urls import is_remote
 from tar2tf_cli.structs import NamedTuple
 
 MAX_NAMES: Final = 1_000_000
 """The maximum number of names to which a brace template may expand."""
 
-_ELSE: Final = (
+_HINTS_BY_SUFFIX: Final = (
     (
         (".jpg", ".jpeg", ".png", ".bmp"),
         "it holds images: if there is a folder for each class, add --from imagefolder",
@@ -272,7 +272,7 @@ def _shards(names: Iterable[str]) -> list[str]:
         if visible and (named := format_named(name)):
             shards.setdefault(named.name, []).append(name)
         else:
-            hint = next((text for suffixes, text in _ELSE if name.lower().endswith(suffixes)), hint)
+            hint = next((text for suffixes, text in _HINTS_BY_SUFFIX if name.lower().endswith(suffixes)), hint)
     if not shards:
         raise NoShardsError(f"holds no {', and no '.join(one.traits.listed_as for one in formats())}", hint=hint)
     return sorted(next(shards[name] for name in (*(one.name for one in formats()), *shards) if name in shards))
@@ -280,7 +280,7 @@ def _shards(names: Iterable[str]) -> list[str]:
 
 def format_named(name: str) -> ShardFormat | None:
     """Return the shard format for which a name is usual, although only a file's content is decisive."""
-    return next((one for known in (formats, added_formats) for one in known() if one.is_named(name)), None)
+    return next((one for known in (formats, plugin_formats) for one in known() if one.is_named(name)), None)
 
 
 def _matches(name: str, listing: Callable[[str], Iterable[str]], *, numbers: bool) -> list[str]:
@@ -300,7 +300,7 @@ STDOUT: Final = "-"
 DEFAULT_SHARD_SIZE: Final = 256 * 1024 * 1024
 """The default limit in bytes for a numbered template."""
 
-_UNWRITTEN: Final = r"(\.tar)?\.(t?bz2|tbz|t?xz|t?lz4|t?zst|t?lzma|z|zip)\Z"
+_UNSUPPORTED_COMPRESSION: Final = r"(\.tar)?\.(t?bz2|tbz|t?xz|t?lz4|t?zst|t?lzma|z|zip)\Z"
 
 _FIELD: Final = re.compile(r"<([^<>/]*)>|\{\}")
 _NAMED: Final = ("total", "split", "input")
@@ -446,7 +446,7 @@ class _Suffix(NamedTuple):
 
 def _output_suffix(path: str) -> _Suffix | None:
     """Return the longest known suffix of an output path."""
-    for known in (formats, added_formats):
+    for known in (formats, plugin_formats):
         suffixes = [_Suffix(text, one.name, how) for one in known() for text, how in one.traits.suffixes.items()]
         if fitting := [suffix for suffix in suffixes if path.lower().endswith(suffix.text)]:
             return max(fitting, key=lambda suffix: len(suffix.text))
@@ -461,7 +461,7 @@ def named_compression(path: str) -> str | None:
     """
     name = path.lower()
     named = _output_suffix(path)
-    if not named and (unwritten := re.search(_UNWRITTEN, name)):
+    if not named and (unwritten := re.search(_UNSUPPORTED_COMPRESSION, name)):
         tar = unwritten[1] or unwritten[2].startswith("t")
         hint = "use .tar, .tar.gz or .tar.zst" if tar else "use .record, or .record.gz for gzip"
         raise UsageError(f"cannot write {unwritten[0]}", hint=hint)

@@ -195,10 +195,10 @@ def read(path: str, flags: Mapping[str, object] | None = None) -> Conversion:
     """
     spec = SpecFile(path)
     spec.check()
-    return build(overlaid(spec.data, flags or {}))
+    return build(merge_specs(spec.data, flags or {}))
 
 
-def overlaid(document: Mapping[str, object], flags: Mapping[str, object]) -> dict[str, object]:
+def merge_specs(document: Mapping[str, object], flags: Mapping[str, object]) -> dict[str, object]:
     """Merge a second spec over a first: input and output key by key, everything else as a whole."""
     merged = dict(document)
     for name, value in flags.items():

@@ -24,7 +24,7 @@ EACH = 70 * 300
 
 @pytest.fixture(autouse=True)
 def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_shard, "WORTH_IT", EACH)
+    monkeypatch.setattr(write_shard, "MIN_EARLY_BYTES", EACH)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_the_bytes_are_those_of_shards_that_are_written_at_last(
     limits: dict[str, int], workers: int, bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = converted(bucket, tmp_path / "a", workers=workers, **limits)
-    monkeypatch.setattr(write_shard, "WORTH_IT", 1 << 40)
+    monkeypatch.setattr(write_shard, "MIN_EARLY_BYTES", 1 << 40)
     assert found == converted(bucket, tmp_path / "b", workers=workers, **limits)
 
 

@@ -92,5 +92,5 @@ def test_a_group_of_which_not_all_has_to_be_read_is_none(queue: Queues) -> None:
 def test_what_is_asked_for_is_read_in_its_turn(queue: Queues) -> None:
     inputs = queue([LARGE] * 40, [30])
     for number in (5, 3, 35):
-        inputs.ask_for(number)
+        inputs.request(number)
     assert taken(inputs) == [(3,), (5,), (30,), (35,)]

@@ -24,13 +24,13 @@ from hypothesis_profile import example_count
 from shards import every_file, samples, write_tar
 from spooled_units import conversion, indexed
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.conversion.output_state import Earlier, SizesFile
+from tar2tf_cli.conversion.output_state import EarlierConversion, SizesFile
 from tar2tf_cli.conversion.plan import Plan, lanes_of
 from tar2tf_cli.conversion.publish import Summary
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.sharding import PlannedShard, ShardPlanner
-from tar2tf_cli.conversion.spool import packed, unpacked
-from tar2tf_cli.conversion.working_folder import entry_of
+from tar2tf_cli.conversion.spool import pack_columns, unpack_columns
+from tar2tf_cli.conversion.working_folder import parse_entry
 from tar2tf_cli.errors import OutputExistsError, SourceError, Tar2tfError, UsageError
 from tar2tf_cli.events import Events
 from tar2tf_cli.inputs.base import MergedSource
@@ -349,13 +349,13 @@ def test_sizes_take_a_few_bytes_a_record_and_go_with_the_manifest_they_belong_to
 
 def test_sizes_are_the_same_bytes_on_machines_of_either_byte_order(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = array("Q", [1, 300, 2**40])
-    line, data = packed({"of": "x"}, [sizes])
+    line, data = pack_columns({"of": "x"}, [sizes])
     assert data == struct.pack("<3Q", *sizes)
     swapped = array("Q", sizes)
     swapped.byteswap()  # as the other kind of machine has them in memory
     monkeypatch.setattr(sys, "byteorder", "big" if sys.byteorder == "little" else "little")
-    assert packed({"of": "x"}, [swapped]) == [line, data]
-    assert unpacked(BytesIO(line + data)) == ({**entry_of(line)}, [swapped])
+    assert pack_columns({"of": "x"}, [swapped]) == [line, data]
+    assert unpack_columns(BytesIO(line + data)) == ({**parse_entry(line)}, [swapped])
 
 
 def test_without_update_the_changes_are_listed(tmp_path: Path) -> None:
@@ -592,7 +592,7 @@ def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_the
         assert shard == other, "what is written of an input that is read again"
 
 
-def an_earlier(spec: Conversion, before: Tars, now: Tars, folder: str) -> Earlier:
+def an_earlier(spec: Conversion, before: Tars, now: Tars, folder: str) -> EarlierConversion:
     """What a conversion of other inputs published."""
     sizes = SizesFile(os.path.join(folder, "sizes"), spec)
     for number, (name, found) in enumerate(before):
@@ -604,4 +604,4 @@ def an_earlier(spec: Conversion, before: Tars, now: Tars, folder: str) -> Earlie
     manifest = Manifest({}, then, entries, sizes=digest(sizes.crc))
     plan = Plan(spec, ShardSet("x", MergedSource([]), present), lanes_of(spec, present, {}))
     file = BytesIO(Path(folder, "sizes").read_bytes())
-    return Earlier(manifest, file, plan, lambda shard: f"{shard.lane}-{shard.number}", lambda entry: True)
+    return EarlierConversion(manifest, file, plan, lambda shard: f"{shard.lane}-{shard.number}", lambda entry: True)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tar2tf_cli.api.backend import Outcome
-from tar2tf_cli.engines.base import InlineEngine, InOrder, run_tasks
+from tar2tf_cli.engines.base import InlineEngine, OrderedTasks, run_tasks
 from tar2tf_cli.errors import SourceError
 
 
@@ -29,9 +29,11 @@ class Context:
         self.failing = failing
 
 
-def in_order(taken: list[tuple[int, int]]) -> InOrder:
+def in_order(taken: list[tuple[int, int]]) -> OrderedTasks:
     tasks = [Twice(number) for number in range(5)]
-    return InOrder(tasks, [f"{number}.tar" for number in range(5)], lambda *each: taken.append(each), lambda size: None)
+    return OrderedTasks(
+        tasks, [f"{number}.tar" for number in range(5)], lambda *each: taken.append(each), lambda size: None
+    )
 
 
 def test_results_come_in_the_order_of_the_tasks_whichever_ends_first() -> None:

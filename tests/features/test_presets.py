@@ -47,8 +47,8 @@ def parsed(path: Path, description: dict[str, Any]) -> dict[str, Any]:
     return {name: value.numpy() for name, value in tf.io.parse_single_example(record, description).items()}
 
 
-ONE_INT, ONE_TEXT = tf.io.FixedLenFeature([], tf.int64), tf.io.FixedLenFeature([], tf.string)
-IMAGE_LABEL = {"height": ONE_INT, "width": ONE_INT, "depth": ONE_INT, "label": ONE_INT, "image_raw": ONE_TEXT}
+ONE_INT, SINGLE_BYTES_TAG = tf.io.FixedLenFeature([], tf.int64), tf.io.FixedLenFeature([], tf.string)
+IMAGE_LABEL = {"height": ONE_INT, "width": ONE_INT, "depth": ONE_INT, "label": ONE_INT, "image_raw": SINGLE_BYTES_TAG}
 SLIM = {
     # tensorflow/models, research/slim/datasets/imagenet.py and build_imagenet_data.py, boxes left out
     "image/height": ONE_INT,
@@ -56,10 +56,10 @@ SLIM = {
     "image/colorspace": tf.io.FixedLenFeature([], tf.string),
     "image/channels": ONE_INT,
     "image/class/label": tf.io.FixedLenFeature([], tf.int64, -1),
-    "image/class/synset": ONE_TEXT,
+    "image/class/synset": SINGLE_BYTES_TAG,
     "image/class/text": tf.io.FixedLenFeature([], tf.string, ""),
     "image/format": tf.io.FixedLenFeature([], tf.string, "jpeg"),
-    "image/filename": ONE_TEXT,
+    "image/filename": SINGLE_BYTES_TAG,
     "image/encoded": tf.io.FixedLenFeature([], tf.string, ""),
 }
 

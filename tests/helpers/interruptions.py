@@ -182,7 +182,7 @@ class Scene:
     def __init__(self, name: str) -> None:
         kind, options, before = SCENES[name]
         if name == "filling":
-            write_shard.WORTH_IT = 1000
+            write_shard.MIN_EARLY_BYTES = 1000
         self.arguments = ["convert", kind, *options, "-j", "1"]
         if before:
             with other_inputs(kind) if name == "updating" else contextlib.nullcontext():

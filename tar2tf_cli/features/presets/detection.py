@@ -20,7 +20,7 @@ from tar2tf_cli.features.presets import (
     text_of,
 )
 from tar2tf_cli.formats.example import bytes_list, float_list, int64_list
-from tar2tf_cli.ops.annotations import ALONE, Boxes, Geometry
+from tar2tf_cli.ops.annotations import NO_LISTS, Boxes, Geometry
 from tar2tf_cli.ops.base import IMAGE_ENTRIES
 from tar2tf_cli.ops.select import json_of
 
@@ -240,7 +240,7 @@ def detection_geometry(selected: Mapping[str, str]) -> Geometry:
         return Geometry((Boxes(found, of=of),))
     at, names = selected["boxes"], (*LABEL_ENTRIES, "text", "is_crowd", "area")
     beside = tuple(selected[name] for name in names if name in selected)
-    return Geometry((Boxes(at, of=of, beside=None if BOX_IN_OBJECT.search(at) else beside or (ALONE,)),))
+    return Geometry((Boxes(at, of=of, beside=None if BOX_IN_OBJECT.search(at) else beside or (NO_LISTS,)),))
 
 
 BOX_IN_OBJECT: Final = re.compile(r"\*\.[^*]+$")
