@@ -169,7 +169,9 @@ class TaskInputs:
             from tar2tf_cli.flow.group import Neighbours  # imported here, as few conversions group samples
 
             options = options._replace(neighbours=Neighbours.of(self.items, self.group_lanes, number))
-        return InputFlow(plan, item, options._replace(first=number == 0), on_bytes=on_bytes)
+        if number == 0:
+            options = options._replace(first=True)
+        return InputFlow(plan, item, options, on_bytes=on_bytes)
 
     def open_stored(self, number: int, on_bytes: OnBytes = None) -> PlainStream:
         """Open the stored bytes of an input that was read before."""

@@ -133,12 +133,8 @@ class InputReport:
 
     def without_schema(self) -> dict[str, object]:
         """Return what differs from an empty report, except for the schema, as plain JSON."""
-        values = vars(self)
-        return {
-            name: _ordered(value)
-            for name, empty in _PLAIN
-            if ((value := values[name]) or empty) and value != empty  # two empty counters compare slowly
-        }
+        values = vars(self).items()
+        return {name: _ordered(value) for name, value in values if value and value != _EMPTY[name] and name != "schema"}
 
     def as_before(self) -> dict[str, object]:
         """Return the counts as plain JSON, from which `from_json` makes the report of an earlier run."""
@@ -178,8 +174,7 @@ def fault_note(error: Tar2tfError) -> dict[str, object]:
     return note
 
 
-_EMPTY: Final = InputReport()
-_PLAIN: Final = [(name, value) for name, value in vars(_EMPTY).items() if name != "schema"]
+_EMPTY: Final = vars(InputReport())
 
 
 class Notes:
