@@ -388,7 +388,9 @@ class MissingNameError(LackingError):
         known = sorted(names)
         message = f"{self.option} names the {self.noun} {self.name!r}, which no sample of this input has"
         plural = "entries" if self.noun == "entry" else f"{self.noun}s"
-        return UsageError(f"{message}{meant(self.name, known)}", shard=shard, hint=f"{plural}: {', '.join(known)}")
+        return UsageError(
+            f"{message}{did_you_mean(self.name, known)}", shard=shard, hint=f"{plural}: {', '.join(known)}"
+        )
 
 
 class NotAdjacentError(SampleError):
@@ -513,10 +515,10 @@ def changed(where: str, offset: int | None = None) -> SourceError:
     return SourceError("changed while it was being read", shard=where, offset=offset, hint=hint)
 
 
-def write_failed(path: str, error: OSError, place: str = "write to another location") -> SinkError:
-    """Make the error for a file or folder that cannot be written; `place` says how to write to another location."""
+def write_failed(path: str, error: OSError, hint_text: str = "write to another location") -> SinkError:
+    """Make the error for a file or folder that cannot be written; `hint_text` says how to write to another location."""
     lacking = f"{_REMEDIES[error.errno]} or " if error.errno in _REMEDIES else ""
-    hint = f"{lacking}{place}, then run the same command"
+    hint = f"{lacking}{hint_text}, then run the same command"
     return SinkError(f"cannot be written: {error.strerror or error}", shard=path, hint=hint)
 
 
@@ -542,12 +544,12 @@ def check_tensorflow(what: str) -> None:
 
 
 @contextmanager
-def write_errors(path: str, place: str = "write to another location") -> Iterator[None]:
+def write_errors(path: str, hint_text: str = "write to another location") -> Iterator[None]:
     """Convert an OSError in the `with` block to an error that names a path, as `write_failed` does."""
     try:
         yield
     except OSError as error:
-        raise write_failed(path, error, place) from None
+        raise write_failed(path, error, hint_text) from None
 
 
 def reason(error: Exception) -> str:
@@ -562,7 +564,7 @@ def reason(error: Exception) -> str:
     return text.partition(": ")[2] if text.startswith(("invalid literal for int", "could not convert")) else text
 
 
-def meant(name: object, known: Iterable[object], least: float = 0.6) -> str:
+def did_you_mean(name: object, known: Iterable[object], least: float = 0.6) -> str:
     """Return `; did you mean 'NEAREST'?`, or "" if no known name has a similarity of at least `least`, from 0 to 1."""
     from difflib import get_close_matches
 

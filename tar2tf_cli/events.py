@@ -72,7 +72,9 @@ class Events:
         """Samples of an input equal earlier ones and were skipped: their keys, in input order."""
 
     def not_remote(self, error: Exception) -> None:
-        """The cluster cannot make the records, although it should. They are made here, unless this raises the error."""
+        """The cluster cannot make the records although it should; unless this method raises the error, this machine
+        makes them.
+        """
         frame, level = sys._getframe(), 1
         while frame.f_back and frame.f_globals.get("__name__", "").startswith(("tar2tf_cli", "contextlib")):
             frame, level = frame.f_back, level + 1

@@ -18,7 +18,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.checking.faults import Fault
 from tar2tf_cli.checking.files import FileContext, contents_of, features_of
-from tar2tf_cli.errors import SourceError, UsageError, count, few, meant
+from tar2tf_cli.errors import SourceError, UsageError, count, did_you_mean, few
 from tar2tf_cli.formats.example import ParsedFeature
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.formats.tar import TarReader
@@ -387,7 +387,7 @@ def parse_readers(text: str) -> list[str]:
     for name in names:
         if name not in READERS:
             raise UsageError(
-                f"--for knows no reader {name!r}{meant(name, READERS)}", hint=f"readers: {', '.join(READERS)}"
+                f"--for knows no reader {name!r}{did_you_mean(name, READERS)}", hint=f"readers: {', '.join(READERS)}"
             )
     return names
 

@@ -20,7 +20,7 @@ from tar2tf_cli.errors import (
     SinkError,
     Tar2tfError,
     UsageError,
-    meant,
+    did_you_mean,
     remedy,
     to_tar2tf_error,
 )
@@ -85,7 +85,7 @@ class CommandGroup(PlainCommand, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
-            raise click.UsageError(f"there is no command {args[0]!r}{meant(args[0], known)}", ctx)
+            raise click.UsageError(f"there is no command {args[0]!r}{did_you_mean(args[0], known)}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -307,7 +307,7 @@ _OLD_OPTIONS: Final = {
 def _near_option(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean '--limit'?`, or "" if no option is similar; leading dashes are not compared."""
     words = {option.lstrip("-"): option for option in known if option.startswith("--")}
-    near = meant(name.lstrip("-"), words, least=0.7)
+    near = did_you_mean(name.lstrip("-"), words, least=0.7)
     return near.replace("'", "'--", 1) if near and name.startswith("--") else ""
 
 

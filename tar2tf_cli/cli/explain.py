@@ -6,7 +6,7 @@ import click
 
 from tar2tf_cli.cli.options import Command, Proposals, json_option, option
 from tar2tf_cli.cli.output import echo, print_json
-from tar2tf_cli.errors import UsageError, meant
+from tar2tf_cli.errors import UsageError, did_you_mean
 
 
 def _propose_codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> Proposals:
@@ -40,7 +40,9 @@ def explain(code: tuple[str, ...], every: bool, as_json: bool) -> int:
         raise click.UsageError("name a code, such as data_crc, or pass --all")
     for one in codes:
         if one not in EXPLANATIONS:
-            raise UsageError(f"there is no code {one!r}{meant(one, EXPLANATIONS)}", hint="--all explains every code")
+            raise UsageError(
+                f"there is no code {one!r}{did_you_mean(one, EXPLANATIONS)}", hint="--all explains every code"
+            )
     if as_json:
         print_json([EXPLANATIONS[one].to_json(one) for one in codes])
         return 0

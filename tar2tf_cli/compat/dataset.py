@@ -32,7 +32,7 @@ from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget
 from tar2tf_cli.engines import cpu_count
 from tar2tf_cli.engines.base import keep_memory
-from tar2tf_cli.errors import Location, SampleError, SourceError, UsageError, check_tensorflow, count, meant
+from tar2tf_cli.errors import Location, SampleError, SourceError, UsageError, check_tensorflow, count, did_you_mean
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import unnested
@@ -382,7 +382,7 @@ def _check_names(options: Mapping[str, object], method: str = "load") -> None:
     """Raise an error for unknown keyword arguments, as Python does."""
     for name in options:
         if name not in _OPTIONS:
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{meant(name, _OPTIONS)}")
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{did_you_mean(name, _OPTIONS)}")
 
 
 def _bucket(name: str | os.PathLike[str], proxy_url: str | None) -> str:

@@ -22,7 +22,7 @@ from tar2tf_cli.compat.file_objects import Readable, check_inputs, check_output,
 from tar2tf_cli.compat.transformations import as_transformation, typed
 from tar2tf_cli.conversion.run import convert
 from tar2tf_cli.conversion.targets import FilesTarget, StreamTarget
-from tar2tf_cli.errors import Location, OutputExistsError, SampleError, StageError, UsageError, meant
+from tar2tf_cli.errors import Location, OutputExistsError, SampleError, StageError, UsageError, did_you_mean
 from tar2tf_cli.events import Events
 from tar2tf_cli.features.feature_map import check_names
 from tar2tf_cli.features.presets import find_preset
@@ -162,7 +162,7 @@ class Stage:
 _OPS: Final = ("ops", "example_ops")
 
 
-def _together(stages: Iterable[Stage]) -> dict[str, Any]:
+def _merge_options(stages: Iterable[Stage]) -> dict[str, Any]:
     """Merge the options of several stages to those of one conversion."""
     options: dict[str, Any] = dict.fromkeys(_OPS, ())
     for stage in stages:
@@ -332,7 +332,7 @@ class Recipe:
 
     def _steps(self, stages: Iterable[Stage]) -> Transform:
         """Return the transform of some stages, which copies samples that a custom stage may keep."""
-        options = _together(stages)
+        options = _merge_options(stages)
         conversion = replace(self.settings, **options)
         features = feature_map_of(conversion).features
         return Transform(
@@ -448,7 +448,7 @@ def _convert(
     conversion = replace(recipe.settings, output=output)
     source: Source
     if recipe.by_tar:
-        conversion = replace(conversion, **_together(recipe.middle))
+        conversion = replace(conversion, **_merge_options(recipe.middle))
         source = MergedSource(recipe.tars, resumable=known, threads=recipe.workers if workers == 1 else None)
     else:
         source, workers = recipe.source(repeatable=known), 1
@@ -528,7 +528,7 @@ class Pipeline:
             plain = name.replace("_", "").lower()
             found = [one for one in vars(Pipeline) if not one.startswith("_") and one.replace("_", "") == plain]
             if not found:
-                instead = "; iterate over samples()" if plain == "read" else meant(name, vars(Pipeline))
+                instead = "; iterate over samples()" if plain == "read" else did_you_mean(name, vars(Pipeline))
                 raise AttributeError(f"Pipeline has no method {name!r}{instead}")
             return getattr(self, found[0])
 

@@ -75,7 +75,7 @@ class InputQueue:
         """Add an input that is not due to the queue."""
         insort(self._asked, number)
 
-    def used(self) -> None:
+    def mark_divided(self) -> None:
         """Record that the records of an input have been divided among shards, so that reading may advance."""
         self._ahead -= 1
 
@@ -178,12 +178,12 @@ class InputsInOrder:
             raise self._errors[self.frontier]
         read = self._read.pop(self.frontier, None)
         if read:
-            self._queue.used()
+            self._queue.mark_divided()
         return read
 
-    def used(self) -> None:
+    def mark_divided(self) -> None:
         """Record that the records of an input before the frontier, which was reread, have been divided among shards."""
-        self._queue.used()
+        self._queue.mark_divided()
 
     def prioritize_frontier(self) -> None:
         """Read the input at the frontier next, as everything waits for it."""

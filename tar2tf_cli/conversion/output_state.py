@@ -158,7 +158,7 @@ class Destination:
         No other listed file is ever removed or replaced: none outside the output's folder, none that is hidden or
         reached by a link, and none with another name.
         """
-        regex, documents = self._listed_regex, {*self.documents, *map(self.template.beside, _DOCUMENTS)}
+        regex, documents = self._listed_regex, {*self.documents, *map(self.template.document_path, _DOCUMENTS)}
         names, is_real = set(), lru_cache(maxsize=None)(self._is_real)
         for path in map(os.path.normpath, paths):
             whole = os.path.normpath(os.path.join(self.root, path))
@@ -663,7 +663,7 @@ class EarlierConversion:
             if has_shard(entry):
                 origins = [origin._replace(source=now.get(origin.source, -1)) for origin in shard.origins]
                 crc = int(entry.digest.rpartition(":")[2], 16)
-                self._shards[shard.place] = origins, ShardReport(entry.bytes, entry.records, crc)
+                self._shards[shard.lane_and_number] = origins, ShardReport(entry.bytes, entry.records, crc)
         if entries:
             raise ValueError("the sizes do not add up to the shards")
 
@@ -693,11 +693,11 @@ class EarlierConversion:
 
     def report(self, shard: PlannedShard) -> ShardReport | None:
         """Return the report of the earlier shard with this lane and number, whatever it holds; None without one."""
-        return self._shards[shard.place][1] if shard.place in self._shards else None
+        return self._shards[shard.lane_and_number][1] if shard.lane_and_number in self._shards else None
 
     def kept(self, shard: PlannedShard) -> ShardReport | None:
         """Return the report of a shard that exists already and holds the same records; otherwise None."""
-        origins, report = self._shards.get(shard.place, (None, None))
+        origins, report = self._shards.get(shard.lane_and_number, (None, None))
         return report if origins == shard.origins else None
 
     def _check_sum(self, digest: str | None) -> None:

@@ -80,24 +80,24 @@ def joined_to(conversion: Conversion, endpoint: str | None) -> list[Joined]:
         SourceError: when a dataset does not exist.
         UsageError: when a dataset cannot be joined.
     """
-    return [_joined(place, conversion, endpoint) for place in conversion.input.join]
+    return [_joined(dataset, conversion, endpoint) for dataset in conversion.input.join]
 
 
-def _joined(place: str, conversion: Conversion, endpoint: str | None) -> Joined:
+def _joined(dataset: str, conversion: Conversion, endpoint: str | None) -> Joined:
     from tar2tf_cli.inputs.joined import JoinedParquet, JoinedShards, JoinedTables, is_table
     from tar2tf_cli.inputs.parquet import ParquetFiles, is_parquet
     from tar2tf_cli.inputs.rows import TableFiles
 
     spec, many = conversion.input, conversion.input.join_many != "error"
     column = spec.joined_by.column if spec.joined_by else None
-    if is_parquet(place):
-        files = ParquetFiles(place, **reach_of(place, conversion, endpoint))
+    if is_parquet(dataset):
+        files = ParquetFiles(dataset, **reach_of(dataset, conversion, endpoint))
         return JoinedParquet(files, column or spec.join_key, many)
-    if is_table(place):
-        tables = TableFiles(place, **reach_of(place, conversion, endpoint))
+    if is_table(dataset):
+        tables = TableFiles(dataset, **reach_of(dataset, conversion, endpoint))
         return JoinedTables(tables, column or spec.join_key, many)
     key = selection_of(column, "--join-on") if column and column != KEY else None
-    own = Input(place, key_split=spec.key_split, no_sign_request=spec.no_sign_request, ignore_gaps=spec.ignore_gaps)
+    own = Input(dataset, key_split=spec.key_split, no_sign_request=spec.no_sign_request, ignore_gaps=spec.ignore_gaps)
     return JoinedShards(find_inputs(replace(conversion, input=own), endpoint=endpoint), spec.key_split, key, many)
 
 
@@ -304,7 +304,7 @@ class Plan(NamedTuple):
         """
         template, text = self.conversion.output.template, described.encode("utf-8", "surrogateescape")
         documents = self.source.listing_info().documents
-        files = {template.beside(name): text if data is None else data for name, data in documents.items()}
+        files = {template.document_path(name): text if data is None else data for name, data in documents.items()}
         if tfds := self.tfds:
             folder = template.manifest().rpartition("/")
             files |= {"".join((*folder[:2], name)): data for name, data in tfds.for_shards(shards).items()}

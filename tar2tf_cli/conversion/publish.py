@@ -297,7 +297,7 @@ class Tally:
         """Fill in what the features of all records are, and how many records cannot be described.
 
         With `--limit`, more samples may have been read than written. The count of a feature that only some of them
-        have is then unknown, and omitted; likewise that of records that are no examples.
+        have is then unknown, and omitted, as is the count of records that are not examples.
         """
         features, more_read = self._schema.describe(), self._samples != self.summary.records
         if mixed := self._schema.mixed:
@@ -510,7 +510,7 @@ class Publisher:
             with write_errors(*where):
                 self._begin()
         except BaseException:
-            self._working_folder.give_up()
+            self._working_folder.abandon()
             raise
         return self
 
@@ -583,7 +583,7 @@ class Publisher:
                 self.earlier.close()
             self._sink.close()
         finally:
-            self._working_folder.give_up()
+            self._working_folder.abandon()
         if not os.path.lexists(self.folder):  # otherwise the same command continues from the folder
             with contextlib.suppress(SinkError):
                 self._sink.release()
@@ -623,7 +623,7 @@ class Publisher:
 
     def whole(self, shard: PlannedShard) -> ShardReport | None:
         """Return the report of a shard that an interrupted run completed, published or not; otherwise None."""
-        if (entry := self._decision.sealed.get(shard.place)) is None:
+        if (entry := self._decision.sealed.get(shard.lane_and_number)) is None:
             return None
         report = ShardReport(*entry[2:5])
         part = shard.part(self.folder)
@@ -634,7 +634,7 @@ class Publisher:
             there = self._sink.size(self._destination.path(shard))
         if there == report.size and report.records == shard.records:
             return report
-        del self._decision.sealed[shard.place]
+        del self._decision.sealed[shard.lane_and_number]
         return None
 
     def _left(self, part: str, crc: int) -> int | None:
@@ -652,9 +652,9 @@ class Publisher:
     def seal(self, shard: PlannedShard, report: ShardReport) -> None:
         """Record that a shard is complete, and publish it once all earlier shards have been published."""
         by_total = self._destination.by_total
-        if self._decision.sealed.pop(shard.place, None) is None:
+        if self._decision.sealed.pop(shard.lane_and_number, None) is None:
             path = None if by_total else self._destination.listed_path(shard)  # the path is known only at the end
-            self._working_folder.note([*shard.place, *report, path])
+            self._working_folder.note([*shard.lane_and_number, *report, path])
         self._entries.setdefault(shard.lane, {})[shard.number] = report
         self._uploading = self.reads_shards
         if self._waits:
@@ -720,7 +720,7 @@ class Publisher:
         for path, _ in changed:
             shard, report = shards[path]
             listed = path.removeprefix(self._destination.prefix)
-            self._working_folder.note([*shard.place, *report._replace(size=CHANGED), listed])
+            self._working_folder.note([*shard.lane_and_number, *report._replace(size=CHANGED), listed])
         for path, wrong in changed:
             hint = "another program changed it during the conversion; run the same command again"
             raise SinkError(wrong, shard=self._sink.locate(path), hint=hint)

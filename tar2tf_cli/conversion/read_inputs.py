@@ -51,7 +51,7 @@ class ReadInputs(NamedTuple):
         left = load_group(worker.path(self.numbers[0], "index"))
         if left and left.numbers == self.numbers and _has_spool(worker, left):
             return left
-        group = measured(worker, self.numbers) or spooled(worker, self.numbers)
+        group = measure_inputs(worker, self.numbers) or spool_inputs(worker, self.numbers)
         if group.reports:
             save_group(worker.new_path(group.number, "index"), group)
         return group
@@ -74,7 +74,7 @@ def _may_be_direct(worker: Worker, numbers: tuple[int, ...]) -> bool:
     return not any(map(worker.inputs.is_small, numbers))
 
 
-def measured(worker: Worker, numbers: tuple[int, ...]) -> InputGroup | None:
+def measure_inputs(worker: Worker, numbers: tuple[int, ...]) -> InputGroup | None:
     """Make the index of inputs without a spool; None if that is impossible, or would cost more than it saves."""
     group = InputGroup(numbers)
     try:
@@ -136,7 +136,7 @@ def _add_made(reading: InputFlow, index: SpoolIndex, limit: int | None) -> bool:
     return True
 
 
-def spooled(worker: Worker, numbers: tuple[int, ...]) -> InputGroup:
+def spool_inputs(worker: Worker, numbers: tuple[int, ...]) -> InputGroup:
     """Write the records of inputs to a spool, up to the first input with an error."""
     group = InputGroup(numbers)
     with ExitStack() as stack:

@@ -86,21 +86,21 @@ def convert(
     events = events or Events()
     if engine != "local" and (conversion.remote_exec or conversion.etl):
         raise UsageError(f"--engine {engine} and --remote-exec cannot be combined: use one of them")
-    place = backend_of(engine, address)
+    backend = backend_of(engine, address)
     plan = make_plan(conversion, endpoint=endpoint, source=source, paths=paths)
-    if place.shared and not plan.source.capabilities().repeatable:
+    if backend.shared and not plan.source.capabilities().repeatable:
         raise UsageError("cannot be read on other machines", shard=plan.source.bucket, hint="write it to a file first")
     target = target or _target(
         plan, events, endpoint=endpoint, overwrite=overwrite, update=update, remove_many=remove_many, apart=apart
     )
-    with closing(place), plan.joined():
-        if not place.shared:
-            place = cluster_backend(plan.work, plan.source, plan.inputs, events) or place
-        return _run(plan, target, place, workers, events, endpoint)
+    with closing(backend), plan.joined():
+        if not backend.shared:
+            backend = cluster_backend(plan.work, plan.source, plan.inputs, events) or backend
+        return _run(plan, target, backend, workers, events, endpoint)
 
 
 def _run(
-    plan: Plan, target: Target, place: Backend, workers: int | None, events: Events, endpoint: str | None
+    plan: Plan, target: Target, backend: Backend, workers: int | None, events: Events, endpoint: str | None
 ) -> Summary:
     manifest = plan.manifest()
     with target:
@@ -110,26 +110,26 @@ def _run(
             return _finished_before(target.up_to_date, target.manifest)
         for joined in plan.joins:
             joined.prepare()
-        cpus = workers or place.cpus
+        cpus = workers or backend.cpus
         readers = plan.readers(cpus)
         writers = int(readers > 1 and plan.source.capabilities().remote)  # so that no reader has to wait for a shard
         inputs = [path for path in plan.source.paths([*plan.inputs[:1], *plan.inputs[-1:]]) if not is_remote(path)]
-        engine = partial(place.engine, carries=target.reads_shards, inputs=inputs)
+        engine = partial(backend.engine, carries=target.reads_shards, inputs=inputs)
         find = partial(run_first_pass, engine=partial(engine, readers), events=events)
-        plan = with_forms(plan, partial(find, partial(_worker, plan, target, place, None, cpus)))
-        first_pass = partial(find, partial(_worker, plan, target, place, None, cpus))
+        plan = with_forms(plan, partial(find, partial(_worker, plan, target, backend, None, cpus)))
+        first_pass = partial(find, partial(_worker, plan, target, backend, None, cpus))
         plan = with_labels(plan, target.folder, first_pass)
         strata = find_strata(plan, target.folder, first_pass)
         manifest.labels.update(plan.label_maps)
         made = target.manifest or ""
         again = not is_remote(made) and os.path.exists(made)
         tally = Tally(plan, events, again=again)
-        with place.maker() as maker:
+        with backend.maker() as maker:
             store = target.store
             if maker and _one_shard_each(plan.conversion) and store and maker.makes_shards_in(store):
                 _make_shards(plan, maker, store, engine(readers + writers), target, tally, events)
             else:
-                worker = _worker(plan, target, place, maker, cpus)
+                worker = _worker(plan, target, backend, maker, cpus)
                 worker.inputs.strata = strata
                 with closing(ConversionSchedule(plan, worker, readers, target, tally, events)) as schedule:
                     run_tasks(schedule, engine(readers + writers), worker)
@@ -143,12 +143,12 @@ def _run(
     return tally.summary
 
 
-def _worker(plan: Plan, target: Target, place: Backend, maker: RecordMaker | None, cpus: int) -> Worker:
+def _worker(plan: Plan, target: Target, backend: Backend, maker: RecordMaker | None, cpus: int) -> Worker:
     """Make the context of the tasks that read inputs and write shards."""
     output = plan.conversion.output
     direct = not (target.reads_shards or output.index)
-    fills = direct and not (place.shared or output.compresses_shards)
-    threads = place.threads(plan.threads(cpus))
+    fills = direct and not (backend.shared or output.compresses_shards)
+    threads = backend.threads(plan.threads(cpus))
     shards = plan.shards
     inputs = TaskInputs(plan.work, shards.source, shards.items, plan.joins, shards.described, maker, shards.stems)
     inputs.forms, inputs.group_lanes = plan.forms, plan.group_lanes

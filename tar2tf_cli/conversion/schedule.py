@@ -86,7 +86,7 @@ class ConversionSchedule(Schedule):
         self._rereads = Rereads(earlier, queue) if earlier else None
         self._ready: deque[PlannedShard] = deque()
         self._flusher: Flusher[tuple[PlannedShard, ShardReport] | None] = Flusher()
-        self._filling = FillingShard(worker, self._flusher, wanted=worker.fills and not (target.done or earlier))
+        self._filling = FillingShard(worker, self._flusher, wanted=worker.writes_early and not (target.done or earlier))
         self._space = None
         if target.reads_shards and not planner.needs_all_inputs:
             self._space = DiskSpace(worker.folder, plan.conversion.output.limit or 0)
@@ -174,7 +174,7 @@ class ConversionSchedule(Schedule):
         for number, report, units in group.parts():
             self._spools.need([units.group])
             if number < self._inputs.frontier:
-                self._take_again(number, units)
+                self._take_reread(number, units)
             else:
                 self._inputs.add(number, report, units)
         self._advance()
@@ -224,7 +224,7 @@ class ConversionSchedule(Schedule):
         while (number := inputs.frontier) < len(self._plan.inputs) and not self._planner.full:
             read = inputs.next()
             if read:
-                self._hold(number, read[1])
+                self._keep_for_update(number, read[1])
             else:
                 read = self._rereads.known(number) if self._rereads else None
             if read is None:
@@ -237,7 +237,7 @@ class ConversionSchedule(Schedule):
         self._tally.note_equal_keys(self._planner.keys.find_equal())
         inputs.finished = True
 
-    def _hold(self, number: int, units: InputUnits) -> None:
+    def _keep_for_update(self, number: int, units: InputUnits) -> None:
         """In an update, keep the units of an input that was read; otherwise leave its spool to the shards."""
         if self._rereads:
             self._rereads.add(number, units)
@@ -259,9 +259,9 @@ class ConversionSchedule(Schedule):
         """Whether a shard of an update waits for inputs."""
         return bool(self._rereads and self._rereads.waits)
 
-    def _take_again(self, number: int, units: InputUnits) -> None:
+    def _take_reread(self, number: int, units: InputUnits) -> None:
         """Handle an unchanged input that an update had to read again."""
-        self._inputs.used()
+        self._inputs.mark_divided()
         shards = self._rereads.add_known(number, units) if self._rereads else None
         if shards is None:
             message = "has different records than before, although its size and version are the same"
@@ -328,4 +328,10 @@ def _planner(plan: Plan, worker: Worker, *, tracked: bool) -> ShardPlanner:
 
 def _name_of(task: Task) -> Hashable:
     """Return an identifier of a task: its inputs or its shard."""
-    return task.shard.place if isinstance(task, WriteShard) else task.numbers if isinstance(task, ReadInputs) else None
+    return (
+        task.shard.lane_and_number
+        if isinstance(task, WriteShard)
+        else task.numbers
+        if isinstance(task, ReadInputs)
+        else None
+    )

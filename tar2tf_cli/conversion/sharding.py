@@ -162,7 +162,7 @@ class PlannedShard:
 
     Attributes:
         size: size on disk in bytes.
-        around: bytes of the size that belong to no unit.
+        overhead: bytes of the size that belong to no unit.
         keys: for a tar, the number of each input with samples in it, and the hashes of their keys.
         origins: its records by input; empty if origins are not tracked.
         kept: the report of the earlier conversion's shard if that is kept, in which case `pieces` is empty; otherwise
@@ -174,13 +174,13 @@ class PlannedShard:
     pieces: list[Piece] = field(default_factory=list)
     size: int = 0
     records: int = 0
-    around: int = 0
+    overhead: int = 0
     keys: list[tuple[int, array[int]]] = field(default_factory=list)
     origins: list[InputRange] = field(default_factory=list)
     kept: ShardReport | None = None
 
     @property
-    def place(self) -> tuple[str, int]:
+    def lane_and_number(self) -> tuple[str, int]:
         """Lane and number of the shard, which identify it."""
         return self.lane, self.number
 
@@ -214,7 +214,7 @@ class PlannedShard:
 
     def fill(self, parts: Mapping[int, InputUnits]) -> None:
         """Add the units of the shard's records, given inputs that have been read."""
-        self.pieces, self.size, self.records = [], self.around, 0
+        self.pieces, self.size, self.records = [], self.overhead, 0
         for origin in self.origins:
             part = parts[origin.source]
             self.add(part, *part.spool.units(part.first, origin.first, origin.records))
@@ -444,8 +444,8 @@ class ShardPlanner:
     def _opened(self, lane: str) -> PlannedShard:
         """Return the incomplete shard of a lane, which is made if there is none."""
         if lane not in self._open:
-            around = self._limits.around
-            self._open[lane] = PlannedShard(lane, self.totals.get(lane, 0), size=around, around=around)
+            overhead = self._limits.overhead
+            self._open[lane] = PlannedShard(lane, self.totals.get(lane, 0), size=overhead, overhead=overhead)
         return self._open[lane]
 
     def _closed(self, lane: str) -> PlannedShard:
@@ -495,12 +495,12 @@ class _ShardLimits:
         records: total number of records in the only lane, if that is certain.
 
     Attributes:
-        around: bytes of a shard without any units.
+        overhead: bytes of a shard without any units.
         by_input: whether each shard ends with the input.
     """
 
     def __init__(self, output: Output, records: int | None) -> None:
-        self.around = overhead_size(output)
+        self.overhead = overhead_size(output)
         self.by_input = "input" in output.template.fields or output.is_stream
         self._output = output
         self._max_bytes, self._max_records = output.limit, output.records_per_shard

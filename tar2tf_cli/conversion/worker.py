@@ -201,7 +201,7 @@ class Worker:
         folder: the working folder, which holds indexes, spools and unfinished shards.
         threads: how many threads work on one input.
         direct: whether shards are written without the page cache, as nothing reads them soon afterwards.
-        fills: whether a shard is written while it fills up.
+        writes_early: whether a shard is written while it fills up.
         stores_indexes: whether indexes are read from their files, as all are needed before the first shard is planned.
         on_bytes: called with the number of stored bytes after each read of an input.
         scratch: the folder for files that a task writes; empty for the working folder itself.
@@ -211,7 +211,7 @@ class Worker:
     folder: str
     threads: int = 1
     direct: bool = False
-    fills: bool = False
+    writes_early: bool = False
     stores_indexes: bool = False
     on_bytes: Callable[[int], None] | None = None
     scratch: str = ""

@@ -163,7 +163,7 @@ class WorkingFolder:
         with contextlib.suppress(OSError):  # another run has begun
             os.rmdir(self.path)
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Release the folder, and remove it if this run created it and wrote nothing that a later run could use."""
         with contextlib.suppress(OSError):
             if self._lock >= 0 and {*os.listdir(self.path)} <= ({_LOCK, _JOURNAL} if self._unused else {_LOCK}):

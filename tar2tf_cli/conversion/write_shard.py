@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Final
 
 from tar2tf_cli.api.values import RecordBatch
-from tar2tf_cli.conversion.read_inputs import spooled
+from tar2tf_cli.conversion.read_inputs import spool_inputs
 from tar2tf_cli.conversion.sharding import Piece, PlannedShard, ShardReport, rows_of
 from tar2tf_cli.conversion.spool import Chunk, overhead_size, shard_bytes
 from tar2tf_cli.conversion.worker import Worker, load_group
@@ -131,7 +131,7 @@ def open_spool(worker: Worker, number: int) -> int:
     if not os.path.exists(path):
         path = worker.new_path(number, "spool")
         known = load_group(worker.path(number, "index"))
-        again = spooled(worker, known.numbers if known else (number,))
+        again = spool_inputs(worker, known.numbers if known else (number,))
         if again.error:
             raise again.error
         if known is None or again.spool_crc != known.spool_crc:

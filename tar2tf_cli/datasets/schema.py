@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from tar2tf_cli.api.values import Sample
-from tar2tf_cli.errors import UsageError, alternatives, meant
+from tar2tf_cli.errors import UsageError, alternatives, did_you_mean
 from tar2tf_cli.features.described import Described, is_optional, is_shape_of_array
 
 
@@ -117,7 +117,9 @@ class UniformValues:
             for name in default:
                 if name not in schema:
                     hint = f"features: {', '.join(schema)}"
-                    raise UsageError(f"default names {name!r}, which no sample has{meant(name, schema)}", hint=hint)
+                    raise UsageError(
+                        f"default names {name!r}, which no sample has{did_you_mean(name, schema)}", hint=hint
+                    )
         self._default = default
 
     def __call__(self, sample: Sample) -> Sample:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Array, Encoding, Feature, FeatureDescription, Features, Sample
-from tar2tf_cli.errors import MissingNameError, SampleError, UsageError, meant, reason
+from tar2tf_cli.errors import MissingNameError, SampleError, UsageError, did_you_mean, reason
 from tar2tf_cli.features.described import DTYPES
 from tar2tf_cli.features.labels import AUTO, LabelMap, PlaceholderLabelMap
 from tar2tf_cli.features.presets import Make, Preset
@@ -192,7 +192,7 @@ def check_names(
     for name in given:
         if names is not None and name not in names and not name.startswith(objects):
             known = sorted(names)
-            message = f"{option} names the feature {name!r}, which does not exist{meant(name, known)}"
+            message = f"{option} names the feature {name!r}, which does not exist{did_you_mean(name, known)}"
             raise UsageError(message, hint=f"features: {', '.join(known)}")
 
 

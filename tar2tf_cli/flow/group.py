@@ -177,9 +177,9 @@ class SampleGroups:
                 continue
             values = [whole(sample[name]) for sample in samples]
             if any(fnmatchcase(name, pattern) for pattern in self.once):
-                made[name] = _once(name, values)
+                made[name] = _common_value(name, values)
             else:
-                made[f"{self.prefix}/{name}"] = _together(name, values)
+                made[f"{self.prefix}/{name}"] = _combine(name, values)
         return made
 
 
@@ -191,7 +191,7 @@ def _size(value: object) -> int:
     return int(getattr(value, "nbytes", 0)) or (len(value) if isinstance(value, (bytes, str)) else 8)
 
 
-def _once(name: str, values: Sequence[Any]) -> Any:
+def _common_value(name: str, values: Sequence[Any]) -> Any:
     """Return the common value of all samples of a group.
 
     Raises:
@@ -209,7 +209,7 @@ def _is_nan(value: object) -> bool:
     return isinstance(value, (float, np.floating)) and value != value
 
 
-def _together(name: str, values: Sequence[object]) -> object:
+def _combine(name: str, values: Sequence[object]) -> object:
     """Combine the values of a group: stack arrays along a first dimension, and concatenate numbers and lists.
 
     Texts and objects become a list.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tar2tf_cli.api.objects import ObjectInfo, Readable
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KEY, Batch, KeySplit, Sample
-from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, changed, few, meant
+from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, changed, did_you_mean, few
 from tar2tf_cli.formats.checksums import HashTable, key_hash
 from tar2tf_cli.formats.example import FRAMING, unframed
 from tar2tf_cli.formats.streams import foreign, sniff
@@ -502,7 +502,7 @@ def _key_column(columns: Sequence[str], key: str | None, bucket: str) -> str:
     """
     if found := next((name for name in ([key] if key else KEY_COLUMNS) if name in columns), None):
         return found
-    what = f"there is no column {key!r}{meant(key, columns)}" if key else "no column is called __key__ or key"
+    what = f"there is no column {key!r}{did_you_mean(key, columns)}" if key else "no column is called __key__ or key"
     hint = f"name the column with the keys with --join-key; columns: {few(columns, 8)}"
     raise UsageError(what, shard=bucket, hint=hint)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Ranges, Samples, Source
 from tar2tf_cli.api.values import KEY, Sample, SourceReport
-from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, few, meant
+from tar2tf_cli.errors import DamagedShardError, SampleError, SourceError, UsageError, did_you_mean, few
 from tar2tf_cli.formats.image import headers
 from tar2tf_cli.inputs.base import stems_of
 from tar2tf_cli.spec.fields import Column
@@ -225,7 +225,7 @@ class ParquetFiles:
     def _check(self, item: ObjectInfo, known: Sequence[str], columns: Sequence[str]) -> None:
         """Refuse columns that a file lacks."""
         if missing := next((name for name in columns if name not in known), None):
-            what = f"there is no column {missing!r}{meant(missing, known)}"
+            what = f"there is no column {missing!r}{did_you_mean(missing, known)}"
             raise UsageError(what, shard=self.locate(item), hint=f"columns: {few(known, 8)}")
 
     def _damaged(self, item: ObjectInfo, error: Exception) -> DamagedShardError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tar2tf_cli.api.op import JsonSchema, JsonValue, Op, OpContext
 from tar2tf_cli.api.values import Sample
-from tar2tf_cli.errors import MissingNameError, Problem, ProblemsError, Tar2tfError, UsageError, failure, meant
+from tar2tf_cli.errors import MissingNameError, Problem, ProblemsError, Tar2tfError, UsageError, did_you_mean, failure
 from tar2tf_cli.formats.files import whole, whole_sample
 from tar2tf_cli.ops.rules import Rule, split_at_commas
 from tar2tf_cli.ops.user_code import RAISED
@@ -124,7 +124,9 @@ class Declared:
     def _of_fields(cls, values: Mapping[str, object]) -> Self:
         defaults = cls._defaults()
         if unknown := [name for name in values if name not in defaults]:
-            problems: list[Problem] = [((name,), f"has no field {name!r}{meant(name, defaults)}") for name in unknown]
+            problems: list[Problem] = [
+                ((name,), f"has no field {name!r}{did_you_mean(name, defaults)}") for name in unknown
+            ]
             raise ProblemsError(problems=problems)
         for name, default in defaults.items():
             if name not in values and default is _REQUIRED:
@@ -227,7 +229,7 @@ def find_op(name: str) -> type[DeclaredOp]:
         added = load_plugin("ops", name)
         if not (isinstance(added, type) and issubclass(added, DeclaredOp)):
             names = all_ops()
-            raise UsageError(f"there is no op {name!r}{meant(name, names)}", hint=f"ops: {', '.join(names)}")
+            raise UsageError(f"there is no op {name!r}{did_you_mean(name, names)}", hint=f"ops: {', '.join(names)}")
         register(added)
     return OPS[name]
 

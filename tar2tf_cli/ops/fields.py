@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from tar2tf_cli.api.op import JsonSchema, OpContext, Subject
 from tar2tf_cli.api.values import KEY, Sample
-from tar2tf_cli.errors import LackingError, SampleError, meant
+from tar2tf_cli.errors import LackingError, SampleError, did_you_mean
 from tar2tf_cli.formats.files import whole
 from tar2tf_cli.ops.base import DeclaredOp, register
 from tar2tf_cli.ops.rules import Rule, text
@@ -207,7 +207,7 @@ def _named_by(rule: str) -> Callable[[object], Iterable[str]]:
     if colon and kind in PARTS:
         return partial(names_with, kind, text)
     if colon and "=" not in kind:
-        raise ValueError(f"does not have the rule {kind!r}{meant(kind, PARTS)}")
+        raise ValueError(f"does not have the rule {kind!r}{did_you_mean(kind, PARTS)}")
     return partial(_equal, key, value) if equals else partial(_itself, rule)
 
 

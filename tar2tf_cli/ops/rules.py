@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from tar2tf_cli.errors import UsageError, meant
+from tar2tf_cli.errors import UsageError, did_you_mean
 from tar2tf_cli.plugins import PluginGroup, plugin_names
 
 if TYPE_CHECKING:
@@ -197,4 +197,4 @@ def workers(given: int | None) -> int | None:
 def refusal(label: str, value: object, choices: Sequence[object]) -> str:
     """Return the error message for a value that is not one of the choices."""
     words = ", ".join(map(repr, choices[:-1]))
-    return f"{label} must be {words} or {choices[-1]!r}, not {value!r}{meant(value, choices)}"
+    return f"{label} must be {words} or {choices[-1]!r}, not {value!r}{did_you_mean(value, choices)}"

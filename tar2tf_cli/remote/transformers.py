@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body, Transient
-from tar2tf_cli.errors import RemoteError, SourceError, UsageError, meant
+from tar2tf_cli.errors import RemoteError, SourceError, UsageError, did_you_mean
 from tar2tf_cli.remote.stream import DONE, ENVIRONMENT, NODES, Settings, error_of
 from tar2tf_cli.spec import __version__
 from tar2tf_cli.spec.yaml_file import SpecFile
@@ -390,7 +390,7 @@ class Transformers:
         if name in stages:
             return self._cannot(f"the transformer {name!r} is {stages[name]}", "start it again with tar2tf etl init")
         hint = "list them with tar2tf etl list"
-        return self._cannot(f"there is no transformer {name!r}{meant(name, stages)}", hint)
+        return self._cannot(f"there is no transformer {name!r}{did_you_mean(name, stages)}", hint)
 
     def _cannot(self, message: str, hint: str = LOCALLY) -> RemoteError:
         return RemoteError(message, shard=self.where, hint=hint)

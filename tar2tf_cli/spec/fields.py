@@ -104,7 +104,7 @@ def texts(value: object, label: str) -> tuple[str, ...]:
 
 
 @rule(**_TEXTS)
-def places(value: object, label: str) -> tuple[str, ...]:
+def paths_or_urls(value: object, label: str) -> tuple[str, ...]:
     """Accept one path or URL, or several."""
     return tuple(text(item, label) for item in (value if isinstance(value, (list, tuple)) else [value]))
 
@@ -377,7 +377,7 @@ def entry_or_all(value: object, label: str) -> str | None:
 
 
 @rule(type="number", exclusiveMinimum=0, maximum=1)
-def part(value: object, label: str) -> float:
+def fraction(value: object, label: str) -> float:
     """Accept a fraction greater than 0 and at most 1."""
     number = real(value)
     if isinstance(value, bool) or not 0 < number <= 1:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from tar2tf_cli.api.shard_format import ShardFormat
-from tar2tf_cli.errors import NoShardsError, NothingFoundError, OutputExistsError, UsageError, few, meant
+from tar2tf_cli.errors import NoShardsError, NothingFoundError, OutputExistsError, UsageError, did_you_mean, few
 from tar2tf_cli.formats.files import is_stream
 from tar2tf_cli.plugins import DEFAULT_FORMAT, find_format, formats, plugin_formats
 from tar2tf_cli.spec.urls import is_remote
@@ -103,7 +103,9 @@ def expand(template: str) -> list[str]:
 
 
 def count_names(pattern: str) -> int:
-    """Count the names a pattern expands to; braces without a range or comma are literal, but not those inside."""
+    """Count the names to which a pattern expands; braces without a range or comma are literal, but nested ones may not
+    be.
+    """
     count, depth, start = 1, 0, 0
     commas: list[int] = []
     for match in re.finditer(_BRACE, pattern):
@@ -342,7 +344,7 @@ class PathTemplate(NamedTuple):
         numbers = [name for name in names if name not in _NAMED]
         for name in numbers:
             if name and not name.isdecimal():
-                near = meant(f"<{name}>", [f"<{known}>" for known in _NAMED])
+                near = did_you_mean(f"<{name}>", [f"<{known}>" for known in _NAMED])
                 raise UsageError(f"the output path {text!r} has a field <{name}> that does not exist{near}")
         if len(numbers) > 1:
             raise UsageError(f"the output path {text!r} has {len(numbers)} number fields, but may have only one")
@@ -410,7 +412,7 @@ class PathTemplate(NamedTuple):
         """Whether the template gives shards names by which TensorFlow Datasets finds them."""
         return "input" not in self.fields and (self.start is None or (self.start, self.width) == (0, 5))
 
-    def beside(self, name: str) -> str:
+    def document_path(self, name: str) -> str:
         """Return the path of another document next to the manifest: `labels.json` becomes `_train-labels.json`.
 
         A table of examples has no underscore, as TFRecorder's programs look for `examples.csv`.

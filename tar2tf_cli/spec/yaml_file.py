@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tar2tf_cli.errors import Problem, SourceError, UsageError, meant
+from tar2tf_cli.errors import Problem, SourceError, UsageError, did_you_mean
 from tar2tf_cli.ops.base import details, summary
 from tar2tf_cli.ops.rules import text
 from tar2tf_cli.plugins import PluginGroup, plugin_names
@@ -256,7 +256,7 @@ def problems(document: Mapping[str, object], kind: type = Conversion, section: s
             except UsageError as error:
                 yield from (((name, *path), message) for path, message in problems_of(error))
         elif kind is not Input or name not in IDENTITY:
-            yield (name,), f"there is no key {name!r}{section}{meant(name, fields)}"
+            yield (name,), f"there is no key {name!r}{section}{did_you_mean(name, fields)}"
 
 
 # --- The JSON Schema: draft 7, which editors support best. It describes the usual way of writing; tar2tf accepts more,

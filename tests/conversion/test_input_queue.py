@@ -53,7 +53,7 @@ def taken(queue: InputQueue, most: int = 1000) -> list[tuple[int, ...]]:
 def test_large_inputs_are_read_one_by_one_and_not_too_far_ahead(queue: Queues) -> None:
     inputs = queue([LARGE] * 40)
     assert taken(inputs) == [(number,) for number in range(8)]
-    inputs.used()
+    inputs.mark_divided()
     assert taken(inputs) == [(8,)]
     assert taken(queue([LARGE] * 40, all_at_once=True)) == [(number,) for number in range(40)]
 

@@ -194,7 +194,7 @@ def test_a_finished_run_is_up_to_date_and_an_interrupted_one_goes_on(
         with pytest.raises(WorkerError, match="stopped"):
             run_conversion(conversion, workers=1)
     with monkeypatch.context() as patch:
-        patch.setattr("tar2tf_cli.conversion.read_inputs.spooled", stop)  # the spool is there already
+        patch.setattr("tar2tf_cli.conversion.read_inputs.spool_inputs", stop)  # the spool is there already
         assert run_conversion(conversion, workers=1).records == 40
     assert contents(tmp_path / "out.record") == expected
     assert run_conversion(conversion).up_to_date

@@ -61,7 +61,7 @@ def test_a_spool_that_is_written_again_must_be_the_one_that_was_there(
         return InputGroup(numbers, spool_crc=8)
 
     monkeypatch.setattr(write_shard, "load_group", lambda path: found)
-    monkeypatch.setattr(write_shard, "spooled", written)
+    monkeypatch.setattr(write_shard, "spool_inputs", written)
     with pytest.raises(SourceError, match=r"0\.tar: changed"):
         write_shard.open_spool(worker, 0)
     Path(worker.path(0, "spool")).unlink()

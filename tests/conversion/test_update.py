@@ -556,7 +556,7 @@ def planned(spec: Conversion, tars: Tars) -> list[PlannedShard]:
 
 def content(shards: list[PlannedShard], tars: Tars) -> dict[tuple[str, int], list[tuple[str, int, int]]]:
     """The records in each shard: name of the input, the first, and how many."""
-    return {s.place: [(tars[origin.source][0], *origin[1:]) for origin in s.origins] for s in shards}
+    return {s.lane_and_number: [(tars[origin.source][0], *origin[1:]) for origin in s.origins] for s in shards}
 
 
 @example_count(150)
@@ -580,11 +580,11 @@ def test_all_shards_that_would_be_the_same_are_kept_and_no_input_is_read_for_the
             shards += planner.add(number, part)
         shards += planner.finish()
         expected = planned(spec, now)
-        assert [(s.place, s.size, s.records, s.origins) for s in shards] == [
-            (s.place, s.size, s.records, s.origins) for s in expected
+        assert [(s.lane_and_number, s.size, s.records, s.origins) for s in shards] == [
+            (s.lane_and_number, s.size, s.records, s.origins) for s in expected
         ]
         old, new = content(planned(spec, before), before), content(expected, now)
-        kept = {shard.place for shard in shards if earlier.kept(shard)}
+        kept = {shard.lane_and_number for shard in shards if earlier.kept(shard)}
     same = {place for place in new if new[place] == old.get(place) and all(name in names for name, *_ in new[place])}
     assert kept == same
     for shard, other in zip(shards, expected, strict=True):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Sample
-from tar2tf_cli.errors import LackingError, SampleError, UsageError, meant
+from tar2tf_cli.errors import LackingError, SampleError, UsageError, did_you_mean
 from tar2tf_cli.formats.example import parse_features
 from tar2tf_cli.formats.files import whole, whole_sample
 from tar2tf_cli.ops.base import IMAGE_ENTRIES
@@ -160,7 +160,7 @@ def find_preset(name: str) -> Preset:
         found = load_plugin("presets", str(name))
     if not isinstance(found, Preset):
         names += plugin_names("presets")
-        raise UsageError(f"there is no preset {name!r}{meant(name, names)}", hint=f"presets: {', '.join(names)}")
+        raise UsageError(f"there is no preset {name!r}{did_you_mean(name, names)}", hint=f"presets: {', '.join(names)}")
     return found
 
 

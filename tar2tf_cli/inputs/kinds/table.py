@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import Capabilities, ListingInfo, OnBytes, OnFault, Samples, Source
 from tar2tf_cli.api.values import KEY, Sample, SourceReport
-from tar2tf_cli.errors import SampleError, UsageError, changed, few, meant, reason
+from tar2tf_cli.errors import SampleError, UsageError, changed, did_you_mean, few, reason
 from tar2tf_cli.features.feature_map import TypeName, give_types, number_of
 from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.image import headers
@@ -197,7 +197,7 @@ class TableSource(RowsSource):
         for column in self._columns.values():
             if column.name not in known:
                 hint = f"columns: {few(known, 8)}; where there is no header, name them by number: image=1:jpg"
-                message = f"there is no column {column.name!r}{meant(column.name, known)}"
+                message = f"there is no column {column.name!r}{did_you_mean(column.name, known)}"
                 raise UsageError(message, shard=self.bucket, hint=hint)
 
     def _listed(self, rows: Rows, span: RowSpan, spans: Sequence[RowSpan]) -> tuple[int, bytes]:
