@@ -97,5 +97,5 @@ def test_what_is_left_of_other_inputs_or_damaged_is_read_again(
     left, again = InputGroup(numbers, spool_crc=crc32c(b"bytes")), InputGroup((0, 1))
     Path(worker.path(0, "spool")).write_bytes(spool)
     monkeypatch.setattr(read_inputs, "load_group", lambda path: left)
-    monkeypatch.setattr(read_inputs, "measured", lambda worker, numbers: again)
+    monkeypatch.setattr(read_inputs, "measure_inputs", lambda worker, numbers: again)
     assert read_inputs.ReadInputs((0, 1)).run(worker) is (left if kept else again)
