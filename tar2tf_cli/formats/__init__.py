@@ -1,1 +1,1 @@
-"""File formats: tar, compression, TFRecord, Example, images; bytes in, values out, and back."""
+"""File formats: tar, compression, TFRecord, Example and images, each read from bytes and written to bytes."""

@@ -1,4 +1,4 @@
-"""Checksums and hashes: CRC-32C (Castagnoli), BLAKE2b without OpenSSL, which `hashlib` loads in 2 ms, and of keys."""
+"""Checksums and hashes: CRC-32C (Castagnoli), BLAKE2b without OpenSSL (whose loading takes 2 ms), hashes of keys."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def hash64(data: bytes) -> int:
 
 
 def key_hash(key: bytes | str) -> int:
-    """The hash of a key, 64 bits: its CRC-32C and its CRC-32, which tell as many keys apart as one CRC of 64 bits."""
+    """Return the 64-bit hash of a key: its CRC-32C and its CRC-32, which collide as rarely as one 64-bit CRC."""
     data = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
     return crc32c(data) << 32 | crc32(data)
 
@@ -53,7 +53,7 @@ def masked(crc: int) -> int:
 
 
 def ordered(data: bytes, width: int = 1) -> bytes:
-    """Sort rows of unsigned 64-bit integers, given and returned as bytes; equal rows are kept once.
+    """Sort rows of unsigned 64-bit integers, given and returned as bytes, and drop duplicate rows.
 
     Args:
         data: the integers of all rows.
@@ -68,7 +68,7 @@ def ordered(data: bytes, width: int = 1) -> bytes:
 
 
 class HashTable:
-    """Rows of unsigned 64-bit integers, sorted; the first of each row is a hash. Equal rows are kept once.
+    """A sorted table of rows of unsigned 64-bit integers without duplicates; the first integer of each row is a hash.
 
     Args:
         rows: the integers of all rows; empty afterwards, as there may be many.
@@ -90,25 +90,25 @@ class HashTable:
         return len(self.hashes)
 
     def find(self, hashed: int) -> int:
-        """Return the number of the first row with a hash; -1 if there is none."""
+        """Return the index of the first row with a hash; -1 if there is none."""
         number = bisect_left(self.hashes, hashed)
         return number if number < len(self) and self.hashes[number] == hashed else -1
 
     def find_all(self, hashes: array[int]) -> Sequence[int]:
-        """Return the same for several hashes."""
+        """Return, for each of several hashes, the index of the first row with it; -1 if there is none."""
         if native := kernel.native():
             return array("q", native.find(self._data, self._width, hashes.tobytes()))
         return [self.find(hashed) for hashed in hashes]
 
     @property
     def data(self) -> bytes:
-        """The rows in their order."""
+        """The sorted rows as bytes."""
         return self._data
 
     def row(self, number: int) -> list[int]:
-        """Return the integers of a row."""
+        """Return the integers of a row, given its index."""
         return self._numbers[self._width * number : self._width * (number + 1)].tolist()
 
     def repeated(self) -> Iterator[int]:
-        """Yield the number of each row with the same hash as the one before."""
+        """Yield the index of each row whose hash is equal to the hash of the previous row."""
         return (number for number, (one, other) in enumerate(pairwise(self.hashes), 1) if one == other)

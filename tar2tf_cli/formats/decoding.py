@@ -1,4 +1,4 @@
-"""Values to arrays: what `decode` makes of an entry, and what `verify --decode` can check; the content decides."""
+"""Decode images, sounds and arrays to NumPy arrays, for the op `decode` and for `verify --decode`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Wanted(NamedTuple):
-    """How an image is decoded.
+    """Options for decoding an image.
 
     Attributes:
         channels: 0 for those of the file, 1 for gray, 3 for RGB.
@@ -102,7 +102,7 @@ _UNKNOWN: Final = 0xFFFFFFFF  # the size that writers of pipes leave
 
 
 def decode_wav(data: bytes) -> Parts:
-    """Decode a WAV of 8, 16, 24 or 32 bits, or of floats: `tf.audio.decode_wav`, which knows 16 bits only.
+    """Decode a WAV of 8, 16, 24 or 32 bits, or of floats, as `tf.audio.decode_wav` does for 16 bits.
 
     A number of n bits is divided by 2^(n-1); 8 bits are without a sign, and 128 is silence
     (https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html).
@@ -140,7 +140,7 @@ _WAV_DTYPES: Final = {
 
 
 def _wav_chunks(data: bytes) -> tuple[bytes, memoryview]:
-    """The format, and the bytes of sound."""
+    """Return the format chunk and the data chunk of a WAV."""
     form = b""
     for name, start, size in riff_chunks(data):
         if name == b"fmt ":
@@ -155,7 +155,7 @@ def _wav_chunks(data: bytes) -> tuple[bytes, memoryview]:
 
 
 def _of_three_bytes(sound: memoryview) -> NDArray[np.generic]:
-    """Numbers of 24 bits as the upper ones of 32."""
+    """Convert 24-bit samples to 32-bit integers, with the sample in the upper 24 bits."""
     import numpy as np
 
     wide = np.zeros((len(sound) // 3, 4), np.uint8)
@@ -197,7 +197,7 @@ def decode_with_libsndfile(data: bytes) -> Parts:
 
 
 def _blocks(file: Any) -> NDArray[np.float32]:
-    """All samples of a file, a block at a time, as its header may promise more than memory holds."""
+    """Read all samples of a sound file block by block, as its header may promise more than fits into memory."""
     import numpy as np
 
     blocks = [np.zeros((0, file.channels), np.float32)]
@@ -208,7 +208,7 @@ def _blocks(file: Any) -> NDArray[np.float32]:
 
 
 def _check_ogg(data: bytes) -> None:
-    """Check every page of an Ogg, and that the last one is there: libsndfile skips damaged ones in silence.
+    """Check every page of an Ogg, and that its last page exists, since libsndfile silently skips damaged pages.
 
     RFC 3533, 6. Its CRC runs from the highest bit to the lowest, that of zlib the other way round.
     """
@@ -237,14 +237,14 @@ _MPEG_RATES: Final = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11
 
 
 def _check_aiff(data: bytes) -> None:
-    """Check that an AIFF has all bytes of its form: libsndfile takes the rest of the file for all of the sound."""
+    """Check that an AIFF is not cut short, since libsndfile treats a shorter file as complete."""
     size = int.from_bytes(data[4:8], "big")
     if size + 8 > len(data):
         raise SampleError(f"truncated AIFF: {size + 8:,} bytes by its header, but {len(data):,}")
 
 
 def _check_mp3(data: bytes) -> None:
-    """Check that an MP3 is a chain of frames up to its end: mpg123 skips junk between them in silence.
+    """Check that an MP3 is a chain of frames up to its end, since mpg123 silently skips other bytes between frames.
 
     ISO 11172-3, 2.4.1.3; tags of ID3 and APE may stand before and after the frames.
     """
@@ -271,7 +271,7 @@ def _check_mp3(data: bytes) -> None:
 
 
 def _mp3_frame(head: bytes) -> int:
-    """The length in bytes of a frame with this header; 0 if it is none of layer III."""
+    """Return the length in bytes of the MP3 frame with a header; 0 if it is not the header of a layer III frame."""
     if len(head) < 4 or not is_mp3_frame(head):
         return 0
     version, index = head[1] >> 3 & 3, head[2] >> 2 & 3

@@ -1,4 +1,4 @@
-"""One record: features to the bytes of a tf.train.Example and their framing, and Examples of any form back to features.
+"""Encode features as records (a tf.train.Example and its framing), and parse Examples of any writer into features.
 
 All without protobuf, and for SequenceExamples as far as they are read.
 """
@@ -41,7 +41,7 @@ def varint(number: int) -> bytes:
 
 
 def bytes_list(values: Sequence[bytes], shape: tuple[int, ...] | None = None) -> Feature:
-    """Make a feature of any number of byte strings; they are a list unless a shape is given, () for a single value."""
+    """Make a feature of byte strings; it is a list unless a shape is given, which is () for a single value."""
     content = b"".join(b"\x0a" + varint(len(item)) + item for item in values)
     message = TAGS["bytes"] + varint(len(content)) + content
     return Feature("bytes", "bytes", (len(values),) if shape is None else shape, message)
@@ -53,7 +53,7 @@ def raw(data: bytes | memoryview, shape: tuple[int, ...], dtype: str = "uint8") 
 
 
 def float_list(values: Iterable[float], shape: tuple[int, ...] | None = None) -> Feature:
-    """Make a feature of float32 values, packed; they are a list unless a shape is given, () for a single value.
+    """Make a feature of packed float32 values; it is a list unless a shape is given, which is () for a single value.
 
     Raises:
         OverflowError: when a value does not fit in a float32.
@@ -72,7 +72,7 @@ def packed_floats(data: bytes | memoryview, shape: tuple[int, ...] | None = None
 
 
 def int64_list(values: Iterable[int], shape: tuple[int, ...] | None = None, dtype: str = "int64") -> Feature:
-    """Make a feature of int64 values, packed; they are a list unless a shape is given, () for a single value.
+    """Make a feature of packed int64 values; it is a list unless a shape is given, which is () for a single value.
 
     A negative number takes ten bytes, as two's complement.
 
@@ -90,13 +90,13 @@ def packed_int64s(data: bytes, shape: tuple[int, ...], dtype: str = "int64") -> 
 
 
 def _one(kind: Kind, data: bytes | memoryview) -> bytes:
-    """A list of one bytes value, or of packed numbers, of which there may be none; `data` is copied only once."""
+    """Encode a list of one bytes value, or of packed numbers (perhaps none); `data` is copied only once."""
     head = b"\x0a" + varint(len(data)) if data or kind == "bytes" else b""
     return b"".join((TAGS[kind], varint(len(head) + len(data)), head, data))
 
 
 class _Heads(dict[int, bytes]):
-    """Return the bytes of a map entry before its one bytes value, by that value's length."""
+    """Cache of the bytes that precede the bytes value of a map entry with a given name, by the value's length."""
 
     LIMIT: Final = 8192
 
@@ -116,7 +116,7 @@ class _Heads(dict[int, bytes]):
 
 
 def delimited_name(name: str) -> bytes:
-    """The name of a feature as a message has it.
+    """Return a feature's name as a length-delimited field of the message.
 
     Raises:
         SampleError: when it is not UTF-8.
@@ -129,7 +129,7 @@ def delimited_name(name: str) -> bytes:
 
 
 class Encoder:
-    """Serialises features to tf.train.Example messages; caches the parts that repeat."""
+    """Serialises features to tf.train.Example messages, and caches the parts that repeat."""
 
     def __init__(self) -> None:
         self._orders: dict[tuple[str, ...], list[tuple[str, _Heads]]] = {}
@@ -210,7 +210,7 @@ def begins_record(head: bytes) -> bool:
 
 
 def frame(parts: Sequence[MessagePart], size: int) -> Iterable[bytes]:
-    """Frame one record, given as `parts` of `size` bytes in total; large parts are not copied.
+    """Frame one record, given as `parts` of `size` bytes in total, without copying large parts.
 
     Returns:
         The record in parts: a list, or a generator that reads stored parts piece by piece.
@@ -239,7 +239,7 @@ def _framed(header: bytes, parts: Sequence[MessagePart]) -> Iterator[bytes]:
 
 
 def header_of(size: int) -> bytes:
-    """Return the first 12 bytes of a record with data of this size."""
+    """Return the first 12 bytes of a record with data of a size."""
     if len(_headers) >= _CACHE_SIZE:
         _headers.clear()
     length = size.to_bytes(8, "little")
@@ -249,7 +249,7 @@ def header_of(size: int) -> bytes:
 
 
 def record_length(header: bytes) -> int:
-    """Return the length of a record's data by the record's first 12 bytes.
+    """Return the length of a record's data, given the record's first 12 bytes.
 
     Raises:
         DamagedShardError: when it does not match its CRC, or no record can be that long; does not say where.
@@ -270,7 +270,7 @@ def record_length(header: bytes) -> int:
 
 
 def unframed(framed: bytes) -> bytes:
-    """Return the data of one framed record, whose CRCs are checked.
+    """Return the data of one framed record after checking its CRCs.
 
     Raises:
         DamagedShardError: when it is damaged, or is not exactly one record; does not say where.
@@ -309,7 +309,7 @@ _ONE_FLOAT: Final = struct.Struct("<f")
 
 @dataclass(repr=False)
 class ParsedFeature:
-    """One feature of a serialised example; its values are not copied.
+    """One feature of a serialised example, as positions of its values, which are not copied.
 
     Attributes:
         message: the example.
@@ -332,13 +332,13 @@ class ParsedFeature:
 
     @property
     def is_packed(self) -> bool:
-        """Whether its first numbers are packed: a tag and their length precede them."""
+        """Whether the first numbers of the feature are packed, which means that one tag and length precede them."""
         start, end = self.runs[0]
         head = b"\x0a" + varint(end - start)
         return self.message[start - len(head) : start] == head
 
     def parts(self) -> list[bytes]:
-        """Return the bytes of each run."""
+        """Return the bytes of each run of values."""
         return [self.message[start:end] for start, end in self.runs]
 
     def value(self) -> object:
@@ -354,7 +354,7 @@ class ParsedFeature:
         return data[0] if end - start == 1 else _ints(data)[0]
 
     def values(self) -> list[Any]:
-        """Return the values: bytes, float or int."""
+        """Return all values of the feature: bytes, float or int."""
         if self.kind == "bytes":
             return self.parts()
         data = b"".join(self.parts())
@@ -380,7 +380,7 @@ def _parse_usual(message: bytes) -> dict[str, ParsedFeature] | None:
 
 
 def parse_any(message: bytes, *, sequence: bool = False) -> dict[str, ParsedFeature]:
-    """Return what `parse` returns, without the kernel."""
+    """Return the same features as `parse`, without using the kernel."""
     features: dict[str, ParsedFeature] = {}
     for tag, start, end in fields(message, 0, len(message), 0):
         if tag == _FEATURE_LISTS and not sequence:
@@ -403,7 +403,7 @@ def decode(message: bytes) -> dict[str, tuple[Kind | None, list[object]]]:
 
 
 def parse_features(message: bytes) -> dict[str, bytes | Feature]:
-    """Return the features of a serialised tf.train.Example for the encoder; lists of one value become scalars.
+    """Return the features of a serialised tf.train.Example for encoding; lists of one value become scalars.
 
     Raises:
         ValueError: when the bytes are not an Example.
@@ -420,7 +420,7 @@ def _ready(feature: ParsedFeature) -> Feature:
 
 
 def values_of(feature: bytes | Feature) -> tuple[Kind | None, list[Any]]:
-    """Return kind and values of one feature; kind is None if unset.
+    """Return kind and values of one feature; the kind is None if unset.
 
     Raises:
         ValueError: when its bytes are not a Feature.
@@ -435,7 +435,7 @@ def values_of(feature: bytes | Feature) -> tuple[Kind | None, list[Any]]:
 
 
 def feature_in(message: bytes, start: int, end: int) -> ParsedFeature:
-    """Return the Feature message in these bytes, without a name.
+    """Parse the Feature message between two positions; the result has no name.
 
     Raises:
         ValueError: when the bytes are not a Feature.
@@ -444,7 +444,7 @@ def feature_in(message: bytes, start: int, end: int) -> ParsedFeature:
 
 
 def _map_entry(message: bytes, start: int, end: int) -> ParsedFeature | None:
-    """Return the feature of a map entry; None for one with unknown fields, which protobuf leaves to newer versions."""
+    """Return the feature of a map entry; None if it has unknown fields, which protobuf reserves for newer versions."""
     name, values, known = "", [], True
     for tag, first, last in fields(message, start, end, 2):
         if tag == _DELIMITED:
@@ -465,7 +465,7 @@ def _name(message: bytes, start: int, end: int) -> str:
 
 
 def _feature(message: bytes, name: str, spans: Iterable[tuple[int, int]]) -> ParsedFeature:
-    """Merge the Feature messages in these spans."""
+    """Merge the Feature messages at several positions into one."""
     kind: Kind | None = None
     runs: list[tuple[int, int]] = []
     count = 0
@@ -479,7 +479,7 @@ def _feature(message: bytes, name: str, spans: Iterable[tuple[int, int]]) -> Par
 
 
 def _add_list(kind: Kind, message: bytes, start: int, end: int, runs: list[tuple[int, int]]) -> int:
-    """Record the positions of a list's values; return their number."""
+    """Append the positions of a list's values to `runs`, and return the number of values."""
     tags, count = _VALUES[kind], 0
     for tag, first, last in fields(message, start, end, 4):
         if tag in tags:
@@ -502,7 +502,7 @@ _BAD_VARINTS: Final = rb"[\x80-\xff]{10}|[\x80-\xff]\Z"
 
 
 def count_varints(packed: bytes) -> int:
-    """Count concatenated varints, which is the number of bytes without the continuation bit.
+    """Count concatenated varints: each ends at a byte without the continuation bit.
 
     Raises:
         ValueError: when one of them does not end.
@@ -530,7 +530,7 @@ def _ints(packed: bytes) -> list[int]:
 
 
 def fields(data: bytes, position: int, end: int, depth: int, closing: int = -1) -> Iterator[tuple[int, int, int]]:
-    """Yield the fields of a message at a depth: tag, and start and end of the content.
+    """Yield tag, start and end of the content of each field of a message that is nested at a depth.
 
     With `closing`, yield those of a group that ends with this tag.
     """
@@ -558,7 +558,7 @@ def fields(data: bytes, position: int, end: int, depth: int, closing: int = -1) 
 
 
 def _scalar_end(data: bytes, tag: int, start: int, end: int, depth: int) -> int:
-    """Return the end of a field that has no length."""
+    """Return the end of a field that has no length prefix."""
     wire = tag & 7
     if wire == 0:
         return read_varint(data, start, end, 10)[1]
@@ -575,7 +575,7 @@ def _scalar_end(data: bytes, tag: int, start: int, end: int, depth: int) -> int:
 
 
 def read_varint(data: bytes, position: int, end: int, most: int) -> tuple[int, int]:
-    """Read a number of at most this many bytes; return it and its end."""
+    """Read a varint of at most `most` bytes, and return its value and the position after it."""
     number = 0
     for index, byte in enumerate(data[position : min(position + most, end)]):
         number |= (byte & 0x7F) << 7 * index
@@ -601,7 +601,7 @@ def parse_lists(message: bytes) -> dict[str, list[ParsedFeature]]:
 
 
 def is_sequence(message: bytes) -> bool:
-    """Whether a message is a tf.train.SequenceExample with feature lists."""
+    """Whether a message is a tf.train.SequenceExample that has feature lists."""
     try:
         return bool(parse_lists(message))
     except ValueError:
@@ -626,7 +626,7 @@ _NOT_SEEN: Final = "tf.io.parse_single_example does not see them"
 
 
 def strict_parse(message: bytes) -> dict[str, ParsedFeature]:
-    """Return the features of a tf.train.Example that protobuf and `tf.io.parse_single_example` both accept.
+    """Return the features of a tf.train.Example; raise unless both protobuf and `tf.io.parse_single_example` accept it.
 
     The latter when it is asked for every feature, as VarLenFeature of the kind that protobuf finds. Like both, it reads
     a tf.train.SequenceExample as an example of its context.
@@ -638,7 +638,7 @@ def strict_parse(message: bytes) -> dict[str, ParsedFeature]:
 
 
 def strict_parse_any(message: bytes) -> dict[str, ParsedFeature]:
-    """Return what `strict_parse` returns, without the kernel."""
+    """Return the same features as `strict_parse`, without using the kernel."""
     features = parse_any(message, sequence=True)
     values: dict[str, tuple[int, int]] = {}
     position = long_tag = 0
@@ -661,7 +661,7 @@ def strict_parse_any(message: bytes) -> dict[str, ParsedFeature]:
 
 
 def _entries(message: bytes, position: int, end: int) -> Iterator[tuple[str, int, int]]:
-    """Yield name, and start and end of the value, of each entry of Features."""
+    """Yield the name, and the start and end of the value, of each entry of a Features message."""
     for tag, start, stop in fields(message, position, end, 1):
         if message[position] != _DELIMITED:
             raise ValueError(f"unexpected field tag {tag:#04x} at byte {position} among the features: {_BY}")
@@ -675,13 +675,13 @@ def _entries(message: bytes, position: int, end: int) -> Iterator[tuple[str, int
 
 
 def _check_kind(message: bytes, start: int) -> None:
-    """Check that a Feature message begins with a list."""
+    """Check that a Feature message begins with a list of values."""
     if message[start] not in _LISTS:
         raise ValueError(f"the feature at byte {start} does not begin with a list: {_BY}")
 
 
 def _check_value(message: bytes, start: int, end: int, feature: ParsedFeature) -> None:
-    """Check the list of a Feature message that protobuf has read."""
+    """Check the list of values in a Feature message that protobuf accepts."""
     kind = feature.kind or "bytes"
     if message[start] != TAGS[kind][0]:
         raise ValueError(f"the feature at byte {start} has lists of two kinds: {_BY}")

@@ -1,4 +1,4 @@
-"""Files for writing: records appended in large blocks, and files that appear under their name only when whole."""
+"""Files for writing: records appended in large blocks, and files that appear at their path only when complete."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MOST_HELD: Final = 16 << 20  # of one sample in memory
 
 
 class _Descriptor:
-    """A file descriptor of its own, closed when nothing refers to it any more."""
+    """A file descriptor that is closed when the object is garbage-collected."""
 
     __slots__ = ("descriptor", "end")
 
@@ -53,7 +53,7 @@ class _Descriptor:
 
 
 class StoredBytes:
-    """A value as a range of bytes in a file.
+    """A value that is a range of bytes in a file, and not in memory.
 
     Args:
         file: the file; None for a value that was not stored.
@@ -78,7 +78,7 @@ class StoredBytes:
         return self._size
 
     def check_stored(self) -> None:
-        """Refuse a value that was not stored.
+        """Raise an error if the value was too large to be stored.
 
         Raises:
             SampleError: for such a value.
@@ -88,7 +88,7 @@ class StoredBytes:
             raise SampleError(message, member=self._member, hint="save the tar to a file, or leave the entry out")
 
     def pieces(self) -> Iterator[bytes]:
-        """The bytes, at most a mebibyte at a time.
+        """Iterate over the bytes of the value, at most a mebibyte at a time.
 
         Raises:
             SourceError: when the file cannot be read, or has become shorter.
@@ -108,11 +108,11 @@ class StoredBytes:
             position += len(data)
 
     def head(self) -> bytes:
-        """The first bytes, up to a mebibyte."""
+        """Return the first bytes of the value, at most a mebibyte."""
         return next(self.pieces(), b"")
 
     def whole(self) -> bytes:
-        """All bytes, in memory.
+        """Return all bytes of the value, in memory.
 
         Raises:
             SampleError: when they are too many.
@@ -127,7 +127,7 @@ class StoredBytes:
 
 
 class LargeEntries:
-    """Makes values of large members of a tar: ranges of the tar itself, or of temporary files.
+    """Makes the values of large members of a tar: ranges of the tar itself, or of temporary files.
 
     Args:
         shard: what to call the tar in errors.
@@ -169,22 +169,22 @@ class LargeEntries:
         self.keeps_any = self.in_place or heads_only
 
     def is_full(self, end: int) -> bool:
-        """Whether the current sample has so much data up to an offset that further members should be stored."""
+        """Whether the current sample has so much data up to an offset that more should not be held in memory."""
         return end - self._begin() > _MOST_HELD
 
     def at(self, offset: int, size: int, member: str) -> StoredBytes:
-        """The value of a member whose data is at an offset of the tar."""
+        """Return the value of a member whose data is at an offset of the tar."""
         if self._file is None and self._descriptor:
             self._file = _Descriptor(os.dup(self._descriptor()))
         assert self._file
         return StoredBytes(self._file, offset, size, self._shard, member, self._most)
 
     def unread(self, size: int, member: str) -> StoredBytes:
-        """The value of a member that is too large to be copied, which is an error only where its bytes are used."""
+        """Return the value of a member that is too large to be copied; using its bytes raises an error."""
         return StoredBytes(None, 0, size, self._shard, member, self._most)
 
     def copied(self, pieces: Iterable[bytes], size: int, member: str) -> StoredBytes:
-        """The value of a member whose data is copied to a temporary file.
+        """Copy the data of a member to a temporary file, and return its value.
 
         Raises:
             SinkError: when there is no room for it.
@@ -203,7 +203,7 @@ class LargeEntries:
 
 
 def _temporary() -> _Descriptor:
-    """A temporary file without a name."""
+    """Open a temporary file without a name."""
     import tempfile
 
     with write_errors(tempfile.gettempdir()):
@@ -213,7 +213,7 @@ def _temporary() -> _Descriptor:
 
 
 def whole(value: Any) -> Any:
-    """The value itself, or the bytes of a stored one.
+    """Return a value in memory: the value itself, or the bytes of a stored value.
 
     Raises:
         SampleError: when they are too many to be held in memory.
@@ -222,7 +222,7 @@ def whole(value: Any) -> Any:
 
 
 def pieces_of(value: bytes | StoredValue) -> Iterable[bytes]:
-    """Return the bytes of a value; of a stored one, at most a mebibyte at a time."""
+    """Return the bytes of a value in pieces; pieces of a stored value have at most a mebibyte."""
     return (value,) if isinstance(value, bytes) else value.pieces()
 
 
@@ -247,7 +247,7 @@ B = TypeVar("B", bytes, memoryview)
 
 
 def write_all(write: Callable[[B], int | None], data: B) -> None:
-    """Write all bytes with a function that may write fewer and returns how many.
+    """Write all bytes with a function that may write only some of them and returns their number.
 
     Raises:
         OSError: when the function raises it, or writes nothing.
@@ -282,7 +282,7 @@ def sync(path: str) -> None:
 
 
 def make_folders(path: str) -> None:
-    """Make a folder and those above it that are missing; a power cut does not take them away again.
+    """Create a folder and its missing parents, so that they survive a power cut.
 
     Raises:
         OSError: when one cannot be made.
@@ -300,7 +300,7 @@ def make_folders(path: str) -> None:
 
 
 def is_stream(path: str) -> bool:
-    """Whether there is something that is written to and never replaced: a device, a pipe, `/dev/stdout`."""
+    """Whether a path names a device or pipe, such as `/dev/stdout`, which is written to and never replaced."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -316,7 +316,7 @@ def _holds_descriptors(folder: str) -> bool:
 
 
 def write_whole(path: str, parts: Iterable[bytes], *, lasting: bool = True) -> None:
-    """Write a file, which appears at its path whole or not at all, and replaces a file; devices are written to.
+    """Write a file atomically, replacing any file at its path; devices and pipes are written to directly.
 
     Args:
         path: the file's path; the folder must exist.
@@ -348,7 +348,7 @@ def crc32c_of_file(path: str) -> int:
 
 
 class _Buffered:
-    """Pieces that are written together, as each write costs a call."""
+    """Buffer that collects small pieces and writes them together, since each write costs a system call."""
 
     BUFFER = 1 << 20
     MOST_PARTS: Final = 1000  # IOV_MAX is 1,024
@@ -358,7 +358,7 @@ class _Buffered:
         self._pending = 0
 
     def write(self, parts: Iterable[bytes], size: int) -> None:
-        """Append parts of `size` bytes in total; those of a generator are written one by one."""
+        """Append parts of `size` bytes in total; the parts of a generator are written one by one."""
         if not isinstance(parts, list):
             for part in parts:
                 self.write([part], len(part))
@@ -373,7 +373,7 @@ class _Buffered:
 
 
 class RecordFile(_Buffered):
-    """A new file; buffers small pieces, checks every write, computes the file's CRC.
+    """A new file that buffers small pieces, checks every write, and computes the CRC of the file.
 
     Args:
         path: the file's path; an older file there is replaced. The folder must exist.
@@ -420,11 +420,11 @@ class RecordFile(_Buffered):
 
     @property
     def pending(self) -> int:
-        """Bytes that are buffered."""
+        """The number of buffered bytes."""
         return self._pending
 
     def cut(self, size: int) -> None:
-        """Remove all bytes from an offset on."""
+        """Remove all bytes after an offset."""
         self.flush()
         with write_errors(self.path):
             os.ftruncate(self._fd, size)
@@ -432,20 +432,20 @@ class RecordFile(_Buffered):
         self.size, self.crc = size, crc32c_of_file(self._where)
 
     def sync(self) -> None:
-        """Flush, and wait until the bytes are on the disk."""
+        """Flush the file, and wait until its bytes are on the disk."""
         self.flush()
         with write_errors(self.path):
             os.fsync(self._fd)
 
     def close(self) -> None:
-        """Flush and close."""
+        """Flush and close the file."""
         try:
             self.flush()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close without writing buffered data."""
+        """Close the file without writing buffered data."""
         os.close(self._fd)
 
     def __enter__(self) -> Self:
@@ -461,7 +461,7 @@ class RecordFile(_Buffered):
 
 
 class WholeFile(RecordFile):
-    """A record file that appears at its path when it is closed, whole and on the disk; if abandoned, it is deleted.
+    """A record file that appears at its path only when it is closed, complete and on the disk; `abandon` deletes it.
 
     Until then it has a hidden name beside that path.
 
@@ -492,7 +492,7 @@ class WholeFile(RecordFile):
             sync(os.path.dirname(self.path))
 
     def abandon(self) -> None:
-        """Close the file, and delete it unless it has been renamed."""
+        """Close the file, and delete it unless it has been renamed to its path."""
         super().abandon()
         if self._part:
             with contextlib.suppress(OSError):
@@ -504,7 +504,7 @@ _WORTH_IT: Final = 8 << 20
 
 
 def shard_file(path: str, size: int) -> RecordFile:
-    """Make a file for about `size` bytes that should reach the disk soon and need not stay in memory.
+    """Open a file for about `size` bytes that should reach the disk soon and need not stay in the page cache.
 
     Raises:
         SinkError: when it cannot be created.
@@ -513,7 +513,7 @@ def shard_file(path: str, size: int) -> RecordFile:
 
 
 class DirectFile(RecordFile):
-    """A record file whose blocks go straight to the disk, one being written while the next is filled.
+    """A record file that bypasses the page cache, and writes one block while the next one is filled.
 
     With O_DIRECT (open(2)) memory, offset and length of a write must be aligned, to at most a page on the file systems
     of Linux; only the remainder at the end is written as usual. If a file system refuses it, everything is.
@@ -534,7 +534,7 @@ class DirectFile(RecordFile):
         self._thread.start()
 
     def close(self) -> None:
-        """Write the remainder, and close."""
+        """Write the remaining bytes, and close the file."""
         try:
             self.flush()
             self._stop()
@@ -552,7 +552,7 @@ class DirectFile(RecordFile):
             self.abandon()
 
     def abandon(self) -> None:
-        """Close without writing the remainder."""
+        """Close the file without writing the remaining bytes."""
         self._stop()
         super().abandon()
 
@@ -569,7 +569,7 @@ class DirectFile(RecordFile):
                 room = self.BLOCK - self._block.tell() or self._next_block()
 
     def _next_block(self) -> int:
-        """Hand over the full block to be written and begin another; return its size."""
+        """Queue the full block to be written and begin another; return the block's size."""
         self._full.put(self._block)
         self._block = self._free.get()
         self._block.seek(0)
@@ -587,7 +587,7 @@ class DirectFile(RecordFile):
             self._free.put(block)
 
     def _take(self, data: memoryview) -> int:
-        """Write with one call; without O_DIRECT if the file system refuses it."""
+        """Write bytes with one call, turning O_DIRECT off if the file system refuses it."""
         try:
             return os.write(self._fd, data)
         except OSError as error:
@@ -617,7 +617,7 @@ class DirectFile(RecordFile):
 
 
 class RecordStream(_Buffered):
-    """Buffers small pieces and writes them to an open binary file, which is flushed but not closed.
+    """Writer that buffers small pieces and writes them to an open binary file, which it flushes but does not close.
 
     Args:
         out: an object with `write(data)`, which may write less than all of it and then returns how much.
@@ -645,7 +645,7 @@ class RecordStream(_Buffered):
         self._attempt(write_all, self._write, data)
 
     def _write(self, data: bytes) -> int | None:
-        """Return how much the file wrote; None if it wrote all and returned nothing, as many file-like objects do."""
+        """Write to the file; return the number of bytes, or None if the file's `write` returned nothing, as many do."""
         taken: int | None = self._out.write(data)
         return 0 if taken is None and isinstance(self._out, RawIOBase) else taken
 

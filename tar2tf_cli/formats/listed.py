@@ -1,4 +1,4 @@
-"""Lists of an example as arrays."""
+"""The array type for the values of an example's list."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import numpy as np
 
 
 class Listed(np.ndarray[Any, Any]):
-    """The values of a list as an array of one dimension, which gets no feature NAME/shape when it is encoded again."""
+    """A one-dimensional array of a list's values, which gets no feature NAME/shape when it is encoded again."""
 
     listed = True

@@ -1,4 +1,4 @@
-"""NumPy's file formats for one array, and for several: an npz is a zip of npy files, each named after its array.
+"""NumPy's file formats: npy for one array, and npz, a zip of npy files that are named after their arrays.
 
 https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 """
@@ -25,7 +25,7 @@ _ONE_AT_A_TIME: Final = threading.Lock()  # before Python 3.13, the parser can r
 
 
 def to_npy(array: Array) -> bytes:
-    """Return an array of numbers as an npy file of version 1, in C order, little-endian; always the same bytes."""
+    """Return an array of numbers as an npy file of version 1: C order, little-endian, equal bytes for equal arrays."""
     import numpy as np
 
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
@@ -35,11 +35,11 @@ def to_npy(array: Array) -> bytes:
 
 
 class PickledError(ValueError):
-    """The array holds Python objects, which are pickled."""
+    """Raised for an array of Python objects, which are pickled."""
 
 
 def read_array(data: bytes) -> Array:
-    """Return the array in the bytes of an npy file, as a copy in C order and the machine's byte order.
+    """Return the array in the bytes of an npy file, as a copy in C order and native byte order.
 
     Pickles are never loaded, and nothing is allocated before the header and the length agree.
 
@@ -68,7 +68,7 @@ def read_array(data: bytes) -> Array:
 
 
 def read_header(data: bytes) -> tuple[tuple[Any, bool, tuple[int, ...]], int]:
-    """Return dtype description, whether the order is Fortran's, and shape; and where the data starts.
+    """Return dtype description, whether the array is in Fortran order, and shape; and the offset of the data.
 
     Raises:
         ValueError: when the bytes do not begin with the header of an npy file.

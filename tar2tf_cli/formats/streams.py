@@ -1,4 +1,4 @@
-"""From an open input to the bytes of a tar or TFRecord: what they are, decompressed, with a position in them.
+"""Streams of open inputs: detection of their format, decompression, and a cursor with an offset.
 
 gzip, zstd, bzip2, xz and zlib are found by the first bytes.
 """
@@ -27,7 +27,7 @@ S = TypeVar("S")
 
 
 def read_into(stream: Readable, buffer: bytearray | memoryview) -> int:
-    """Read at most as much as a buffer holds; returns how much, and 0 only at the end."""
+    """Read at most as many bytes as a buffer holds; return their number, which is 0 only at the end."""
     if into := getattr(stream, "readinto", None):
         return int(into(buffer))
     data = stream.read(len(buffer))
@@ -39,16 +39,16 @@ _AT_ONCE: Final = 1 << 20
 
 
 def read_to_end(stream: ByteStream) -> bytes:
-    """Read a stream of few bytes to its end, and close it."""
+    """Read a short stream to its end, and close it."""
     with closing(stream):
         return b"".join(iter(partial(stream.read, _AT_ONCE), b""))
 
 
 class Peekable(ByteStream, Protocol):
-    """A stream that can be looked into."""
+    """A stream whose next bytes can be peeked at."""
 
     def peek(self, size: int, /) -> bytes:
-        """The next bytes, which can still be read; fewer only at the end, or before damage."""
+        """Return the next bytes without consuming them; fewer only at the end, or before damage."""
 
 
 # --- What a file is by its first bytes ---
@@ -134,7 +134,7 @@ _BRANDS: Final = {
 
 
 def sniff(data: bytes) -> str | None:
-    """The format of a file by its first bytes: `image/jpeg`, `npy`, `gzip`, …; None when it is unknown."""
+    """Return the format of a file from its first bytes: `image/jpeg`, `npy`, `gzip`, …; None when it is unknown."""
     for magic, kind in _MAGICS:
         if data.startswith(magic):
             return "video/x-matroska" if kind == "video/webm" and b"matroska" in data[:64] else kind
@@ -158,7 +158,7 @@ def is_mp3_frame(data: bytes) -> bool:
 
 
 def riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """The chunks of a RIFF file such as WAV or WebP: the name of each, the offset of its data, and their size."""
+    """Yield name, data offset and data size of each chunk of a RIFF file such as WAV or WebP."""
     position = 12
     while position + 8 <= len(data):
         name, size = data[position : position + 4], int.from_bytes(data[position + 4 : position + 8], "little")
@@ -167,7 +167,7 @@ def riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def foreign(head: bytes) -> tuple[str, str] | None:
-    """Return the kind of a file that is not a tar, by its first bytes, and a hint; None if it is unknown."""
+    """Return the kind of a file that is not a tar, from its first bytes, and a hint; None if it is unknown."""
     kind = sniff(head) or ("zlib" if head.startswith(ZLIB_MAGIC) else "lzma" if re.match(_LZMA, head) else "")
     if begins_record(head):
         kind = "tfrecord"
@@ -177,7 +177,7 @@ def foreign(head: bytes) -> tuple[str, str] | None:
 
 
 def _text(head: bytes) -> tuple[str, str] | None:
-    """How a text begins, and why it may be there; None when the bytes are not text."""
+    """Return the beginning of a text file, and a hint about its origin; None when the bytes are not text."""
     text = head.decode(errors="ignore")  # the last character may be cut
     words = text.split()
     if not words or len(text.encode()) < len(head) - 3 or not "".join(words).isprintable():
@@ -189,7 +189,7 @@ def _text(head: bytes) -> tuple[str, str] | None:
 
 
 def _columns(text: str) -> list[str] | None:
-    """The columns of what looks like CSV or JSON Lines by its beginning: cells of its first line, or keys; or None."""
+    """Return the columns of a CSV or JSON Lines file, guessed from its beginning: header cells or keys; or None."""
     first = text.partition("\n")[0]
     if first.startswith("{"):
         import json
@@ -221,7 +221,7 @@ _SHORTER: Final = "compress it again with --long=27 at most"
 
 
 class _Prefetched:
-    """Bytes of a stream that are read before they are asked for.
+    """A stream with a buffer of bytes that were read before the caller asked for them.
 
     Attributes:
         method: how it is compressed; empty if it is not.
@@ -241,7 +241,7 @@ class _Prefetched:
         raise NotImplementedError
 
     def peek(self, size: int, /) -> bytes:
-        """The next bytes, which can still be read; fewer only at the end, or before damage."""
+        """Return the next bytes without consuming them; fewer only at the end, or before damage."""
         pieces: list[bytes] = []
         with suppress(DamagedShardError):
             while size > 0 and (data := self.read(min(size, _AT_ONCE))):
@@ -252,14 +252,14 @@ class _Prefetched:
         return head
 
     def _take(self, size: int) -> bytes:
-        """At most so many of the bytes that were read before."""
+        """Remove and return at most `size` prefetched bytes."""
         data = self._pending
         self._pending = memoryview(data)[size:] if len(data) > size else b""
         return data if type(data) is bytes and len(data) <= size else bytes(data[:size])
 
 
 class PlainStream(_Prefetched):
-    """An open input as it is stored, with its first bytes to be looked at before they are read.
+    """The bytes of an open input as it is stored, not decompressed; its first bytes can be peeked at.
 
     Attributes:
         name: what to call it in errors.
@@ -284,7 +284,7 @@ class PlainStream(_Prefetched):
         self._pending = self.head
 
     def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; b"" only at the end.
+        """Return at most `size` bytes; b"" only at the end.
 
         Raises:
             SourceError: when reading fails.
@@ -292,7 +292,7 @@ class PlainStream(_Prefetched):
         return self._take(size) if self._pending else self._read(size)
 
     def readinto(self, buffer: bytearray | memoryview) -> int:
-        """Read into a buffer; returns how many bytes, 0 only at the end."""
+        """Read into a buffer; return the number of bytes, which is 0 only at the end."""
         if self._pending:
             data = self.read(len(buffer))
             buffer[: len(data)] = data
@@ -300,12 +300,12 @@ class PlainStream(_Prefetched):
         return self._counted(partial(read_into, self._raw), buffer, int)
 
     def seek(self, offset: int) -> None:
-        """Go to an offset; for inputs whose raw stream can seek."""
+        """Go to an offset; only for inputs whose raw stream can seek."""
         self._pending = b""
         self._raw.seek(offset)  # type: ignore[attr-defined]
 
     def fileno(self) -> int:
-        """The file descriptor of a local input."""
+        """Return the file descriptor of a local input."""
         return self._raw.fileno()  # type: ignore[attr-defined,no-any-return]
 
     def close(self) -> None:
@@ -330,7 +330,7 @@ class PlainStream(_Prefetched):
 
 
 class StreamLog:
-    """Notes where the streams of a compressed input begin, while it is decompressed.
+    """Log of the offsets at which the streams of a compressed input begin, filled while it is decompressed.
 
     Attributes:
         most: the most bytes that a stream may decompress to.
@@ -351,13 +351,13 @@ class StreamLog:
         self.plain.append(self.size)
 
     def gives(self, size: int) -> bool:
-        """Count decompressed bytes of the last stream; returns whether it is not too large."""
+        """Count decompressed bytes of the last stream; return whether their total is within the limit."""
         self.size += size
         return self.size - self.plain[-1] <= self.most
 
 
 class CompressedStream(_Prefetched):
-    """The decompressed bytes of an input: one or more streams, with zeros as padding.
+    """The decompressed bytes of an input: one or more compressed streams, with zeros as padding between them.
 
     Args:
         stored: the input.
@@ -380,7 +380,7 @@ class CompressedStream(_Prefetched):
         return self._stored.consumed
 
     def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; b"" only at the end, after the checksums that the method has were compared.
+        """Return at most `size` bytes; b"" only at the end, after the streams' checksums were verified.
 
         Raises:
             DamagedShardError: when the stream is cut short, or is not of its method all through; from then on, always.
@@ -400,7 +400,7 @@ class CompressedStream(_Prefetched):
         self._stored.close()
 
     def _next_stream(self) -> bool:
-        """Whether there is another stream; zeros before it are skipped."""
+        """Skip zeros and begin the next compressed stream; return whether there is one."""
         while not self._compressed:
             data = self._stored.read(self._library.piece)
             if not data:
@@ -525,7 +525,7 @@ def open_stream(
     first: int = HEAD,
     streams: StreamLog | None = None,
 ) -> ShardStream:
-    """Bytes of a tar or TFRecord from an open input, decompressed where its first bytes say how.
+    """Open the bytes of a tar or TFRecord, decompressed as the first bytes of the input require.
 
     Args:
         raw: the input as stored.
@@ -540,7 +540,7 @@ def open_stream(
 
 
 def decompressed(data: bytes, name: str, method: str) -> bytes:
-    """Return what whole streams decompress to.
+    """Decompress complete streams, end to end, in memory.
 
     Raises:
         DamagedShardError: when one is damaged; its offset is that in `data`.
@@ -550,7 +550,7 @@ def decompressed(data: bytes, name: str, method: str) -> bytes:
 
 
 def compression_of(head: bytes) -> str | None:
-    """How a file is compressed by its first bytes; a TFRecord may begin with the same ones, as part of a length."""
+    """Return the compression of a file from its first bytes, which may also be a TFRecord's first length."""
     match = _MAGIC.match(head)
     if match:
         return None if begins_record(head) else match.lastgroup
@@ -564,7 +564,7 @@ def _is_zlib_header(head: bytes) -> bool:
 
 
 def _is_zlib_tfrecord(head: bytes) -> bool:
-    """Whether zlib decompresses these bytes to the beginning of a TFRecord; a tar is never stored like this."""
+    """Whether bytes decompress with zlib to the beginning of a TFRecord; no tool compresses tars with zlib alone."""
     try:
         first = zlib.decompressobj().decompress(head, 12)
     except zlib.error:
@@ -581,7 +581,7 @@ OnDamage: TypeAlias = Callable[[DamagedShardError, bool], object]
 def iter_resuming(
     read: Callable[[], Iterable[T]], resume: Callable[[DamagedShardError], bool], damaged: OnDamage
 ) -> Iterator[T]:
-    """The samples or records of a shard that can be read, also after damage.
+    """Iterate over the readable samples or records of a shard, resuming after damage.
 
     Args:
         read: reads from where the reader is.
@@ -599,7 +599,7 @@ def iter_resuming(
 
 
 class Cursor:
-    """A position in a stream, which moves forward.
+    """A buffered position in a stream that moves forward.
 
     A loop over small records or members looks at `buffer` from `position` on, and moves `position` itself, as a method
     call would cost more than what it does. Everything else goes through the methods.
@@ -635,11 +635,11 @@ class Cursor:
 
     @property
     def offset(self) -> int:
-        """Offset in the stream of the next byte."""
+        """The offset of the next byte in the stream."""
         return self.start + self.position
 
     def fill(self, size: int) -> int:
-        """Have that many bytes buffered; return how many there are, which is less only at the end."""
+        """Buffer at least `size` bytes; return the number of buffered bytes, which is less only at the end."""
         chunks = [self.buffer[self.position :]]
         have = len(chunks[0])
         try:
@@ -653,7 +653,7 @@ class Cursor:
         return have
 
     def read_into(self, window: memoryview) -> int:
-        """Read what follows the buffer, which must be used up, into other memory; return how much, and 0 at the end.
+        """Read the bytes after the buffer, which must be empty, into other memory; return their number, 0 at the end.
 
         An error is raised once the bytes before it were used.
         """
@@ -667,7 +667,7 @@ class Cursor:
         return size
 
     def read_ahead(self) -> bool:
-        """Buffer another chunk; return False at the end. An error is raised once the bytes before it were used."""
+        """Buffer another chunk; return False at the end. Errors are raised once the bytes before them are consumed."""
         before = len(self.buffer) - self.position
         try:
             self.fill(before + self.chunk)
@@ -676,7 +676,7 @@ class Cursor:
         return len(self.buffer) > before
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes, which are fewer only at the end."""
+        """Return the next `size` bytes; fewer only at the end."""
         end = self.position + size
         if end <= len(self.buffer):
             data, self.position = self.buffer[self.position : end], end
@@ -684,7 +684,7 @@ class Cursor:
         return b"".join(self.pieces(size))
 
     def pieces(self, size: int) -> Iterator[bytes]:
-        """The next bytes, in pieces as they come; fewer only at the end."""
+        """Yield the next `size` bytes in pieces of any length; fewer only at the end."""
         while size and (self.position < len(self.buffer) or self._next(size)):
             piece = self.buffer[self.position : self.position + size]
             self.position += len(piece)
@@ -692,7 +692,7 @@ class Cursor:
             yield piece
 
     def skip(self, size: int) -> int:
-        """Move forward; return how many bytes are missing at the end."""
+        """Move forward by `size` bytes; return the number of bytes that are missing at the end."""
         end = self.start + self.position + size  # not by `offset`, as all that is skipped passes here
         ahead = end - self.start - len(self.buffer)
         if ahead <= 0:
@@ -712,7 +712,7 @@ class Cursor:
         self.start, self.buffer, self.position = offset, b"", 0
 
     def put_back(self, data: bytes) -> None:
-        """Move back by bytes that were taken."""
+        """Move back by bytes that were just taken."""
         self.start = self.offset - len(data)
         self.buffer, self.position = data + self.buffer[self.position :], 0
 
@@ -735,7 +735,7 @@ class Cursor:
         return end - self.start - self.position
 
     def _next(self, size: int) -> bool:
-        """Replace the buffer by the bytes that follow it; return False at the end."""
+        """Replace the buffer with the bytes that follow it; return False at the end."""
         self.start += len(self.buffer)
         self.buffer, self.position = b"", 0
         self.buffer = self._read(size)

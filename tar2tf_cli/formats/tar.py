@@ -1,4 +1,4 @@
-"""Tar bytes to members: ustar, GNU and pax headers, read from a stream, every cut and every oddity found out; and back.
+"""Tars: a reader of ustar, GNU and pax archives that detects every truncation and oddity, and headers to write.
 
 A member's offset counts bytes of the tar itself (after decompression). Formats: POSIX.1-1988 ustar, POSIX.1-2001
 pax, and GNU tar's extensions (tar(5)). What no training shard needs, such as a sparse file, is refused by its name.
@@ -25,7 +25,7 @@ _sums: Final[dict[bytes, int]] = {}
 
 
 def size_in(header: bytes) -> int:
-    """Check a header's checksum and return its size; with a fast path for the usual format.
+    """Check a header's checksum and return the member's size, with a fast path for the usual format.
 
     The checksum is the sum of the header's bytes with its own field read as eight blanks. The low half of
     Adler-32 is one plus that sum modulo 65521, and far quicker than adding up in Python.
@@ -55,7 +55,7 @@ def text(name: bytes) -> str:
 
 
 def _any_size(header: bytes) -> int:
-    """Check a header's checksum and return its size, in any writer's format.
+    """Check a header's checksum and return the member's size, in any writer's format.
 
     Raises:
         ValueError: when a field is not a number, or the checksum is wrong for both unsigned and signed bytes.
@@ -70,7 +70,7 @@ def _any_size(header: bytes) -> int:
 
 
 def _number(field: bytes) -> int:
-    """Parse a header's number: octal digits between blanks or NULs, or base-256 after a byte of 0x80.
+    """Parse a numeric field of a header: octal digits between blanks or NULs, or base-256 after a byte of 0x80.
 
     Raises:
         ValueError: when it is neither.
@@ -120,7 +120,7 @@ def pax_records(data: bytes) -> dict[str, str]:
 
 
 def is_header(block: bytes) -> bool:
-    """Whether 512 bytes can begin a tar: a header with the right checksum, or the zeros of an empty archive."""
+    """Whether 512 bytes can begin a tar: a header with a correct checksum, or the zeros of an empty archive."""
     try:
         return block == ZEROS or (len(block) == BLOCK and size_in(block) >= 0)
     except ValueError:
@@ -132,7 +132,7 @@ Member: TypeAlias = "tuple[str, bytes | StoredBytes, int, int]"
 
 
 class MemberPolicy:
-    """Treatment of members that are not plain files; this class reads none of them.
+    """Policy for links and unreadable members of a tar; this base class follows no link and ignores errors.
 
     Args:
         wants: whether a member of a name matters, as it would be an entry; others are skipped.
@@ -142,7 +142,7 @@ class MemberPolicy:
         self.wants = wants
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes | StoredBytes, int] | None:
-        """Return data and size of the target of a link; None if it cannot be followed, which is then reported.
+        """Return data and size of a link's target; None if it cannot be followed, which the method then reports.
 
         Args:
             name: the link's own name.
@@ -152,7 +152,7 @@ class MemberPolicy:
         return None
 
     def refuse(self, error: EntryError) -> None:
-        """Receive the error for a member that matters and cannot be read."""
+        """Handle the error for a member that would be an entry and cannot be read."""
 
 
 _NONE: Final = MemberPolicy(lambda name: False)
@@ -179,7 +179,7 @@ _ASK_FOR_END: Final = "download the shard again; if its writer ends archives in 
 
 
 class TarReader:
-    """Iterates over the regular files of a tar stream; whatever else it holds is counted in `skipped`.
+    """Iterates over the regular files of a tar stream; other members are counted in `skipped`.
 
     Args:
         stream: the tar's bytes, already decompressed. With `headers_only`, a stream with `seek` is skipped
@@ -287,7 +287,7 @@ class TarReader:
             raise
 
     def resume(self, error: DamagedShardError) -> bool:
-        """After damage, go to the next header, and note in the error what was lost; False when there is none."""
+        """After damage, go to the next header, and add the lost range to the error; return False when there is none."""
         self._extended.forget()
         try:
             another = self._find_header()
@@ -311,7 +311,7 @@ class TarReader:
         return False
 
     def _skip_misnamed(self) -> None:
-        """Skip a member whose extended headers were not all read, so that it would get a wrong name or size."""
+        """Skip a member whose extended headers are incomplete, as it would get a wrong name or size."""
         while (block := self._block()) != ZEROS and is_header(block):
             size = size_in(block)
             self.cursor.skip(BLOCK + padded(size))
@@ -319,7 +319,7 @@ class TarReader:
                 return
 
     def start_at(self, offset: int, end: int | None = None) -> None:
-        """Go to the header at an offset, in a stream that can seek; what follows `end` is hardly read ahead."""
+        """Go to the header at an offset, in a stream that can seek; little is read ahead after `end`."""
         self.cursor.seek(offset)
         self._ends.begin = self._ends.certain = None
         if end is not None:
@@ -327,12 +327,12 @@ class TarReader:
 
     @property
     def offset(self) -> int:
-        """Bytes of the tar consumed so far."""
+        """The number of bytes of the tar consumed so far."""
         return self.cursor.offset
 
     @property
     def archives(self) -> int:
-        """The number of archives that the stream holds end to end."""
+        """The number of concatenated archives in the stream."""
         return self._ends.count
 
     @property
@@ -342,11 +342,11 @@ class TarReader:
 
     @property
     def extends(self) -> bool:
-        """Whether members have extended headers, without which their names may be others."""
+        """Whether any member has extended headers, which may change its name."""
         return self._extended.found
 
     def _block(self) -> bytes:
-        """The next block, which is shorter only at the end."""
+        """Return the next block, which is shorter only at the end."""
         cursor = self.cursor
         if len(cursor.buffer) - cursor.position < BLOCK:
             cursor.fill(BLOCK)
@@ -365,7 +365,7 @@ class TarReader:
     def _unusual(
         self, header: bytes, size: int, offset: int, start: int
     ) -> tuple[str, int, bytes | StoredBytes | None] | None:
-        """Name and size of a member whose header is not a plain one, and the data of a link that was followed.
+        """Return name and size of a member without a plain header, and the data of a link that was followed.
 
         None for anything that is neither a regular file nor such a link.
         """
@@ -400,7 +400,7 @@ class TarReader:
     def _without_data(
         self, header: bytes, said: dict[str, str], size: int, name: str, start: int
     ) -> tuple[str, int, bytes | StoredBytes] | None:
-        """Name, size and data of a link that was followed; None for another member that has no data."""
+        """Return name, size and data of a link that was followed; None for another member that has no data."""
         kind = header[156:157]
         if size and (block := self._block()) and not is_header(block):  # writers differ on what its size means
             self._skip(size, name)
@@ -412,21 +412,21 @@ class TarReader:
         return (name, followed[1], followed[0]) if followed else None
 
     def _refuse(self, what: str, error: EntryError, offset: int) -> None:
-        """Report a member that would be an entry; count any other."""
+        """Report a member that would be an entry, and count any other."""
         if self._entries.wants(error.member or ""):
             self._entries.refuse(error.at(offset=offset))
         else:
             self.skipped[what] += 1
 
     def _skip_sparse_map(self, header: bytes) -> None:
-        """Skip the blocks that continue the map of an old sparse file's data."""
+        """Skip the continuation blocks of an old GNU sparse file's map."""
         more = header[156:157] == b"S" and header[482]
         while more and len(block := self._block()) == BLOCK:
             more = block[504]
             self.cursor.position += BLOCK
 
     def _stated_size(self, digits: str, size: int, name: str, offset: int) -> int:
-        """The size that a pax header states."""
+        """Return the size that a pax header states."""
         if digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _SIZE_DIGITS:
             return int(digits)
         self.cursor.skip(padded(size))  # of the header proper, so that the search for another begins behind it
@@ -434,7 +434,7 @@ class TarReader:
         raise self._damage(message, "bad_header", offset, member=name)
 
     def _read_extension(self, kind: bytes, size: int, offset: int) -> None:
-        """Read an extended header, which describes the member after it (g: all members after it); the last one counts.
+        """Read an extended header, which applies to the next member (kind g: to all later members).
 
         What a global header could give each member besides its times and owner, one name or size for all, makes no
         sense, and readers differ on it.
@@ -468,7 +468,7 @@ class TarReader:
             self._extended.gnu[_VOLUME], self._extended.pending = records[_VOLUME], True
 
     def _end_of_archive(self) -> bool:
-        """At a zero block: it must be followed by another, and zeros up to the end or a further archive.
+        """Read the end of an archive: a second zero block, then zeros up to the end or a further archive.
 
         Whether there is a further archive.
         """
@@ -498,13 +498,13 @@ class TarReader:
         return bool(block)
 
     def _zeros(self) -> int:
-        """The size of the blocks that are buffered, or of a record of them, if they are zeros; otherwise 0."""
+        """Return the size of the buffered blocks, or of one record of them, if they are all zeros; otherwise 0."""
         buffer, position = self.cursor.buffer, self.cursor.position
         size = min(len(buffer) - position, _RECORD) // BLOCK * BLOCK
         return size if buffer[position : position + size] == bytes(size) else 0
 
     def _is_left_over(self, block: bytes) -> bool:
-        """Whether only the rest of the archive's last record follows, with bytes that its writer did not overwrite."""
+        """Whether only the rest of the archive's last record follows, with stale bytes that its writer left there."""
         if not block or is_header(block):
             return False
         begin = self._ends.begin
@@ -513,7 +513,7 @@ class TarReader:
         return rest <= room if begin is None else rest == room
 
     def check_ends(self) -> None:
-        """At the end of the members, refuse a tar with zeros that were taken for the end of an archive, and are none.
+        """After the last member, refuse a tar with zeros that look like the end of an archive but are not.
 
         Raises:
             DamagedShardError: for the first of them.
@@ -555,7 +555,7 @@ class TarReader:
         return have > 0
 
     def _data(self, size: int, name: str, offset: int) -> bytes | StoredBytes:
-        """The data of a member that is not all buffered; stored in a file if it is large, or the sample is."""
+        """Return the data of a member that is not fully buffered, in a file if it or the sample is large."""
         if self._large:
             full = self._large.is_full(self.offset + size)
             self.cursor.chunk = _SMALL if full else self._most
@@ -580,12 +580,12 @@ class TarReader:
         return data
 
     def _end_at(self, end: int, name: str, offset: int) -> None:
-        """Go to the end of a member whose data was read, if it was not cut short."""
+        """Go to the end of a member whose data was read, checking that it is not cut short."""
         if self.cursor.skip(end - self.offset):
             raise self._cut(name, offset)
 
     def _skip(self, size: int, name: str) -> None:
-        """Skip a member's data, and what fills up its last block; seeks where the stream can."""
+        """Skip a member's data and padding, by seeking if the stream can seek."""
         cursor = self.cursor
         offset = cursor.start + cursor.position
         if cursor.skip(padded(size)):
@@ -601,7 +601,7 @@ class TarReader:
 
 
 class _ExtendedHeaders:
-    """Extended headers of a tar: the name, target and size that they state for the next member.
+    """Extended headers of a tar: the name, link target and size that they state for the next member.
 
     Attributes:
         pax: values of the last pax header.
@@ -624,14 +624,14 @@ class _ExtendedHeaders:
         self.pending = False
 
     def take(self) -> dict[str, str]:
-        """Return the values for the next member, and discard them; as in GNU tar, pax headers prevail over GNU's."""
+        """Return the values for the next member, and discard them; as in GNU tar, pax headers override GNU headers."""
         said = {**self.gnu, **self.pax}
         self.forget()
         return said
 
 
 class _ArchiveEnds:
-    """Ends of the archives in a stream, which may hold several end to end.
+    """Ends of the archives in a stream, which may hold several concatenated archives.
 
     Attributes:
         begin: offset at which the current archive begins; None if unknown.
@@ -653,7 +653,7 @@ class _ArchiveEnds:
         self.ended = False
 
     def may_continue(self, offset: int, blocks: int) -> bool:
-        """Whether a further archive may begin at an offset after so many blocks of zeros.
+        """Whether a further archive may begin at an offset after `blocks` blocks of zeros.
 
         An archive ends with two of them, and is padded to a full record. Other zeros are all that remains of a file.
         """
@@ -661,7 +661,7 @@ class _ArchiveEnds:
         return blocks == 2 or (filled and 2 < blocks <= _RECORD // BLOCK + 1)
 
     def add(self, start: int, end: int, blocks: int, *, more: bool) -> None:
-        """Add the end of an archive, and find out which earlier ends were none.
+        """Add the end of an archive, and find earlier ends that turn out to be zeroed members.
 
         Two blocks of zeros are the end of an archive whose writer pads nothing, or all that remains of a small member
         that was overwritten with zeros. If the archive is padded at this end, counted from a start before those zeros
@@ -687,7 +687,7 @@ class _ArchiveEnds:
 
 
 def _is_filled(start: int | None, end: int) -> bool:
-    """Whether two offsets are whole records apart; True for an unknown start."""
+    """Whether two offsets are a multiple of the record size apart; True for an unknown start."""
     return start is None or (end - start) % _RECORD == 0
 
 
@@ -727,17 +727,17 @@ def header(name: bytes, size: int) -> bytes:
 
 
 def header_size(name: bytes) -> int:
-    """Return the length of what `header` returns."""
+    """Return the length in bytes of the header of a regular file."""
     return BLOCK if len(name) <= _NAME else len(header(name, 0))
 
 
 def padded(size: int) -> int:
-    """Return the length of a member's data with the zeros that fill up its last block."""
+    """Return the length of a member's data including the zeros that fill up its last block."""
     return size + (-size & BLOCK - 1)
 
 
 def padding(size: int) -> bytes:
-    """Return the zeros that fill up the last block of data of a size."""
+    """Return the zeros that fill up the last block of data of a given size."""
     return ZEROS[: -size % BLOCK]
 
 
@@ -751,7 +751,7 @@ def _block(name: bytes, size: int, kind: bytes = b"0", *, prefix: bytes = b"", m
 
 
 def _sum(data: bytes) -> int:
-    """The sum of at most 255 bytes: the low half of Adler-32 is one more, modulo 65521."""
+    """Return the sum of at most 255 bytes, by Adler-32, whose low half is one more, modulo 65521."""
     return (adler32(data) & 0xFFFF) - 1
 
 

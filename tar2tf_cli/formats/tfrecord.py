@@ -1,4 +1,4 @@
-"""TFRecords: their records, whole ones, lengths alone or heads of large ones, also after damage; and their indexes.
+"""TFRecords: records read whole, by length only, or only the heads of large ones, resuming after damage; and indexes.
 
 Where `accept` is given, the kernel checks the records of the usual form, and only the others come to Python.
 """
@@ -39,10 +39,10 @@ Want: TypeAlias = Literal["records", "heads", "lengths"]
 
 
 class Accept(Protocol):
-    """Takes records by the kernel, so that they need not come to Python."""
+    """Kernel function that processes records, so that they need not become Python objects."""
 
     def take(self, native: ModuleType, data: bytes | bytearray, start: int, end: int, /) -> tuple[int, int]:
-        """Take framed records, as many as are simple enough; return where they end, and how many they are.
+        """Process framed records until one is not simple enough; return the end and the number of those processed.
 
         Args:
             native: the kernel.
@@ -111,7 +111,7 @@ class RecordReader:
         return self._records()
 
     def size_of(self, data: bytes) -> int:
-        """The length in the file of a record's data."""
+        """Return the length in the file of a record's data, which may be shortened."""
         return data.length if isinstance(data, Shortened) else len(data)
 
     def _records(self) -> Iterator[tuple[int, bytes]]:
@@ -145,7 +145,7 @@ class RecordReader:
             self.count += 1
 
     def _large(self, header: bytes, length: int) -> bytes:
-        """The data of a record that is not buffered as a whole."""
+        """Return the data of a record that is not fully buffered."""
         cursor = self._cursor
         cursor.position += 12
         if self._want == "heads" and length >= HEADS_FROM:
@@ -158,7 +158,7 @@ class RecordReader:
         return data
 
     def _head(self, header: bytes, length: int) -> bytes:
-        """The data of a large record with its values cut; it is gone when its CRC turns out to be wrong."""
+        """Return the data of a large record with its values cut; discard it if its CRC turns out to be wrong."""
         record = _RecordData(self._cursor, length)
         data = record.shortened()
         stored = self._cursor.take(4)
@@ -184,14 +184,14 @@ class RecordReader:
             self.count += 1
 
     def blocks(self, accept: Accept) -> Iterator[bytes | tuple[int, bytes]]:
-        """The records in order: those that the kernel accepts framed, many at a time, others as `(offset, data)`."""
+        """Yield the records in order: framed in blocks if the kernel accepts them, otherwise `(offset, data)`."""
         native = kernel.native()
         if native and native.hardware:  # else the CRCs of Python are faster
             return self._blocks(accept, native, kept=True)
         return self._records()
 
     def _others(self, accept: Accept, native: ModuleType) -> Iterator[tuple[int, bytes]]:
-        """The records that the kernel leaves."""
+        """Yield the records that the kernel does not accept."""
         for item in self._blocks(accept, native, kept=self._keep is not None):
             if isinstance(item, tuple):
                 yield item
@@ -199,7 +199,7 @@ class RecordReader:
                 self._keep(item)
 
     def _blocks(self, accept: Accept, native: ModuleType, *, kept: bool) -> Iterator[bytes | tuple[int, bytes]]:
-        """All records, unless those that the kernel accepts are not `kept`.
+        """Yield all records, but those that the kernel accepts only if `kept`.
 
         While there are many others, it is tried less and less often.
         """
@@ -223,7 +223,7 @@ class RecordReader:
                 left = pause = 1 if self.offset > begin else min(2 * pause, _MOST_PAUSE)
 
     def _accepted(self, run: Callable[[bytes | bytearray, int, int], int], window: bytearray) -> Iterator[memoryview]:
-        """The records that the kernel accepts: those in the buffer, then more in memory that is used again.
+        """Yield the records that the kernel accepts: from the buffer, then from memory that is reused.
 
         New memory takes as long as reading, so that this halves the time of a check.
         """
@@ -250,18 +250,18 @@ class RecordReader:
             cursor.put_back(bytes(window[start:end]))
 
     def index_lines(self) -> Iterator[bytes]:
-        """The lines of an index, each with the offset of a record and its size, framing included."""
+        """Yield the lines of an index: offset of each record and its size, framing included."""
         for offset, _ in self:
             yield b"%d %d\n" % (offset, self._cursor.offset - offset)
 
     # --- Damage ---
 
     def undamaged(self, damaged: OnDamage = lambda error, more: None) -> Iterator[tuple[int, bytes]]:
-        """Iterate over the records that can be read, also after damage."""
+        """Iterate over the readable records, resuming after damage."""
         return iter_resuming(self.__iter__, self.resume, damaged)
 
     def resume(self, error: DamagedShardError) -> bool:
-        """After an error, go to the next record, and note in the error what was lost; return whether there may be one.
+        """After an error, go to the next record, and add the lost range to the error; return whether there may be one.
 
         That is the one right after damaged data, unless no record begins there; otherwise the first place after it with
         a length whose CRC is valid. `offset` is then there, or at the end, and `count` is one more.
@@ -286,7 +286,7 @@ class RecordReader:
         return more
 
     def _inside(self, end: int) -> int | None:
-        """Return the offset in a damaged record from which to search for others; None after moving to its end."""
+        """Return the offset in a damaged record to search from, or None after moving to the end of the record."""
         cursor = self._cursor
         cursor.fill(end + 12)
         behind = cursor.buffer[end : end + 12]
@@ -296,7 +296,7 @@ class RecordReader:
         return inside
 
     def _search(self, start: int) -> bool:
-        """Go to the next valid length; return whether there is one."""
+        """Search for the next valid length and go there; return whether there is one."""
         cursor = self._cursor
         cursor.position += start
         while (next_length := find_length(cursor.buffer, cursor.position)) is None:
@@ -309,7 +309,7 @@ class RecordReader:
         return True
 
     def _fill(self, size: int) -> bool:
-        """Have that many bytes buffered; return False at a clean end of the stream."""
+        """Buffer at least `size` bytes; return False at a clean end of the stream."""
         cursor = self._cursor
         have = cursor.fill(size)
         if 0 < have < size:
@@ -317,7 +317,7 @@ class RecordReader:
         return have > 0
 
     def _checked(self, header: bytes) -> int:
-        """The length in a header that is not known."""
+        """Return the length in the header of a record after verifying the CRC of the length."""
         try:
             return record_length(header)
         except DamagedShardError as error:
@@ -338,7 +338,7 @@ class RecordReader:
 
 
 def _is_whole(data: bytes | bytearray, start: int, end: int, most: int) -> bool:
-    """Whether the next record ends before `end`, or is too large for that many bytes."""
+    """Whether the next record ends before `end`, or is too large for a window of `most` bytes."""
     length = int.from_bytes(data[start : start + 8], "little")
     return end - start >= 12 and (end - start >= length + FRAMING or length + FRAMING > most)
 
@@ -347,7 +347,7 @@ def _is_whole(data: bytes | bytearray, start: int, end: int, most: int) -> bool:
 
 
 def find_length(data: bytes, start: int = 0) -> int | None:
-    """Return the first position from `start` of a length below 2 GiB that is followed by its CRC; None without any.
+    """Return the first position from `start` of a length below 2 GiB that its CRC follows; None without any.
 
     A CRC is linear: that of a length is the CRC of zeros XOR what each of its four lower bytes adds to it. So the CRCs
     of all places whose four upper bytes are zero are computed at once, except amid zeros, as the CRC of zeros is not 0.
@@ -374,7 +374,7 @@ def find_length(data: bytes, start: int = 0) -> int | None:
 
 @cache
 def _tables() -> tuple[np.uint32, list[NDArray[np.uint32]]]:
-    """The CRC of eight zeros, and by how much each value of each of the four lower bytes changes it."""
+    """Return the CRC of eight zeros, and the changes of it by each value of each of the four lower bytes."""
     import numpy as np
 
     base = crc32c(bytes(8))
@@ -389,7 +389,7 @@ _VALUE: Final = 0x0A
 
 
 class Shortened(bytes):
-    """A tf.train.Example with its large bytes values cut to a mebibyte, so that it is checked in little memory.
+    """A tf.train.Example whose large bytes values are cut to a mebibyte, so that checking it takes little memory.
 
     Attributes:
         length: length of the whole record in bytes.
@@ -403,7 +403,7 @@ class Shortened(bytes):
 
 
 class _RecordData:
-    """The data of one record, a piece at a time.
+    """The data of one record, read piece by piece.
 
     Attributes:
         left: how many bytes have not been read.
@@ -418,7 +418,7 @@ class _RecordData:
         self.crc = 0
 
     def shortened(self) -> Shortened:
-        """The record with its large values cut; it is read to its end, or to that of the stream."""
+        """Read the record to its end, or to the end of the stream, and return it with large values cut."""
         try:
             data, fault = Shortened(self._message(self.left, 0, self._cuts)), None
         except ValueError as error:
@@ -430,7 +430,7 @@ class _RecordData:
         return data
 
     def _message(self, size: int, depth: int, cuts: list[tuple[int, int]]) -> bytes:
-        """A message of so many bytes; `cuts` gets the positions in it of the values that are cut, and their lengths.
+        """Read a message of `size` bytes; add the positions in it and the lengths of cut values to `cuts`.
 
         Raises:
             ValueError: when a field does not fit in it.
@@ -457,7 +457,7 @@ class _RecordData:
         return b"".join(parts)
 
     def _field(self, tag: int, length: int, depth: int, cuts: list[tuple[int, int]]) -> bytes:
-        """The content of a field that has a length."""
+        """Return the content of a length-delimited field."""
         if length <= HEAD or tag != (*_PATH, _VALUE, None)[depth]:
             return self._take(length)
         if depth < len(_PATH):
@@ -468,7 +468,7 @@ class _RecordData:
         return body
 
     def _varint(self) -> tuple[int, bytes]:
-        """A number, and its bytes."""
+        """Return a varint's value, and its bytes."""
         cursor, most = self._cursor, min(self.left, 10)
         have = cursor.fill(most) if len(cursor.buffer) - cursor.position < most else most
         try:
@@ -513,7 +513,7 @@ MEMBERS: Final = "members"
 
 
 class StreamPositions(NamedTuple):
-    """Positions of the streams of a compressed shard, each of which is decompressed as a whole.
+    """Positions of the compressed streams of a shard, each of which is decompressed as a whole.
 
     Attributes:
         method: how they are compressed; or `MEMBERS`.
@@ -545,7 +545,7 @@ class ShardIndex(NamedTuple):
     digests: Keys | None = None
 
     def stored_offset(self, offset: int) -> int:
-        """Return where in the tar a sample begins that has this offset in the index, if it is regrouped."""
+        """Return the offset in a regrouped tar of a sample, given its offset in the index."""
         if self.streams is None or self.streams.method != MEMBERS:
             return offset
         number = int(self.streams.plain.searchsorted(offset, "right")) - 1
@@ -557,7 +557,7 @@ _LONGEST_LINE: Final = 40
 
 
 def find_records(read: Callable[[int, int], bytes], size: int, name: str) -> Index:
-    """Find the records of an uncompressed TFRecord by hopping from length to length; the CRC of each is checked.
+    """Find the records of an uncompressed TFRecord by reading their lengths only, and check the CRC of each length.
 
     Args:
         read: returns the bytes from an offset on, this many, fewer only at the end of the file.
@@ -575,7 +575,7 @@ def find_records(read: Callable[[int, int], bytes], size: int, name: str) -> Ind
 
 
 def offsets_in(reader: RecordReader) -> Index:
-    """Return the offsets of the records that a reader gives and, last, its offset at the end."""
+    """Return the offset of each record that a reader yields and, last, the offset of the end."""
     import numpy as np
 
     offsets = array("q", [offset for offset, _ in reader])
@@ -584,7 +584,7 @@ def offsets_in(reader: RecordReader) -> Index:
 
 
 class RangeStream:
-    """A stream over a function that reads ranges, from a position on."""
+    """A stream that reads from a position on, with a function that reads ranges."""
 
     def __init__(self, read: Callable[[int, int], bytes], position: int = 0) -> None:
         self._read = read
@@ -629,7 +629,7 @@ def index_of_lines(data: bytes, size: int) -> Index | None:
 
 
 def packed_index(index: ShardIndex, shard: str, version: str) -> list[bytes]:
-    """Return the content of an index file for a version of a shard: a line of JSON, and numbers of 64 bits.
+    """Return the content of an index file for a version of a shard: a line of JSON, then 64-bit integers.
 
     Args:
         index: what it holds.
@@ -650,7 +650,7 @@ def packed_index(index: ShardIndex, shard: str, version: str) -> list[bytes]:
 
 
 def read_index(data: bytes, shard: str, version: str, size: int) -> ShardIndex | None:
-    """Read the content of an index file; None unless it is whole, and for this version and size of the shard."""
+    """Parse an index file; None unless it is complete and for the given version and size of the shard."""
     import json
 
     import numpy as np

@@ -45,7 +45,7 @@ __all__ = ["open_source", "open_store", "reach_of", "read_with_folder", "schemes
 
 
 def open_source(bucket: str, **reach: Unpack[ConnectionOptions]) -> Source:
-    """The source for a bucket: a directory, a tar file, `-` for one tar on standard input, or a URL.
+    """Open a bucket as a source of shards: a directory, a tar file, `-` for one tar on standard input, or a URL.
 
     Args:
         bucket: `ais://`, `ais+s3://`, `ais+gs://`, `s3://`, `gs://`, `az://`, `http://`, `https://`, a path, or `-`;
@@ -76,7 +76,7 @@ def open_source(bucket: str, **reach: Unpack[ConnectionOptions]) -> Source:
 
 
 def read_with_folder(url: str, **reach: Unpack[ConnectionOptions]) -> tuple[bytes, Source] | None:
-    """Read a small object at a URL, such as a manifest: its bytes and its folder; None if it does not exist.
+    """Read a small object at a URL, such as a manifest: return its bytes and its folder; None if it does not exist.
 
     Raises:
         SourceError: when it cannot be read.
@@ -95,7 +95,7 @@ def read_with_folder(url: str, **reach: Unpack[ConnectionOptions]) -> tuple[byte
 
 
 def reach_of(url: str, conversion: Conversion, endpoint: str | None) -> ConnectionOptions:
-    """Return the connection options of one end of a conversion, given its URL or path.
+    """Return the connection options for the input or the output of a conversion, given its URL or path.
 
     The endpoint is that of AIStore when one end is AIStore, else that of every cloud bucket; a path has none.
     """
@@ -142,7 +142,7 @@ _STORES: Final = {
 
 
 def schemes(*, writable: bool = False) -> list[str]:
-    """Return the beginnings of URLs of buckets, such as `s3://`, of all stores or of those that can be written to."""
+    """Return the URL schemes of buckets, such as `s3://`, of all stores or only of writable ones."""
     names = [*_STORES, *(f"{name}://" for name in plugin_names("stores"))]
     return [name for name in names if not writable or store_class(name).is_writable()]
 

@@ -1,4 +1,4 @@
-"""AIStore buckets over the cluster's HTTP API, with the addresses, tokens and certificates of AIStore's own tools."""
+"""AIStore buckets over the cluster's HTTP API, with the configuration of AIStore's own tools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TRUE: Final = ("1", "t", "true", "y", "yes", "on")
 
 
 def credentials() -> dict[str, str]:
-    """Return the header with the token: AIS_AUTHN_TOKEN, AIS_AUTHN_TOKEN_FILE, or the file of `ais auth login`.
+    """Return the authorization header, from AIS_AUTHN_TOKEN, AIS_AUTHN_TOKEN_FILE, or the file of `ais auth login`.
 
     Raises:
         UsageError: when the file is not one.
@@ -51,7 +51,7 @@ def _token_in_file() -> str | None:
 
 
 def tls() -> tuple[bool | str, tuple[str, str] | None]:
-    """Return whether certificates are checked, or the path of the CA; and the paths of a client's certificate and key.
+    """Return the TLS settings: whether to verify certificates (or the path of the CA), and client certificate and key.
 
     Raises:
         UsageError: when a file does not exist.
@@ -63,7 +63,7 @@ def tls() -> tuple[bool | str, tuple[str, str] | None]:
 
 
 def timeouts() -> tuple[float, float]:
-    """Return the timeouts in seconds for connecting and for a node that sends nothing.
+    """Return the timeouts in seconds for connecting to a node, and for a node that sends nothing.
 
     Raises:
         UsageError: when a variable is not a number.
@@ -93,7 +93,7 @@ SETTLING: Final = 10.0  # seconds after which objects can be found again when a 
 
 
 class _NodeMap:
-    """The cluster's map of nodes, as this process has seen it.
+    """The cluster's map of nodes, and since when this process has known its version.
 
     Args:
         version: the version of the map.
@@ -104,7 +104,7 @@ class _NodeMap:
         self._since = -SETTLING
 
     def settled(self, version: str | None) -> bool:
-        """Whether the map has had this version for a while, so that objects are on the nodes that it names."""
+        """Whether the map has had this version long enough for objects to be on the nodes that it names."""
         now = time.monotonic()
         if version != self._version:
             self._version, self._since = version, now
@@ -151,13 +151,13 @@ class AisStore(WebStore):
         self.cluster = self.proxy = server_of(self.endpoint)
 
     def connect(self) -> WebClient:
-        """Make a client with the user's token and certificates."""
+        """Create a client with the user's token and certificates."""
         verify, cert = tls()
         token = {} if self.unsigned else credentials()
         return WebClient(token, verify=verify, cert=cert, timeout=timeouts(), tls_hint=TLS_HINT)
 
     def list(self, prefix: str) -> Iterable[ObjectInfo]:
-        """List page by page, in the cluster's order; not while a node leaves or joins, as objects would be missing."""
+        """List page by page, in the cluster's order; fails while nodes join or leave, when listings are incomplete."""
         nodes, wanted = self.cluster_map(), self.root + prefix
         folder, slash, name = wanted.rpartition("/")
         listed = wanted if name.strip(".") else folder + slash  # as it refuses `folder/.`
@@ -177,7 +177,7 @@ class AisStore(WebStore):
             raise Transient("a node left or joined during the listing", self.proxy)
 
     def translate(self, template: str) -> str:
-        """Convert a template of AIStore's own tools to one of bash."""
+        """Convert a template in the syntax of AIStore's own tools to bash syntax."""
         return from_aistore(template)
 
     def cluster_map(self) -> str | None:
@@ -188,7 +188,7 @@ class AisStore(WebStore):
     def control(
         self, method: str, path: str, message: Mapping[str, object] | None = None, *, wait: float = 0
     ) -> Answer:
-        """Send a control call to the proxy; the caller looks at its status.
+        """Send a control request to the proxy, without checking the status of the answer.
 
         Args:
             method: the HTTP method.
@@ -206,7 +206,7 @@ class AisStore(WebStore):
         return ask(method, f"{self.endpoint}/v1/{path}", message, timeout=(connect, max(read, wait)), **how)
 
     def _about(self, what: str) -> Mapping[str, object]:
-        """Ask about the cluster, over the connection for bytes: each worker does so before its first object."""
+        """Query the cluster over the connection for data, as each worker does before its first object."""
         response = self.client.send("GET", f"{self.endpoint}/v1/daemon?what={what}")
         return parsed(response.read().decode("utf-8", "replace"))
 
@@ -226,7 +226,7 @@ class AisStore(WebStore):
         return page
 
     def head(self, name: str) -> ObjectInfo | None:
-        """Return size, checksum and version."""
+        """Return size, checksum and version of an object."""
         with contextlib.suppress(NoSuchObject):
             response = self._request("HEAD", name)
             response.drain()
@@ -240,18 +240,18 @@ class AisStore(WebStore):
         return {}
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
-        """Send a GET, which the cluster redirects to the target that has the object."""
+        """Send a GET, which the cluster redirects to the target that stores the object."""
         return self.body(self._request("GET", item.name, byte_range(start, size)), start)
 
     def body(self, response: Response, start: int = 0) -> Body:
-        """Return the body, with the object's checksum."""
+        """Return the body of a response, with the object's checksum."""
         return body_of(response, start, self._version(response.headers), _checksum(response.headers))
 
     def _look_at_map(self) -> _NodeMap:
         return _NodeMap(self.cluster_map())
 
     def put(self, name: str, path: str, *, absent: bool = False) -> None:
-        """Send the bytes to the target that the proxy names, in answer to a request without them."""
+        """Upload the bytes to the target that the proxy names in answer to a request without a body."""
         if absent:
             self.refuse_existing(name)
         where, length = self.locate(name), {"Content-Length": str(os.stat(path).st_size)}  # which the proxy signs
@@ -267,20 +267,20 @@ class AisStore(WebStore):
         self.checked(response, where).drain()
 
     def copy(self, name: str, target: str) -> None:
-        """Copy within the cluster."""
+        """Copy an object within the cluster."""
         self._request("PUT", name, object_to=self.uname(target)).drain()
 
     def uname(self, name: str) -> str:
-        """Return the name of an object that is unique in the cluster."""
+        """Return the cluster-wide unique name of an object."""
         return f"{self._provider}/{self._namespace}/{self._name}/{self.root}{name}"
 
     def remove(self, name: str) -> None:
-        """Send a DELETE."""
+        """Delete an object."""
         with contextlib.suppress(NoSuchObject):
             self._request("DELETE", name).drain()
 
     def locate(self, name: str) -> str:
-        """Return the URI."""
+        """Return the `ais://` URI of an object."""
         return f"{self._prefix}/{self.root}{name}"
 
     def url(self, name: str, **parameters: str) -> str:
@@ -288,7 +288,7 @@ class AisStore(WebStore):
         return f"{self.endpoint}/v1/objects/{quote(self._name)}/{quote(self.root + name)}?{self._query(**parameters)}"
 
     def request_url(self, method: str, name: str) -> str:
-        """Return the URL in the cluster's API; a HEAD asks for what the response to a GET has."""
+        """Return the URL of an object in the cluster's API; for HEAD, with the properties that GET returns."""
         return self.url(name, **({"props": "size,checksum,version,custom"} if method == "HEAD" else {}))
 
     def _query(self, **parameters: str) -> str:
@@ -308,14 +308,14 @@ class AisStore(WebStore):
         raise Transient("a node left or joined", self.proxy)
 
     def _version(self, headers: Mapping[str, str]) -> str | None:
-        """Return the checksum; for a cloud bucket the ETag, as the checksum exists only while the object is cached."""
+        """Return the checksum as the version; for a cloud bucket the ETag, as only cached objects have a checksum."""
         if self._provider == "ais":
             return headers.get("Ais-Checksum-Value") or headers.get("Ais-Version") or None
         custom = dict(part.strip().partition("=")[::2] for part in headers.get("Ais-Custom-Md", "").split(","))
         return custom.get("ETag") or headers.get("Ais-Version") or None
 
     def checked(self, response: Response, where: str) -> Response:
-        """Return a response that is a success; raise the error of any other."""
+        """Return a response if it is a success, otherwise raise its error."""
         if response.status >= 400:
             self.refuse(response, text_of(response), where)
         return response
@@ -346,7 +346,7 @@ class AisStore(WebStore):
         check_status(status, message, where, login, server=node, after=response.retry_after)
 
     def _has_bucket(self) -> bool:
-        """Ask the proxy for the bucket, which it tells the other nodes of a moment later."""
+        """Whether the proxy has the bucket, which the other nodes learn a moment later."""
         response = self.client.send("HEAD", f"{self.endpoint}/v1/buckets/{quote(self._name)}?{self._query()}")
         response.drain()
         return bool(response.status < 400)
@@ -357,7 +357,7 @@ class AisStore(WebStore):
 
 
 def _is_of_object(document: Mapping[str, object]) -> bool:
-    """Whether the object was not found, rather than its bucket; for a cloud bucket only the requested path shows it."""
+    """Whether an error says that the object, not its bucket, is missing; for a cloud bucket only the path shows it."""
     kind = document.get("tcode")
     return kind == "ErrNotFound" if kind else str(document.get("url_path", "")).startswith("/v1/objects/")
 
@@ -368,6 +368,6 @@ def _checksum(headers: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def message_of(document: Mapping[str, object]) -> str:
-    """Return the message of an error document, without the node's name and without a token that it repeats."""
+    """Return the message of an error document, without the node's name and any token that it repeats."""
     message = re.sub(r"^[pt]\[\w+\]: ", "", str(document.get("message", ""))).strip()
     return _JWT.sub("", message).rstrip(": ")

@@ -1,4 +1,4 @@
-"""Read-ahead of inputs, and the templates that a source lists."""
+"""Read-ahead of inputs, and the templates of a source's shards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class ReadAhead(Generic[T]):
-    """Read-ahead: transfers of objects that will be taken soon, begun in order and a few at a time.
+    """Read-ahead: transfers of objects that will be needed soon, started in order and a few at a time.
 
     Args:
         items: objects that will be taken.
@@ -34,12 +34,12 @@ class ReadAhead(Generic[T]):
             self._begun[item] = self._begin(item)
 
     def take(self, item: ObjectInfo) -> T | None:
-        """Return the transfer begun for an object, once; None if there is none."""
+        """Return the transfer started for an object and forget it; None if there is none."""
         self._begin_next()
         return self._begun.pop(item, None)
 
     def rest(self) -> list[T]:
-        """Return the transfers that nobody took; no more are begun."""
+        """Stop starting transfers, and return those that nobody took."""
         self._coming = iter(())
         left = [*self._begun.values()]
         self._begun.clear()
@@ -47,7 +47,7 @@ class ReadAhead(Generic[T]):
 
 
 def templates_of(source: Source, templates: Sequence[str]) -> Sequence[str]:
-    """Return templates; if none are given, the templates in a source's bucket.
+    """Return the given templates; if there are none, the default templates of a source's bucket.
 
     Raises:
         UsageError: when there are both, or one is a URL.

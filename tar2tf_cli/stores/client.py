@@ -1,4 +1,4 @@
-"""The base class of stores that keep a client, with its connections, in each process."""
+"""The base class of stores that keep one client, with its connections, in each process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _connecting: Final = threading.RLock()
 
 
 class ClientStore(Store):
-    """A store with a client for each process, which its threads share; it is pickled without them."""
+    """A store whose threads share one client per process; pickling leaves clients out."""
 
     def __init__(self, bucket: str, root: str) -> None:
         super().__init__(bucket, root)
@@ -30,7 +30,7 @@ class ClientStore(Store):
         return self.of_process(self.connect)
 
     def of_process(self, make: Callable[..., T], *arguments: object) -> T:
-        """Return a function's result, computed once for this process and all its threads, also after a fork."""
+        """Return a function's result, computed once per process (again after a fork) and shared by its threads."""
         key = (os.getpid(), make.__name__, *arguments)
         with _connecting:
             if key not in self._clients:
@@ -40,10 +40,10 @@ class ClientStore(Store):
 
     @abstractmethod
     def connect(self) -> object:
-        """Make a client for the store's methods; it must not retry by itself."""
+        """Create a client for the store's methods; it must not retry requests itself."""
 
     def at(self, root: str) -> Self:
-        """Return the store at another folder of the bucket, sharing its clients."""
+        """Return the store at another folder of the bucket; both share their clients."""
         other = super().at(root)
         other._clients = self._clients
         return other

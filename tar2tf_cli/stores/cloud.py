@@ -46,7 +46,7 @@ runtime_memory: Final[list[int]] = []  # descriptor of the file in memory for th
 
 
 def obstore_store() -> ModuleType:
-    """Return the module `obstore.store`, safe to use in this process; called by one thread at a time.
+    """Return the module `obstore.store`, safe to use in this process; only one thread at a time may call this.
 
     A tokio runtime that was started before a fork hangs in the forked process
     (https://github.com/tokio-rs/tokio/issues/4301), and each loaded copy of obstore's library has its own.
@@ -65,7 +65,7 @@ def obstore_store() -> ModuleType:
 
 
 def _load_a_copy() -> None:
-    """Load the library from a copy of its file, as the dynamic linker would return the one already loaded."""
+    """Load obstore's library from a copy of its file, as the dynamic linker would return the one already loaded."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
         del sys.modules[name]
     with suppress(ImportError, OSError, IndexError):
@@ -87,7 +87,7 @@ def _load(copy: Callable[[], AbstractContextManager[str]]) -> None:
 
 @contextmanager
 def _copy_in_memory() -> Iterator[str]:
-    """The path of the copy that the first of the forked processes makes for all of them."""
+    """Yield the path of an in-memory copy of obstore's library, which the first forked process makes for all."""
     import shutil  # which takes 10 ms, as tempfile does, and is not needed in most processes
 
     descriptor = runtime_memory.pop()
@@ -149,7 +149,7 @@ _PASSING: Final = re.compile("Connect|Timeout|Transport|Endpoint")
 
 
 def raise_mapped(error: Exception, where: str, server: str, login: str, offset: int | None) -> NoReturn:
-    """Raise our error for an exception of obstore.
+    """Raise our error for an obstore exception.
 
     Args:
         error: obstore's exception, whose text is one sentence followed by a dump of its causes.
@@ -205,14 +205,14 @@ def raise_mapped(error: Exception, where: str, server: str, login: str, offset: 
 
 
 def _proxy(text: str) -> str:
-    """Name the proxy between this machine and the server, if it is what could not be reached."""
+    """Return a phrase that names the proxy, if it is the proxy that could not be reached; otherwise nothing."""
     asked = re.search(r"performing \w+ (https?)://([^/:\s]+)", text)
     proxy = _proxy_for(*asked.groups()) if asked and "kind: Connect" in text else ""
     return f"proxy {without_secrets(proxy).partition('://')[2]}: " if proxy else ""
 
 
 def _proxy_for(scheme: str, host: str) -> str:
-    """Return the proxy that the environment has for a server; empty if there is none."""
+    """Return the proxy that the environment configures for a server; empty if there is none."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return ""  # which saves the import
     from urllib.request import getproxies, proxy_bypass
@@ -227,7 +227,7 @@ def sentence(error: Exception) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the root cause of an obstore error, in the system's words if there are any."""
+    """Return the root cause of an obstore error, as the operating system phrases it if it does."""
     dump = str(error).partition("\n\nDebug source:")[2]
     words: list[str] = re.findall(r'(?:message|error): "([^"]+)"', dump)
     if words:
@@ -255,7 +255,7 @@ _LIFETIME: Final = timedelta(minutes=10)  # until boto3 is called again, which r
 
 
 def aws_keys() -> dict[str, str]:
-    """Return the keys and the region of the profile in AWS's files; nothing if variables have keys.
+    """Return the keys and the region of the profile in AWS's files; nothing if environment variables have keys.
 
     Nothing either if boto3 has to be asked, for a role, single sign-on or a command that prints keys:
     https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
@@ -274,7 +274,7 @@ def aws_keys() -> dict[str, str]:
 
 
 def aws_endpoint() -> str | None:
-    """Return the address of the server that the profile in AWS's files names, such as one's own; None for Amazon."""
+    """Return the endpoint that the profile in AWS's files configures, such as one's own server; None for Amazon."""
     if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
         return None
     shared, config = _profile()
@@ -282,14 +282,14 @@ def aws_endpoint() -> str | None:
 
 
 def _profile() -> tuple[dict[str, str], dict[str, str]]:
-    """Return the sections of the profile in AWS's file of credentials and in its configuration."""
+    """Return the sections of the profile in AWS's credentials file and in its configuration file."""
     name = os.environ.get("AWS_DEFAULT_PROFILE") or os.environ.get("AWS_PROFILE") or "default"
     shared, config = _sections(*_SHARED), _sections(*_CONFIG)
     return shared.get(name, {}), config.get(f"profile {name}") or config.get(name, {})
 
 
 def _sections(variable: str, path: str) -> dict[str, dict[str, str]]:
-    """Return the sections of one of AWS's files; none if there is no such file, or it cannot be read."""
+    """Return the sections of one of AWS's files; none if the file does not exist or cannot be read."""
     file = os.path.expanduser(os.environ.get(variable) or path)
     if not os.path.isfile(file):
         return {}
@@ -303,7 +303,7 @@ def _sections(variable: str, path: str) -> dict[str, dict[str, str]]:
 
 
 def aws_provider() -> object | None:
-    """Return a function that gets obstore credentials from boto3, if AWS's files may hold some and variables do not.
+    """Return a function that gets obstore credentials from boto3, if only AWS's files may hold some; otherwise None.
 
     Raises:
         UsageError: when a profile is requested and boto3 is not installed or does not find it.
@@ -340,7 +340,7 @@ def anonymous() -> dict[str, object]:
 
 
 def region_of(bucket: str) -> dict[str, str]:
-    """Look up the region of a bucket, which Amazon makes public; nothing when it cannot be reached."""
+    """Look up the region of a bucket, which Amazon makes public; return nothing if Amazon cannot be reached."""
     seconds = network.CONNECT_SECONDS, network.READ_SECONDS
     with contextlib.suppress(Transient, Tar2tfError):
         answer = ask("HEAD", f"{AMAZON}/{bucket}", timeout=seconds, follow=False)
@@ -370,7 +370,7 @@ class ObjectMeta(TypedDict):
 
 
 class CloudStore(ClientStore):
-    """A bucket that obstore reads and writes; names are relative to the folder in the URL, if any.
+    """A bucket accessed through obstore; names are relative to the folder in the URL, if any.
 
     Attributes:
         scheme: scheme of the bucket's URL.
@@ -407,19 +407,19 @@ class CloudStore(ClientStore):
 
     @property
     def _plain(self) -> bool:
-        """Whether bytes come over connections that do not protect them."""
+        """Whether the endpoint is plain HTTP, which does not protect bytes in transit."""
         return (self._endpoint or "").startswith("http://")
 
     @abstractmethod
     def make(self, stores: object, **options: object) -> object:
-        """Make obstore's store; `stores` is obstore's module, `options` apply to every cloud."""
+        """Create obstore's store; `stores` is obstore's module, `options` apply to every cloud."""
 
     def connect(self) -> object:
-        """Make a client for requests whose response begins at once; a stalled one fails after `READ_SECONDS`."""
+        """Create a client for requests that are answered at once; a stalled response fails after `READ_SECONDS`."""
         return self._connect(timeout=timedelta(days=7), read_timeout=timedelta(seconds=network.READ_SECONDS))
 
     def connect_patiently(self, minutes: int) -> Any:
-        """Make a client for uploads and copies, whose response comes when they are complete."""
+        """Create a client for uploads and copies, which are answered only when they are complete."""
         return self._connect(timeout=timedelta(minutes=minutes))
 
     def _connect(self, **timeouts: timedelta) -> object:
@@ -436,7 +436,7 @@ class CloudStore(ClientStore):
         return self._trusting(network.own_bundle(), timeouts)  # a small container has none
 
     def _trusting(self, path: str | None, timeouts: dict[str, timedelta]) -> object:
-        """Make a client that accepts the system's CA certificates, and those in a file."""
+        """Create a client that accepts the system's CA certificates, and those in a file."""
         client: dict[str, Any] = {"allow_http": True, "connect_timeout": timedelta(seconds=network.CONNECT_SECONDS)}
         if path:
             client["root_certificate"] = Path(path).read_bytes()
@@ -447,7 +447,7 @@ class CloudStore(ClientStore):
         return {"skip_signature": True} if self.unsigned else {}
 
     def list(self, prefix: str) -> Iterable[ObjectInfo]:
-        """List the deepest folder in the prefix, as far as names may begin with the prefix."""
+        """List the deepest folder in the prefix, up to the last name that can begin with the prefix."""
         whole = self.root + prefix
         with self._errors(self.bucket):
             for meta in self._to_the_end(whole.rpartition("/")[0] or None, whole):
@@ -457,7 +457,7 @@ class CloudStore(ClientStore):
                     yield _info(name, meta)
 
     def _to_the_end(self, folder: str | None, prefix: str) -> Iterator[ObjectMeta]:
-        """List a folder to its end, or a page that is past all names with a prefix, if its names are in order.
+        """List a folder to its end, or up to a sorted page that is past all names with a prefix.
 
         The end is listed again, from the last object on, until nothing but that object is there.
 
@@ -481,7 +481,7 @@ class CloudStore(ClientStore):
                 return
 
     def _lists(self) -> bool:
-        """Whether the bucket answers with a listing, rather than with what obstore takes for one without objects."""
+        """Whether the bucket answers with a real listing, since obstore treats any other answer as an empty one."""
         if not self.lists_blindly:
             return True
         from tar2tf_cli.stores.curl import WebClient
@@ -494,7 +494,7 @@ class CloudStore(ClientStore):
         return True
 
     def _signed(self, path: str) -> str:
-        """Return a URL that may be read for a minute, for what obstore does not show of an answer."""
+        """Return a URL that can be read for a minute, to see what obstore does not show of an answer."""
         if self._endpoint and (self.unsigned or self._anonymous):
             return f"{self._endpoint}/{self._name}/{quote(path)}"
         import obstore
@@ -508,7 +508,7 @@ class CloudStore(ClientStore):
             yield page
 
     def head(self, name: str) -> ObjectInfo | None:
-        """Return size and ETag by HEAD, or by GET when that fails, as a HEAD response has no error message."""
+        """Return size and ETag by HEAD, or by GET when that fails, since the answer to a HEAD has no error message."""
         with contextlib.suppress(NoSuchObject):
             try:
                 with self._errors(self.locate(name)):
@@ -519,7 +519,7 @@ class CloudStore(ClientStore):
         return None
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
-        """Send one streamed GET, which the server refuses if the object was replaced."""
+        """Send one streaming GET, which the server refuses if the object was replaced."""
         where = self.locate(item.name)
         options: dict[str, Any] = {"range": {"offset": start}} if start else {}
         if size is not None:
@@ -542,13 +542,11 @@ class CloudStore(ClientStore):
         return body
 
     def expected_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
-        """Return kind and value of the checksum to compare a transfer with; the value is empty if it has to be asked
-        for, and there is none for an object of which the store knows no checksum.
-        """
+        """Return kind and value of the checksum to verify, or None; an empty value must first be requested."""
         return self.checksum, ""
 
     def _checksum(self, name: str) -> str | None:
-        """Ask for the checksum of an object; None if the store has none, or the credentials cannot sign a URL."""
+        """Request the checksum of an object; None if the store has none, or the credentials cannot sign a URL."""
         from tar2tf_cli.stores.curl import WebClient
 
         try:
@@ -563,10 +561,10 @@ class CloudStore(ClientStore):
 
     @abstractmethod
     def checksum_in(self, headers: Mapping[str, str]) -> str | None:
-        """Return the checksum of the whole object, in hexadecimal, that is in the headers of an answer."""
+        """Return the hexadecimal checksum of the whole object from the headers of an answer."""
 
     def put(self, name: str, path: str, *, absent: bool = False) -> None:
-        """Send one PUT, which S3 checks against a SHA-256; files too large for one request go in parts."""
+        """Upload with one PUT, which S3 checks against a SHA-256; files too large for one request go in parts."""
         if absent:
             self.refuse_existing(name)  # as not every server looks at the condition, and one in parts has none
         size = os.stat(path).st_size
@@ -580,11 +578,11 @@ class CloudStore(ClientStore):
                 client.put(self.root + name, data, use_multipart=False, mode="create" if absent else "overwrite")
 
     def abort_uploads(self, name: str) -> None:
-        """Abort uploads in parts of an object that a killed run left, where the store does not drop them by itself."""
+        """Abort an object's multipart uploads that a killed run left, unless the store discards them by itself."""
         return
 
     def copy(self, name: str, target: str) -> None:
-        """Copy within the store; objects too large for one request pass through this machine."""
+        """Copy within the store; objects too large for one request are downloaded and uploaded."""
         client = self.of_process(self.connect_patiently, _COPY_MINUTES)
         copied = self.head(name)
         with self._errors(self.locate(target)):
@@ -595,12 +593,12 @@ class CloudStore(ClientStore):
                 client.copy(self.root + name, self.root + target)
 
     def remove(self, name: str) -> None:
-        """Delete one object."""
+        """Delete an object."""
         with contextlib.suppress(NoSuchObject), self._errors(self.locate(name)):
             self.client.delete(self.root + name)
 
     def locate(self, name: str) -> str:
-        """Return the URL."""
+        """Return the URL of an object."""
         return f"{self.scheme}://{self._name}/{self.root}{name}"
 
     def _errors(self, where: str, offset: int | None = None) -> AbstractContextManager[None]:
@@ -615,7 +613,7 @@ class CloudStore(ClientStore):
 
 @contextmanager
 def _obstore_errors(convert: Callable[[Exception], None]) -> Iterator[None]:
-    """Call `convert` with exceptions of obstore, which raises ours, or leaves it at that."""
+    """Call `convert` with any exception of obstore, and suppress the exception if `convert` returns."""
     try:
         yield
     except (Tar2tfError, Transient, ModuleNotFoundError):
@@ -629,7 +627,7 @@ def _obstore_errors(convert: Callable[[Exception], None]) -> Iterator[None]:
 
 
 def _staying_at(endpoint: str) -> dict[str, object]:
-    """Options with which a client reaches no host but its own.
+    """Return client options that allow connections to the endpoint's host only.
 
     obstore follows redirects, and takes the session token along in a header that its HTTP library does not know. So all
     other hosts lie behind a proxy that is not there, unless a real one is between this machine and the server.
@@ -658,7 +656,7 @@ class S3Store(CloudStore):
         self.exclusive = not self._endpoint
 
     def make(self, stores: Any, **options: Any) -> Any:
-        """Use the credentials of AWS's own tools; the bucket's region is looked up at Amazon."""
+        """Create obstore's S3 store with the credentials of AWS's own tools; the region is looked up at Amazon."""
         keys = {} if self.unsigned else aws_keys()
         config = {"disable_bulk_delete": True, **self._signing, **keys, **self._region}
         if self._endpoint:
@@ -671,7 +669,7 @@ class S3Store(CloudStore):
 
     @cached_property
     def _region(self) -> dict[str, str]:
-        """The bucket's region if it is at Amazon and could be looked up; known to forked processes, too."""
+        """The bucket's region if it is at Amazon and could be looked up; forked processes inherit it."""
         return {} if self._endpoint else region_of(self._name)
 
     def likely_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
@@ -683,18 +681,18 @@ class S3Store(CloudStore):
         return ("md5", str(item.version)) if is_sum else None
 
     def expected_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
-        """Return the ETag if it is an MD5: S3 knows no other checksum, and hashing costs twice what receiving does."""
+        """Return the ETag if it is an MD5, S3's only checksum; other hashing would cost twice what receiving does."""
         return self.likely_checksum(item)
 
     def checksum_in(self, headers: Mapping[str, str]) -> str | None:
-        """Return the ETag unless a key of the user's own is involved, with which it is something else."""
+        """Return the ETag, or None if the user's own encryption key is involved, which makes it something else."""
         plain = headers.get("x-amz-server-side-encryption", "AES256") == "AES256"
         own = headers.get("x-amz-server-side-encryption-customer-algorithm")
         item = ObjectInfo("", None, headers.get("ETag", "").strip('"'))
         return (self.likely_checksum(item) or (None, None))[1] if plain and not own else None
 
     def abort_uploads(self, name: str) -> None:
-        """Abort them through boto3, as obstore cannot list them; if it is installed, and the user may."""
+        """Abort multipart uploads through boto3, as obstore cannot list them, if it is installed and the user may."""
         where, region = {"Bucket": self._name}, self._region
         with contextlib.suppress(Exception):
             import boto3
@@ -721,11 +719,11 @@ class GcsStore(CloudStore):
         return self._plain  # which only emulators are
 
     def checksum_in(self, headers: Mapping[str, str]) -> str | None:
-        """Return the CRC-32C."""
+        """Return the object's CRC-32C."""
         return (crc32c_of(headers.get("x-goog-hash", "")) or (None, None))[1]
 
     def make(self, stores: Any, **options: Any) -> Any:
-        """Use Google's default credentials; none for an emulator."""
+        """Create obstore's GCS store with Google's default credentials; without any for an emulator."""
         config = self._signing
         if self._endpoint:
             config |= {"base_url": self._endpoint}
@@ -752,17 +750,17 @@ class AzureStore(CloudStore):
     lists_blindly = False
 
     def checksum_in(self, headers: Mapping[str, str]) -> str | None:
-        """Return the MD5, which is there unless the object was uploaded in parts and nobody gave one."""
+        """Return the MD5, which is absent if the object was uploaded in parts without one."""
         value = headers.get("x-ms-blob-content-md5") or headers.get("Content-MD5", "")
         return base64.b64decode(value).hex() or None
 
     def make(self, stores: Any, **options: Any) -> Any:
-        """Use Azure's own variables."""
+        """Create obstore's Azure store with Azure's own environment variables."""
         config = self._signing | ({"endpoint": self._endpoint} if self._endpoint else {})
         return stores.AzureStore(self._name, config=config, **options)
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
-        """Send one streamed GET; Azure refuses a deleted object as it does one that was replaced."""
+        """Send one streaming GET; Azure refuses deleted objects with the same status as replaced ones."""
         try:
             return super().fetch(item, start, size)
         except SourceError as error:
@@ -786,7 +784,7 @@ def _address(endpoint: str | None) -> str | None:
 
 
 def _is_past(paths: Sequence[str], prefix: str) -> bool:
-    """Whether paths that are in order end after all those that begin with a prefix, as directory buckets have none."""
+    """Whether a page of paths is sorted and ends after every path with a prefix; directory buckets do not sort."""
     ordered = len(paths) > 1 and all(one < other for one, other in pairwise(paths))
     return ordered and paths[-1] > prefix and not paths[-1].startswith(prefix)
 

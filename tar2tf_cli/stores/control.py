@@ -1,4 +1,4 @@
-"""Control calls over `requests`: what a cluster or a cloud is asked about itself, where speed does not decide.
+"""Control requests over `requests`: queries about a cluster or cloud, in which speed does not matter.
 
 Bytes go through libcurl and obstore, with less than half of its CPU time. Importing it takes longer than converting a
 small bucket does, so it is imported with the first call.
@@ -25,7 +25,7 @@ _TLS_ALERT: Final = "\\x15\\x03"
 
 
 class Answer(NamedTuple):
-    """The answer to a control call, received whole.
+    """The complete answer to a control request.
 
     Attributes:
         status: the HTTP status.
@@ -54,7 +54,7 @@ def ask(
     tls_hint: str = "",
     follow: bool = True,
 ) -> Answer:
-    """Send one request, whose headers do not leave the server that they are for.
+    """Send one control request; its headers are dropped if it is redirected to another server.
 
     Args:
         method: the HTTP method.
@@ -94,7 +94,7 @@ def ask(
 
 
 def parsed(text: str | bytes) -> dict[str, Any]:
-    """Return a JSON object; an empty one for anything else, such as what was written in part."""
+    """Parse a JSON object; anything else, such as a truncated document, becomes an empty one."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -130,7 +130,7 @@ def _raise_mapped(error: Exception, server: str, tls_hint: str) -> NoReturn:
 
 
 def _reason(error: Exception) -> str:
-    """Return the system's words for what failed, which exceptions of three libraries enclose."""
+    """Return the operating system's message for a failure, from inside the exceptions of three libraries."""
     for cause in _causes(error):
         if words := getattr(cause, "verify_message", ""):
             return str(words)
@@ -140,7 +140,7 @@ def _reason(error: Exception) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and those that it encloses, as reasons, arguments or causes."""
+    """Yield an exception and all exceptions nested in it as reasons, arguments or causes."""
     yield error
     inside = (getattr(error, "reason", None), *error.args, error.__cause__, error.__context__)
     if following := next((each for each in inside if isinstance(each, BaseException)), None):

@@ -1,4 +1,4 @@
-"""Requests over libcurl, one or many at once; connections stay open.
+"""HTTP requests over libcurl, one or many at once, on connections that stay open.
 
 https://curl.se/libcurl/c describes its options and errors. A request for a small object takes less than half of
 the CPU time that urllib3 needs.
@@ -29,7 +29,7 @@ from tar2tf_cli.structs import NamedTuple
 
 
 def _imported() -> ModuleType:
-    """Import pycurl; TensorFlow, if loaded before, has another libcurl, which would be found first."""
+    """Import pycurl with its own libcurl, even if TensorFlow has already loaded another one."""
     flags = sys.getdlopenflags()
     sys.setdlopenflags(flags | getattr(os, "RTLD_DEEPBIND", 0))
     try:
@@ -61,7 +61,7 @@ _BAD_URL: Final = (pycurl.E_URL_MALFORMAT, pycurl.E_UNSUPPORTED_PROTOCOL)
 
 
 def raise_mapped(code: int, text: str, number: int, server: str, tls_hint: str, *, stalled: str) -> NoReturn:
-    """Raise our error for a request that failed.
+    """Raise our error for a libcurl failure.
 
     Args:
         code: libcurl's code.
@@ -104,21 +104,21 @@ _BUFFER: Final = 1 << 18  # bytes that libcurl receives or sends at once
 
 
 class _Headers(dict[str, str]):
-    """Headers by name in lower case."""
+    """HTTP headers by name in lower case."""
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return a header's value; names are not case-sensitive."""
         return super().get(name.lower(), default)
 
     def add(self, line: bytes) -> None:
-        """Add a line of a response; values of a header that is repeated are joined by commas."""
+        """Add a header line of a response; values of a repeated header are joined by commas."""
         name, _, value = line.decode("latin-1").partition(":")
         name, value = name.lower(), value.strip()
         self[name] = f"{self[name]}, {value}" if name in self else value
 
 
 class CurlPool:
-    """Concurrent requests of one thread, and idle connections that later requests reuse."""
+    """Concurrent requests of one thread, and the idle connections that later requests reuse."""
 
     def __init__(self) -> None:
         self._multi = pycurl.CurlMulti()
@@ -126,7 +126,7 @@ class CurlPool:
         self._open: dict[Any, Response] = {}
 
     def handle(self, method: str, url: str, headers: Mapping[str, str], body: BinaryIO | bytes | None) -> Any:
-        """Return a handle of libcurl that describes a request.
+        """Return a libcurl handle for a request.
 
         Args:
             method: the HTTP method.
@@ -163,19 +163,19 @@ class CurlPool:
         return easy
 
     def begin(self, easy: object, response: Response) -> None:
-        """Begin the request that a handle describes."""
+        """Start the request of a handle."""
         self._open[easy] = response
         self._multi.add_handle(easy)
 
     def end(self, easy: Any) -> None:
-        """End a request, whether it is complete or not."""
+        """End a request, whether or not it is complete."""
         self._multi.remove_handle(easy)
         del self._open[easy]
         easy.reset()  # which lets go of the response
         self._idle.append(easy)
 
     def advance(self) -> None:
-        """Send and receive what can be now, for all requests."""
+        """Send and receive without waiting, for all requests of the pool."""
         self._multi.perform()
         more = 1
         while more:
@@ -192,7 +192,7 @@ class CurlPool:
 
 
 class RequestOptions(NamedTuple):
-    """Limits of a request, and how its server is treated.
+    """Timeouts and limits of a request.
 
     Attributes:
         wait: seconds with fewer bytes than `least` after which the server counts as stalled.
@@ -210,7 +210,7 @@ class RequestOptions(NamedTuple):
 
 
 class Received:
-    """Bytes of a body that were received and not yet read.
+    """Buffer for the bytes of a body that were received and not yet read.
 
     Attributes:
         size: how many they are.
@@ -228,7 +228,7 @@ class Received:
         self.size += len(data)
 
     def take(self, size: int) -> bytes:
-        """Remove the first bytes, at most `size`, and return them."""
+        """Remove and return at most `size` bytes."""
         left = min(size, self.size)
         self.size -= left
         parts = []
@@ -243,7 +243,7 @@ class Received:
 
 
 class _TransferProgress:
-    """The progress of a transfer, to tell a slow server from one that has stalled.
+    """The progress of a transfer, which tells a slow server from a stalled one.
 
     Attributes:
         moved: whether anything was received or sent since the pool was last advanced.
@@ -262,7 +262,7 @@ class _TransferProgress:
         self.moved, self.waited, self.came = True, 0.0, 0
 
     def received(self, size: int, least: int) -> None:
-        """Note that bytes were received; at least so many since the last progress are progress."""
+        """Count received bytes; `least` bytes since the last progress are progress."""
         self.moved = True
         self.came += size
         if self.came >= least:
@@ -331,7 +331,7 @@ class Response:
         return self
 
     def received(self) -> bool:
-        """Wait for the rest, and return whether all of it came."""
+        """Wait for the rest of the response, and return whether all of it came."""
         while self._easy:
             self._advance()
         return self._begun and self._failure is None
@@ -346,7 +346,7 @@ class Response:
         return str(self._easy.getinfo(pycurl.EFFECTIVE_URL)) if redirected else self._url
 
     def read(self, size: int | None = None) -> bytes:
-        """Return `size` bytes of the body as it was sent, or all of it; less at its end, or where it breaks off.
+        """Return `size` bytes of the raw body, or all of it; fewer at its end, or where it breaks off.
 
         Raises:
             Transient: when the connection was lost before the end, and there is nothing else to return.
@@ -365,7 +365,7 @@ class Response:
             self._received.take(self._received.size)
 
     def close(self) -> None:
-        """Close the connection, unless all of the body was received."""
+        """Close the connection, unless the whole body was received."""
         if self._easy:
             self._url, self.retry_after = self._last_url(), self._easy.getinfo(pycurl.RETRY_AFTER)
             self._pool.end(self._easy)
@@ -373,7 +373,7 @@ class Response:
             self._on_end()
 
     def _advance(self) -> None:
-        """Receive and send what can be now, for all requests of the pool; if there is nothing for this one, wait.
+        """Send and receive without waiting, for all requests of the pool; wait if this response got nothing.
 
         A server that has stalled counts as one that broke off.
         """
@@ -391,7 +391,7 @@ class Response:
         progress.waited += time.monotonic() - began
 
     def ended(self, failure: tuple[int, str, int] | None) -> None:
-        """Note that libcurl has finished: it received everything, or failed with a code, a text and an errno."""
+        """Note that libcurl has finished the request, successfully or with a code, a text and an errno."""
         self._failure = failure or (None if self._begun else (pycurl.E_GOT_NOTHING, "", 0))
         self.close()
 
@@ -418,7 +418,7 @@ class Response:
         return body.read(size)
 
     def _refuse(self) -> None:
-        """Raise the error of an answer that does not begin like HTTP, if there was one."""
+        """Raise an error if the answer did not begin like HTTP."""
         if data := self._received.take(self._received.size):
             self.close()
             if data.startswith(_TLS_ALERT):
@@ -568,7 +568,7 @@ class WebClient:
 
 
 class Window:
-    """The number of concurrent requests, which doubles as long as that does not take longer.
+    """The number of concurrent requests, which doubles as long as answers do not take longer.
 
     Attributes:
         size: the number of requests.
@@ -580,7 +580,7 @@ class Window:
         self._waited, self._before = 0.0, inf
 
     def answered(self, status: int | None, seconds: float) -> None:
-        """Note the status of an answer, None if it did not come, and how long it was waited for."""
+        """Note the status of an answer (None if none came), and the seconds until it came."""
         if status is None or status in TRANSIENT:
             self.size = self._most = _AT_ONCE
         self._waited += seconds

@@ -23,7 +23,7 @@ OF_FILES: Final = Capabilities(seekable=True)
 
 
 class DirectorySource(Source):
-    """A directory whose files are shards; a path to a file is that one shard.
+    """A local directory of shards, or a single file as the only shard.
 
     Raises:
         SourceError: when there is nothing at the path.
@@ -40,11 +40,11 @@ class DirectorySource(Source):
         self._prefix = os.path.join(self._root, "")
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """List the files that match the templates; versions are times of modification."""
+        """List the files that match the templates; their modification times are their versions."""
         return [self._input(name) for name in self._names(templates)]
 
     def list_with_unreadable(self, templates: Sequence[str]) -> Sequence[ObjectInfo]:
-        """List as `list` does, adding dangling links and files whose state cannot be read, but no pipes and sockets."""
+        """List as `list` does, plus dangling links and unreadable files, but no pipes or sockets."""
         listed = []
         for name in self._names(templates):
             try:
@@ -72,7 +72,7 @@ class DirectorySource(Source):
         return FileRanges(self)
 
     def find(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
-        """Return the regular files among the names."""
+        """Return those of the names that are regular files."""
         return {name: self._input(name) for name in names if os.path.isfile(self.locate(name))}
 
     def locate(self, name: str) -> str:
@@ -126,13 +126,13 @@ class DirectorySource(Source):
 
 
 def _refuse(error: OSError) -> None:
-    """Do not let a folder that cannot be listed pass for an empty one."""
+    """Raise an error for a folder that cannot be listed, so that it does not look empty."""
     raise read_failed(os.fsdecode(error.filename), error) from None
 
 
 @contextmanager
 def _opening(path: str) -> Iterator[None]:
-    """Name a file that cannot be opened, and what it is a link to."""
+    """Convert errors of opening a file to ours, which name the file and the target of a link."""
     try:
         yield
     except OSError as error:
@@ -164,7 +164,7 @@ class UnchangedFile(FileIO):
             raise changed(path)
 
     def close(self) -> None:
-        """Close the file; whatever was read of it is whole when this returns."""
+        """Close the file, and raise an error if it was changed while it was read."""
         if self.closed:
             return
         now = os.fstat(self.fileno())
@@ -188,7 +188,7 @@ def version_of(status: os.stat_result) -> str:
 
 
 class FileRanges(Ranges):
-    """Ranges of files. A bounded number of files stays open, so that several such readers fit into a process.
+    """Ranges of files. The number of open files is bounded, so that several such readers fit into a process.
 
     Args:
         source: the files.
@@ -229,7 +229,7 @@ class FileRanges(Ranges):
 
 
 class _OpenFile:
-    """An open file, which is closed when nobody reads it any more.
+    """An open file, which is closed when no thread reads it any more.
 
     Attributes:
         descriptor: that of the file.
@@ -246,7 +246,7 @@ class _OpenFile:
         self.unchanged_until = monotonic() + self._SECONDS
 
     def is_unchanged(self) -> bool:
-        """Return whether nobody has written to it since it was opened."""
+        """Whether the file has not been written to since it was opened."""
         if _state(os.fstat(self.descriptor)) != self._opened:
             return False
         self.unchanged_until = monotonic() + self._SECONDS
@@ -258,7 +258,7 @@ class _OpenFile:
 
 
 class StdinSource(Source):
-    """Standard input as a bucket of one shard; it can be read once."""
+    """Standard input as a bucket of one shard, which can be read once."""
 
     bucket = "-"
 

@@ -30,7 +30,7 @@ _PAGE: Final = 1000
 
 
 def token() -> str | None:
-    """Return the user's token, as the package huggingface_hub finds it.
+    """Return the user's Hugging Face token, found like the package huggingface_hub finds it.
 
     It is HF_TOKEN, or that of `hf auth login` in the file HF_TOKEN_PATH; HF_HUB_DISABLE_IMPLICIT_TOKEN says that none
     is sent. Logins that expire, those of a browser and of CI servers, are left to the package, if it is installed.
@@ -65,7 +65,7 @@ def _clean(text: str) -> str | None:
 
 
 def _expires(token: str, path: str) -> bool:
-    """Whether a token is that of a login by browser, which the package renews by what it keeps next to it."""
+    """Whether a token is an OAuth token of a browser login, which huggingface_hub renews with a refresh token."""
     try:
         with open(os.path.join(os.path.dirname(path), "stored_tokens"), encoding="utf-8") as file:
             text = file.read()
@@ -75,7 +75,7 @@ def _expires(token: str, path: str) -> bool:
 
 
 def _token_of_library() -> str | None:
-    """Return the token that huggingface_hub has, perhaps a renewed one; None if it is not installed."""
+    """Return huggingface_hub's token, which the package may renew; None if the package is not installed."""
     try:
         from huggingface_hub import get_token
     except ImportError:
@@ -107,14 +107,14 @@ class HubStore(WebStore):
         self._commit = ""
 
     def connect(self) -> WebClient:
-        """Make a client with the user's token, which libcurl sends to the Hub alone, and not where it redirects to."""
+        """Create a client that sends the user's token to the Hub only, not to servers that the Hub redirects to."""
         login = None if self.unsigned else token()
         headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {login}"} if login else {})
         return WebClient(headers)
 
     @property
     def commit(self) -> str:
-        """The commit that the revision named when it was first asked for; it is pickled along."""
+        """The commit to which the revision resolved when it was first needed; pickling keeps it."""
         if not self._commit:
             self._commit = persist(self._resolve, self.retry_for, shard=self._top)
         return self._commit
@@ -127,7 +127,7 @@ class HubStore(WebStore):
         return sha
 
     def _ask(self, url: str) -> tuple[object, Mapping[str, str]]:
-        """Return the JSON of an answer, and its headers."""
+        """Return the JSON body and the headers of an answer."""
         response: Response = self.client.send("GET", url)
         self._check(response, self.bucket)
         text = response.read()
@@ -137,7 +137,7 @@ class HubStore(WebStore):
             raise self._no_hub("its answer is not JSON") from None
 
     def list(self, prefix: str) -> Iterable[ObjectInfo]:
-        """List page by page; with the sizes and checksums of the objects, not of their pointers in Git."""
+        """List page by page, with the sizes and checksums of the files, not of their LFS pointers."""
         whole = self.root + prefix
         folder = whole.rpartition("/")[0]
         for entry in self._tree(folder):
@@ -165,7 +165,7 @@ class HubStore(WebStore):
             url = following[1] if following else ""
 
     def head(self, name: str) -> ObjectInfo | None:
-        """Ask for an object without following its redirect, as the Hub says what it is and the target need not."""
+        """Send a HEAD without following the redirect, as only the Hub's own answer describes the file."""
         response: Response = self.client.send("HEAD", self.request_url("HEAD", name), follow=False)
         response.drain()
         if response.status in self.missing and response.headers.get("X-Error-Code", "EntryNotFound") == "EntryNotFound":
@@ -178,11 +178,11 @@ class HubStore(WebStore):
         return ObjectInfo(name, int(size) if size.isdecimal() else None, version, digest)
 
     def head_each(self, names: Sequence[str]) -> Mapping[str, ObjectInfo | None]:
-        """Leave all objects to `head`, which does not follow redirects."""
+        """Return nothing, so that `head` looks up each object without following redirects."""
         return {}
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
-        """Send a GET for the object in the commit, which is always of one version."""
+        """Send a GET for the object at the commit, which never changes."""
         response: Response = self.client.send("GET", self.request_url("GET", item.name), byte_range(start, size))
         self._check(response, self.locate(item.name))
         return body_of(response, start, item.version, item.checksum)
@@ -195,15 +195,15 @@ class HubStore(WebStore):
             yield body_of(response, 0, item.version, item.checksum) if response and good else None
 
     def body(self, response: Response, start: int = 0) -> Body:
-        """Return the body of an object whose version is not known."""
+        """Return the body of an object, without a version."""
         return body_of(response, start, None)
 
     def request_url(self, method: str, name: str) -> str:
-        """Return the URL of an object in the commit."""
+        """Return the URL of an object at the commit."""
         return f"{self._hub}/datasets/{self._name}/resolve/{self.commit}/{quote(self.root + name)}"
 
     def locate(self, name: str) -> str:
-        """Return the URL, with the revision as the user gave it."""
+        """Return the `hf://` URL of an object, with the revision as the user gave it."""
         return f"{self._top}/{self.root}{name}"
 
     def revision(self) -> str:
@@ -211,7 +211,7 @@ class HubStore(WebStore):
         return self.commit
 
     def _check(self, response: Response, where: str) -> None:
-        """Raise the error of a response that is none of a success or redirect."""
+        """Raise the error of a response that is neither a success nor a redirect."""
         if response.status < 400:
             return
         said = response.headers.get("X-Error-Message", "") or _message(text_of(response))
@@ -228,7 +228,7 @@ def _plain(etag: str | None) -> str | None:
 
 
 def _after(response: Response) -> float:
-    """Return the seconds to wait, from Retry-After or from the reset of the Hub's rate limit."""
+    """Return the seconds to wait, according to Retry-After or the Hub's rate-limit header."""
     reset = _RESET.search(response.headers.get("RateLimit", "")) if response.status == 429 else None
     return response.retry_after or (float(reset[1]) if reset else 0)
 

@@ -1,4 +1,4 @@
-"""Buckets of the Hugging Face Hub, through its endpoint for S3, which redirects readers of an object to another server.
+"""Buckets of the Hugging Face Hub, through its S3 endpoint, which redirects reads to another server.
 
 https://huggingface.co/docs/hub/storage-buckets-s3 describes it.
 """
@@ -19,7 +19,7 @@ _URL: Final = re.compile(r"hf://buckets/([^/@]+)/([^/@]+(?:/.*)?)", re.DOTALL)
 
 
 class HubBucketStore(S3Store):
-    """A bucket of the Hub: `hf://buckets/USER/NAME[/FOLDER]`.
+    """A bucket of the Hugging Face Hub: `hf://buckets/USER/NAME[/FOLDER]`.
 
     Args:
         bucket: the URL.
@@ -47,14 +47,14 @@ class HubBucketStore(S3Store):
         self._top = f"hf://buckets/{match[1]}/{self._name}"
 
     def make(self, stores: object, **options: object) -> object:
-        """Refuse a session token, which would go along to the server that an object is read from."""
+        """Create obstore's S3 store; refuse a session token, which redirects would send to another server."""
         if os.environ.get("AWS_SESSION_TOKEN"):
             hint = "unset AWS_SESSION_TOKEN; the Hub's credentials are a key and its secret"
             raise UsageError("a session token cannot be used for a bucket of the Hugging Face Hub", hint=hint)
         return super().make(stores, **options)
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
-        """Check the version, which the server that has the bytes does not know, then fetch them."""
+        """Check the object's version at the Hub, since the server with the bytes does not know it, then fetch."""
         now = self.head(item.name) if item.version else None
         if item.version and now is None:
             raise NoSuchObject("no such object", shard=self.locate(item.name))
@@ -65,5 +65,5 @@ class HubBucketStore(S3Store):
         return body
 
     def locate(self, name: str) -> str:
-        """Return the URL."""
+        """Return the URL of an object."""
         return f"{self._top}/{self.root}{name}"

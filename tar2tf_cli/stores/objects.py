@@ -1,4 +1,4 @@
-"""Objects of any store, with retries: looked up, opened as a stream that resumes, read."""
+"""Access to single objects of any store with retries: lookup, a stream that resumes, and a read in one request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def retry(store: Store, request: Callable[[], T], shard: str, offset: int | None = None) -> T:
-    """Return the result of a function that sends a request, repeated as long as the store's `retry_for` says.
+    """Call a function that sends a request, and retry it for as long as the store's `retry_for` allows.
 
     Args:
         store: the store.
@@ -36,12 +36,12 @@ def retry(store: Store, request: Callable[[], T], shard: str, offset: int | None
 
 
 def note_round_trip(store: Store, began: float) -> None:
-    """Note that a request which began at this time was answered, as an upper limit of a round trip."""
+    """Record the time since a request began as an upper limit of the store's round-trip time."""
     store.round_trip = min(store.round_trip, time.monotonic() - began)
 
 
 def look_up(store: Store, name: str) -> ObjectInfo | None:
-    """Return one object as `Store.head` does, with retries."""
+    """Look up one object as `Store.head` does, with retries."""
     began = time.monotonic()
     item = retry(store, lambda: store.head(name), store.locate(name))
     note_round_trip(store, began)
@@ -49,7 +49,7 @@ def look_up(store: Store, name: str) -> ObjectInfo | None:
 
 
 def look_up_each(store: Store, names: Sequence[str]) -> dict[str, ObjectInfo]:
-    """Return the objects that exist, by name, many requests at once and with retries."""
+    """Look up objects with many concurrent requests and retries, and return those that exist by name."""
     began = time.monotonic()
     known = store.head_each(names)
     if known:  # a store that does not ask for several at once answers without a request
@@ -63,7 +63,7 @@ def look_up_each(store: Store, names: Sequence[str]) -> dict[str, ObjectInfo]:
 
 
 def open_object(store: Store, item: ObjectInfo) -> ParallelStream:
-    """Return a stream of an object's bytes, which resumes after failures; the first read raises any error."""
+    """Open a stream of an object's bytes that resumes after failures; the first read raises any error."""
     fetch = partial(_fetch, store, item)
     return ParallelStream(fetch, item, store.locate(item.name), store.retry_for, watched=store.may_stall)
 

@@ -27,7 +27,7 @@ Blocks: TypeAlias = "dict[int, Block]"
 
 
 class ObjectRanges(Ranges):
-    """Ranges of objects, requested in blocks. The latest blocks are kept.
+    """Ranges of objects, requested in blocks, of which the most recently used are cached.
 
     A request for the block after the one that was read last is larger than the one before, so that reading in order
     takes few requests. Any other request has the blocks around it, too, as many as the network carries while requests
@@ -53,17 +53,17 @@ class ObjectRanges(Ranges):
 
     @property
     def gap(self) -> int:
-        """Bytes between two ranges that cost less to read than another request."""
+        """The number of bytes between two ranges that cost less to read than another request."""
         return self.BLOCK * max(1, self._window)
 
     @property
     def _window(self) -> int:
-        """Number of blocks that a network carries for each request while it waits for an answer."""
+        """The number of blocks that one connection transfers during a round trip."""
         waiting = self._store.round_trip if self._store.round_trip < inf else 0.0
         return min(int(waiting * self.RATE / self.parallel / self.BLOCK), self.MOST_AROUND)
 
     def look_up(self, names: Sequence[str]) -> dict[str, ObjectInfo]:
-        """Look up objects by requests for their beginnings, all at once."""
+        """Look up objects by concurrent requests for their first blocks."""
         with ThreadPoolExecutor(len(names) or 1) as pool:
             found = zip(names, pool.map(self._looked_up, names), strict=True)
             return {name: item for name, item in found if item}
@@ -83,7 +83,7 @@ class ObjectRanges(Ranges):
         return item
 
     def _begun(self, name: str) -> tuple[ObjectInfo, bytes]:
-        """Request the first blocks of an object whose size is not known."""
+        """Request the first block of an object of unknown size."""
         size = self.gap
         with closing(self._sent(ObjectInfo(name, None, None), 0, size)) as body:
             if body.size is None or body.start:
@@ -92,11 +92,11 @@ class ObjectRanges(Ranges):
             return item, self._received(body, min(size, body.size))
 
     def read(self, item: ObjectInfo, start: int, size: int) -> bytes:
-        """Request the blocks that are not kept, with retries."""
+        """Return a range, requesting blocks that are not cached, with retries."""
         return self.read_each(item, [(start, size)])[0]
 
     def read_each(self, item: ObjectInfo, spans: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Request the blocks of several ranges that are not kept, all at once."""
+        """Return several ranges, requesting all blocks that are not cached at once."""
         end = item.size or 0
         wanted = [(start, min(start + size, end)) for start, size in spans]
         blocks, missing = self._plan(item, [(start, stop) for start, stop in wanted if stop > start])
@@ -104,7 +104,7 @@ class ObjectRanges(Ranges):
         return [self._cut(blocks, start, stop) for start, stop in wanted]
 
     def _cut(self, blocks: Mapping[int, Block], start: int, end: int) -> bytes:
-        """The bytes between two offsets, which are in these blocks."""
+        """Join the bytes between two offsets from their blocks."""
         if end <= start:
             return b""
         first = start // self.BLOCK
@@ -112,7 +112,7 @@ class ObjectRanges(Ranges):
         return data[start - first * self.BLOCK : end - first * self.BLOCK]
 
     def _plan(self, item: ObjectInfo, spans: Sequence[tuple[int, int]]) -> tuple[dict[int, Block], list[Blocks]]:
-        """Return the blocks of ranges, and those that this thread has to fetch, as one request each."""
+        """Return the blocks of ranges, and the requests for those that this thread has to fetch."""
         name, kept = item.name, self._blocks
         blocks: dict[int, Block] = {}
         mine: dict[int, Block] = {}
@@ -135,7 +135,7 @@ class ObjectRanges(Ranges):
         return blocks, self._requests(mine)
 
     def _requests(self, mine: dict[int, Block]) -> list[Blocks]:
-        """Divide blocks into those that follow each other, a MiB at most."""
+        """Group blocks into runs of consecutive blocks, a MiB at most."""
         requests: list[Blocks] = []
         for number in sorted(mine):
             latest = requests[-1] if requests else {}
@@ -145,14 +145,14 @@ class ObjectRanges(Ranges):
         return requests
 
     def _end(self, item: ObjectInfo, first: int, last: int) -> int:
-        """Return the number after the last block to request, when these are missing."""
+        """Return the end of the blocks to request, reading ahead if the last reads were sequential."""
         in_order = self._last.get(item.name, -1) in (first - 1, first)
         ahead = min(2 * self._ahead.get(item.name, 0) + last + 1 - first, self.MOST_AHEAD) if in_order else 0
         self._ahead[item.name] = ahead
         return min(last + 1 + ahead, -(-(item.size or 0) // self.BLOCK))
 
     def _around(self, item: ObjectInfo, first: int, end: int) -> tuple[int, int]:
-        """Return the first block to request, and the number after the last, so that no other is requested again."""
+        """Extend a range of blocks to neighbours that are not cached, as far as a round trip makes them cheap."""
         window = max(1, self._window)
         least = first - first % window
         most = min(end + -end % window, -(-(item.size or 0) // self.BLOCK))
@@ -163,7 +163,7 @@ class ObjectRanges(Ranges):
         return first, end
 
     def _fetch_each(self, item: ObjectInfo, requests: Sequence[Blocks]) -> None:
-        """Send requests: one in this thread, and others at the same time."""
+        """Send requests concurrently, one of them in this thread."""
         rest = iter(requests)
 
         def send() -> None:
@@ -175,7 +175,7 @@ class ObjectRanges(Ranges):
         send()
 
     def _fetch(self, item: ObjectInfo, mine: Blocks) -> None:
-        """Request consecutive blocks, and give each its bytes or the error."""
+        """Request consecutive blocks, and set the bytes or the error of each."""
         start = min(mine) * self.BLOCK
         size = min(len(mine) * self.BLOCK, (item.size or 0) - start)
         where = self._store.locate(item.name)

@@ -1,4 +1,4 @@
-"""Failures for every store: what a status means, which failures a retry may fix, how long to pause, when to give up.
+"""Failure handling for every store: HTTP statuses, retryable failures, pauses, and when to give up.
 
 A store raises `Transient` for a failure that a retry may fix. `persist` retries single requests, and `ResumingStream`
 downloads; `RetryPolicy` is the one policy for both.
@@ -33,7 +33,7 @@ READ_SECONDS: Final = 10.0
 
 
 def seconds_in(variable: str, otherwise: float) -> float:
-    """Return the seconds in an environment variable, or others where it is not set.
+    """Return the seconds in an environment variable, or a default if it is not set.
 
     Raises:
         UsageError: when it is not a number of seconds.
@@ -42,18 +42,18 @@ def seconds_in(variable: str, otherwise: float) -> float:
 
 
 def min_rate() -> float:
-    """Return the least rate in bytes a second that counts as progress: TAR2TF_MIN_RATE, or 1000."""
+    """Return the minimum rate in bytes per second that counts as progress: TAR2TF_MIN_RATE, or 1000."""
     rule = partial(seconds, unit="bytes a second")
     return accepted(rule, os.environ.get("TAR2TF_MIN_RATE") or 1000.0, "TAR2TF_MIN_RATE")
 
 
 def wanted_retry_for(given: float | None) -> float:
-    """Return the seconds given, else those in the environment, else 60."""
+    """Return how many seconds to retry: those given, else those in the environment, else 60."""
     return seconds_in("TAR2TF_RETRY_FOR", 60.0) if given is None else given
 
 
 def wrong_scheme(server: str, speaks: str) -> SourceError:
-    """Make the error for a server that speaks HTTP where HTTPS was expected, or the reverse."""
+    """Create the error for a server that speaks HTTP where HTTPS was expected, or the reverse."""
     hint = f"write {speaks}://{server.partition('://')[2] or server}"
     return SourceError(
         f"the server speaks {speaks}, not {'http' if speaks == 'https' else 'https'}", shard=server, hint=hint
@@ -61,7 +61,7 @@ def wrong_scheme(server: str, speaks: str) -> SourceError:
 
 
 def tls_failed(server: str, reason: str, hint: str) -> SourceError:
-    """Make the error for a certificate that is not accepted, which no other CA mends if its time is over."""
+    """Create the error for a rejected certificate; its hint depends on whether the certificate has expired."""
     if re.search("(?i)expired|not yet valid|NotValidYet", reason):
         hint = "the server's certificate has to be renewed, unless this machine's clock is wrong"
     return SourceError(f"TLS failed: {reason}", shard=server, hint=hint)
@@ -80,7 +80,7 @@ def file_of(variable: str) -> str | None:
 
 
 def first_file(variables: Iterable[str]) -> str | None:
-    """Return the path in the first of some environment variables that is set, as `file_of` does."""
+    """Return the path in the first environment variable that is set, as `file_of` does."""
     return next(filter(None, map(file_of, variables)), None)
 
 
@@ -88,12 +88,12 @@ _CA: Final = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
 def authorities() -> str:
-    """Return the path of the CA certificates to trust: those in the environment, else certifi's."""
+    """Return the path of the CA certificates to trust: from the environment, else certifi's."""
     return first_file(_CA) or own_bundle()
 
 
 def own_bundle() -> str:
-    """Return the path of certifi's CA certificates, which `certifi.where` gives after imports of 8 ms."""
+    """Return the path of certifi's CA certificates, without `certifi.where`, whose imports take 8 ms."""
     certifi = find_spec("certifi")
     return os.path.join(os.path.dirname(str(certifi and certifi.origin)), "cacert.pem")
 
@@ -162,7 +162,7 @@ def check_status(
 
 
 class RetryPolicy:
-    """Pauses after each failure, and gives up when a time has passed without progress.
+    """Retry policy: pauses after each failure, and gives up after a time without progress.
 
     Pauses vary at random, so that many processes do not come back to a busy server at the same moment.
 
@@ -181,7 +181,7 @@ class RetryPolicy:
         self._lasted = 0.0  # seconds spent on them, with the pause before
 
     def received(self, size: int, seconds: float) -> None:
-        """Note how many bytes came in how many seconds; more than the least rate since the last failure is progress."""
+        """Record a transfer's bytes and seconds; more than the minimum rate since the last failure is progress."""
         self._bytes += size
         self._lasted += seconds
 
@@ -212,7 +212,7 @@ class RetryPolicy:
 
     @staticmethod
     def _server(fault: Transient, where: Location) -> str:
-        """Return the server that failed, or nothing if the URL of the object begins with it."""
+        """Return the server that failed; nothing if the URL of the object already names it."""
         return "" if str(where.get("shard")).startswith(fault.server) else f"{fault.server}: "
 
     def _given_up(self, fault: Transient, lasted: float, where: Location) -> SourceError:
@@ -227,7 +227,7 @@ class RetryPolicy:
 
 
 def persist(action: Callable[[], T], retry_for: float, **where: Unpack[Location]) -> T:
-    """Return the result of an action, retried after each `Transient`; Ctrl-C does not wait for it.
+    """Call a function, retrying after each `Transient`; Ctrl-C interrupts a call that is running.
 
     Args:
         action: sends a request.
@@ -247,7 +247,7 @@ def persist(action: Callable[[], T], retry_for: float, **where: Unpack[Location]
 
 
 def _interruptible(action: Callable[[], T]) -> T:
-    """Run an action in a thread, as the main thread gets no signals while it waits in a Rust library."""
+    """Run a function in a thread, as the main thread gets no signals while it waits in a Rust library."""
     thread, future = in_thread(action)
     try:
         return future.result()
@@ -257,7 +257,7 @@ def _interruptible(action: Callable[[], T]) -> T:
 
 
 def in_time(action: Callable[[], T], size: int, server: str) -> T:
-    """Return the result of a request that waits as long as a byte of its answer comes now and then; give up before.
+    """Call a function in a thread, and give up when its answer comes more slowly than the minimum rate allows.
 
     Args:
         action: sends the request, in a thread, which is left alone when it takes too long.
@@ -281,7 +281,7 @@ def in_time(action: Callable[[], T], size: int, server: str) -> T:
 
 
 def in_thread(action: Callable[[], T]) -> tuple[threading.Thread, Future[T]]:
-    """Run an action in a thread that does not keep Python from ending."""
+    """Run a function in a daemon thread, which does not keep Python from exiting."""
     future: Future[T] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""The source of shards in any object store."""
+"""The source of shards in an object store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Bodies: TypeAlias = "Generator[Body | None, None, None] | None"
 
 
 class ObjectSource(Source):
-    """The shards of a store; a bucket that names an object is that one shard."""
+    """The shards in an object store; a bucket URL that names one object is that single shard."""
 
     def __init__(self, store: Store) -> None:
         self.bucket = store.bucket
@@ -80,7 +80,7 @@ class ObjectSource(Source):
         return (self._ahead and self._ahead.take(item)) or self._stream(item)
 
     def fetch_whole(self, name: str) -> tuple[ObjectInfo, bytes]:
-        """Return a whole object, and what its server says of it; one that `prefetch` was told of is on its way.
+        """Return an object's description and all its bytes, which `prefetch` may have requested already.
 
         Raises:
             NoSuchObject: when there is none.
@@ -149,7 +149,7 @@ class ObjectSource(Source):
         return look_up_each(self._store, names)
 
     def listing_info(self) -> ListingInfo:
-        """Return the commit of the bucket, if it has any."""
+        """Return the commit of the bucket, if it has commits."""
         commit = self._store.revision()
         known = ListingInfo()
         if commit is None:
@@ -161,7 +161,7 @@ class ObjectSource(Source):
         return Capabilities(remote=True)
 
     def store(self) -> Store:
-        """Return the store."""
+        """Return the underlying store."""
         return self._store
 
     def locate(self, name: str) -> str:
@@ -169,12 +169,12 @@ class ObjectSource(Source):
         return self._store.locate(name)
 
     def _may_be_literal(self, name: str) -> bool:
-        """Whether to look a name up literally; with wildcards other than brackets, the listing finds such an object."""
+        """Whether a name must be looked up literally; a listing finds names whose wildcards are not brackets."""
         wild = is_glob(name) or (self._store.numbers and is_numbered(name))
         return not wild or not self._store.can_list or "[" in name
 
     def _only(self) -> ObjectInfo | None:
-        """Return the object at the bucket's URL."""
+        """Return the object that the bucket's URL itself names; None if it names a folder."""
         above = self._store.parent()
         if above is None:
             return None
@@ -203,7 +203,7 @@ class ObjectSource(Source):
             yield item
 
     def hidden(self, folder: str) -> Sequence[str] | None:
-        """Return the names of hidden objects in a folder, and in hidden folders there, if a listing has shown them."""
+        """Return the names of hidden objects in a folder and its hidden folders; None unless a listing covered them."""
         top = self.locate("")
         inside = f"{folder}/"[len(top) :] + "."
         listed = (names for prefix, names in self._hidden.items() if inside.startswith(prefix))

@@ -1,4 +1,4 @@
-"""Transfers for every store: a broken transfer resumes, a slow one gets more connections, and all bytes are checked."""
+"""Transfers for every store: broken transfers resume, slow ones get more connections, and checksums are verified."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tar2tf_cli.structs import NamedTuple
 
 
 def whole_body(body: Body, item: ObjectInfo) -> bytes | None:
-    """Return the bytes of a body that was received; None unless they are all of the item, and match its checksum.
+    """Return the bytes of a received body; None unless they are complete and match the item's checksum.
 
     Raises:
         Transient: when it broke off.
@@ -62,7 +62,7 @@ class _Crc32c:
 
 
 def hasher(kind: str) -> Hasher | None:
-    """Return an object that computes a checksum, by the name of its kind; None for kinds that are not checked."""
+    """Return an object that computes a kind of checksum; None for kinds that are not checked."""
     if kind in ("xxhash", "xxhash2"):  # both are XXH64
         import xxhash
 
@@ -80,7 +80,7 @@ def crc32c_of(goog_hash: str) -> tuple[str, str] | None:
 
 
 class FetchThreads:
-    """Threads that run one job after another, as starting a thread costs as much as fetching a small object."""
+    """Pool of threads for fetching, since starting a thread costs as much as fetching a small object."""
 
     LINGER: Final = 0.5  # seconds for which a thread waits for another job
 
@@ -124,7 +124,7 @@ def fetch_threads() -> FetchThreads:
 
 
 class Blocks:
-    """Blocks on their way from the thread that fetches them to the reader, who waits for the next one.
+    """Bounded queue of blocks from the thread that fetches them to the reader.
 
     Attributes:
         closed: set when the reader wants no more.
@@ -141,7 +141,7 @@ class Blocks:
         self.waited = 0.0
 
     def put(self, block: bytes) -> bool:
-        """Pass on a block as soon as the reader is near enough to it; return False if no more are wanted."""
+        """Enqueue a block once there is room; return False if the reader wants no more."""
         self._permits.acquire()
         if self.closed.is_set():
             return False
@@ -149,7 +149,7 @@ class Blocks:
         return True
 
     def end(self, outcome: bytes | BaseException) -> None:
-        """Pass on the end of the transfer: b"", or the error that ended it."""
+        """Enqueue the end of the transfer: b"", or the error that ended it."""
         self._queue.put(outcome)
 
     def get(self, longest: float | None) -> bytes | BaseException:
@@ -174,14 +174,14 @@ class Blocks:
         return self._queue.get(timeout=longest)
 
     def taken(self) -> None:
-        """Note that a block was taken; a reader that continues gets more of them fetched ahead."""
+        """Note that a block was taken; readers that continue get more blocks fetched ahead."""
         self._permits.release()
         if self._granted < self.MOST:
             self._granted += 1
             self._permits.release()
 
     def close(self) -> None:
-        """Have the thread stop."""
+        """Make the fetching thread stop."""
         self.closed.set()
         self._permits.release()
 
@@ -201,7 +201,7 @@ class _ExpectedChecksum(NamedTuple):
 
 
 class ResumingStream:
-    """The bytes of an object, fetched ahead by a thread that starts at the first read.
+    """A stream of an object's bytes, fetched ahead by a thread that starts at the first read.
 
     Args:
         fetch: requests the object from an offset on, or that many bytes of it; raises `Transient` or SourceError.
@@ -231,7 +231,7 @@ class ResumingStream:
         self._ended: BaseException | bytes | None = None
 
     def read(self, size: int, /) -> bytes:
-        """Return at most `size` bytes; b"" only after all of them were received and match the checksum.
+        """Return at most `size` bytes; b"" only after all bytes were received and match the checksum.
 
         Raises:
             SourceError: when the object cannot be read to its end, is not the one that was listed, or is damaged.
@@ -242,14 +242,14 @@ class ResumingStream:
         return self._pending[begin : self._position]  # not a copy if it is the whole block
 
     def begin(self, threads: FetchThreads | None = None) -> None:
-        """Start fetching the first blocks, in a thread of its own or one of a group."""
+        """Start fetching the first blocks, in a new thread or one of a pool."""
         if not self._begun:
             self._begun = True
             run = threads.run if threads else in_thread
             run(self._run)
 
     def close(self) -> None:
-        """Stop fetching; the thread closes its connection by itself."""
+        """Stop fetching; the fetching thread closes its connection itself."""
         self.blocks.close()
 
     def _next(self) -> bytes:
@@ -271,7 +271,7 @@ class ResumingStream:
             return self._too_slow(time.monotonic() - began)
 
     def _longest_wait(self) -> float | None:
-        """Return the longest time in seconds that the next block may take, with all retries; None for no limit."""
+        """Return the maximum time in seconds for the next block, including retries; None for no limit."""
         rate = min_rate()
         return self._retry_for + CONNECT_SECONDS + READ_SECONDS + self.BLOCK / rate if rate else None
 
@@ -293,7 +293,7 @@ class ResumingStream:
             self.blocks.end(machine_error(error) or SourceError(f"{type(error).__name__}: {error}", shard=self._name))
 
     def _download(self) -> Iterator[bytes]:
-        """Yield the blocks of the object in order, and compare their checksum."""
+        """Yield the blocks of the object in order, and verify their checksum."""
         offset = 0
         for block in self._in_order():
             offset += len(block)
@@ -355,7 +355,7 @@ class ResumingStream:
         return body
 
     def _skip_known(self, body: Body, offset: int, known: int) -> None:
-        """Discard bytes that were received before; without a version, compare their CRC-32C."""
+        """Discard bytes that were received before; if the object has no version, compare their CRC-32C."""
         missing, crc = offset - body.start, 0
         if missing < 0:
             message = f"the server returned the wrong range: asked from byte {offset:,}, got byte {body.start:,}"
@@ -375,11 +375,11 @@ class ResumingStream:
 
 
 class _NoRangesError(Exception):
-    """The server answers with the whole object."""
+    """Raised when the server ignores the range and sends the whole object."""
 
 
 class ParallelStream(ResumingStream):
-    """A stream over one connection, or over several where one is too slow for its reader.
+    """A stream over one connection, or over several if one is too slow for its reader.
 
     Object stores limit the rate of a connection, often to less than 100 MB/s. The parts in memory are at most
     `CONNECTIONS + 1`.
@@ -409,11 +409,11 @@ class ParallelStream(ResumingStream):
                 measured, began, waited = offset, time.monotonic(), self.blocks.waited
 
     def _is_worth_it(self, offset: int) -> bool:
-        """Whether much is left, and a replacement of the object would be noticed."""
+        """Whether enough bytes remain for parallel requests, and a replaced object would be noticed."""
         return self.item.size is not None and self.item.size - offset > 2 * self.PART and self.item.version is not None
 
     def _at_once(self, offset: int) -> Iterator[bytes]:
-        """Yield the rest of the object, whose next parts are already requested."""
+        """Yield the remaining bytes, requesting several parts in parallel."""
         size = self.item.size or 0
         begins = iter(range(offset, size, self.PART))
         coming: deque[Future[list[bytes]]] = deque()

@@ -1,4 +1,4 @@
-"""The base class of stores that send requests with libcurl, and the store of http:// and https:// URLs."""
+"""The base class of stores that use libcurl, and the store of http:// and https:// URLs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def text_of(response: Response) -> str:
 
 
 def byte_range(start: int, size: int | None = None) -> dict[str, str]:
-    """Return the header of a request for a part of an object; none for all of it (RFC 9110, 14.2)."""
+    """Return the Range header for a part of an object; nothing for all of it (RFC 9110, 14.2)."""
     if size is not None:
         return {"Range": f"bytes={start}-{start + size - 1}"}
     return {"Range": f"bytes={start}-"} if start else {}
 
 
 def body_of(raw: Response, start: int, version: str | None, checksum: tuple[str, str] | None = None) -> Body:
-    """Wrap a server's response to a request for an object from an offset on."""
+    """Wrap the response to a GET that began at an offset of an object."""
     length = raw.headers.get("Content-Length")
     size = int(length) if length is not None and length.isdecimal() else None
     begins = 0
@@ -51,7 +51,7 @@ def body_of(raw: Response, start: int, version: str | None, checksum: tuple[str,
 
 
 class WebStore(ClientStore):
-    """A store with a URL for each object; its client is a `WebClient`.
+    """A store whose objects have URLs; its client is a `WebClient`.
 
     Attributes:
         missing: statuses that say for certain that an object does not exist.
@@ -61,19 +61,19 @@ class WebStore(ClientStore):
 
     @abstractmethod
     def request_url(self, method: str, name: str) -> str:
-        """Return the URL to which a request for an object is sent."""
+        """Return the URL of an object for requests of a method."""
 
     @abstractmethod
     def body(self, response: Response, start: int = 0) -> Body:
-        """Return the body of a response that is a success."""
+        """Return the body of a successful response."""
 
     def described(self, response: Response, name: str) -> ObjectInfo:
-        """Return the object that a successful response to HEAD describes."""
+        """Return the object that a successful HEAD response describes."""
         body = self.body(response)
         return ObjectInfo(name, body.size, body.version, body.checksum)
 
     def head_each(self, names: Sequence[str]) -> Mapping[str, ObjectInfo | None]:
-        """Send a HEAD for each object; leave out those whose request fails."""
+        """Send a HEAD for each object; objects whose request fails are left out of the result."""
         objects: dict[str, ObjectInfo | None] = {}
         urls = (self.request_url("HEAD", name) for name in names)
         for name, response in zip(names, self.client.each("HEAD", urls, SMALL), strict=True):
@@ -93,7 +93,7 @@ _LOGIN: Final = "name the server's login in ~/.netrc, or write it as http://USER
 
 
 class HttpStore(WebStore):
-    """Files below a base URL, or the one file at the URL; they cannot be listed.
+    """Files under a base URL, or the single file at the URL; they cannot be listed.
 
     Credentials come from the URL itself or .netrc, certificates from REQUESTS_CA_BUNDLE, proxies from HTTPS_PROXY.
     """
@@ -117,7 +117,7 @@ class HttpStore(WebStore):
         self._names_file = not path.endswith("/") and bool(path)
 
     def connect(self) -> WebClient:
-        """Make a client that keeps connections open."""
+        """Create a client that keeps connections open."""
         return WebClient(_IDENTITY)
 
     def parent(self) -> tuple[HttpStore, str] | None:
@@ -148,7 +148,7 @@ class HttpStore(WebStore):
         return None if response.status in self.missing else self.described(response, name)
 
     def fetch(self, item: ObjectInfo, start: int, size: int | None = None) -> Body:
-        """Send a GET, with a range unless all bytes are wanted."""
+        """Send a GET, with a Range header unless all bytes are wanted."""
         response = self._request("GET", item.name, **byte_range(start, size))
         if response.status == 416:
             response.close()
@@ -157,7 +157,7 @@ class HttpStore(WebStore):
         return self.body(response, start)
 
     def locate(self, name: str) -> str:
-        """Return the URL, without secrets."""
+        """Return the URL of a file, without secrets."""
         return f"{self._server}{self.root}{quote(name)}"
 
     def _request(self, method: str, name: str, **headers: str) -> Response:
@@ -165,16 +165,16 @@ class HttpStore(WebStore):
         return response
 
     def request_url(self, method: str, name: str) -> str:
-        """Return the URL, with its secrets."""
+        """Return the URL of a file, including its secrets."""
         return f"{self._asked}{self.root}{quote(name)}{self._query}"
 
     def body(self, response: Response, start: int = 0) -> Body:
-        """Return the body, with the checksum that Google Cloud Storage gives."""
+        """Return the body of a response, with the checksum header of Google Cloud Storage."""
         headers = response.headers
         return body_of(response, start, _version(headers), crc32c_of(headers.get("x-goog-hash", "")))
 
     def _check(self, response: Response, name: str) -> None:
-        """Raise the error of a response that is not the file."""
+        """Raise the error of a response that does not contain the file."""
         if response.status < 400 and response.status not in (200, 206):
             response.close()
             todo = "the file may not be ready yet, or may need a login: open the URL in a browser"

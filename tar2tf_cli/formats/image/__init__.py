@@ -1,4 +1,4 @@
-"""Pixels to pixels: dtypes and values, sizes by each method of `tf.image.resize`, padding, cropping and turning.
+"""Operations on pixels: dtypes and values, resizing by each method of `tf.image.resize`, padding, cropping, turning.
 
 An image is a numpy array (height, width, channels), and what is made of it has TensorFlow's results, which depend only
 on a function's arguments; nothing in this folder knows samples or ops. numpy, OpenCV and libjpeg-turbo are imported by
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
 
     class _OnFirstUse:
-        """Stands in for a module, imports it on first access of an attribute, and caches the attribute."""
+        """Lazy module: imports a module on first access of an attribute, and caches the attribute."""
 
         def __init__(self, module: str) -> None:
             self._module = module
@@ -71,7 +71,7 @@ def resample(image: Image, height: int, width: int, method: str = "bilinear", *,
 
 
 def _transposed(image: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows as columns; OpenCV moves the pixels in a sixth of numpy's time."""
+    """Swap rows and columns, with OpenCV in a sixth of NumPy's time."""
     rows, columns, channels = image.shape
     if channels > 4:
         return np.ascontiguousarray(image.swapaxes(0, 1))
@@ -80,7 +80,7 @@ def _transposed(image: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _summed(image: NDArray[np.float32], indices: NDArray[np.intp], weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The weighted sums of rows, in the order of the taps; by taps or by sums, whichever are fewer."""
+    """Return the weighted sums of rows, in the order of the taps."""
     rows = image.reshape(len(image), -1)
     total = np.empty((len(indices), rows.shape[1]), np.float32)
     if len(indices) < indices.shape[1]:
@@ -100,7 +100,7 @@ def _summed(image: NDArray[np.float32], indices: NDArray[np.intp], weights: NDAr
 
 @lru_cache(maxsize=256)
 def _nearest(size_in: int, size_out: int) -> NDArray[np.intp]:
-    """The pixel under the centre of each new one, in TensorFlow's precision (image_resizer_state.h)."""
+    """Return the index of the nearest source pixel of each output pixel (image_resizer_state.h)."""
     scale = np.float32(size_in) / np.float32(size_out)
     at = np.floor((np.arange(size_out, dtype=np.float32) + np.float32(0.5)) * scale)
     indices: NDArray[np.intp] = np.minimum(at.astype(np.intp), size_in - 1)
@@ -117,7 +117,7 @@ def _taps(size_in: int, size_out: int, method: str, antialias: bool) -> Taps:
 
 
 def _area_taps(size_in: int, size_out: int) -> Taps:
-    """How much of each pixel a new one covers (tensorflow/core/kernels/image/resize_area_op.cc)."""
+    """Return how much of each source pixel an output pixel covers (tensorflow/core/kernels/image/resize_area_op.cc)."""
     scale = np.float32(size_in) / np.float32(size_out)
     begin = np.arange(size_out, dtype=np.float32) * scale
     end = np.arange(1, size_out + 1, dtype=np.float32) * scale
@@ -132,7 +132,7 @@ _TABLE: Final = 1024
 
 
 def _cubic_taps(size_in: int, size_out: int) -> Taps:
-    """Keys' cubic of four pixels, from a table of 1024 weights (tensorflow/core/kernels/image/resize_bicubic_op.cc)."""
+    """Return Keys' cubic weights of four pixels, from a table (tensorflow/core/kernels/image/resize_bicubic_op.cc)."""
     scale = np.float32(size_in) / np.float32(size_out)
     at = (np.arange(size_out, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
     floor = np.floor(at)
@@ -143,7 +143,7 @@ def _cubic_taps(size_in: int, size_out: int) -> Taps:
 
 
 def _kernel_taps(size_in: int, size_out: int, kernel: _Kernel, radius: float, *, antialias: bool) -> Taps:
-    """The pixels under a kernel, which is as wide as a new one for antialias (scale_and_translate_op.cc)."""
+    """Return the source pixels and weights under a kernel, widened for antialiasing (scale_and_translate_op.cc)."""
     inverse = np.float32(1) / (np.float32(size_out) / np.float32(size_in))
     stretch = max(inverse, np.float32(1)) if antialias else np.float32(1)
     at = (np.arange(size_out, dtype=np.float32) + np.float32(0.5)) * inverse
@@ -158,7 +158,7 @@ def _kernel_taps(size_in: int, size_out: int, kernel: _Kernel, radius: float, *,
 
 
 def _normalised(indices: NDArray[np.intp], weights: NDArray[np.float64], size: int) -> Taps:
-    """Without pixels outside the image, and with weights whose sum is 1.
+    """Drop taps outside the image, and scale the weights of each output pixel so that their sum is 1.
 
     They come in double precision: sines and exponentials differ between CPUs, but not in what is left of them here.
     """
@@ -249,7 +249,7 @@ def _most(integer: np.dtype[Any], floating: np.dtype[Any]) -> int:
 
 
 def _times(image: Image, factor: float) -> Image:
-    """Multiply in the dtype of the image, to which the factor is rounded first, as TensorFlow does."""
+    """Multiply pixels in the image's dtype, to which the factor is rounded first, as TensorFlow does."""
     with np.errstate(over="ignore"):
         product: Image = image * image.dtype.type(factor)
     return product
@@ -261,7 +261,7 @@ def _plain_cast(image: Image, dtype: str) -> Image:
 
 
 def cast(image: Image, dtype: str) -> Image:
-    """Change the dtype, clamping to what the new one can hold: `tf.saturate_cast`.
+    """Change the dtype, clamping to the new dtype's range: `tf.saturate_cast`.
 
     TensorFlow's own overflows from int64, and from float32 and float64 to int64; this does not.
 
@@ -280,7 +280,7 @@ def cast(image: Image, dtype: str) -> Image:
 
 @lru_cache(maxsize=256)
 def _bounds(dtype: np.dtype[Any], wanted: str) -> tuple[Any, Any] | None:
-    """The least and greatest value of one dtype that the other can hold; None if it can hold all of them."""
+    """Return the least and greatest value of one dtype that the other can represent; None if it can represent all."""
     source, target = _supported(dtype), _supported(wanted)
     (low_in, high_in), (low_out, high_out) = _limits(source), _limits(target)
     low, high = max(low_in, low_out), min(high_in, high_out)
@@ -296,7 +296,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def _inward(limit: float, dtype: np.dtype[np.generic]) -> object:
-    """Give the limit in a dtype that may lack the exact value, nudged towards zero rather than beyond it."""
+    """Return a limit in a dtype that may not represent it exactly, rounded towards zero."""
     value = dtype.type(limit)
     return np.nextafter(value, dtype.type(0)) if abs(value.item()) > abs(limit) else value
 
@@ -340,20 +340,20 @@ def resize(image: Image, height: int, width: int) -> NDArray[np.float32]:
 
 
 def _coordinates(size_in: int, size_out: int) -> NDArray[np.float32]:
-    """Return the points at which TensorFlow samples one axis (tensorflow/core/util/image_resizer_state.h)."""
+    """Return the source coordinates that TensorFlow samples along one axis (image_resizer_state.h)."""
     scale = np.float32(size_in) / np.float32(size_out)
     points: NDArray[np.float32] = (np.arange(size_out, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
     return points
 
 
 def _opencv_factor(size_in: int, size_out: int) -> float:
-    """Give the factor that makes OpenCV divide by TensorFlow's float32 scale instead of the exact ratio."""
+    """Return the factor that makes OpenCV divide by TensorFlow's float32 scale instead of the exact ratio."""
     return 1 / float(np.float32(size_in) / np.float32(size_out))
 
 
 @lru_cache(maxsize=65536)
 def _rounding_gap(size_in: int, size_out: int) -> float:
-    """How far OpenCV's coordinates, rounded once, are from TensorFlow's, rounded at each step, in pixels.
+    """Return the distance in pixels between OpenCV's coordinates, rounded once, and TensorFlow's, rounded at each step.
 
     They differ where a coordinate exceeds a power of two: by at most 2^-16 up to 512, 2^-15 up to 1024.
     """
@@ -373,7 +373,7 @@ def _resize_fast(image: Image, height: int, width: int) -> NDArray[np.float32]:
 
 @contextmanager
 def opencv(task: str) -> Iterator[None]:
-    """Make OpenCV's errors ours, silence it, and keep it from Intel's IPP, whose results depend on the CPU's model.
+    """Map OpenCV's errors to ours, silence its log, and disable Intel's IPP, whose results depend on the CPU model.
 
     Raises:
         ImageError: what OpenCV cannot do.
@@ -393,7 +393,7 @@ def opencv(task: str) -> Iterator[None]:
 
 
 def resize_exactly(image: Image, height: int, width: int) -> NDArray[np.float32]:
-    """Interpolate in the order of tensorflow/core/kernels/image/resize_bilinear_op.cc, to equal bits."""
+    """Resize bilinearly, bit for bit as tensorflow/core/kernels/image/resize_bilinear_op.cc does."""
     rows, columns, channels = image.shape
     above, below, down = _bilinear_taps(rows, height)
     left, right, across = _bilinear_taps(columns, width)
@@ -406,7 +406,7 @@ def resize_exactly(image: Image, height: int, width: int) -> NDArray[np.float32]
 
 
 def _bilinear_taps(size_in: int, size_out: int) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]:
-    """Give the two source indices of every output index along one axis, and the weight of the second."""
+    """Return the two source indices of every output index along one axis, and the weight of the second."""
     at = _coordinates(size_in, size_out)
     floor = np.floor(at)
     lower = np.maximum(floor, 0).astype(np.intp)
@@ -451,7 +451,7 @@ _NUDGE: Final = 2**-20
 
 
 def _turned_by_nearest(image: Image, angle: float) -> Image:
-    """The pixel of the image that contains the centre of each new pixel, or 0."""
+    """Rotate an image by nearest neighbour; pixels from outside the image are 0."""
     height, width, _ = image.shape
     sine, cosine = math.sin(math.radians(angle)), math.cos(math.radians(angle))
     down, across = np.arange(height)[:, None] - (height - 1) / 2, np.arange(width) - (width - 1) / 2
@@ -497,7 +497,7 @@ def random_fraction(seed: int, key: str, number: int = 0) -> float:
 
 
 def scaled_size(rows: int, columns: int, *, short: int | None = None, long: int | None = None) -> tuple[int, int]:
-    """Height and width with the ratio kept: `tf.image.resize(..., preserve_aspect_ratio=True)` for the long side."""
+    """Return height and width scaled with the aspect ratio preserved, as `tf.image.resize` does for the long side."""
     side = np.float32(short or long)
     ratios = side / np.float32(rows), side / np.float32(columns)
     ratio = max(ratios) if short else min(ratios)
@@ -508,7 +508,7 @@ def scaled_size(rows: int, columns: int, *, short: int | None = None, long: int 
 def pad(
     image: Image, height: int, width: int, fill: float = 0, method: str = "bilinear", *, antialias: bool = False
 ) -> Image:
-    """Resize with the ratio kept, then pad on all sides: `tf.image.resize_with_pad(image, height, width, method)`.
+    """Resize with the ratio preserved, then pad all sides: `tf.image.resize_with_pad(image, height, width, method)`.
 
     Float32, with `nearest` the image's own dtype. Where the margins differ by a pixel, the one below or to the right is
     larger. A side that would have no pixel has one, where TensorFlow fails.
@@ -539,7 +539,7 @@ def pad_layout(rows: int, columns: int, height: int, width: int) -> tuple[tuple[
 
 
 def _framed(image: Image, height: int, width: int, top: int, left: int, fill: float) -> Image:
-    """A larger image that contains the image at a position."""
+    """Return a larger image that contains the image at a position, and a fill value elsewhere."""
     rows, columns, channels = image.shape
     if (rows, columns) == (height, width):
         return image
@@ -557,7 +557,7 @@ PLACES: Final = (
 
 
 def crop(image: Image, height: int, width: int, at: str = "center", *, seed: int = 0, key: str = "") -> Image:
-    """Cut out a part, and pad with 0 where the image is smaller: `tf.image.resize_with_crop_or_pad`, at the center.
+    """Cut out a region, padded with 0 where the image is smaller: at the center, `tf.image.resize_with_crop_or_pad`.
 
     Args:
         image: (height, width, channels).
@@ -590,7 +590,7 @@ def crop_start(
 
 
 def _start(rest: int, at: str, sides: tuple[str, str], fraction: float) -> int:
-    """Return the start of a part along one side that is shortened by `rest` pixels."""
+    """Return the start of a region along one axis, given that the region is `rest` pixels shorter than the axis."""
     if rest <= 0 or sides[0] in at:
         return 0
     if sides[1] in at:
@@ -616,7 +616,7 @@ def flipped(image: Image) -> Image:
 
 
 def oriented(image: Image, orientation: int) -> Image:
-    """Turn an image as EXIF's tag 274 says: `PIL.ImageOps.exif_transpose`.
+    """Turn an image as its EXIF orientation (tag 274) requires: `PIL.ImageOps.exif_transpose`.
 
     Args:
         image: (height, width, channels); 5 to 8 swap height and width.
@@ -630,7 +630,7 @@ def oriented(image: Image, orientation: int) -> Image:
 
 
 def shape_of(image: Image) -> tuple[int, int, int]:
-    """Height, width and channels of an array that is an image."""
+    """Return height, width and channels of an array that is an image."""
     if image.ndim != 3 or not image.size:
         raise ImageError(f"not an image (height, width, channels): an array of shape {image.shape}")
     _supported(image.dtype)
@@ -649,12 +649,12 @@ _MOST_SHOWN: Final = 12
 
 
 def is_named_like_mask(name: str) -> bool:
-    """Whether an entry is named as one that holds a class or a distance for each pixel."""
+    """Whether the name of an entry suggests that it holds a class or a distance for each pixel."""
     return _NAMED.search(name) is not None
 
 
 def distinct_values(pixels: NDArray[np.generic]) -> set[object]:
-    """The distinct values of pixels (height, width) or (height, width, channels): numbers, for colours tuples."""
+    """Return the distinct values of pixels (height, width) or (height, width, channels); colours are tuples."""
     if pixels.ndim != 3 or pixels.shape[2] == 1:
         return set(np.unique(pixels).tolist())
     rows = np.ascontiguousarray(pixels.reshape(-1, pixels.shape[2]))
@@ -666,7 +666,7 @@ def distinct_values(pixels: NDArray[np.generic]) -> set[object]:
 
 
 def values_described(values: Collection[Any]) -> str:
-    """How many distinct values there are, and which, if they are few."""
+    """Describe distinct pixel values: their number, and the values if they are few."""
     if len(values) > MOST_VALUES:
         return f"more than {MOST_VALUES:,} distinct values"
     shown = f": {', '.join(map(str, sorted(values)))}" if len(values) <= _MOST_SHOWN else ""

@@ -1,4 +1,4 @@
-"""Bytes to pixels, of one image or of the frames of an animation, and pixels to bytes."""
+"""Image codecs: bytes to pixels, of one image or of the frames of an animation, and pixels to bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_STORED: Final = 64 << 20  # beyond, a second copy of the rows costs more m
 
 
 def plain_png(data: bytes) -> bytes:
-    """A PNG of the same pixels that causes no warnings of libpng: five kinds of chunks, image data stored.
+    """Return a PNG of the same pixels that causes no libpng warnings: five kinds of chunks, uncompressed image data.
 
     The image data are inflated with ISA-L, which takes a third of the time that libpng's zlib takes, and stored. In
     all, decoding takes 0.9x the time for a photo of 500 x 375 pixels, 1.1x for one of 1600 x 1200, 1.2x for an icon.
@@ -47,7 +47,7 @@ def plain_png(data: bytes) -> bytes:
 
 
 def check_png(data: bytes, max_pixels: int = DEFAULT_MAX_PIXELS) -> None:
-    """Raise what `decode` would raise for a PNG, without making its pixels: in a few mebibytes in addition to the file.
+    """Raise the error that `decode` would raise for a PNG, without decoding it, in a few mebibytes of extra memory.
 
     libpng decodes whatever has whole chunks, a valid header and palette, and rows that inflate to their size.
     """
@@ -65,7 +65,7 @@ def _check_pixels(expected: headers.ImageHeader, max_pixels: int) -> None:
 
 
 def _png_parts(data: bytes) -> tuple[list[bytes], bytes, list[tuple[int, int]]]:
-    """The chunks to keep, the compressed image data, and the passes that these have by the header."""
+    """Return the chunks to keep, the compressed image data, and the interlacing passes that the header implies."""
     if len(data) < _HEADER:
         raise ImageError(f"truncated PNG: its IHDR chunk ends at byte {_HEADER} of {len(data)}")
     width, height, depth, color, compression, filters, interlace = struct.unpack_from(">IIBBBBB", data, 16)
@@ -76,7 +76,7 @@ def _png_parts(data: bytes) -> tuple[list[bytes], bytes, list[tuple[int, int]]]:
 
 
 def _check_filters(rows: bytes, position: int, passes: Iterable[tuple[int, int]]) -> None:
-    """Check the filter of each row that begins in a part of the image data at a position."""
+    """Check the filter type of each row that begins in a band of the image data."""
     begin = 0
     for count, length in passes:
         end = begin + count * length
@@ -87,7 +87,7 @@ def _check_filters(rows: bytes, position: int, passes: Iterable[tuple[int, int]]
 
 
 def _essentials(data: bytes) -> tuple[list[bytes], bytes]:
-    """Signature, header and palette, and the compressed image data."""
+    """Return a PNG's signature, header and palette, and its compressed image data."""
     palette = data[25] == headers.PNG_PALETTE
     kept: dict[bytes, bytes] = {}
     stream: list[bytes] = []
@@ -108,7 +108,7 @@ def _essentials(data: bytes) -> tuple[list[bytes], bytes]:
 
 
 def _checked_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Kind, start and end of each chunk; those that are critical are checked."""
+    """Yield kind, start and end of each chunk after checking critical chunks."""
     try:
         for kind, start, end in headers.png_chunks(data):
             if not kind.isalpha():
@@ -121,7 +121,7 @@ def _checked_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _entries(kept: dict[bytes, bytes]) -> int:
-    """The number of colours in the palette, of those that the depth allows."""
+    """Return the number of colours in the palette that the bit depth can address."""
     return min((len(kept.get(b"PLTE", b"")) - 12) // 3, 1 << kept[b"IHDR"][16])
 
 
@@ -142,7 +142,7 @@ def _check_critical_chunk(data: bytes, kind: bytes, start: int, end: int) -> Non
 
 
 def _passes(width: int, height: int, bits: int, *, interlaced: bool) -> Iterator[tuple[int, int]]:
-    """The rows of each pass, and the length of a row in bytes with that of its filter (ISO 15948, 8.2)."""
+    """Yield the number of rows of each pass, and the bytes of a row with its filter type (ISO 15948, 8.2)."""
     for left, top, across, down in _ADAM7 if interlaced else ((0, 0, 1, 1),):
         columns, rows = -((left - width) // across), -((top - height) // down)
         if columns > 0 and rows > 0:
@@ -150,7 +150,7 @@ def _passes(width: int, height: int, bits: int, *, interlaced: bool) -> Iterator
 
 
 def _inflated(stream: bytes, size: int, band: int) -> Iterator[bytes]:
-    """The image data, in bands; more than that, and whatever follows the stream, is ignored as by libpng.
+    """Yield the decompressed image data in bands; surplus data and bytes after the stream are ignored, as by libpng.
 
     What ISA-L refuses, zlib may accept: it goes on behind the bands that were given.
 
@@ -191,7 +191,7 @@ def _bands(inflater: Any, stream: bytes, size: int, band: int) -> Iterator[bytes
 
 
 def _stored(data: bytes) -> bytes:
-    """A zlib stream of blocks that are not compressed (RFC 1950, RFC 1951 3.2.4)."""
+    """Return a zlib stream of uncompressed blocks (RFC 1950, RFC 1951 3.2.4)."""
     from isal import isal_zlib
 
     view = memoryview(data)
@@ -285,7 +285,7 @@ def decode_jpeg(
 
 
 def _keeps(header: headers.ImageHeader, ratio: int, at_least: tuple[int, int]) -> bool:
-    """Whether a JPEG keeps a height and width when it is decoded at a fraction of its size."""
+    """Whether a JPEG that is decoded at a fraction of its size still has at least a height and width."""
     height, width = _at_ratio(header.height, header.width, ratio)
     return height >= at_least[0] and width >= at_least[1]
 
@@ -294,7 +294,7 @@ _RATIOS: Final = (8, 4, 2)
 
 
 def _at_ratio(height: int, width: int, ratio: int) -> tuple[int, int]:
-    """Height and width of a JPEG that is decoded at a fraction of its size."""
+    """Return height and width of a JPEG that is decoded at a fraction of its size."""
     return -(-height // ratio), -(-width // ratio)
 
 
@@ -321,7 +321,7 @@ def decode_indices(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDAr
 
 
 def _with_channels(image: Array, channels: int) -> Array:
-    """Gray as RGB, or without alpha."""
+    """Convert grayscale to RGB, or drop the alpha channel, to have a number of channels."""
     present = image.shape[2]
     if channels in (0, present):
         return image
@@ -331,13 +331,13 @@ def _with_channels(image: Array, channels: int) -> Array:
 
 
 def _by_opencv(data: bytes, name: str, flags: int | None = None) -> Any:
-    """Decode with OpenCV, unchanged unless flags say otherwise; return None for an image that it cannot decode."""
+    """Decode with OpenCV, unchanged unless flags say otherwise; return None for an image that OpenCV cannot decode."""
     with opencv(f"decode a {name}"):
         return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED if flags is None else flags)
 
 
 def _swapped(image: Array) -> Array:
-    """Colours from OpenCV's order, blue first, to red first, or back; gray as it is."""
+    """Convert colours between OpenCV's BGR and RGB, in either direction; grayscale is unchanged."""
     codes = {3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGBA}
     return cv2.cvtColor(image, codes[image.shape[2]]) if image.ndim == 3 and image.shape[2] in codes else image
 
@@ -419,7 +419,7 @@ def _has_adobe_marker(data: bytes) -> bool:
 
 
 def _rgb_of_cmyk(image: NDArray[np.uint8], *, inverted: bool) -> NDArray[np.uint8]:
-    """Multiply the inks by black (tensorflow/core/lib/jpeg/jpeg_mem.cc); Adobe stores them inverted."""
+    """Convert CMYK to RGB by multiplying with black (tensorflow/core/lib/jpeg/jpeg_mem.cc); Adobe inverts it."""
     light = (image if inverted else 255 - image).astype(np.uint16)
     return (light[..., :3] * light[..., 3:] // 255).astype(np.uint8)
 
@@ -442,7 +442,7 @@ def _decode_png(data: bytes, channels: int, dtype: str = "uint8") -> NDArray[np.
 
 
 def _png_gray(image: Image, data: bytes) -> Image:
-    """Gray of blue, green and red as libpng makes it with the weights that TensorFlow gives it.
+    """Convert a PNG's colours to grayscale as libpng does with TensorFlow's weights.
 
     They are 0.299 of red, 0.587 of green, and the rest, as libpng rounds them to 1/32768 (png.c and pngrtran.c,
     png_do_rgb_to_gray); 8 bits are truncated, 16 bits rounded. In a PNG with a gamma, it is the light of the colours
@@ -475,7 +475,7 @@ _GAMMAS: Final = range(16, 625_000_001)
 
 
 def _png_gamma(data: bytes) -> int:
-    """The gamma of a PNG in 1/100000, as libpng takes it from its chunks before the palette and the pixels.
+    """Return the gamma of a PNG in 1/100000, as libpng finds it in the chunks before palette and pixels.
 
     Raises:
         ImageError: it has a profile, whose gamma libpng knows by its checksum.
@@ -500,19 +500,19 @@ _GAMMA_SIZES: Final = {b"gAMA": 4, b"sRGB": 1}
 
 
 def _matters(gamma: int) -> bool:
-    """Whether libpng does anything about a gamma."""
+    """Whether a gamma differs enough from 1 for libpng to apply it."""
     return not 95_000 <= gamma <= 105_000
 
 
 @lru_cache(maxsize=16)
 def _gamma_table(gamma: int) -> NDArray[np.uint8]:
-    """The level for each of 256 (png.c, png_gamma_8bit_correct)."""
+    """Return the corrected level of each of 256 levels (png.c, png_gamma_8bit_correct)."""
     exponent = gamma * 0.00001 if _matters(gamma) else 1
     return np.array([int(255 * (level / 255) ** exponent + 0.5) for level in range(256)], np.uint8)
 
 
 def _decode_bmp(data: bytes, wanted: int) -> NDArray[np.uint8]:
-    """Rows of whole bytes, bottom row first unless the height is negative, each padded to 4 bytes."""
+    """Decode a BMP: rows padded to 4 bytes, bottom row first unless the height is negative."""
     pixels, width, height, channels = headers.bmp_layout(data)
     if wanted == 1 < channels:
         raise ImageError("unsupported BMP: its colours cannot be decoded to 1 channel, only to 3")
@@ -592,7 +592,7 @@ def _encode_gray_alpha(image: Image) -> bytes:
 
 
 def to_rgb_jpeg(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> bytes:
-    """Make any decodable image an RGB JPEG: TF-slim's rule for ImageNet.
+    """Convert any decodable image to an RGB JPEG, as TF-Slim does for ImageNet.
 
     A JPEG of three components is returned as it is, undecoded; any other image is decoded and encoded as an RGB
     JPEG of quality 100, gray repeated and alpha dropped (tensorflow/models,
@@ -663,7 +663,7 @@ _CUT: Final = "it is cut short"
 
 
 def _gif_frames(data: bytes) -> Iterator[_Frame]:
-    """The frames of a GIF; like other readers, do without the byte that marks the end (GIF89a, 18 to 27)."""
+    """Yield the frames of a GIF, accepting a missing trailer byte as other readers do (GIF89a, 18 to 27)."""
     frames, transparent = 0, -1
     try:
         shared = _colors(data, 13, data[10])
@@ -697,7 +697,7 @@ def _colors(data: bytes, start: int, flags: int) -> bytes:
 
 
 def _blocks_end(data: bytes, position: int) -> int:
-    """The position after sub-blocks."""
+    """Return the position after a GIF's sub-blocks."""
     while size := data[position]:
         position += 1 + size
     return position + 1
@@ -730,7 +730,7 @@ _GRAY: Final = bytes(level for level in range(256) for _ in range(3))
 
 
 def _indices(frame: _Frame, number: int) -> NDArray[np.uint8]:
-    """The indices of a frame's colours, three times: OpenCV decodes a GIF of this frame alone, its colours the indices.
+    """Decode the colour indices of a GIF frame, by giving OpenCV that frame with a palette of indices.
 
     OpenCV's own composition of frames is not that of TensorFlow.
     """
@@ -757,7 +757,7 @@ _MOST_LZW_BITS: Final = 12
 
 
 def _unpack_lzw(codes: bytes, most: int) -> bytes:
-    """Decompress at most so many indices of a GIF's frame, up to the first impossible code (GIF89a, appendix F)."""
+    """Decompress at most `most` indices of a GIF frame, up to the first invalid code (GIF89a, appendix F)."""
     least = codes[0]
     blocks, position = bytearray(), 1
     while size := codes[position]:

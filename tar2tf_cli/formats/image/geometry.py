@@ -1,4 +1,4 @@
-"""How ops move pixels: the affine map of each, and boxes, points and masks that follow it.
+"""Geometry of ops on images: an affine map for each, applied to boxes, points and masks.
 
 Coordinates are continuous, x to the right and y down: an image spans (0, 0) to (width, height), and the centre of its
 first pixel is (0.5, 0.5), as in `tf.image.resize`. A box consists of edges. A point names a pixel, so that (0, 0) is
@@ -32,7 +32,7 @@ _NUDGE = 2**-20  # a centre that lies just between two pixels belongs to the sec
 
 
 class Move(NamedTuple):
-    """An affine map of an image.
+    """An affine map from the pixels of an image to those of the transformed image.
 
     Attributes:
         matrix: maps continuous coordinates before to those after.
@@ -46,7 +46,7 @@ class Move(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """The factor by which areas grow."""
+        """The factor by which the map scales areas."""
         a, b, _, d, e, _ = self.matrix
         return abs(a * e - b * d)
 
@@ -57,7 +57,7 @@ def scaled(before: Size, after: Size) -> Move:
 
 
 def placed(before: Size, inner: Size, after: Size, top: int, left: int) -> Move:
-    """Return the map of an image that is scaled to an inner size, and placed at a position of a canvas."""
+    """Return the map of an image that is scaled to an inner size, and pasted at a position of a canvas."""
     return Move((inner[1] / before[1], 0.0, left, 0.0, inner[0] / before[0], top), before, after)
 
 
@@ -85,7 +85,7 @@ def rotated(before: Size, angle: float) -> Move:
 
 
 def oriented(before: Size, orientation: int) -> Move:
-    """Return the map of `image.oriented`, by the value of EXIF's tag 274."""
+    """Return the map of `image.oriented`, given the value of EXIF's tag 274."""
     swapped = orientation in (5, 6, 7, 8)
     height, width = after = before[::-1] if swapped else before
     across, down = -1.0 if orientation in (2, 3, 6, 7) else 1.0, -1.0 if orientation in (3, 4, 7, 8) else 1.0
@@ -95,7 +95,7 @@ def oriented(before: Size, orientation: int) -> Move:
 
 
 def move_edges(edges: Edges, move: Move) -> Edges:
-    """Return the boxes, (n, 4) of left, top, right, bottom, that enclose moved ones; they may leave the image."""
+    """Return the boxes, (n, 4) of left, top, right, bottom, that enclose mapped boxes; they may exceed the image."""
     a, b, c, d, e, f = move.matrix
     x, y = edges[:, [0, 2, 0, 2]], edges[:, [1, 1, 3, 3]]
     across, down = a * x + b * y + c, d * x + e * y + f
@@ -103,7 +103,7 @@ def move_edges(edges: Edges, move: Move) -> Edges:
 
 
 def clip_edges(edges: Edges, size: Size) -> Edges:
-    """Return the parts of boxes that lie in an image of a size."""
+    """Clip boxes to an image of a size."""
     return edges.clip(0, np.array([size[1], size[0], size[1], size[0]], np.float64))
 
 
@@ -113,7 +113,7 @@ def areas(edges: Edges) -> Edges:
 
 
 class FollowedBoxes(NamedTuple):
-    """Boxes after the moves of their image.
+    """Boxes after the transformations of their image.
 
     Attributes:
         edges: left, top, right and bottom of each in the image after, clipped to it.
@@ -127,7 +127,7 @@ class FollowedBoxes(NamedTuple):
 
 
 def follow_boxes(edges: Edges, moves: Iterable[Move]) -> FollowedBoxes:
-    """Move boxes with their image, and clip them after each move."""
+    """Transform boxes along with their image, and clip them after each step."""
     visible, scale = np.ones(len(edges)), 1.0
     for move in moves:
         unclipped = move_edges(edges, move)
@@ -139,7 +139,7 @@ def follow_boxes(edges: Edges, moves: Iterable[Move]) -> FollowedBoxes:
 
 
 def follow_points(points: Edges, moves: Iterable[Move]) -> Edges:
-    """Move points, (n, 2) of x and y, with their image; they may leave it."""
+    """Transform points, (n, 2) of x and y, along with their image; they may end up outside it."""
     for move in moves:
         a, b, c, d, e, f = move.matrix
         x, y = points[:, 0] + 0.5, points[:, 1] + 0.5
@@ -148,7 +148,7 @@ def follow_points(points: Edges, moves: Iterable[Move]) -> Edges:
 
 
 def follow_mask(mask: image.Image, moves: Iterable[Move], fill: float = 0) -> image.Image:
-    """Move a mask, (height, width) and perhaps channels, with its image: by the nearest pixel, padded with a value.
+    """Transform a mask (height, width[, channels]) along with its image: nearest neighbour, padded with a value.
 
     Raises:
         ValueError: when the mask has another size than the image.

@@ -61,7 +61,7 @@ def tiff_pages(data: bytes) -> Iterator[TiffPage]:
 
 
 def _tag(data: bytes, order: str, place: int) -> tuple[int, tuple[int, ...]]:
-    """Return the number of a tag, and its values; none for values that are not whole numbers."""
+    """Return the number of a TIFF tag, and its integer values; no values if they are of another type."""
     tag, kind, count = struct.unpack_from(f"{order}HHI", data, place)
     if kind not in _FORMS:
         return tag, ()
@@ -99,18 +99,18 @@ class ImageHeader(NamedTuple):
 
 
 def image_format(data: bytes) -> str | None:
-    """Name the image format by its first bytes, such as jpeg, png, bmp, gif, webp or tiff; None if it is no image."""
+    """Return the image format, such as jpeg, png, bmp, gif, webp or tiff, from the first bytes; or None."""
     kind = streams.sniff(data) or ""
     return kind[6:] if kind.startswith("image/") else None
 
 
 def is_palette(data: bytes) -> bool:
-    """Whether an image is a PNG whose pixels are indices of colours, as masks often are."""
+    """Whether an image is a PNG with a palette, whose pixels are indices of colours, as masks often are."""
     return data[25:26] == bytes([PNG_PALETTE]) and image_format(data) == "png"
 
 
 def header(data: bytes) -> ImageHeader:
-    """Read format and shape of a JPEG, PNG, BMP, GIF, WebP or TIFF from its header; nothing is decoded.
+    """Read format and shape of a JPEG, PNG, BMP, GIF, WebP or TIFF from its header, without decoding pixels.
 
     `channels` is what TensorFlow's decoder returns: 3 for a CMYK JPEG, 4 for a palette with transparency.
 
@@ -124,7 +124,7 @@ def header(data: bytes) -> ImageHeader:
 
 
 def jpeg_header(data: bytes) -> tuple[ImageHeader, int]:
-    """Read the header of a JPEG, and the number of components that its file has: 4 if it is CMYK.
+    """Read the header of a JPEG, and the number of components in the file: 4 if it is CMYK.
 
     Raises:
         ImageError: a header that is cut short or impossible.
@@ -144,7 +144,7 @@ def _checked_shape(name: str, data: bytes) -> tuple[int, int, int]:
 
 
 def describe(data: bytes, name: str | None) -> str:
-    """Describe data that cannot be decoded: its format if it is known, otherwise its first bytes."""
+    """Describe data that cannot be decoded: by its format if it is known, otherwise by its first bytes."""
     if name:
         return f"it is {name.upper()}"
     text = data[:6].decode("latin-1")
@@ -166,7 +166,7 @@ _JPEG_SEGMENTS: Final = frozenset(
 
 
 def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield marker, start and end of each segment's payload, up to that of the first scan (ITU-T T.81, B.1.1)."""
+    """Yield marker, payload start and payload end of each segment, up to the first scan (ITU-T T.81, B.1.1)."""
     offset = 2
     while True:
         marker, offset = _jpeg_marker(data, offset)
@@ -182,7 +182,7 @@ def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _jpeg_marker(data: bytes, offset: int) -> tuple[int, int]:
-    """The next marker from an offset on, and the offset after it.
+    """Return the next marker from an offset on, and the offset after it.
 
     Raises:
         IndexError: when there is none.
@@ -196,7 +196,7 @@ def _jpeg_marker(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def jpeg_essentials(data: bytes) -> bytes | None:
-    """The JPEG without bytes that libjpeg warns about and pixels do not depend on; None if libjpeg finds no end of it.
+    """Return a JPEG without bytes that make libjpeg warn but do not affect pixels; None if libjpeg finds no end of it.
 
     Skipped are comments, application data other than JFIF's and Adobe's, and whatever lies between segments; JFIF's
     version becomes 1.
@@ -217,7 +217,7 @@ def jpeg_essentials(data: bytes) -> bytes | None:
 
 
 def _ends_behind(data: bytes, offset: int) -> bool:
-    """Whether libjpeg, from the first scan on, comes to an end marker before it has to give up (jdmarker.c).
+    """Whether libjpeg, from the first scan on, reaches an end marker before it has to give up (jdmarker.c).
 
     Damage may make a marker of data: its segment, whose length is then any, may hide the end marker.
     """
@@ -239,7 +239,7 @@ def _ends_behind(data: bytes, offset: int) -> bool:
 
 
 def lacks_scans(data: bytes) -> bool:
-    """Whether a JPEG is progressive, and some of the scans that refine its coefficients are missing (T.81, G.1.1.1).
+    """Whether a progressive JPEG lacks some of the scans that refine its coefficients (T.81, G.1.1.1).
 
     Decoders then smooth what they have, each in its own way.
     """
@@ -270,12 +270,12 @@ def lacks_scans(data: bytes) -> bool:
 
 
 def is_adobe_segment(marker: int, body: bytes) -> bool:
-    """Whether a segment is the one in which Adobe says how colours are stored."""
+    """Whether a JPEG segment is Adobe's, which states how colours are stored."""
     return marker == _JPEG_APP14 and len(body) >= 12 and body.startswith(b"Adobe")
 
 
 def _jpeg_frame(data: bytes) -> tuple[int, int, int]:
-    """Return height, width and the number of components by the frame header of a JPEG."""
+    """Return height, width and the number of components from the frame header of a JPEG."""
     for marker, start, _ in jpeg_segments(data):
         if marker in _JPEG_FRAMES:
             precision, height, width, components = struct.unpack_from(">BHHB", data, start)
@@ -302,7 +302,7 @@ def _png_header(data: bytes) -> tuple[int, int, int]:
 
 
 def png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Yield kind, start and end of each chunk, length and CRC included, up to IEND (ISO 15948, 5.3)."""
+    """Yield kind, start and end of each PNG chunk, including length and CRC, up to IEND (ISO 15948, 5.3)."""
     offset, kind = 8, b""
     while kind != b"IEND":
         length, kind = struct.unpack_from(">I4s", data, offset)
@@ -311,12 +311,12 @@ def png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def png_chunk_is_intact(data: bytes, start: int, end: int) -> bool:
-    """Whether the CRC of a chunk matches."""
+    """Whether the CRC of a PNG chunk matches."""
     return zlib.crc32(memoryview(data)[start + 4 : end - 4]) == int.from_bytes(data[end - 4 : end], "big")
 
 
 def _palette_has_alpha(data: bytes, most_entries: int) -> bool:
-    """Look for a tRNS chunk that libpng uses: whole, between PLTE and IDAT, no longer than the palette."""
+    """Whether a PNG has a tRNS chunk that libpng uses: complete, between PLTE and IDAT, not longer than the palette."""
     entries = 0
     for kind, start, end in png_chunks(data):
         if kind == b"IDAT":
@@ -329,7 +329,7 @@ def _palette_has_alpha(data: bytes, most_entries: int) -> bool:
 
 
 def bmp_layout(data: bytes) -> tuple[int, int, int, int]:
-    """Return the position of a BMP's pixels, width, height, which is negative if the top row is first, and channels."""
+    """Return a BMP's pixel offset, width, height (negative if the top row is first), and number of channels."""
     (pixels,) = struct.unpack_from("<i", data, 10)
     width, height, _, bits = struct.unpack_from("<iihh", data, 18)
     if bits // 8 not in (1, 3, 4):
@@ -379,7 +379,7 @@ _HEADERS: Final = {
 
 
 def has_frames(data: bytes) -> bool:
-    """Whether an image is decoded to frames, and not to one image: a GIF, and an animated WebP (RFC 9649, 2.7.1)."""
+    """Whether an image is decoded to several frames: a GIF, or an animated WebP (RFC 9649, 2.7.1)."""
     return data.startswith(b"GIF8") or (data[8:16] == b"WEBPVP8X" and len(data) > 20 and bool(data[20] & 2))
 
 
@@ -390,7 +390,7 @@ _IN_XMP: Final = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 
 
 def orientation(data: bytes) -> int:
-    """How an image is to be turned, 1 to 8 as in EXIF's tag 274; 1 if nothing that can be read says so.
+    """Return the EXIF orientation of an image, 1 to 8 as in tag 274; 1 if the metadata has none or cannot be read.
 
     EXIF is in the first APP1 segment of a JPEG that begins as EXIF, the eXIf chunk or the text of a PNG, or the EXIF
     chunk of a WebP. Where it has no orientation, that of XMP counts, as for Pillow.
@@ -406,7 +406,7 @@ def orientation(data: bytes) -> int:
 
 
 def _exif_orientation(block: bytes) -> int | None:
-    """The orientation in EXIF; None if it has none."""
+    """Return the orientation in an EXIF block; None if it has none."""
     block = block.removeprefix(_EXIF)
     if not block:
         return None
@@ -418,7 +418,7 @@ def _exif_orientation(block: bytes) -> int | None:
 
 
 def _metadata(name: str | None, data: bytes, kind: bytes) -> bytes:
-    """The EXIF or XMP of an image; empty if there is none."""
+    """Return the EXIF or XMP of an image; empty if there is none."""
     if name == "jpeg" and kind in data:
         bodies = (data[start:end] for marker, start, end in jpeg_segments(data) if marker == _JPEG_APP1)
         return next((body for body in bodies if body.startswith(kind)), b"")
@@ -431,7 +431,7 @@ def _metadata(name: str | None, data: bytes, kind: bytes) -> bytes:
 
 
 def _png_exif(data: bytes) -> bytes:
-    """The eXIf chunk, or what ImageMagick made of it before there was one: a text of three lines and hexadecimals."""
+    """Return a PNG's EXIF: its eXIf chunk, or ImageMagick's older form of it, a text of three lines in hexadecimal."""
     found = next((data[start + 8 : end - 4] for kind, start, end in png_chunks(data) if kind == b"eXIf"), b"")
     if not found and (text := _png_text(data, b"Raw profile type exif")):
         return bytes.fromhex("".join(text.decode("latin-1").split("\n")[3:]))
@@ -442,7 +442,7 @@ _MOST_TEXT: Final = 1 << 20
 
 
 def _png_text(data: bytes, keyword: bytes) -> bytes:
-    """A text of a PNG (ISO 15948, 11.3.4)."""
+    """Return a PNG's text with a keyword (ISO 15948, 11.3.4)."""
     if keyword not in data:
         return b""
     for kind, start, end in png_chunks(data):

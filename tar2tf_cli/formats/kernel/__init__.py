@@ -1,4 +1,4 @@
-"""The kernel, an optional extension in C: the plain part of reading tars and TFRecords, many samples at a time.
+"""The kernel, an optional C extension that reads plain tars and TFRecords, many samples at a time.
 
 It stops at what is not plain, and the Python code that reads everything goes on; that code is its reference in tests.
 Python does all of it, more slowly, where the kernel was not built, and where TAR2TF_PURE is neither empty nor 0.
@@ -20,12 +20,12 @@ _API: Final = 17
 
 
 def native() -> ModuleType | None:
-    """Return the extension; None where Python does its work."""
+    """Return the C extension; None if it is not built or not wanted, in which case Python does its work."""
     return None if _unwanted() else built()
 
 
 def described() -> str:
-    """Say for `--version` and `-v` whether the kernel is used."""
+    """Describe for `--version` and `-v` whether the kernel is used."""
     kernel = native()
     if kernel:
         return "kernel in C" + (", CRC-32C in hardware" if kernel.hardware else "")
@@ -38,7 +38,7 @@ def _unwanted() -> bool:
 
 @cache
 def built() -> ModuleType | None:
-    """Return the extension that was built from these sources; None if there is none."""
+    """Return the C extension that was built from these sources; None if there is none."""
     try:
         kernel = import_module("tar2tf_cli.formats.kernel._native")
     except ImportError:
@@ -47,6 +47,6 @@ def built() -> ModuleType | None:
 
 
 def tensorflow_op() -> str | None:
-    """Return the path of the op for TensorFlow that was built from these sources; None if there is none."""
+    """Return the path of the TensorFlow op that was built from these sources; None if there is none."""
     path = os.path.join(os.path.dirname(__file__), OP)
     return path if native() and os.path.exists(path) else None

@@ -1,4 +1,4 @@
-"""Builds the kernel with a wheel or an editable installation if there is a C compiler; otherwise Python does its work.
+"""Build hook that compiles the kernel for a wheel or an editable installation if there is a C compiler.
 
 A hook of hatchling, which pyproject.toml names. One file serves CPython from 3.10 on, as it uses the limited API only.
 """
@@ -32,7 +32,7 @@ _CHECK_OP = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 
 
 def compiled(source: Path, target: Path, *flags: str) -> list[str]:
-    """Return the command that compiles the kernel.
+    """Return the compiler command for the kernel.
 
     The environment variables CC, CFLAGS, LDFLAGS and ARCHFLAGS have their usual meanings.
 
@@ -50,21 +50,21 @@ def compiled(source: Path, target: Path, *flags: str) -> list[str]:
 
 
 def build_op(source: Path, target: Path, *flags: str) -> str | None:
-    """Compile the op for TensorFlow and load it; returns why that is impossible, or None."""
+    """Compile the op for TensorFlow and load it; return the reason if that fails, otherwise None."""
     if sys.platform != "linux":
         return "it is for Linux"
     return _built(compiled(source, target, *flags, "-ldl", "-lpthread"), _CHECK_OP, target)
 
 
 def build(source: Path, target: Path, *flags: str) -> str | None:
-    """Compile the kernel and try it; returns why that is impossible, or None."""
+    """Compile the kernel and import it; return the reason if that fails, otherwise None."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return "this Python has no limited API"
     return _built(compiled(source, target, *flags), _CHECK, target)
 
 
 def _built(command: list[str], check: str, target: Path) -> str | None:
-    """Run a compiler and try what it made; returns what failed, or None."""
+    """Run a compiler and check its output; return the reason if that fails, otherwise None."""
     try:
         _run(command)
         _run([sys.executable, "-c", check, str(target)])
@@ -79,12 +79,12 @@ def _run(command: list[str]) -> None:
 
 
 class KernelHook(BuildHookInterface[Any]):
-    """Puts the kernel into a wheel, and beside its source for an editable installation."""
+    """Hatchling build hook that adds the kernel to a wheel, or to the sources of an editable installation."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the kernel, unless TAR2TF_PURE says that it is not wanted."""
+        """Build the kernel, unless the environment variable TAR2TF_PURE is set."""
         if self.target_name != "wheel":
             return
         folder = Path(self.root, _FOLDER)
