@@ -1,1 +1,1 @@
-"""Verifies, describes and compares shards: `verify` finds faults, `inspect` shows contents, `diff` lists changes."""
+"""Verification, inspection and comparison of shards: `verify` finds faults, `inspect` describes, `diff` compares."""

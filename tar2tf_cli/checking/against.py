@@ -1,4 +1,4 @@
-"""Verifies an output against its source: every sample is in it, once, with the bytes that the manifest's spec makes."""
+"""Verify an output against its source: it must contain each sample once, converted as the manifest's spec says."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _MOST: Final = 1000
 
 
 def verify_against(run: CheckRun, documents: Sequence[Document], origin: Origin, reports: list[FileReport]) -> None:
-    """Convert the source again in memory, and compare each record with those of the shards.
+    """Convert the source again in memory, and compare each record with the records of the shards.
 
     Args:
         run: the run of checks.
@@ -87,7 +87,7 @@ def verify_against(run: CheckRun, documents: Sequence[Document], origin: Origin,
 
 
 def _ask(run: CheckRun, manifest: str, where: str) -> None:
-    """Refuse to run code that a manifest names, which may be from someone else, unless that is allowed."""
+    """Raise an error unless the user allows running code that a manifest names, as it may be from someone else."""
     if not run.checks.allow_func:
         hint = "read the function first, then pass --allow-func to run it"
         raise UsageError(f"the manifest {manifest} names {where}, a function that --against would run", hint=hint)
@@ -95,7 +95,7 @@ def _ask(run: CheckRun, manifest: str, where: str) -> None:
 
 
 def _check_alike(documents: Sequence[Document]) -> None:
-    """Raise if manifests were not made with the same options, so that records are not made alike."""
+    """Raise an error if manifests were made with different options, which would give different records."""
     for document in documents[1:]:
         first, other = documents[0].manifest.spec, document.manifest.spec
         names = [name for name in differing(first, other) if not name.startswith(_OWN)]
@@ -151,7 +151,7 @@ def _plan(run: CheckRun, manifest: Manifest, bucket: str, templates: Sequence[st
 
 
 def _own(manifest: Manifest, bucket: str) -> Sequence[str] | None:
-    """The templates of a manifest's own inputs in a bucket; None for those of its spec.
+    """Return templates for a manifest's own inputs in a bucket; None for the templates in its spec.
 
     Standard input, a file, and a bucket with a template of its own take none. Inputs that were given as paths, such
     as `shards/a.tar`, may be in another folder now, under the last parts of their names.
@@ -167,7 +167,7 @@ def _own(manifest: Manifest, bucket: str) -> Sequence[str] | None:
 
 
 def _below(bucket: str, name: str) -> str:
-    """The longest end of a path that is a file in a folder; its last part if there is none."""
+    """Return the longest suffix of a path that exists in a folder; its last part if none does."""
     parts = name.split("/")
     ends = ["/".join(parts[start:]) for start in range(len(parts))]
     return next((end for end in ends if os.path.isfile(os.path.join(bucket, end))), ends[-1])
@@ -177,7 +177,7 @@ def _below(bucket: str, name: str) -> str:
 
 
 class _ComparedRecord(NamedTuple):
-    """A record that is in a shard, or should be.
+    """A record that is in a shard, or that should be.
 
     Attributes:
         parts: its data; to be used before the next record.
@@ -197,7 +197,7 @@ class _ComparedRecord(NamedTuple):
 
     @property
     def features(self) -> dict[str, tuple[Any, list[Any]]]:
-        """Kind and values of each feature, or entry of a tar; none if it is not an example."""
+        """Return kind and values of each feature, or tar entry; empty if the record is no example."""
         if self.members:
             reader = TarReader(BytesIO(b"".join(self.parts)), "", need_end=False)
             return {name.removeprefix(f"{self.key}."): ("bytes", [data]) for name, data, _, _ in reader}
@@ -209,7 +209,7 @@ class _ComparedRecord(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class _ComparedFiles(FileContext):
-    """One of the two sides: the inputs, which are converted again, or the shards.
+    """One side of the comparison: the inputs, which are converted again, or the shards.
 
     Attributes:
         items: the inputs or shards.
@@ -222,7 +222,7 @@ class _ComparedFiles(FileContext):
     plan: Plan | None = None
 
     def attempts(self, item: ObjectInfo) -> Iterator[Iterator[_ComparedRecord]]:
-        """Iterate over attempts to read the records of an input or shard, of which the last one counts."""
+        """Yield attempts to read the records of an input or shard; the last attempt is valid."""
         if not self.conversion:
             yield self._stored(item)
             return
@@ -259,14 +259,14 @@ class _ComparedFiles(FileContext):
         return Neighbours.of(self.items, self.plan.group_lanes, self.items.index(item))
 
     def _stored(self, item: ObjectInfo, accept: Accept | None = None) -> Iterator[_ComparedRecord]:
-        """Iterate over the records of a shard whose CRCs are right, as the others are faults found elsewhere."""
+        """Iterate over a shard's records with correct CRCs; `verify` itself reports the others."""
         with OpenShard(self.source, item, self.on_bytes) as shard:
             reader = RecordReader(shard.content, shard.name, accept=accept)
             for offset, data in reader.undamaged():
                 yield _ComparedRecord((data,), None, reader.count, offset)
 
     def at(self, ids: Iterable[RecordId]) -> Iterator[tuple[str, _ComparedRecord]]:
-        """The records with these ids, in order, each with the path of its input or shard."""
+        """Yield the records with given ids, in order, each with the path of its input or shard."""
         for number, group in groupby(ids, key=lambda one: one[0]):
             item, wanted = self.items[number], {one[1] for one in group}
             some: list[_ComparedRecord] = []
@@ -281,7 +281,7 @@ class _ComparedFiles(FileContext):
 
 
 def _converted(reading: InputFlow, conversion: Conversion) -> Iterator[_ComparedRecord]:
-    """Iterate over the records that are made of an input again."""
+    """Iterate over the records into which an input is converted again."""
     for number, (key, parts, _, written) in enumerate(islice(reading.records(), conversion.limit_of_each)):
         if reading.plan.keyed and written is not None:
             named = written.decode("utf-8", "surrogateescape")
@@ -291,7 +291,7 @@ def _converted(reading: InputFlow, conversion: Conversion) -> Iterator[_Compared
 
 
 def _inner(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """All parts but the first and the last, which are the framing."""
+    """Return a record's parts without the first and last, which are its framing."""
     rest = islice(parts, 1, None)
     held = next(rest)
     for part in rest:
@@ -300,13 +300,13 @@ def _inner(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _digests_of(item: ObjectInfo, side: _ComparedFiles) -> list[bytes]:
-    """The digests of records and, if duplicates are skipped, both halves of those by which their samples are known."""
+    """Return the digests of records and, if duplicates are skipped, of the values that identify duplicates."""
     made = side.digests(item)
     return [made.records.tobytes(), made.high.tobytes(), made.low.tobytes()]
 
 
 class _RecordDigests:
-    """The digests of the records of a file, most of which the kernel makes.
+    """The digests of a file's records, most of which the kernel computes.
 
     Attributes:
         records: a digest for each record.
@@ -322,13 +322,13 @@ class _RecordDigests:
         self.records.append(digest_of(parts))
 
     def take(self, native: ModuleType, data: bytes | bytearray, start: int, end: int, /) -> tuple[int, int]:
-        """Add framed records that are intact; return where they end, and how many they are."""
+        """Add intact framed records; return their end and number."""
         digests, stop = native.record_digests(data, start, end)
         self.records.frombytes(digests)
         return stop, len(digests) // 8
 
     def add_converted(self, reading: InputFlow, conversion: Conversion) -> None:
-        """Add the records that are made of an input again, as many as its limit allows."""
+        """Add the records into which an input is converted again, up to the conversion's limit."""
         limit, keyed, previous = conversion.limit_of_each, reading.plan.keyed, None
         for made in reading.records_and_batches():
             if isinstance(made, RecordBatch):
@@ -346,7 +346,7 @@ class _RecordDigests:
                 return
 
     def _add_batch(self, batch: RecordBatch, *, keyed: bool) -> None:
-        """Add many records, or many samples as members of a tar."""
+        """Add a batch of records, or of samples as tar members."""
         kernel = None if keyed else native()
         if kernel:
             self.take(kernel, batch.data, 0, len(batch.data))
@@ -357,7 +357,7 @@ class _RecordDigests:
 
 
 def _first_of_each(files: Sequence[Digests]) -> list[Digests]:
-    """The numbers of the records in each file whose samples are no duplicates of earlier ones."""
+    """Return, for each file, the numbers of the records that are not duplicates of earlier ones."""
     seen = DuplicateIndex()
     return [np.flatnonzero(seen.among(high, low)) for _, high, low in (columns.reshape(3, -1) for columns in files)]
 
@@ -372,7 +372,7 @@ def _report(
     reports: list[FileReport],
     most: int | None,
 ) -> None:
-    """Add a fault for each difference, at most so many of a kind.
+    """Add a fault for each difference, up to a maximum per kind.
 
     A missing and an unexpected record of the same key are one that changed.
     """
@@ -410,7 +410,7 @@ def _fault(kind: str, record: _ComparedRecord, key: str | None, what: str) -> Fa
 
 
 def _key(record: _ComparedRecord) -> str | None:
-    """The key in a record of a shard, if it has one."""
+    """Return the key of a shard's record, if it has one."""
     if record.key is not None:
         return record.key
     kind, values = record.features.get(KEY, (None, []))
@@ -418,7 +418,7 @@ def _key(record: _ComparedRecord) -> str | None:
 
 
 def _where(record: _ComparedRecord, wanted: _ComparedRecord) -> str:
-    """The features in which a record differs from the one that should be there."""
+    """Describe the features in which a record differs from the expected one."""
     there, made = record.features, wanted.features
     names = sorted(name for name in there.keys() | made.keys() if there.get(name) != made.get(name))
     return f" in {', '.join(map(repr, names[:5]))}" if names else ""
@@ -433,7 +433,7 @@ RecordId: TypeAlias = tuple[int, int]
 
 @dataclass
 class UnmatchedRecords:
-    """The differences of two sets of records.
+    """The records of two sets that have no counterpart in the other.
 
     Attributes:
         missing: records of the first set that the second lacks.
@@ -447,7 +447,7 @@ class UnmatchedRecords:
 
 
 def compare(first: Sequence[Digests], second: Sequence[Digests], limit: int | None = None) -> UnmatchedRecords:
-    """Compare the digests in two sets of files, regardless of their order.
+    """Compare the digests of two sets of files, ignoring their order.
 
     Args:
         first: those of the first set.

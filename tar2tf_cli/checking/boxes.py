@@ -1,4 +1,4 @@
-"""Boxes in records of the Object Detection API that break training: `verify --decode` finds them."""
+"""Faulty boxes in records of the Object Detection API, which break training; `verify --decode` finds them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROUNDED: Final = 1e-4  # a side may leave the image by so much of its length, a
 
 
 def box_faults(message: bytes, numbers: Mapping[str, Set[int]]) -> list[tuple[str, str]]:
-    """Return the faults of the boxes and classes in an example, each as its kind and a message.
+    """Return the faults of an example's boxes and classes, each as kind and message.
 
     Args:
         message: the example.

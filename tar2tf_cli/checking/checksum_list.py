@@ -1,4 +1,4 @@
-"""Checks shards against a list of SHA-256 sums, such as `sha256sum * > SHA256SUMS` writes next to them."""
+"""Check of shards against a list of SHA-256 checksums, such as `sha256sum * > SHA256SUMS` writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST: Final = 64 << 20
 
 
 def read_sums(path: str, fetch: Callable[[str], bytes | None]) -> Sums | None:
-    """Return the sums in a list; None if it is something else, such as a bucket.
+    """Read a list of checksums; None if the path is something else, such as a bucket.
 
     Args:
         path: path or URL of the list.
@@ -48,7 +48,7 @@ def read_sums(path: str, fetch: Callable[[str], bytes | None]) -> Sums | None:
 
 
 def parse_sums(text: str) -> Sums | None:
-    """Return the sums of a list as GNU, BSD and OpenSSL write it; None if any line is something else."""
+    """Parse a list of checksums in the formats of GNU, BSD and OpenSSL; None if any line has another format."""
     sums = {}
     for line in text.split("\n"):
         line = line.removesuffix("\r")
@@ -63,7 +63,7 @@ def parse_sums(text: str) -> Sums | None:
 
 
 def check_sums(run: CheckRun, source: Source, sums: Sums, report: Report) -> None:
-    """Compare the stored bytes of each listed file with its sum, and add faults to the report.
+    """Compare each listed file's stored bytes with its checksum, and add faults to the report.
 
     A file that is listed and not there is a fault; shards that are there and not listed are named in a note.
 
@@ -96,7 +96,7 @@ def check_sums(run: CheckRun, source: Source, sums: Sums, report: Report) -> Non
 
 
 def _sum_of(item: ObjectInfo, context: FileContext) -> str | SourceError:
-    """Return the SHA-256 of a file's stored bytes, or the error for one that cannot be read."""
+    """Return the SHA-256 of a file's stored bytes, or the error if the file cannot be read."""
     made = hashlib.sha256()
     try:
         with closing(context.source.open(item)) as stream:

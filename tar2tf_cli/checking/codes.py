@@ -1,4 +1,4 @@
-"""The codes of faults and errors: what each means, its usual causes, and what to do.
+"""The codes of faults and errors: meaning, usual causes and remedies.
 
 `tar2tf explain` prints these texts, and `docs/faq.md` and the table of `docs/reference/inspect-verify.md` are made of
 them by `python man/generate.py`.
@@ -23,12 +23,12 @@ class Explanation(NamedTuple):
     remedy: str
 
     def to_json(self, code: str) -> dict[str, str]:
-        """Return it as plain JSON."""
+        """Return the explanation of a code as plain JSON."""
         return {"code": code, **self._asdict()}
 
     @property
     def paragraph(self) -> str:
-        """The causes and the remedy, as the pages of the documentation show them."""
+        """Return the causes and the remedy as shown in the documentation."""
         return f"{self.causes} {self.remedy}"
 
 
@@ -281,6 +281,6 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
 
 
 def explained_table() -> str:
-    """Return the table of codes as Markdown."""
+    """Return the table of all codes as Markdown."""
     rows = [f"| `{code}` | {about.means} |" for code, about in EXPLANATIONS.items()]
     return "\n".join(["| code | means |", "|---|---|", *rows])

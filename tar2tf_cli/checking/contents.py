@@ -1,4 +1,4 @@
-"""The contents of shards: kinds of values, and statistics of each entry or feature, of one shard and of all."""
+"""The contents of shards: kinds of values, and statistics of each entry or feature, per shard and in total."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_LISTED: Final = 12
 
 
 class Look(NamedTuple):
-    """The kind of a value.
+    """The detected kind of a value.
 
     Attributes:
         kind: such as `image/jpeg`, `text`, `json`, `npy` or `int64`; `bytes` for anything else.
@@ -45,7 +45,7 @@ class Look(NamedTuple):
 
 
 def look_at(data: bytes, size: int | None = None) -> Look:
-    """Detect what bytes are from their content; if that is cut, `size` is that of the whole."""
+    """Detect the kind of a value from its bytes; if they are only its beginning, `size` is the full size."""
     kind = sniff(data)
     if kind and not kind.startswith("image/"):
         return _by_header(kind, data, len(data) if size is None else size)
@@ -77,12 +77,12 @@ def _text_kind(data: bytes) -> str:
 
 
 def is_text(data: bytes) -> bool:
-    """Whether bytes are text, by their beginning; none are."""
+    """Whether bytes are text, judging by their beginning; b"" is."""
     return not data or _text(data) is not None
 
 
 def _text(data: bytes) -> str | None:
-    """The beginning of a text; None if the bytes are not text."""
+    """Decode the beginning of a text; None if the bytes are not text."""
     head = data[:_TEXT_HEAD]
     try:
         text = head.decode("utf-8")
@@ -95,18 +95,18 @@ def _text(data: bytes) -> str | None:
 
 
 def example_of(data: bytes) -> str:
-    """The beginning of a value: text on one line, other bytes in hexadecimal."""
+    """Return the beginning of a value for display: text on one line, other bytes in hexadecimal."""
     text = " ".join((_text(data) or "").split())
     return shortened(text) or data[:16].hex(" ") + (" …" if len(data) > 16 else "")
 
 
 def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
-    """Text cut to at most `most` characters, ending with an ellipsis if it was longer."""
+    """Cut text to at most `most` characters, with an ellipsis as the last one."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def numbers_shown(values: Sequence[float]) -> str:
-    """One number, or the beginning of a list of numbers."""
+    """Format one number, or the beginning of a list of numbers."""
     some = [*map(_number_shown, values[:MOST_LISTED])]
     return some[0] if len(values) == 1 else listed(some, len(values))
 
@@ -116,12 +116,12 @@ def _number_shown(value: object) -> str:
 
 
 def listed(some: Iterable[str], size: int) -> str:
-    """A list of so many values as text, given as many of the first as are shown."""
+    """Format a list of `size` values, given the first few as text."""
     return f"[{', '.join(some)}{', …' if size > MOST_LISTED else ''}]"
 
 
 def shown(value: object) -> str:
-    """The beginning of a value as text: bytes, or a feature of numbers or several texts."""
+    """Format the beginning of a value: bytes, or a feature of numbers or several texts."""
     if not isinstance(value, ParsedFeature):
         return example_of(value) if isinstance(value, bytes) else shortened(_number_shown(value))
     if value.kind in ("int64", "float"):
@@ -133,7 +133,7 @@ def shown(value: object) -> str:
 
 
 def _by_header(kind: str, data: bytes, size: int) -> Look:
-    """Read the header of a value; only its kind if the header is damaged, or of another kind."""
+    """Read the header of a value; return only the kind if the header is damaged or of another kind."""
     try:
         described = _READERS[kind](data, size)
     except (ValueError, LookupError, struct.error, ZeroDivisionError):
@@ -147,7 +147,7 @@ def _audio(rate: int, channels: int, samples: float) -> Look:
 
 
 def _wav(data: bytes, whole: int) -> Look:
-    """RIFF chunks: https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html."""
+    """Read the RIFF chunks of a WAV (https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html)."""
     form, samples = b"", 0.0
     for name, start, size in riff_chunks(data):
         if name == b"fmt ":
@@ -166,7 +166,7 @@ _UNCOMPRESSED: Final = (1, 3, 6, 7, 0xFFFE)  # PCM, floats, A-law, mu-law, exten
 
 
 def _flac(data: bytes, whole: int) -> Look:
-    """The STREAMINFO block: RFC 9639, section 8.2."""
+    """Read the STREAMINFO block of a FLAC (RFC 9639, section 8.2)."""
     packed = int.from_bytes(data[18:26], "big")
     rate, channels, samples = packed >> 44, (packed >> 41 & 7) + 1, packed & (1 << 36) - 1
     return _audio(rate, channels, samples)
@@ -235,7 +235,7 @@ def _tensor(data: bytes) -> Look | None:
 
 
 def _dimension(data: bytes, start: int, end: int) -> int:
-    """The size in a TensorShapeProto.Dim, which is its field 1."""
+    """Return the size in a TensorShapeProto.Dim (field 1)."""
     number = 0
     for tag, first, last in fields(data, start, end, 2):
         if tag == 0x08:
@@ -257,7 +257,7 @@ STEPS: Final = "[]"
 
 @dataclass
 class NumberStats:
-    """The numbers of a feature: the smallest, the largest, their sum and how many they are; NaN is left out.
+    """Statistics of a feature's numbers: minimum, maximum, sum and count, without NaN.
 
     They are decoded many at a time; `decode` does it with the rest, before they are looked at.
     """
@@ -269,7 +269,7 @@ class NumberStats:
     waiting: dict[str, bytearray] = field(default_factory=dict)
 
     def add(self, kind: str, parts: Iterable[bytes]) -> None:
-        """Add the numbers in runs of an int64 or a float list."""
+        """Add the numbers of an int64 or float list, given as runs of bytes."""
         waiting = self.waiting.get(kind)
         if waiting is None:
             waiting = self.waiting[kind] = bytearray()
@@ -281,7 +281,7 @@ class NumberStats:
             del waiting[:size]
 
     def decode(self) -> NumberStats:
-        """Decode the numbers that wait, and return itself."""
+        """Decode numbers that were added, and return the statistics itself."""
         waiting, self.waiting = self.waiting, {}
         for kind, data in waiting.items():
             self._decode(kind, data)
@@ -301,7 +301,7 @@ class NumberStats:
             self._extend(array.min().item(), array.max().item(), _sum(array), len(array))
 
     def update(self, other: NumberStats) -> None:
-        """Add the counts of another shard."""
+        """Add the statistics of another shard."""
         self._extend(other.decode().least, other.most, other.total, other.count)
 
     def _extend(self, least: float, most: float, total: float, count: int) -> None:
@@ -312,7 +312,7 @@ class NumberStats:
 
 
 def _sum(array: Array) -> float:
-    """Return the sum of numbers; that of integers is exact, and may have more than 64 bits."""
+    """Return the sum of numbers, which is exact for integers and may exceed 64 bits."""
     if array.dtype.kind == "f":
         return float(array.sum(dtype=float))
     return int((array >> 32).sum()) * (1 << 32) + int((array & 0xFFFFFFFF).sum())
@@ -320,7 +320,7 @@ def _sum(array: Array) -> float:
 
 @dataclass
 class Stats:
-    """Statistics of the values of one entry or feature.
+    """Statistics of one entry's or feature's values.
 
     Attributes:
         unit: the unit of `least`, `most` and `total`: bytes or, for lists of numbers, values.
@@ -363,12 +363,12 @@ class Stats:
 
     @property
     def mean(self) -> float:
-        """Mean of the sizes."""
+        """The mean size of a value."""
         return self.total / self.count if self.count else 0.0
 
     @property
     def kind(self) -> str:
-        """The kinds, most frequent first, such as `image/jpeg 500x375x3` or `image/png 28-32x28-32x1 (90), text (10)`.
+        """The kinds of the values, most frequent first, such as `image/jpeg 500x375x3` or `image/png (90), text (10)`.
 
         Several kinds have the number of examined values, or of all records where their lists differ.
         """
@@ -378,7 +378,7 @@ class Stats:
 
     @property
     def list_kinds(self) -> Counter[str]:
-        """The number of records in which the values of a feature are of each kind: bytes, int64 or float."""
+        """The number of records in which the feature is a list of each kind: bytes, int64 or float."""
         return Counter({kind: number for kind, number in self.lists.items() if kind})
 
     def _of_list(self, kind: str) -> str:
@@ -387,7 +387,7 @@ class Stats:
         return self._of_kinds(Counter({name: n for name, n in self.kinds.items() if name not in ("int64", "float")}))
 
     def _of_kinds(self, kinds: Counter[str]) -> str:
-        """Kinds in words; those of one format that differ in a property are grouped, such as `audio/wav 3 rates`."""
+        """Describe kinds, grouping those of one format that differ in a property, such as `audio/wav 3 rates`."""
         groups: dict[str, list[str]] = {}
         for kind, _ in kinds.most_common():
             groups.setdefault(_format_of(kind), []).append(kind)
@@ -401,7 +401,7 @@ class Stats:
         return ", ".join(named) or "bytes"
 
     def summary(self, size: Callable[[int], str]) -> tuple[str, str, str, str]:
-        """The kind, and the smallest, mean and largest number or, of other values, size; `size` formats bytes."""
+        """Return kind, and minimum, mean and maximum of the numbers or, for other values, of the sizes, as text."""
         if self.unit == "bytes":
             return self.kind, size(self.least), size(round(self.mean)), size(self.most)
         numbers = self.numbers.decode()
@@ -428,7 +428,7 @@ class Stats:
     def add_examples(
         self, kind: Kind, count: int, total: int, least: int, most: int, fewest: int, most_values: int
     ) -> None:
-        """Add a feature of several examples: the sum and range of its sizes, and the range of its numbers of values."""
+        """Add a feature of several examples: sum and range of sizes, and range of numbers of values."""
         self.least = least if not self.count else min(self.least, least)
         self.most = max(self.most, most)
         self.count += count
@@ -437,7 +437,7 @@ class Stats:
         self.values = _wider(self.values, (fewest, most_values))
 
     def add_list(self, kind: str | None, number: int) -> None:
-        """Add the kind of a list and its number of values; None for a feature without a list."""
+        """Add a list's kind and number of values; the kind is None for a feature without a list."""
         self.lists[kind] += 1
         if kind is None:
             return
@@ -447,7 +447,7 @@ class Stats:
             self.values = _wider(self.values, (number, number))
 
     def look(self, look: Look, example: Callable[[], str]) -> None:
-        """Add what a value is; `example` is called for the first value only."""
+        """Add a value's kind; `example` is called only for the first value."""
         self.kinds[look.kind] += 1
         if self.example is None:
             self.example = example()
@@ -494,7 +494,7 @@ class Stats:
             self.frames[kind] = _wider(self.frames.get(kind), frames)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Return the statistics as plain JSON."""
         numbers = self.numbers.decode()
         return {
             "count": self.count,
@@ -528,13 +528,13 @@ class Stats:
 
 
 def _format_of(kind: str) -> str:
-    """The format of a kind that has properties, such as `audio/wav` of `audio/wav 8000 Hz mono`; else the kind."""
+    """Return the format of a kind with properties, such as `audio/wav` of `audio/wav 8000 Hz mono`; else the kind."""
     first = kind.partition(" ")[0]
     return first if "/" in first or first in ("npy", "tensor") else kind
 
 
 def _grouped(format: str, kinds: Sequence[str]) -> str:
-    """Kinds of one format that differ in properties: `audio/wav 3 rates`, `npy 2 dtypes`."""
+    """Describe kinds of one format that differ in properties: `audio/wav 3 rates`, `npy 2 dtypes`."""
     properties = [kind.partition(" ")[2] for kind in kinds if " " in kind]
     if not format.startswith(("audio/", "video/")):
         return f"{format} {count(len(properties), 'dtype')}"
@@ -545,12 +545,12 @@ def _grouped(format: str, kinds: Sequence[str]) -> str:
 
 
 def _number(value: float) -> str:
-    """A whole number with separators, or up to six digits of another one."""
+    """Format a number: integers with separators, others with up to six digits."""
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
 def _wider(known: tuple[N, N] | None, value: tuple[N, N]) -> tuple[N, N]:
-    """The smallest and the largest number of both."""
+    """Return the minimum and maximum of a range and a further range."""
     return (min(known[0], value[0]), max(known[1], value[1])) if known else value
 
 
@@ -598,11 +598,11 @@ class ShardContents:
 
     @property
     def status(self) -> str:
-        """`damaged` or `missing` if the shard cannot be read to its end; else `ok`, though data may be damaged."""
+        """`damaged` or `missing` if the shard cannot be read completely; else `ok`, even if some data is damaged."""
         return "ok" if self.error is None else "missing" if self.error.kind == "missing" else "damaged"
 
     def stats(self, name: str) -> Stats:
-        """The statistics of an entry; created if necessary."""
+        """Return the statistics of an entry, after creating them if necessary."""
         stats = self.entries.get(name)
         if stats is None:
             stats = self.entries[name] = Stats()
@@ -613,7 +613,7 @@ class ShardContents:
         self.faulty += 1
 
     def to_json(self) -> dict[str, object]:
-        """As plain JSON."""
+        """Return the contents as plain JSON."""
         return {
             "path": self.path,
             "format": self.format,
@@ -632,7 +632,7 @@ def _of_unreadable(error: SourceError, status: str) -> dict[str, object]:
 
 @dataclass
 class Contents:
-    """The contents of the shards of a bucket.
+    """The contents of all shards of a bucket.
 
     Attributes:
         shards: the shards, in order.
@@ -653,23 +653,23 @@ class Contents:
 
     @property
     def format(self) -> str:
-        """`tar` or `tfrecord`; `mixed` if there are both, `unknown` if no shard can be opened."""
+        """The format of the shards: `tar`, `tfrecord`, `mixed` if both, or `unknown` if none can be opened."""
         formats: set[str] = {shard.format for shard in self.shards if shard.format}
         return "mixed" if len(formats) > 1 else next(iter(formats), "unknown")
 
     @property
     def of_examples(self) -> bool:
-        """Whether all shards hold examples, whose values are features; entries of samples otherwise."""
+        """Whether all shards hold examples, whose values are called features rather than entries."""
         return traits_of(self.format).carries_examples
 
     @property
     def shapes(self) -> list[str]:
-        """Notes on features of several shapes, as manifests describe them."""
+        """Return notes on features with several shapes, as manifests describe them."""
         return [*{note: None for one in self.manifests for note in notes_on_shapes(one.features, one.spec)}]
 
     @property
     def errors(self) -> list[SourceError]:
-        """Why shards, or the rest of them, cannot be read."""
+        """Errors of shards that cannot be read completely."""
         return [shard.error for shard in self.shards if shard.error]
 
     @property
@@ -684,7 +684,7 @@ class Contents:
 
     @property
     def not_adjacent(self) -> int:
-        """The number of samples in tars whose members are not adjacent."""
+        """The number of scattered samples in tars, whose members are not adjacent."""
         return sum(shard.not_adjacent for shard in self.shards)
 
     @property
@@ -702,7 +702,7 @@ class Contents:
         return dict(sorted(merged.items()))
 
     def of_images(self) -> Iterator[str]:
-        """Notes on images: how many have an EXIF rotation, and the distinct values of masks."""
+        """Yield notes on images: the number with an EXIF rotation, and the distinct values of masks."""
         for name, stats in self.entries.items():
             examined = f"{stats.kinds.total():,} examined"
             if stats.turned:
@@ -712,12 +712,12 @@ class Contents:
                 yield f"{name!r} looks like a mask; the {examined} have {values_described(stats.distinct)}"
 
     def lacking(self, stats: Stats) -> int:
-        """How many samples or examples lack an entry or feature with these statistics."""
+        """Return the number of samples or examples without an entry or feature, given its statistics."""
         return self.samples - sum(shard.foreign for shard in self.shards) - stats.count
 
     @property
     def payload(self) -> Stats:
-        """Statistics of the records that are not examples."""
+        """Statistics of records that are not examples."""
         merged = Stats()
         for shard in self.shards:
             merged.update(shard.payload)
@@ -727,7 +727,7 @@ class Contents:
         return {"type": self.types[name]} if name in self.types else {}
 
     def to_json(self) -> dict[str, object]:
-        """The document that `inspect --json` prints."""
+        """Return the document that `inspect --json` prints."""
         return {
             "format": self.format,
             "shards": [shard.to_json() for shard in self.shards],

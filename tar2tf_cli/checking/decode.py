@@ -1,4 +1,4 @@
-"""Decodes values for `verify --decode`: each must be what its name, and the values before it, promise, and intact."""
+"""Decoding for `verify --decode`: each value must be intact, and of the kind that its name and earlier values imply."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HEAD: Final = 1024
 
 
 class ValueChecker:
-    """Remembers what the values of each name are, to find one that differs, such as an image without its beginning.
+    """Checks the kind of each value against its name and earlier values of the same name, and decodes values.
 
     Args:
         unknown: counts the values of each kind that cannot be decoded here, so that nothing is known of them.
@@ -43,7 +43,7 @@ class ValueChecker:
         self._lock = Lock()
 
     def odd(self, values: Iterable[tuple[str, bytes]]) -> list[tuple[str, str]]:
-        """The faults of values that are not images, sounds or arrays, although their name or those before say so."""
+        """Return faults for values that are no image, sound or array, although name or earlier values imply it."""
         faults = []
         for name, data in values:
             kind = _kind(data).partition("/")[0]
@@ -57,7 +57,7 @@ class ValueChecker:
         return faults
 
     def undecodable(self, values: Iterable[tuple[str, bytes]]) -> list[tuple[str, str]]:
-        """The faults of images, sounds and arrays that are damaged; may be called in several threads."""
+        """Return faults for damaged images, sounds and arrays; thread-safe."""
         faults = []
         for name, data in values:
             kind = _kind(data)
@@ -74,7 +74,7 @@ class ValueChecker:
 
 
 def _promised(name: str) -> str:
-    """The kind of value that a name promises; empty for other names."""
+    """Return the kind of value that a name's extension implies; empty if it implies none."""
     return _NAMED.get(name.rpartition(".")[2], ("", ""))[0]
 
 
@@ -86,11 +86,11 @@ def _kind(data: bytes) -> str:
 
 
 class _UnknownError(Exception):
-    """Nobody here can tell whether a value is whole; says why, or nothing."""
+    """Raised if no decoder can tell whether a value is intact; the message says why, or is empty."""
 
 
 def _try(kind: str, data: bytes) -> None:
-    """Decode a value.
+    """Decode a value, and raise an error if it is damaged.
 
     Raises:
         _UnknownError: when it cannot be decoded here, and is no text.

@@ -1,4 +1,4 @@
-"""Compares two datasets of tars or TFRecords: samples that only one has, those that changed and in what, their order.
+"""Comparison of two datasets of tars or TFRecords: samples that are missing, added, changed or reordered.
 
 Each sample becomes a row of digests. Rows are matched in two steps, whatever their order: first those that are equal,
 then those that are left, by their keys. The digest of a sample is the sum of those of its entries, so that their order
@@ -52,7 +52,7 @@ _AT_ONCE: Final = 1 << 16
 
 
 class Difference(NamedTuple):
-    """One sample that only one of two datasets has, or that both have, but not alike.
+    """One sample that only one of two datasets has, or that differs between them.
 
     Attributes:
         kind: which of these.
@@ -73,7 +73,7 @@ class Difference(NamedTuple):
     entries: Mapping[str, DifferenceKind] = {}
 
     def to_json(self) -> dict[str, object]:
-        """As plain JSON."""
+        """Return the difference as plain JSON."""
         found = {"a": self.a and self.a._asdict(), "b": self.b and self.b._asdict()}
         entries = {"entries": dict(self.entries)} if self.entries else {}
         return {"kind": self.kind, "key": self.key, **{name: at for name, at in found.items() if at}, **entries}
@@ -81,7 +81,7 @@ class Difference(NamedTuple):
 
 @dataclass
 class ComparedDataset:
-    """One of two datasets that are compared.
+    """One of two compared datasets, in a report.
 
     Attributes:
         path: as it was named.
@@ -98,7 +98,7 @@ class ComparedDataset:
     skipped: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, object]:
-        """As plain JSON."""
+        """Return the dataset as plain JSON."""
         return {"path": self.path, "shards": len(self.shards), "samples": self.samples, "bytes": self.bytes}
 
 
@@ -139,7 +139,7 @@ class _Matches(NamedTuple):
 
 
 class Differences:
-    """How two datasets differ; see `diff`.
+    """The differences of two datasets; see `diff`.
 
     Attributes:
         same: how many samples are equal in both datasets.
@@ -191,11 +191,11 @@ class Differences:
 
     @property
     def equal(self) -> bool:
-        """Whether there is no difference."""
+        """Whether the datasets are equal."""
         return not (self.types or any(self.counts.values())) and (self.ignore_order or not self.out_of_order)
 
     def of(self, kind: DifferenceKind) -> Iterator[Difference]:
-        """The differences of a kind, in the order of the first dataset, or of the second where only that has them."""
+        """Iterate over the differences of a kind, in the order of the first dataset that has the samples."""
         a, b = self._a, self._b
         for at in self._matches.positions(kind).tolist():
             if kind == "only_in_a":
@@ -208,7 +208,7 @@ class Differences:
                 yield Difference(kind, key, a.location(at), b.location(other), _differing(ours, theirs))
 
     def keys(self, kind: DifferenceKind) -> Iterator[str]:
-        """Iterate over the keys of the samples of a kind of difference, as `convert --keys` takes them."""
+        """Iterate over the keys of differing samples of a kind, in the form that `convert --keys` accepts."""
         side = self._b if kind == "only_in_b" else self._a
         for difference in self.of(kind):
             location = difference.b if kind == "only_in_b" else difference.a
@@ -220,7 +220,7 @@ class Differences:
     def values(
         self, side: Literal["a", "b"], locations: Sequence[SampleLocation]
     ) -> dict[SampleLocation, dict[str, str]]:
-        """Read the values of samples of one dataset again, as text; none of standard input.
+        """Read the values of samples of one dataset again, as text; empty for standard input.
 
         Values of a feature that a manifest or TensorFlow Datasets describes have its dtype and shape.
 
@@ -235,7 +235,7 @@ class Differences:
         return chain.from_iterable(map(self.of, KINDS))
 
     def to_json(self) -> dict[str, object]:
-        """The document that `diff --json` prints: all numbers, and the first thousand differences of each kind."""
+        """Return the document that `diff --json` prints: all counts, and the first thousand differences per kind."""
         listed = [difference.to_json() for kind in KINDS for difference in islice(self.of(kind), _MOST)]
         return {
             "equal": self.equal,
@@ -253,7 +253,7 @@ class Differences:
 
 
 def _out_of_order(partner: NDArray[np.int64]) -> tuple[int, tuple[int, int] | None]:
-    """How many samples of the first dataset follow one that comes after them in the second; the first such two.
+    """Count adjacent samples of the first dataset that are in reverse order in the second; return the first two.
 
     Args:
         partner: where each sample of the first dataset is in the second; -1 if it is not there.
@@ -273,7 +273,7 @@ def _out_of_order(partner: NDArray[np.int64]) -> tuple[int, tuple[int, int] | No
 
 
 def _differing(ours: EntryDigests, theirs: EntryDigests) -> dict[str, DifferenceKind]:
-    """Return how each entry differs, without those that are equal."""
+    """Return the kind of difference of each entry that differs."""
     names = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
     return {
         name: "only_in_b" if name not in ours else "only_in_a" if name not in theirs else "changed" for name in names
@@ -332,7 +332,7 @@ def _add(of: Sequence[tuple[_Side, int]], task: int, file_rows: FileRows) -> Non
 
 
 def _open(run: FileRun, path: PathText) -> ShardSet:
-    """Resolve a path; a folder with a manifest means the manifest, which gives the order of the shards."""
+    """Resolve a path to shards; a folder with a manifest means the manifest, which determines their order."""
     shards = run.shards(path)
     manifest = shards.folder_manifest()
     shards = run.shards(manifest) if manifest else shards
@@ -343,7 +343,7 @@ def _open(run: FileRun, path: PathText) -> ShardSet:
 
 
 class _Side:
-    """One of the two datasets: its files and, once all are read, the rows of its shards and their details.
+    """One of two compared datasets: its files and, once all are read, the rows of its samples with details.
 
     Attributes:
         named: the shards that were named.
@@ -370,7 +370,7 @@ class _Side:
         return self.named.items
 
     def holds_tars(self) -> bool:
-        """Whether its first shard is a tar, as what can be read only once is taken to be."""
+        """Whether the first shard is a tar; True for an input that can be read only once."""
         source = self.named.source
         if not source.capabilities().repeatable:
             return True
@@ -381,7 +381,7 @@ class _Side:
         return False
 
     def add(self, number: int, file_rows: FileRows) -> None:
-        """Add what was read of a file."""
+        """Add the rows of a file."""
         self._file_rows[number] = file_rows
         self.numbers |= file_rows.numbers
         if file_rows.is_shard:
@@ -389,7 +389,7 @@ class _Side:
             self._spilled_details.take(number, file_rows.details)
 
     def finish(self) -> None:
-        """Put the rows of all shards in order.
+        """Sort the rows of all shards into order.
 
         Raises:
             SourceError: when there is none, or a file is no shard although it was named.
@@ -416,23 +416,23 @@ class _Side:
         return len(self.starts)
 
     def column(self, name: str) -> list[Digests]:
-        """One of the digests of each row, by file."""
+        """Return one of the digests of each row, by file."""
         return [rows[name] for rows in self._rows]
 
     def keys(self, wanted: NDArray[np.bool_]) -> Digests:
-        """The digests of the keys of some rows; those without a key are known by their number among all."""
+        """Return the key digests of some rows; rows without a key are identified by their position."""
         parts = [rows["key"][here] for rows, here in zip(self._rows, self.starts.split(wanted), strict=True)]
         keys = np.concatenate([np.empty(0, np.uint64), *parts])
         return np.where(keys == 0, np.flatnonzero(wanted).astype(np.uint64), keys)
 
     def details(self, position: int) -> Details:
-        """The key and the entries of a row."""
+        """Return key and entries of a row."""
         file, number = self.starts.file_of(position)
         start = int(self._rows[file]["details"][number])
         return details_in(self._details[file][start:].data)
 
     def location(self, position: int) -> SampleLocation:
-        """Return the location of the sample of a row."""
+        """Return the location of a row's sample."""
         file, number = self.starts.file_of(position)
         return SampleLocation(self.dataset.shards[file], number)
 
@@ -445,7 +445,7 @@ class _Side:
 
 
 def _in_turn(sides: Sequence[_Side]) -> list[list[_Side]]:
-    """The datasets as they are read: both at once, or TFRecords before the tars that they are compared with."""
+    """Group the datasets by when they are read: together, or TFRecords before the tars compared with them."""
     tars = [side for side in sides if side.holds_tars()]
     records = [side for side in sides if side not in tars]
     return [records, tars] if tars and records else [list(sides)]

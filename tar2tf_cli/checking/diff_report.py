@@ -1,4 +1,4 @@
-"""Shows differences for a review: the values on both sides, and a page of HTML or a document in Markdown."""
+"""Report of differences for a review: values of both datasets, as an HTML page or a Markdown document."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _ABSENT: Final = "(absent)"
 
 
 class ValueChange(tuple[str, str, str]):
-    """The name of an entry or feature, and its value in A and in B as text."""
+    """Name of an entry or feature, and its value in both datasets as text."""
 
 
 def value_changes(
     differences: Differences, some: Sequence[Difference]
 ) -> Iterator[tuple[Difference, list[ValueChange]]]:
-    """Yield each of some differences with the values of the entries that differ.
+    """Yield some differences, each with both values of every entry that differs.
 
     Raises:
         SourceError: when a shard cannot be read again.
@@ -80,7 +80,7 @@ def _heading(kind: DifferenceKind) -> tuple[str, ...]:
 
 
 def write_page(path: str, differences: Differences) -> None:
-    """Write a page of HTML that shows the differences.
+    """Write an HTML page that shows the differences.
 
     Raises:
         SinkError: when the file cannot be written.
@@ -99,7 +99,7 @@ def write_page(path: str, differences: Differences) -> None:
 
 
 def write_markdown(path: str, differences: Differences) -> None:
-    """Write the differences as Markdown, as for a review.
+    """Write the differences as Markdown, for a review.
 
     Raises:
         SinkError: when the file cannot be written.

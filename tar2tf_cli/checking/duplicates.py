@@ -1,4 +1,4 @@
-"""Finds samples that are equal in everything but the key, by the digests that were made of each shard."""
+"""Search for samples that differ only in their keys, by digests of each shard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_MEMBERS: Final = 6
 
 
 class DuplicateGroup(NamedTuple):
-    """Samples that are equal to each other.
+    """Samples that are equal except for their keys.
 
     Attributes:
         samples: the shard and the key of some of them.
@@ -27,7 +27,7 @@ class DuplicateGroup(NamedTuple):
 
 
 class Duplicates(NamedTuple):
-    """Samples that are equal in all but their keys.
+    """All groups of samples that are equal except for their keys.
 
     Attributes:
         extra: how many samples repeat another.
@@ -41,7 +41,7 @@ class Duplicates(NamedTuple):
 
 
 def find_duplicates(pages: Sequence[ShardPage]) -> Duplicates:
-    """Find equal samples, in about 20 bytes of memory for each, its key not included; more for repeated ones."""
+    """Find equal samples, in about 20 bytes of memory per sample, plus keys of repeated ones."""
     digests = np.concatenate([np.empty(0, np.uint64), *(np.frombuffer(page.digests, np.uint64) for page in pages)])
     distinct, counts = np.unique(digests, return_counts=True)
     groups: dict[int, list[tuple[str, str]]] = {digest: [] for digest in distinct[counts > 1].tolist()}

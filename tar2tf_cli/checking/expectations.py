@@ -1,4 +1,4 @@
-"""Expectations that checks have of files: a manifest's schema, and whether records must be examples."""
+"""Expectations of checks: a manifest's schema, and whether records must be examples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Messages: TypeAlias = Literal["example", "any"]
 
 
 class Expectations(NamedTuple):
-    """Expectations that a manifest, or the user, has of all shards; by default, none.
+    """A manifest's or the user's expectations of all shards; none by default.
 
     Attributes:
         schema: the expectation of each feature, by name, or the names that samples of a tar may have; None for any.

@@ -1,4 +1,4 @@
-"""Results of checks: the faults of a file and their cost, reports of files, and documents of these."""
+"""Results of checks: the faults of files, the losses that they cause, and reports in several formats."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MOST_FAULTS: Final = 1000
 
 
 class Amount(NamedTuple):
-    """A number of good records, and their bytes with framing."""
+    """A number of good records, and their size in bytes with framing."""
 
     records: int = 0
     bytes: int = 0
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong with a file.
+    """One fault of a file.
 
     Attributes:
         kind: a short name of the kind of fault, such as "data_crc".
@@ -50,16 +50,16 @@ class Fault(NamedTuple):
 
     @property
     def place(self) -> str:
-        """`record 3, offset 180`, as far as it is known."""
+        """The location of the fault as far as it is known, such as `record 3, offset 180`."""
         named = {"record": self.record, "offset": self.offset}
         return ", ".join(f"{name} {number}" for name, number in named.items() if number is not None)
 
     def __str__(self) -> str:
-        """`record 3, offset 180: the CRC of the record's data does not match`."""
+        """Return location and message, such as `record 3, offset 180: the CRC of the record's data does not match`."""
         return f"{self.place}: {self.message}" if self.place else self.message
 
     def to_json(self) -> dict[str, object]:
-        """As plain JSON."""
+        """Return the fault as plain JSON."""
         cost = {
             "lost": self.lost,
             "before": self.before and self.before._asdict(),
@@ -72,7 +72,7 @@ class Fault(NamedTuple):
 
 @dataclass
 class KeyLists:
-    """The keys of the samples of a file, for `convert --keys`.
+    """The keys of a file's good and bad samples, for `convert --keys`.
 
     Attributes:
         good: those of the samples without a fault, in order.
@@ -87,7 +87,7 @@ class KeyLists:
 
 @dataclass
 class FileReport:
-    """The results for one file.
+    """The results of checking one file.
 
     Attributes:
         path: path or URL of the file.
@@ -140,11 +140,11 @@ class FileReport:
 
     @property
     def status(self) -> str:
-        """`ok`, `damaged` or `missing`."""
+        """The status of the file: `ok`, `damaged` or `missing`."""
         return "missing" if self.missing else "damaged" if self.faults else "ok"
 
     def add(self, fault: Fault) -> None:
-        """Add a fault."""
+        """Add a fault to the report."""
         self.counts[fault.kind] += 1
         if self.keys and fault.key is not None:
             self.keys.bad[fault.key] = None
@@ -152,7 +152,7 @@ class FileReport:
             self.faults.append(fault)
 
     def close(self) -> None:
-        """Add the amount of data after each fault and, for each kind, how many faults are not listed."""
+        """Complete the report: add the amount of data after each fault, and the number of unlisted faults."""
         for place, fault in enumerate(self.faults):
             if fault.before:
                 after = Amount(self.good.records - fault.before.records, self.good.bytes - fault.before.bytes)
@@ -162,7 +162,7 @@ class FileReport:
                 self.faults.append(Fault(kind, f"and {count - _MOST_FAULTS:,} more of this kind"))
 
     def to_json(self) -> dict[str, object]:
-        """As plain JSON."""
+        """Return the report as plain JSON."""
         return {
             "path": self.path,
             "status": self.status,
@@ -177,7 +177,7 @@ class FileReport:
 
 
 class Salvaged(NamedTuple):
-    """The file with the good records of damaged files, and its losses.
+    """The file with the good records of damaged files, and the losses.
 
     Attributes:
         path: the file with the good records.
@@ -200,7 +200,7 @@ class Salvaged(NamedTuple):
     intact: int = 0
 
     def to_json(self) -> dict[str, object]:
-        """As plain JSON."""
+        """Return the salvaged file and its losses as plain JSON."""
         lost = {"records": self.lost_records, "bytes": self.lost_bytes, "cut": self.cut, "tars": self.tars}
         return {"path": self.path, "records": self.records, "bytes": self.bytes, "lost": lost}
 
@@ -227,11 +227,11 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no fault was found."""
         return not any(report.faults for report in self.files)
 
     def keys(self, kind: Literal["good", "bad"]) -> Iterator[str]:
-        """Iterate over the keys of samples without, or with, faults; none unless `verify` was called with `keys`."""
+        """Iterate over the keys of good or bad samples; empty unless `verify` was called with `keys`."""
         listed = [file.keys for file in self.files if file.keys]
         bad = dict.fromkeys(key for keys in listed for key in keys.bad)
         return iter(bad) if kind == "bad" else (key for keys in listed for key in keys.good if key not in bad)
@@ -247,24 +247,24 @@ class Report:
         return sum(report.bytes for report in self.files)
 
     def to_json(self) -> dict[str, object]:
-        """The document that `verify --json` prints."""
+        """Return the document that `verify --json` prints."""
         whole = {"ok": self.ok, "files": [report.to_json() for report in self.files], "records": self.records}
         return whole if self.salvaged is None else {**whole, "salvaged": self.salvaged.to_json()}
 
 
 def fault_of(error: SourceError, rest: str = "") -> Fault:
-    """An error as a fault of its file; `rest` ends its message."""
+    """Convert an error to a fault of its file; `rest` is appended to the message."""
     member = f"{error.member}: " if error.member else ""
     return Fault(error.kind, f"{member}{error.message}{rest}", None, error.offset, key=error.key)
 
 
 def unreadable(error: SourceError) -> Fault:
-    """The error of a file that cannot be read as its fault, which says what to do."""
+    """Convert the error of an unreadable file to a fault, with a next step."""
     return fault_of(error, f"; {error.hint}" if error.hint else "")
 
 
 def damage(error: DamagedShardError, *, last: bool = True) -> Fault:
-    """Damage as a fault; with `last`, nothing after it can be read, which the message may say already."""
+    """Convert damage to a fault; with `last`, its message says that nothing after it can be read."""
     said = not last or error.kind == "truncated" or (error.lost and error.lost.bytes)
     return fault_of(error, "" if said else "; the rest of the file cannot be read")
 
@@ -315,7 +315,7 @@ def _junit(report: Report) -> bytes:
 
 
 def _valid(text: str) -> str:
-    """Text without the characters that XML cannot hold."""
+    """Remove the characters that XML does not allow from text."""
     return (
         "".join(part if part >= " " or part in "\t\n" else repr(part)[1:-1] for part in text)
         .encode("utf-8", "backslashreplace")

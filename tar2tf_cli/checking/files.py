@@ -1,4 +1,4 @@
-"""The files that a check or an inspection reads: opened as the user named them, and read by workers, in order."""
+"""Reading of the files of a check or an inspection by workers, with results in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class CheckOptions(ConnectionOptions, total=False):
-    """Keyword arguments of everything that reads shards.
+    """Keyword arguments common to all functions that read shards.
 
     Keys:
         rules: how tars are read.
@@ -47,7 +47,7 @@ class CheckOptions(ConnectionOptions, total=False):
 
 
 def declared_types(shards: ShardSet) -> dict[str, str]:
-    """Return the types that files of TensorFlow Datasets give the features; none where they are absent or damaged."""
+    """Return the types of features in TensorFlow Datasets files; empty if they are missing or damaged."""
     try:
         found = shards.tfds
         if not found and len(shards.documents) == 1:
@@ -62,7 +62,7 @@ def declared_types(shards: ShardSet) -> dict[str, str]:
 
 
 class FileRun:
-    """One run of readings.
+    """A run of tasks that each read one file.
 
     Args:
         options: those that were given.
@@ -92,7 +92,7 @@ class FileRun:
     def shards(
         self, bucket: PathText, templates: PathText | Sequence[PathText] = (), *, paths: bool = False
     ) -> ShardSet:
-        """Return the shards that are named, as `resolve` does; one that cannot be read is an input that fails to open.
+        """Resolve the named shards like `resolve`; an unreadable one becomes an input that fails to open.
 
         Raises:
             SourceError: when the only manifest does not exist or cannot be read, or there are no shards.
@@ -104,14 +104,14 @@ class FileRun:
         return shards
 
     def note_on(self, shards: ShardSet) -> None:
-        """Note what a user should know about a set."""
+        """Emit the notes on a set of shards."""
         for note in shards.notes():
             self.events.note(note)
 
     def read(
         self, tasks: Sequence[FileTask], context: FileContext, use: Callable[[int, Any], None] | None = None
     ) -> list[Any]:
-        """Run one task per file and return the results in order, which do not depend on the number of workers.
+        """Run one task per file and return the results in order, independent of the number of workers.
 
         Args:
             tasks: a task for each file.
@@ -129,7 +129,7 @@ class FileRun:
 
 
 def as_texts(bucket: PathText, templates: PathText | Sequence[PathText]) -> tuple[str, Sequence[str]]:
-    """Return a bucket, or a path, and one template or several as text.
+    """Return a bucket or path, and one or several templates, as strings.
 
     Raises:
         UsageError: when something else was given.
@@ -140,7 +140,7 @@ def as_texts(bucket: PathText, templates: PathText | Sequence[PathText]) -> tupl
 
 @dataclass(eq=False, repr=False)
 class FileContext:
-    """The context that the tasks of one run share.
+    """The context shared by the tasks of one run.
 
     Attributes:
         source: where the files are.
@@ -154,7 +154,7 @@ class FileContext:
 
 
 class FileTask(NamedTuple):
-    """Reads one file.
+    """Task that reads one file.
 
     Attributes:
         item: the file.
@@ -165,12 +165,12 @@ class FileTask(NamedTuple):
     read: Callable[[ObjectInfo, Any], Any]
 
     def run(self, context: FileContext) -> object:
-        """The result of reading the file."""
+        """Read the file, and return the result."""
         return self.read(self.item, context)
 
 
 class _LargestFirst(Schedule):
-    """Runs the tasks of the largest files first, so that all workers end together; after a failure, no later task."""
+    """Schedule that starts with the largest files, so that all workers end together; stops after a failure."""
 
     def __init__(self, tasks: Sequence[FileTask], events: Events, use: Callable[[int, object], None] | None) -> None:
         self._tasks = tasks
@@ -216,16 +216,16 @@ AHEAD: Final = 1 << 20
 
 
 class TakesMany(Accept, Protocol):
-    """Takes samples of tars in batches, too, so that they need not come to Python one by one."""
+    """Consumer of batches of samples, so that they need not come to Python one by one."""
 
     def take_batch(self, batch: Batch, native: ModuleType, /) -> bool:
-        """Take the samples of a batch; False, and none is taken, if they must come one by one."""
+        """Process a batch; return False, without processing any, if samples must come one by one."""
 
 
 def left_samples(
     tar: TarSamples, damaged: OnDamage, take: Callable[[Batch, ModuleType], bool] | None
 ) -> Iterator[Sample]:
-    """Iterate over the samples of a tar, also after damage, that are not taken in batches."""
+    """Iterate over a tar's samples, after damage too, except those processed in batches."""
     kernel = native() if take else None
     for found in iter_resuming(lambda: tar.samples(kernel), tar.resume, damaged):
         if not isinstance(found, Batch):
@@ -242,7 +242,7 @@ def contents_of(
     fault: OnFault = lambda error: None,
     many: TakesMany | None = None,
 ) -> Iterator[tuple[int, Sample | bytes]]:
-    """The samples of an open tar, or the records of an open TFRecord, with their numbers; none of another file.
+    """Iterate over an open tar's samples or an open TFRecord's records, with their numbers; empty for other files.
 
     Args:
         shard: the file; its format is None afterwards if only its name says that it is a TFRecord.
@@ -283,12 +283,12 @@ def contents_of(
 
 
 def _as_bytes(sample: Sample) -> Sample:
-    """Return a sample with the text of each value that is not bytes."""
+    """Convert the values of a sample that are not bytes to text."""
     return {name: value if isinstance(value, bytes) else str(value).encode() for name, value in sample.items()}
 
 
 def features_of(record: bytes, *, sequence: bool = False) -> dict[str, bytes | ParsedFeature]:
-    """The features of a record that are set; a record of another kind is a single value with the name `record`.
+    """Return the features of a record that have values; a record that is no example is one value named `record`.
 
     With `sequence`, those in the context of a tf.train.SequenceExample, which is a record of another kind without it.
     """
@@ -300,7 +300,7 @@ def features_of(record: bytes, *, sequence: bool = False) -> dict[str, bytes | P
 
 
 def values_of(content: Sample | bytes) -> Sample:
-    """The entries of a sample; or the features of a record, those of one bytes value as bytes."""
+    """Return the entries of a sample, or the features of a record, of which single bytes values become bytes."""
     if isinstance(content, dict):
         return content
     features = features_of(content, sequence=True)

@@ -1,4 +1,4 @@
-"""Parts of pages: the frame of a page, sections, tables and charts, with nothing loaded from elsewhere."""
+"""Building blocks of self-contained HTML pages: page frame, sections, tables and charts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINES_OF_TEXT: Final = 18
 
 
 class Box(NamedTuple):
-    """A box on an image, in pixels from its left and upper edge, with the name or number of its class."""
+    """A bounding box on an image in pixels, with the name or number of its class."""
 
     left: float
     top: float
@@ -25,7 +25,7 @@ class Box(NamedTuple):
 
 
 def page(title: str, body: Iterable[str], footer: str) -> Iterator[str]:
-    """Yield the parts of a page with a title, the HTML of its body, and a footer."""
+    """Yield the parts of a page, given its title, the HTML of its body, and a footer."""
     title, style = escape(cut(title)), Path(__file__).with_name("page.css").read_text()
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -35,19 +35,19 @@ def page(title: str, body: Iterable[str], footer: str) -> Iterator[str]:
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return tiles, each with a value and its name."""
+    """Return tiles, each with a value and its label."""
     boxes = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for value, name in pairs)
     return f'<div class="facts">{boxes}</div>'
 
 
 def section(title: str, *parts: str, note: str = "") -> str:
-    """Return a section of HTML parts; `note` is HTML, too."""
+    """Return a section with HTML content and an HTML note."""
     small = f'<p class="soft">{note}</p>' if note else ""
     return f"<section><h2>{title}</h2>{small}{''.join(parts)}</section>"
 
 
 def chart(what: str, columns: Sequence[tuple[float, str]], first: str, last: str) -> str:
-    """Columns as inline SVG, each with a height and a title, and a text at either end of the axis."""
+    """Return a bar chart as inline SVG, given height and title of each bar, and texts at both ends of the axis."""
     most = max(height for height, _ in columns) or 1
     rects = []
     for place, (height, title) in enumerate(columns):
@@ -63,7 +63,7 @@ def chart(what: str, columns: Sequence[tuple[float, str]], first: str, last: str
 
 
 def switch(layer: str) -> str:
-    """Return a check box that shows and hides the elements of a class in the sheets after it, by the style alone."""
+    """Return a check box that toggles the elements of a class on the following sheets with CSS alone."""
     return f'<input type="checkbox" class="switch" id="show-{layer}" checked><label for="show-{layer}">{layer}</label>'
 
 
@@ -87,7 +87,7 @@ def drawing(width: int, height: int, boxes: Iterable[Box], points: Iterable[tupl
 
 
 def _box(box: Box, text: float) -> str:
-    """A rectangle, with its text inside of its upper left corner."""
+    """Return a rectangle, with its text in the upper left corner."""
     left, top, right, bottom, label = box
     place = f'x="{_plain(left)}" y="{_plain(top)}" width="{_plain(right - left)}" height="{_plain(bottom - top)}"'
     if right < left or bottom < top:  # which SVG does not draw
@@ -105,7 +105,7 @@ def _plain(number: float) -> str:
 
 
 def table(what: str, heading: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """A table of texts, which can be scrolled from the keyboard; the columns with these indexes are numbers."""
+    """Return a table of text that can be scrolled with the keyboard; columns with indexes in `right` are numbers."""
 
     def line(cells: Sequence[str], tag: str, more: str = "") -> str:
         marks = [' class="r"' if place in right else "" for place in range(len(cells))]
@@ -117,5 +117,5 @@ def table(what: str, heading: Sequence[str], rows: Iterable[Sequence[str]], righ
 
 
 def cut(text: str, most: int = _MOST_TEXT) -> str:
-    """Return a text cut in its middle, where it is too long."""
+    """Return a text with its middle cut out if it is too long."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 2 + 1 :]}"

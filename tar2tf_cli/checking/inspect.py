@@ -1,4 +1,4 @@
-"""Inspects shards: counts their samples, and describes the entries or features and their values.
+"""Inspection of shards: counts of samples, and statistics of entries or features and their values.
 
 Everything is counted, but only the first few values of each entry are examined. The other values of a local tar are
 not even read.
@@ -133,7 +133,7 @@ def inspect(
 
 
 def _inspect_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileContext) -> ShardContents:
-    """Return the contents of a shard; of one that may be `damaged` or unreadable, as far as they can be read."""
+    """Return the contents of a shard; if `damaged` is set, also of a damaged or unreadable one, as far as possible."""
     try:
         contents = _read_shard(looks, damaged, item, context, regroup=False)
         if contents is None:
@@ -149,7 +149,7 @@ def _inspect_shard(looks: int, damaged: bool, item: ObjectInfo, context: FileCon
 def _read_shard(
     looks: int, damaged: bool, item: ObjectInfo, context: FileContext, *, regroup: bool
 ) -> ShardContents | None:
-    """Count all samples, and examine a few; the rest of a local tar is not read, unless it is small.
+    """Count all samples and examine a few; the data of a local tar's other samples is not read, unless it is small.
 
     Returns:
         None if the tar ended at a key that appeared again, so that samples must be regrouped.
@@ -187,7 +187,7 @@ def _read_shard(
 
 
 class _Examined:
-    """Takes samples and records many at a time, once enough values of each of their entries were examined.
+    """Counts samples and records in bulk, once enough values of each of their entries have been examined.
 
     Args:
         contents: the contents to which they are added.
@@ -201,7 +201,7 @@ class _Examined:
         self._census = Census(self._expected)
 
     def note(self, features: Mapping[str, ParsedFeature]) -> None:
-        """Have the kernel take records with these features from now on, if their values need not be examined."""
+        """Let the kernel count records with these features from now on, if enough values have been examined."""
         entries = self._contents.entries
         for name, feature in features.items():
             if not feature.kind or entries[name].count < self._looks:
@@ -211,7 +211,7 @@ class _Examined:
         self._census.count(features)
 
     def take(self, native: ModuleType, data: bytes | bytearray, start: int, end: int, /) -> tuple[int, int]:
-        """Add records; return where they end, and how many they are."""
+        """Add records; return their end and number."""
         stop, counts, sums, numbers = native.sums(data, start, end, *self._census.known())
         count = self._census.add(counts)
         self._contents.samples += count
@@ -227,7 +227,7 @@ class _Examined:
         return stop, count
 
     def take_batch(self, batch: Batch, native: ModuleType, /) -> bool:
-        """Add the samples of a batch; False if values of an entry must be examined."""
+        """Add the samples of a batch; return False if values of an entry must be examined."""
         entries, sizes = self._contents.entries, batch.entry_sizes()
         if any(name not in entries or entries[name].count < self._looks for name in sizes):
             return False
@@ -238,7 +238,7 @@ class _Examined:
 
 
 def _whole_or_head(data: StoredBytes) -> bytes:
-    """Return a value, or only the beginning of a large one."""
+    """Return a stored value, or only the beginning of a large one."""
     return data.whole() if len(data) < LARGE_VALUE else data.head()
 
 
@@ -248,7 +248,7 @@ def add_sample(
     looks: int,
     beginning: Callable[[StoredBytes], bytes] = StoredBytes.head,
 ) -> None:
-    """Add the sizes of a sample's entries, and examine the first values of each."""
+    """Add the sizes of a sample's entries, and examine the first values of each entry."""
     for name, data in sample.items():
         if name != KEY:
             stats = contents.stats(name)
@@ -258,7 +258,7 @@ def add_sample(
 
 
 def _look_at_value(stats: Stats, name: str, head: bytes, size: int) -> None:
-    """Examine a value, or only its beginning."""
+    """Examine a value, given at least its beginning."""
     look = look_at(head, size)
     stats.look(look, partial(example_of, head))
     if look.kind.startswith("image/"):
@@ -271,13 +271,13 @@ def _look_at_value(stats: Stats, name: str, head: bytes, size: int) -> None:
 
 
 def _add_distinct(stats: Stats, pixels: Array | None) -> None:
-    """Add the values of a mask, if it is an image."""
+    """Add the distinct values of a mask, if it is an image."""
     if pixels is not None and pixels.ndim in (2, 3):
         stats.add_distinct(distinct_values(pixels))
 
 
 def add_record(contents: ShardContents, record: bytes, looks: int) -> Mapping[str, ParsedFeature]:
-    """Add the features of a record; if it is a SequenceExample, those of its context and its feature lists.
+    """Add the features of a record, including those of a SequenceExample's context and feature lists.
 
     Returns:
         The features of a tf.train.Example; none of another record.
@@ -309,7 +309,7 @@ def _add_features(contents: ShardContents, features: Mapping[str, ParsedFeature]
 
 
 def _look_at_shape(stats: Stats, feature: ParsedFeature, shape: ParsedFeature) -> None:
-    """Find out whether another feature holds the shape of this one, whose values are numbers or the bytes of uint8.
+    """Update whether a feature NAME/shape holds the shape of NAME, whose values are numbers or uint8 bytes.
 
     Of masks, the distinct values are added.
     """
@@ -378,7 +378,7 @@ def _look_at_feature(stats: Stats, feature: ParsedFeature) -> None:
 
 @dataclass(frozen=True)
 class RawSample:
-    """One sample as it is stored.
+    """One sample as it is stored, not decoded.
 
     Attributes:
         path: path or URL of the shard.
@@ -399,7 +399,7 @@ class RawSample:
 
     @property
     def name(self) -> str:
-        """The key, or what `convert` takes for the key of a record without one."""
+        """The key, or the key that `convert` would give a record without one."""
         key = self.key
         if key is not None:
             return key
@@ -409,7 +409,7 @@ class RawSample:
 
     @property
     def entries(self) -> dict[str, Stats]:
-        """Statistics of each entry or feature, with its value as the example."""
+        """The statistics of each entry or feature, with its value as the example."""
         contents = ShardContents("", "")
         if isinstance(self.content, dict):
             add_sample(contents, self.content, 1)
@@ -420,7 +420,7 @@ class RawSample:
         return contents.entries
 
     def to_json(self) -> dict[str, object]:
-        """As plain JSON."""
+        """Return the sample as plain JSON."""
         values = {
             name: {"kind": stats.kind, "unit": stats.unit, "size": stats.most, "value": stats.example}
             for name, stats in self.entries.items()
@@ -437,7 +437,7 @@ def read_samples(
     damaged: Callable[[SourceError], None] | None = None,
     **options: Unpack[CheckOptions],
 ) -> Iterator[RawSample]:
-    """The samples of a bucket's shards; no more is read than is asked for.
+    """Iterate lazily over the samples of a bucket's shards.
 
     With `heads_only`, only the first mebibyte of large entries will be used. `damaged` is called with each damage, and
     with the error of each shard that is unreadable, and what can be read behind it follows; without it, the error is
@@ -518,7 +518,7 @@ def extract(samples: Iterable[RawSample], keys: Sequence[str], folder: str) -> I
 
 
 def _file_name(path: str, used: set[str]) -> str:
-    """Return a path that a file system takes, and that is none of those used for the sample; add it to them."""
+    """Return a valid file path that is not used yet for the sample, and add it to the used ones."""
     *folders, base = path.split("/")
     stem, dot, extension = base.rpartition(".")
     end = f"{dot}{extension}" if stem and len(os.fsencode(extension)) < _MOST_EXTENSION else ""
@@ -534,7 +534,7 @@ def _file_name(path: str, used: set[str]) -> str:
 
 
 def _shortened(name: str, reserved: int = 0) -> str:
-    """A part of a path, cut where it is too long, with a digest that tells it from others."""
+    """Shorten a part of a path that is too long, with a digest to keep it unique."""
     data = os.fsencode(name)
     if len(data) + reserved <= _MOST_NAME:
         return name

@@ -1,4 +1,4 @@
-"""Finds which digests two sets of files have in common, in bounded memory."""
+"""Search for common digests in two sets of files, in bounded memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Digests: TypeAlias = "Array"
 
 
 def digest_of(parts: Iterable[bytes], seed: int = 0) -> int:
-    """Return the digest of a value given in parts, 64 bits (XXH64, as in the kernel); it is not collision-resistant."""
+    """Return the 64-bit digest (XXH64, as in the kernel) of a value in parts; it is not collision-resistant."""
     state = xxhash.xxh64(seed=seed)
     for part in parts:
         state.update(part)
@@ -38,7 +38,7 @@ def digest_of(parts: Iterable[bytes], seed: int = 0) -> int:
 
 
 class Spill:
-    """Digests of several files, in one temporary file without a name, of which no kill leaves anything."""
+    """Temporary storage for the digests of several files, in one unnamed file that vanishes with the process."""
 
     def __init__(self) -> None:
         with write_errors(tempfile.gettempdir()):
@@ -48,7 +48,7 @@ class Spill:
         self._whole: Array | None = None
 
     def add(self, number: int, parts: Iterable[bytes]) -> None:
-        """Add what belongs to the file with this number, in any order of the numbers.
+        """Add data of the file with a number; files may be added in any order.
 
         Raises:
             SinkError: when there is no room for it.
@@ -61,13 +61,13 @@ class Spill:
         self._ranges[number] = start, self._end
 
     def take(self, number: int, path: str) -> None:
-        """Add what a task wrote to a file, and remove that."""
+        """Add the content of a file that a task wrote, and delete that file."""
         with open(path, "rb") as file:
             self.add(number, iter(partial(file.read, _PIECE), b""))
         os.unlink(path)
 
     def of(self, number: int) -> Array:
-        """The bytes that belong to a file."""
+        """Return the data of a file."""
         if self._whole is None:
             with write_errors(tempfile.gettempdir()):
                 self._file.flush()
@@ -76,11 +76,11 @@ class Spill:
         return self._whole[start:end]
 
     def by_file(self, dtype: DTypeLike) -> list[Array]:
-        """Return the data of all files as arrays of a dtype, in order of the numbers."""
+        """Return the data of all files as arrays of a dtype, in order of their numbers."""
         return [self.of(number).view(dtype) for number in sorted(self._ranges)]
 
     def close(self) -> None:
-        """Close the file; what `of` returned stays readable."""
+        """Close the file; arrays returned by `of` remain readable."""
         self._file.close()
 
     def __enter__(self) -> Spill:
@@ -91,30 +91,30 @@ class Spill:
 
 
 class FileStarts(NamedTuple):
-    """The positions at which the digests of each of several files start among all of them, and where the last end."""
+    """Start positions of several files' digests in their concatenation, and its end."""
 
     starts: Array
 
     @classmethod
     def of(cls, files: Sequence[Digests]) -> FileStarts:
-        """Return the starts of the digests in these files."""
+        """Return the start positions of these files' digests."""
         return cls(np.cumsum([0, *map(len, files)]))
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
     def split(self, every: NDArray[np.generic]) -> list[NDArray[np.generic]]:
-        """Divide an array with a value for each digest by file."""
+        """Split an array with a value for each digest by file."""
         return [every[start:end] for start, end in pairwise(self.starts.tolist())]
 
     def file_of(self, position: int) -> tuple[int, int]:
-        """The number of the file at a position among all digests, and the number in that file."""
+        """Return the number of the file that contains a position, and the position in that file."""
         file = int(np.searchsorted(self.starts, position, "right")) - 1
         return file, position - int(self.starts[file])
 
 
 def match(first: Sequence[Digests], second: Sequence[Digests]) -> NDArray[np.int64]:
-    """Find for each digest of the first files an equal one of the second files. Each is used once.
+    """Match each digest of the first files with an equal digest of the second files, each used once.
 
     Equal ones are matched in their order. Returns positions among all digests of the second files; -1 for none.
     """
@@ -130,7 +130,7 @@ def match(first: Sequence[Digests], second: Sequence[Digests]) -> NDArray[np.int
 
 
 def among(first: Sequence[Digests], second: Sequence[Digests]) -> NDArray[np.bool_]:
-    """Whether each digest of the first files is also one of the second files, however often."""
+    """Return whether each digest of the first files occurs in the second files."""
     is_among = np.zeros(sum(map(len, first)), np.bool_)
     for (these, here), (others, _) in _groups(first, second):
         is_among[here] = np.isin(these, others)
@@ -138,7 +138,7 @@ def among(first: Sequence[Digests], second: Sequence[Digests]) -> NDArray[np.boo
 
 
 def left_over(starts: FileStarts, matched: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each of the second files' digests is none of those that were matched."""
+    """Return whether each of the second files' digests is unmatched."""
     left = np.ones(len(starts), np.bool_)
     left[matched[matched >= 0]] = False
     return left
@@ -148,14 +148,14 @@ _DigestGroup: TypeAlias = tuple[Digests, Digests]
 
 
 def _groups(first: Sequence[Digests], second: Sequence[Digests]) -> Iterator[tuple[_DigestGroup, _DigestGroup]]:
-    """Divide digests by their last bits into as many groups as are needed to hold one of them in memory."""
+    """Partition digests by their last bits into groups that fit into memory."""
     count = 1 << (sum(map(len, (*first, *second))) // DIGESTS_AT_ONCE).bit_length()
     for group in range(count):
         yield _group(first, group, count), _group(second, group, count)
 
 
 def _group(files: Sequence[Digests], group: int, groups: int) -> _DigestGroup:
-    """The digests of one group, and the position of each among all."""
+    """Return the digests of one group, and their positions in the concatenation."""
     digests, positions, start = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], 0
     for every in files:
         numbers = np.flatnonzero(every & np.uint64(groups - 1) == group)

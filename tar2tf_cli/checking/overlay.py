@@ -1,4 +1,4 @@
-"""Boxes, points and masks that lie on the images of samples, in pixels of the image, for the page of `inspect`.
+"""Boxes, points and masks on the images of samples, in image pixels, for the page of `inspect`.
 
 They are declared, or found by the names of the Object Detection API and of masks.
 """
@@ -45,7 +45,7 @@ Values: TypeAlias = Mapping[str, Any]
 
 
 class Overlay(NamedTuple):
-    """Boxes, points and masks of an image.
+    """The boxes, points and masks of an image.
 
     Attributes:
         height: of the image.
@@ -70,7 +70,7 @@ class Overlay(NamedTuple):
 
 
 def overlay_of(name: str, size: Size, values: Values, geometry: Geometry) -> Overlay:
-    """Return the boxes, points and masks of the image `name` of a sample, which has this height and width."""
+    """Return the boxes, points and masks of an image of a sample, given its name, height and width."""
     sample = _as_sample(values)
     boxes, faults = list[Box](), list[str]()
     for declared in _boxes(sample, geometry):
@@ -85,7 +85,7 @@ def overlay_of(name: str, size: Size, values: Values, geometry: Geometry) -> Ove
 
 
 def _as_sample(values: Values) -> Sample:
-    """Values as ops see them: numbers as arrays, several texts as lists."""
+    """Convert values to the form in which ops get them: numbers as arrays, several texts as lists."""
     return {name: _plain(value) for name, value in values.items()} | {KEY: ""}
 
 
@@ -96,7 +96,7 @@ def _plain(value: object) -> object:
 
 
 def declared_geometry(spec: Mapping[str, Any]) -> Geometry:
-    """Return everything that a spec declares to lie on images: `boxes`, `points`, `mask`, and those of its `preset`.
+    """Return a spec's declarations of geometry on images: `boxes`, `points`, `mask`, and those of its `preset`.
 
     Raises:
         UsageError: for an invalid declaration, or an unknown preset.
@@ -115,7 +115,7 @@ def declared_geometry(spec: Mapping[str, Any]) -> Geometry:
 
 
 def check_names(geometry: Geometry, names: Collection[str]) -> None:
-    """Check that something of each declaration is among the entries or features of a dataset.
+    """Check that each declaration refers to some entry or feature of a dataset.
 
     Raises:
         UsageError: when nothing is.
@@ -136,7 +136,7 @@ def check_names(geometry: Geometry, names: Collection[str]) -> None:
 
 
 def _boxes(sample: Sample, geometry: Geometry) -> Iterator[Boxes]:
-    """Iterate over the declarations of boxes, and over those that the names of the Object Detection API make."""
+    """Yield the declared boxes, and those implied by feature names of the Object Detection API."""
     yield from geometry.boxes
     declared = {selection for boxes in geometry.boxes for selection in boxes.at}
     for name in sample:
@@ -147,7 +147,7 @@ def _boxes(sample: Sample, geometry: Geometry) -> Iterator[Boxes]:
 
 
 def _located(sample: Sample, declared: Boxes, size: Size) -> tuple[list[Box], list[str]]:
-    """Boxes with finite edges, and the faults of boxes."""
+    """Return boxes with finite edges, and the faults of boxes."""
     try:
         located = locate_boxes(sample, declared, size)
     except LackingError:
@@ -168,7 +168,7 @@ def _located(sample: Sample, declared: Boxes, size: Size) -> tuple[list[Box], li
 
 
 def _points(name: str, sample: Sample, geometry: Geometry, size: Size) -> tuple[list[tuple[float, float]], list[str]]:
-    """Points on an image, and their faults."""
+    """Return the points on an image, and their faults."""
     rows, faults = list[list[float]](), list[str]()
     for declared in geometry.points:
         if (declared.of or image_of(sample, None)) == name:
@@ -190,7 +190,7 @@ def _points(name: str, sample: Sample, geometry: Geometry, size: Size) -> tuple[
 
 
 def _masks(name: str, values: Values, sample: Sample, geometry: Geometry, size: Size) -> Iterator[Levels]:
-    """Iterate over the masks of an image, which have its size: those that are declared, then those by their names."""
+    """Yield the masks that have the size of an image: the declared ones, then those recognised by name."""
     declared = [mask for mask in geometry.masks if image_of(sample, mask.of) == name]
     for mask in declared or ([Mask(_named(sample, name))] if image_of(sample, None) == name else ()):
         for entry in mask.at:
@@ -209,7 +209,7 @@ def _are_classes(levels: Levels) -> bool:
 
 
 def _levels(name: str, values: Values) -> Levels | None:
-    """The levels of a mask: the indices of a PNG, or uint8 numbers with a shape; None for another value."""
+    """Return the levels of a mask: the indices of a PNG, or uint8 numbers with a shape; None for other values."""
     value = values[name]
     if not isinstance(value, bytes):
         return None
@@ -227,7 +227,7 @@ def _levels(name: str, values: Values) -> Levels | None:
 
 
 def colours(levels: Levels) -> NDArray[np.uint8]:
-    """Return a mask in colours, RGBA: 0 is transparent, 255 is white, and the others as PASCAL VOC numbers colours.
+    """Return a mask as RGBA: 0 transparent, 255 white, other levels in the PASCAL VOC palette.
 
     Source: the function VOClabelcolormap of the development kit, http://host.robots.ox.ac.uk/pascal/VOC/.
     """

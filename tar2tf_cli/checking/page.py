@@ -1,4 +1,4 @@
-"""Makes the page of `inspect --html`: one file that shows a dataset, with nothing loaded from elsewhere."""
+"""The page of `inspect --html`: one self-contained file that shows a dataset."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _HIGHEST: Final = 320  # of an annotated image, in pixels of the page
 
 
 def write_page(path: str, contents: Contents, pages: Sequence[ShardPage], report: Report) -> None:
-    """Write the page.
+    """Write the page of a dataset.
 
     Raises:
         SinkError: when the file cannot be written.
@@ -57,7 +57,7 @@ def write_page(path: str, contents: Contents, pages: Sequence[ShardPage], report
 
 
 class ShownFault(NamedTuple):
-    """A fault of a value that was drawn for the page, which verify without --decode does not find.
+    """A fault of a value shown on the page, which `verify` finds only with `--decode`.
 
     Attributes:
         shard: the name of its shard.
@@ -71,7 +71,7 @@ class ShownFault(NamedTuple):
 
 
 def shown_faults(pages: Sequence[ShardPage]) -> list[ShownFault]:
-    """Return the faults of all values that were drawn for the page."""
+    """Return the faults of all values shown on the page."""
     return [fault for page in pages for fault in _faults_of(page)]
 
 
@@ -92,7 +92,7 @@ def _named(values: dict[str, list[T]]) -> Iterator[tuple[str, T]]:
 
 
 def faults_described(report: Report, shown: Sequence[ShownFault]) -> str:
-    """Return how many files have faults, and how many values of the page, in words; empty if none has."""
+    """Return the number of files with faults and of faulty values on the page, as text; empty if there are none."""
     files = sum(1 for file in report.files if file.faults)
     said = (
         [f"{files:,} of {count(len(report.files), 'file')} {'has' if files == 1 else 'have'} faults"] if files else []
@@ -159,7 +159,7 @@ def _faults(report: Report, shown: Sequence[ShownFault], pages: Sequence[ShardPa
 
 
 def _decoded(pages: Sequence[ShardPage]) -> str:
-    """The number of values that were decoded, in words."""
+    """Return the number of decoded values as text."""
     drawn = Counter[str]()
     for page in pages:
         drawn["image"] += sum(map(len, page.pictures.values()))
@@ -170,7 +170,7 @@ def _decoded(pages: Sequence[ShardPage]) -> str:
 
 
 def _pictures(pages: Sequence[ShardPage]) -> str:
-    """The images of one entry or feature, and others of samples that lack it.
+    """Return the section with the images of one entry or feature, and with others of samples that lack it.
 
     It is the one with boxes, points or masks, and of several the one whose images have the most variety.
     """
@@ -198,7 +198,7 @@ def _rank(drawn: Sequence[Picture]) -> tuple[bool, float]:
 
 
 def _layers(overlays: Iterable[Overlay]) -> list[str]:
-    """The layers that some image has: masks, boxes and points."""
+    """Return the layers that any image has: masks, boxes or points."""
     found = {name for one in overlays for name, has in zip(_LAYERS, _has(one), strict=True) if has}
     return [name for name in _LAYERS if name in found]
 
@@ -208,7 +208,7 @@ def _has(overlay: Overlay) -> tuple[bool, bool, bool]:
 
 
 def _clips(pages: Sequence[ShardPage], medium: str) -> str:
-    """Players of sounds or videos, some of each shard."""
+    """Return players for sounds or videos, some from each shard."""
     of_page = [[(name, clip) for name, clip in _named(page.clips) if clip.kind.startswith(medium)] for page in pages]
     drawn = [clip for clip in chain.from_iterable(zip_longest(*of_page)) if clip]
     shown = drawn[: MOST_CLIPS if medium == "audio" else MOST_CLIPS // 2]
@@ -297,7 +297,7 @@ def _shards(contents: Contents) -> str:
 
 
 def _figure(name: str, picture: Picture) -> str:
-    """An image of the contact sheet, with its label, its caption, its entry or feature, and its key."""
+    """Return an image of the contact sheet with label, caption, entry or feature, and key."""
     title, feature = escape(picture.caption.key), escape(cut(name, 40))
     overlay, shown, style = picture.overlay, '<small class="bad">not decodable</small>', ""
     if picture.data:
@@ -314,7 +314,7 @@ def _figure(name: str, picture: Picture) -> str:
 
 
 def _drawn_over(overlay: Overlay, title: str) -> str:
-    """The mask of an image as another image, and its boxes and points as SVG."""
+    """Return an image's mask as another image, and its boxes and points as SVG."""
     mask = ""
     if overlay.levels is not None:
         source = _data("image/png", codecs.encode(colours(overlay.levels), "png"))
@@ -323,7 +323,7 @@ def _drawn_over(overlay: Overlay, title: str) -> str:
 
 
 def _texts(caption: Caption, name: str, *more: str) -> str:
-    """The texts below an image, sound or video."""
+    """Return the text below an image, sound or video."""
     label = f"<b>{escape(caption.label)}</b><br>" if caption.label is not None else ""
     text = f"<q>{escape(caption.text)}</q>" if caption.text else ""
     small = "<br>".join(escape(part) for part in (caption.key, cut(name, 40), *more) if part)
@@ -331,7 +331,7 @@ def _texts(caption: Caption, name: str, *more: str) -> str:
 
 
 def _player(name: str, clip: Clip, medium: str) -> str:
-    """A sound or video with controls, or why there are none."""
+    """Return a sound or video player, or the reason why there is none."""
     size, note = _size(clip.size), ""
     if clip.fault:
         shown = '<small class="bad">not decodable</small>'

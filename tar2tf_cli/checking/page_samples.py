@@ -1,4 +1,4 @@
-"""Reads the samples of shards for the page of `inspect --html`: their sizes, labels and digests, and some to be shown.
+"""Samples for the page of `inspect --html`: sizes, labels and digests of all, and a random selection to show.
 
 Images, sounds and videos are drawn at random, and decoded where that is possible. Each is kept small: an image is
 scaled down, a long WAV or MP3 is cut, and any other long sound or video is left out.
@@ -76,7 +76,7 @@ _MOST_PIXELS: Final = 1 << 26
 
 
 class Caption(NamedTuple):
-    """The texts that say what a sample is.
+    """The text that identifies a shown sample.
 
     Attributes:
         key: its key.
@@ -106,7 +106,7 @@ class Picture(NamedTuple):
 
 
 class Clip(NamedTuple):
-    """A sound or video.
+    """A sound or video on the page.
 
     Attributes:
         caption: the texts of its sample.
@@ -127,7 +127,7 @@ class Clip(NamedTuple):
 
 @dataclass
 class ShardPage:
-    """The part of the page that is about one shard.
+    """The page's data about one shard.
 
     Attributes:
         name: the shard's name.
@@ -157,7 +157,7 @@ def read_pages(
     paths: bool = False,
     **options: Unpack[CheckOptions],
 ) -> list[ShardPage]:
-    """Read every sample of a bucket's shards, which have these names, for the page.
+    """Read all samples of a bucket's named shards for the page.
 
     Args:
         bucket: as for `inspect`.
@@ -183,7 +183,7 @@ def read_pages(
 
 
 def _read_page(most: int, geometry: Geometry, item: ObjectInfo, context: FileContext) -> ShardPage:
-    """Read all samples of a shard that can be read, and draw so many images; damage is listed among the faults."""
+    """Read a shard's readable samples and select at most `most` images; damage is added to the faults."""
     page, sheet = ShardPage(item.name), _Sheet(most, geometry, random.Random(os.fsencode(item.name)))
     digester = EntryDigester({})
     with suppress(SourceError), OpenShard(context.source, item, context.on_bytes) as shard:
@@ -199,7 +199,7 @@ def _read_page(most: int, geometry: Geometry, item: ObjectInfo, context: FileCon
 
 
 class _Sheet:
-    """Draws images, sounds and videos of each entry or feature, every one as likely as any other.
+    """Selects images, sounds and videos of each entry or feature at random, each with equal probability.
 
     Args:
         most: how many images of each.
@@ -216,7 +216,7 @@ class _Sheet:
         self._chance = chance
 
     def add_picture(self, name: str, values: Sample, caption: Caption) -> None:
-        """Draw an image, or do not."""
+        """Add an image to the selection, perhaps."""
         place = self._place(name, self._most)
         if place < self._most:
             value, size = values[name], _size_of(name, values)
@@ -227,21 +227,21 @@ class _Sheet:
             self.pictures.setdefault(name, [])[place : place + 1] = [Picture(caption, data, 0, overlay or None)]
 
     def add_clip(self, name: str, kind: str, value: bytes | StoredBytes, caption: Caption) -> None:
-        """Draw a sound or video, or do not."""
+        """Add a sound or video to the selection, perhaps."""
         most = min(self._most, MOST_CLIPS)
         place = self._place(name, most)
         if place < most:
             self.clips.setdefault(name, [])[place : place + 1] = [_clip(name, kind, value, caption)]
 
     def _place(self, name: str, most: int) -> int:
-        """The index at which the next value of an entry is drawn; at least `most` if it is not."""
+        """Return the index for the next value of an entry in the selection; at least `most` if it is not selected."""
         seen = self._seen[name]
         self._seen[name] += 1
         return seen if seen < most else self._chance.randrange(seen + 1)
 
 
 def _add(page: ShardPage, values: Sample, sheet: _Sheet) -> None:
-    """Add the sample whose key is the last of the page."""
+    """Add a sample, whose key is the last one of the page."""
     size = sum(_value_size(value) for name, value in values.items() if name != KEY)
     page.sizes[int(log2(max(size, 1)) * STEPS_PER_DOUBLING)] += 1
     label = _label(values)
@@ -260,7 +260,7 @@ def _add(page: ShardPage, values: Sample, sheet: _Sheet) -> None:
 
 
 def _kind(value: object) -> str:
-    """The kind of a sound, a video or another value of bytes; empty for numbers."""
+    """Return the kind of a sound, video or other bytes; empty for numbers."""
     if type(value) is bytes:
         return sniff(value[:64]) or ""
     with suppress(SampleError):  # a large value of a stream was not stored
@@ -276,7 +276,7 @@ def _value_size(value: bytes | StoredBytes | ParsedFeature) -> int:
 
 
 def _label(values: dict[str, object]) -> str | None:
-    """The value of the entry or feature that is named like a label, if it is short."""
+    """Return the value of the entry or feature named like a label, if it is short."""
     for name in _LABELS:
         value = values.get(name)
         if isinstance(value, ParsedFeature) and value.count == 1 and value.kind == "int64":
@@ -289,7 +289,7 @@ def _label(values: dict[str, object]) -> str | None:
 
 
 def _caption(values: Mapping[str, object], label: str | None) -> str:
-    """The text of the entry or feature that is named like a caption, if it is not the label."""
+    """Return the text of the entry or feature named like a caption, unless it is the label."""
     for name in _CAPTIONS:
         value = values.get(name)
         several = value.values() if isinstance(value, ParsedFeature) and value.kind == "bytes" else [value]
@@ -309,7 +309,7 @@ def _is_image(data: bytes) -> bool:
 
 
 def _shape_of(name: str, values: Mapping[str, object]) -> list[int] | None:
-    """Height, width and channels of an image that was decoded to an array; None for another value."""
+    """Return height, width and channels of an image stored as a decoded array; None for other values."""
     value, folder = values[name], name.rpartition("/")[0]
     parts = [f"{name}/shape"]
     if values.get(f"{folder}/format") == b"tensor":  # as the preset imagenet-tensor stores them
@@ -322,7 +322,7 @@ def _shape_of(name: str, values: Mapping[str, object]) -> list[int] | None:
 
 
 def _size_of(name: str, values: Mapping[str, object]) -> Size | None:
-    """Height and width of an image; None if its header is damaged."""
+    """Return height and width of an image; None if its header is damaged."""
     if shape := _shape_of(name, values):
         return shape[0], shape[1]
     value = values[name]
@@ -338,7 +338,7 @@ def _integers(value: object) -> list[int]:
 
 
 def _pixels(name: str, values: Sample) -> Array:
-    """The pixels of an image that was decoded to an array, as uint8 RGB; floats up to 1 are scaled."""
+    """Return an image stored as a decoded array in uint8 RGB; floats up to 1 are scaled."""
     value, shape = values[name], _shape_of(name, values)
     if isinstance(value, ParsedFeature):
         floats = np.frombuffer(b"".join(value.parts()), "<f4")
@@ -350,7 +350,7 @@ def _pixels(name: str, values: Sample) -> Array:
 
 
 def _picture(drawn: Picture) -> Picture:
-    """Return a drawn image with a small JPEG of it, and how many of its pixels differ."""
+    """Return a selected image with its thumbnail as JPEG, and the number of its distinct pixels."""
     try:
         pixels = drawn.data
         if isinstance(pixels, bytes):
@@ -372,14 +372,14 @@ def _with_small_mask(drawn: Picture) -> Overlay | None:
 
 
 def _small(pixels: Array) -> Array:
-    """The centre of an image, scaled down."""
+    """Return a thumbnail of an image's centre."""
     pixels = image.center_crop(pixels)
     side = min(len(pixels), _SIDE)
     return cv2.resize(np.ascontiguousarray(pixels), (side, side), interpolation=cv2.INTER_AREA)
 
 
 def _whole(pixels: Array, interpolation: int = cv2.INTER_AREA) -> Array:
-    """An image with its boxes, points and masks drawn, scaled down."""
+    """Scale down an image without cropping, so that its boxes, points and masks can be drawn on it."""
     height, width = pixels.shape[:2]
     scale = min(_LARGE_SIDE / max(height, width), 1)
     size = max(round(width * scale), 1), max(round(height * scale), 1)
@@ -390,7 +390,7 @@ def _whole(pixels: Array, interpolation: int = cv2.INTER_AREA) -> Array:
 
 
 def _clip(name: str, kind: str, value: bytes | StoredBytes, caption: Caption) -> Clip:
-    """A sound or video that is decoded if it is held in memory, and its beginning if it is too large for the page."""
+    """Return a sound or video, decoded if it is in memory, or only its beginning if it is too large for the page."""
     size, most = len(value), MOST_VIDEO if kind.startswith("video/") else MOST_SOUND
     whole = value if isinstance(value, bytes) else None
     unknown = Counter[str]()
@@ -403,7 +403,7 @@ def _clip(name: str, kind: str, value: bytes | StoredBytes, caption: Caption) ->
 
 
 def _beginning(kind: str, head: bytes) -> bytes:
-    """A sound by its first bytes: a WAV gets a header of their number."""
+    """Return the beginning of a sound as a valid file; a WAV gets a header with the new length."""
     if kind != "audio/wav":
         return head
     form = b""

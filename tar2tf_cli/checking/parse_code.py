@@ -1,4 +1,4 @@
-"""Writes Python code that reads TFRecord shards or tars with tf.data, from what inspect learned of them."""
+"""Generated Python code that reads TFRecord shards or tars with tf.data, from the results of an inspection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Where: TypeAlias = Literal["example", "context", "steps"]
 
 
 def parse_code(contents: Contents) -> str:
-    """Return a program that makes a dataset: for TFRecord shards, with a feature description and a parse function.
+    """Return a program that makes a dataset; for TFRecords, with a feature description and a parse function.
 
     Features that some records lack get a default; lists whose length varies become vectors. Images are decoded, arrays
     get their shape; other bytes stay as they are. Dtypes that records do not tell are those of the manifest, if one was
@@ -77,7 +77,7 @@ def _program(contents: Contents) -> Iterator[str]:
 
 
 class _FeatureCode:
-    """One feature: how it is described, and what is done to it after parsing.
+    """The code for one feature: its description, and its processing after parsing.
 
     Args:
         name: its name.
@@ -107,12 +107,12 @@ class _FeatureCode:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it is one value in every example that has it."""
+        """Whether the feature is a single value in every example that has it."""
         return self.length == 1 and not self.vector
 
     @property
     def trouble(self) -> str | None:
-        """Why it cannot be parsed, if so."""
+        """The reason why the feature cannot be parsed, or None."""
         if not self.kinds:
             return "has no values"
         if self.stats.divided:
@@ -123,7 +123,7 @@ class _FeatureCode:
 
     @property
     def described(self) -> str:
-        """The right side of its line in the description of features."""
+        """The expression for the feature in the feature description."""
         dtype, shape = _DTYPES[self.kinds[0]], f"[{'' if self.is_scalar else self.length}]"
         if self.length and self.where == "steps":
             return f"tf.io.FixedLenSequenceFeature({shape}, {dtype}{', allow_missing=True' if self.optional else ''})"
@@ -137,18 +137,18 @@ class _FeatureCode:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether parsing it gives a sparse tensor, and not a ragged one as for a feature list."""
+        """Whether the feature is parsed to a sparse tensor, rather than a ragged one like a feature list."""
         return self.where == "context" and "VarLen" in self.described
 
     @property
     def comment(self) -> str:
-        """A comment with the kind of its values, and how many examples lack it."""
+        """A comment with the kind of the values, and the number of examples without the feature."""
         lacking = f"; missing in {self.lacking:,}" if self.lacking else ""
         return f"  # {self.stats.kind}{lacking}".replace("\n", " ")
 
 
 def _described(contents: Contents) -> dict[str, FeatureDescription]:
-    """Return the description of each feature on which the manifests agree."""
+    """Return the descriptions of the features on which all manifests agree."""
     manifests = contents.manifests or _beside([os.path.abspath(shard.path) for shard in contents.shards])
     said: dict[str, list[FeatureDescription]] = {}
     for manifest in manifests:
@@ -162,7 +162,7 @@ def _alike(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
 
 
 def _beside(paths: Sequence[str]) -> list[Manifest]:
-    """The manifests in the folder of local shards that list them."""
+    """Return the manifests in the folders of local shards that list these shards."""
     from tar2tf_cli.inputs.manifest import read_document
 
     manifests, folders = [], dict.fromkeys(map(os.path.dirname, paths))
@@ -237,7 +237,7 @@ def _function(contents: Contents, described: Described) -> Iterator[str]:
 
 
 def _decoded(feature: _FeatureCode, features: dict[str, _FeatureCode]) -> Iterator[str]:
-    """The lines that turn the bytes or values of a feature into an image or array."""
+    """Yield the lines that convert the bytes or values of a feature to an image or array."""
     value = f"features[{_quoted(feature.name)}]"
     if array := _array(feature, features, value):
         yield f"    {value} = {array}"
@@ -253,7 +253,7 @@ def _decoded(feature: _FeatureCode, features: dict[str, _FeatureCode]) -> Iterat
 
 
 def _array(feature: _FeatureCode, features: dict[str, _FeatureCode], value: str) -> str | None:
-    """Return code that gives an array its values, dtype and shape; None if the feature is no array, or stays one."""
+    """Return code that restores an array's values, dtype and shape; None if the feature is no array, or unchanged."""
     array = value
     if feature.is_raw:
         stored = "int64" if feature.dtype == "uint64" else feature.dtype  # which decode_raw does not know
@@ -269,7 +269,7 @@ def _array(feature: _FeatureCode, features: dict[str, _FeatureCode], value: str)
 
 
 def _shape(feature: _FeatureCode, features: dict[str, _FeatureCode], array: str) -> str | None:
-    """The shape of an array; None if it is not known, or values have it already."""
+    """Return code for the shape of an array; None if it is unknown, or the values have it already."""
     beside = features.get(f"{feature.name}/shape")
     if not beside or not (feature.is_raw or feature.stats.shaped or feature.shape):
         return "[]" if feature.is_raw and feature.shape == [] and not feature.optional else None
@@ -285,7 +285,7 @@ def _shape(feature: _FeatureCode, features: dict[str, _FeatureCode], array: str)
 
 
 def _decoding(stats: Stats, value: str) -> tuple[str, str] | None:
-    """Return code that decodes a value, and the value of an empty one; None if it stays as it is."""
+    """Return code that decodes a value, and the result for a missing one; None if it stays as it is."""
     kinds = [kind for kind in stats.kinds if kind != "empty"]
     if kinds and all(kind in _DECODABLE for kind in kinds):
         channels = _channels(stats)
@@ -299,7 +299,7 @@ def _decoding(stats: Stats, value: str) -> tuple[str, str] | None:
 
 
 def _optionally(feature: _FeatureCode, value: str, decode: str, empty: str) -> Iterator[str]:
-    """Decode a value or, where the feature may be missing, make an empty array instead."""
+    """Yield lines that decode a value or, if the feature is optional and missing, make an empty array."""
     if not feature.optional and "empty" not in feature.stats.kinds:
         yield f"    {value} = {decode}"
         return
@@ -316,20 +316,20 @@ def _channels(stats: Stats) -> int:
 
 
 def _same(kinds: Sequence[str], prefix: str) -> str | None:
-    """The dtype that all kinds have in common, if they begin with a prefix."""
+    """Return the dtype that all kinds have in common, if they begin with a prefix."""
     dtypes = {kind.removeprefix(prefix) if kind.startswith(prefix) else "" for kind in kinds}
     return dtypes.pop() if len(dtypes) == 1 and dtypes <= {*TENSOR_DTYPES.values()} else None
 
 
 def _is_raw_image(feature: _FeatureCode, features: dict[str, _FeatureCode]) -> bool:
-    """Whether it is a decoded image, as the preset imagenet-tensor stores it."""
+    """Whether the feature is a decoded image, as the preset imagenet-tensor stores it."""
     form = features.get("image/format")
     sides = all(f"image/{side}" in features for side in ("height", "width", "channels"))
     return feature.name == "image/encoded" and sides and bool(form and form.stats.example == "tensor")
 
 
 def _payload_function(payload: Stats) -> Iterator[str]:
-    """The function for records that are not examples."""
+    """Yield the parse function for records that are not examples."""
     decoding = _decoding(payload, "record")
     yield f"# The records are not examples: {payload.kind}."
     yield from (_NO_AUTOGRAPH, "def parse(record):")
@@ -363,7 +363,7 @@ def _files(name: str, paths: Sequence[str]) -> Iterator[str]:
 
 
 def _pattern(paths: Sequence[str]) -> tuple[str, str, str]:
-    """The folder of many local files, a slash, and a pattern that only their names match; empty if there is none."""
+    """Return folder, slash and glob for many local files if it matches no others; else three empty strings."""
     folder, slash, base = glob.escape(paths[0]).rpartition("/")
     base = re.sub(r"\d+", "*", base)
     alike = len(paths) > MOST_FILES and sorted(glob.glob(folder + slash + base)) == sorted(paths)
@@ -396,7 +396,7 @@ def _program_for_tars(contents: Contents) -> Iterator[str]:
 
 
 def _decode_op(name: str, stats: Stats) -> str | None:
-    """The op that makes an array of an entry; None if it stays as it is."""
+    """Return the op that converts an entry to an array; None if it stays as it is."""
     kinds = set(stats.kinds)
     if kinds and kinds <= {"image/jpeg", "image/png", "image/bmp"}:
         channels = {size[2] for sizes in stats.shapes.values() for size in sizes}

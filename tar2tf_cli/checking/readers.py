@@ -1,4 +1,4 @@
-"""Checks whether another reader will read shards as they are meant, for `verify --for`: what each of them trips over.
+"""Rules for `verify --for`: properties of shards that make another reader fail or misread them.
 
 Each rule states a behaviour of that reader's current version, which a test of the rule runs.
 """
@@ -40,7 +40,7 @@ _TYPE: Final = 156
 
 @dataclass
 class ShardTraits:
-    """Properties of one shard over which readers trip.
+    """Properties of one shard that affect readers.
 
     Attributes:
         format: the format; None if it cannot be read.
@@ -72,7 +72,7 @@ class ShardTraits:
 
 
 def shard_traits(item: ObjectInfo, context: FileContext) -> ShardTraits:
-    """Read a shard once for its traits; one that cannot be read has none, as that is a fault found elsewhere."""
+    """Read a shard to find its traits; an unreadable one has none, as `verify` itself reports it."""
     traits = ShardTraits()
     try:
         with OpenShard(context.source, item) as shard:
@@ -172,7 +172,7 @@ def _read_features(shard: OpenShard, rules: TarRules, traits: ShardTraits) -> No
 
 
 class ShardsToRead(NamedTuple):
-    """All shards, as a rule sees them.
+    """All shards, as given to a rule.
 
     Attributes:
         traits: the traits of each shard by its path.
@@ -196,7 +196,7 @@ class ShardsToRead(NamedTuple):
 
 
 def names_files(source: Source, item: ObjectInfo) -> bool:
-    """Whether a README.md is a dataset card that says which files each split has."""
+    """Whether a README.md is a dataset card that lists the files of each split."""
     with suppress(SourceError), closing(source.open(item)) as file:
         return (
             re.match(rb"---\r?\n.*^\s*(- )?data_files:.*^---", file.read(1 << 16), re.DOTALL | re.MULTILINE) is not None
@@ -211,7 +211,7 @@ _MOST_READ: Final = "convert it: tar2tf convert IN -o 'new-<>.tar'"
 
 
 def _compression(formats: Mapping[str, Sequence[str]]) -> ReaderRule:
-    """Make a rule for a reader that reads no shards of some compressions, by format."""
+    """Return a rule for a reader that does not support some compressions, by format."""
 
     def rule(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
         for path, traits in shards.traits.items():
@@ -222,7 +222,7 @@ def _compression(formats: Mapping[str, Sequence[str]]) -> ReaderRule:
 
 
 def _only(format: str, what: str) -> ReaderRule:
-    """Make a rule for a reader of one format."""
+    """Return a rule for a reader that supports only one format."""
 
     def rule(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
         for path, traits in shards.traits.items():
@@ -289,7 +289,7 @@ def _long(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
 
 
 def _lacking(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
-    """Features that some records lack, so that records cannot be batched as they are."""
+    """Find features that some records lack, so that records cannot be batched."""
     names = sum((traits.names for traits in shards.traits.values()), Counter[str]())
     samples = sum(traits.samples for traits in shards.traits.values())
     lacking = {name: samples - number for name, number in names.items() if number < samples}
@@ -300,7 +300,7 @@ def _lacking(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
 
 
 def _lists(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
-    """Features that are a value in some records and a list in others."""
+    """Find features that are a single value in some records and a list in others."""
     for path, traits in shards.of("tfrecord"):
         for name, lengths in traits.varying.items():
             if 1 in lengths and len(lengths) > 1:
@@ -311,7 +311,7 @@ def _lists(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
 
 
 def _ragged(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
-    """Features that are lists of different lengths, which cannot be batched as they are."""
+    """Find features that are lists of different lengths, which cannot be batched."""
     lengths: dict[str, set[int]] = {}
     for path, traits in shards.of("tfrecord"):
         for name, some in traits.varying.items():
@@ -325,7 +325,7 @@ def _ragged(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
 
 
 def _side_files(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
-    """Files that are read as shards, unless their names begin with an underscore."""
+    """Find files that the reader would read as shards, as their names do not begin with an underscore."""
     others = [name for name in shards.others if not os.path.basename(name).startswith("_")]
     if others and (path := next(iter(shards.traits), None)):
         hint = "name the shards by a pattern, or move these files"
@@ -336,7 +336,7 @@ _DATA: Final = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".parquet"
 
 
 def _outnumbered(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
-    """Files that are read in place of the shards, as there are no fewer of them with one extension."""
+    """Find files that the reader would read instead of shards, as more files have their extension."""
     kinds = Counter(os.path.splitext(name)[1].lower() for name in shards.others)
     alike = next((kind for kind, number in kinds.items() if kind in _DATA and number >= len(shards.traits)), None)
     if alike and not shards.has_card and (path := next(iter(shards.traits), None)):
@@ -346,7 +346,7 @@ def _outnumbered(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
 
 
 def _few(shards: ShardsToRead) -> Iterator[tuple[str, str]]:
-    """Fewer shards of a split than hosts, so that some hosts have none."""
+    """Find splits with fewer shards than hosts, which leave some hosts without data."""
     by_split: dict[str, list[str]] = {}
     for path in shards.traits:
         by_split.setdefault(shards.splits.get(path, ""), []).append(path)
@@ -378,7 +378,7 @@ READERS: Final[Mapping[str, Sequence[ReaderRule]]] = {
 
 
 def parse_readers(text: str) -> list[str]:
-    """Return the readers in a list such as `hf,dali`.
+    """Parse a list of readers such as `hf,dali`.
 
     Raises:
         UsageError: when one is not known.
@@ -393,7 +393,7 @@ def parse_readers(text: str) -> list[str]:
 
 
 def check_output(names: Sequence[str], output: Output) -> None:
-    """Check, before a conversion, that readers read shards of its output's format and compression.
+    """Check, before a conversion, that readers support its output's format and compression.
 
     Raises:
         UsageError: when one does not.
@@ -405,7 +405,7 @@ def check_output(names: Sequence[str], output: Output) -> None:
 
 
 def reader_faults(names: Sequence[str], shards: ShardsToRead) -> Iterator[tuple[str, Fault]]:
-    """Yield the path of each shard that one of the readers does not read as meant, with a fault for each reason."""
+    """Yield a fault, with the path of the shard, for each reason why a reader would fail or misread it."""
     for name in names:
         for rule in READERS[name]:
             for path, message in rule(shards):

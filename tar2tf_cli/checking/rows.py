@@ -1,4 +1,4 @@
-"""Makes a row of digests for each sample of a file, and keeps its key and the digests of its entries as details.
+"""Rows of digests for each sample of a file, with its key and the digests of its entries as details.
 
 The details of a sample are the size of its key, or 4,294,967,295 if it has none, and the key; how many entries it has;
 and for each the size of its name, its digest of 64 bits, and the name. Sizes and counts have 32 bits. The kernel makes
@@ -66,7 +66,7 @@ _LONG_VARINT: Final = re.compile(rb"[\x80-\xff]\x00|[\x80-\xff]{9}[\x02-\x7f]")
 
 
 class FileRows(NamedTuple):
-    """The rows that were made of one file.
+    """The rows of one file.
 
     Attributes:
         is_shard: whether it is a tar or TFRecord; otherwise there are no rows.
@@ -89,7 +89,7 @@ class FileRows(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class RowsContext(FileContext):
-    """The context of the tasks that make rows.
+    """The context of tasks that compute rows.
 
     Attributes:
         sources: where the files of each dataset are.
@@ -103,7 +103,7 @@ class RowsContext(FileContext):
 
 
 def rows_of(dataset: int, item: ObjectInfo, context: RowsContext) -> FileRows:
-    """Make the rows of a file of one of the datasets.
+    """Compute the rows of a file of one of the datasets.
 
     Raises:
         SourceError: when it cannot be read, or is damaged.
@@ -118,7 +118,7 @@ def rows_of(dataset: int, item: ObjectInfo, context: RowsContext) -> FileRows:
 
 
 def _rows(source: Source, item: ObjectInfo, context: RowsContext, *, regroup: bool) -> FileRows | None:
-    """Make the rows of a file; None if it ended at a key that appeared again, so that samples must be regrouped."""
+    """Compute the rows of a file; None if a key appeared again, so that samples must be regrouped."""
     tars: list[TarSamples] = []
 
     def end(tar: TarSamples) -> None:
@@ -151,12 +151,12 @@ def _raise(error: Tar2tfError, more: bool = False) -> None:
 
 
 def content_of(entries: EntryDigests) -> int:
-    """The digest of a sample without its key, whatever the order of its entries."""
+    """Return the digest of a sample without its key, independent of the order of its entries."""
     return sum(entries.values()) & _64_BITS
 
 
 class EntryDigester:
-    """Makes the digests of entries.
+    """Computes the digests of entries.
 
     Args:
         wanted: the features that hold numbers in the records that samples of a tar are compared with: entries of these
@@ -172,7 +172,7 @@ class EntryDigester:
         self.numbers: dict[str, Kind | None] = {}
 
     def digests(self, key: str | None, entries: Sample) -> tuple[int, EntryDigests]:
-        """The digest of a key, 0 if there is none, and those of the entries."""
+        """Return the digest of a key (0 if there is none), and the digests of entries."""
         if self._wanted:
             entries = _as_features(entries, self._wanted)
         made = {name: self._digest(name, value) for name, value in entries.items() if name != KEY or key is None}
@@ -201,7 +201,7 @@ class EntryDigester:
         return seed
 
     def maps(self, batch: Batch) -> list[bytes | None] | None:
-        """Return, for each signature of a batch, its entries as features for the kernel; None where Python must do it.
+        """Return each signature's entries as features for the kernel; None where Python must process them.
 
         It is None altogether if all entries are as they are.
         """
@@ -220,7 +220,7 @@ class EntryDigester:
 
 
 def _parts(feature: ParsedFeature) -> Iterator[bytes]:
-    """The values of a feature, in one of the many forms in which they may be encoded."""
+    """Return a feature's values in a canonical form, as there are many encodings."""
     parts = feature.parts()
     if feature.kind == "int64" and any(map(_LONG_VARINT.search, parts)):
         parts = _parsed(int64_list(feature.values())).parts()
@@ -234,7 +234,7 @@ def _parts(feature: ParsedFeature) -> Iterator[bytes]:
 
 
 def _as_features(entries: Sample, wanted: Mapping[str, Kind | None]) -> Sample:
-    """The entries, with numbers in place of those that hold them as text or as an array, also one named `NAME.npy`."""
+    """Convert entries that hold numbers as text or array, also those named `NAME.npy`, to features."""
     made: dict[str, Any] = {}
     for name, value in entries.items():
         kind, base = wanted.get(name) if name != KEY else None, name.removesuffix(".npy")
@@ -274,7 +274,7 @@ def _parsed(feature: bytes | StoredValue | Feature) -> Any:
 
 
 class _RowFiles:
-    """The two files that a task writes, so that neither it nor what it sends grows with the number of samples.
+    """The two files that a task writes, so that its memory and its result stay small.
 
     Attributes:
         rows: path of the rows.
@@ -289,13 +289,13 @@ class _RowFiles:
         self._rows, self._details = os.fdopen(rows, "wb"), os.fdopen(details, "wb")
 
     def add(self, key: str | None, key_digest: int, entries: EntryDigests) -> None:
-        """Add a sample."""
+        """Add the row and details of a sample."""
         content = content_of(entries)
         row = _PACKED.pack((content + key_digest) & _64_BITS, content, key_digest, self.size)
         self.add_many(row, _packed_details(key, entries))
 
     def add_many(self, rows: bytes, details: bytes) -> int:
-        """Add the rows of samples, and their details; return how many they are."""
+        """Add rows and details of several samples; return their number."""
         self._rows.write(rows)
         self._details.write(details)
         self.size += len(details)
@@ -311,7 +311,7 @@ class _RowFiles:
 
 
 class _KernelRows:
-    """Has the kernel make the rows of plain samples and usual examples.
+    """Computes the rows of plain samples and usual examples with the kernel.
 
     Args:
         files: receive the rows.
@@ -323,13 +323,13 @@ class _KernelRows:
         self._digester = digester
 
     def take(self, native: ModuleType, data: bytes | bytearray, start: int, end: int, /) -> tuple[int, int]:
-        """Make the rows of records; return where they end, and how many they are."""
+        """Compute the rows of records; return their end and number."""
         stop, rows, details, numbers = native.record_rows(data, start, end, self._files.size)
         self._digester.numbers |= numbers
         return stop, self._files.add_many(rows, details)
 
     def take_batch(self, batch: Batch, native: ModuleType, /) -> bool:
-        """Make the rows of the samples of a batch; False if an entry is unusual."""
+        """Compute the rows of a batch's samples; return False if an entry is unusual."""
         maps = self._digester.maps(batch)
         made = native.sample_rows(batch.data, batch.rows, batch.spans, batch.signatures, self._files.size, maps)
         if made:
@@ -347,7 +347,7 @@ def _packed_details(key: str | None, entries: EntryDigests) -> bytes:
 
 
 def details_in(data: memoryview) -> Details:
-    """Read the key of a sample and the digests of its entries, whose details these bytes begin with."""
+    """Parse a sample's key and entry digests at the beginning of packed details."""
     (size,), at, key = _SIZE.unpack_from(data), _SIZE.size, None
     if size != _NO_KEY:
         key = str(data[at : at + size], "utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Writes the good records of damaged TFRecords to a new file, for `verify --salvage`."""
+"""Copying of the good records of damaged TFRecords to a new file, for `verify --salvage`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _BLOCK: Final = 1 << 20
 
 
 class SalvageFile(RecordFile):
-    """The good records of one file, in a hidden file until those of all files are joined."""
+    """The good records of one file, in a hidden file until all such files are joined."""
 
     def keep(self, data: bytes) -> None:
         """Append a record."""
         self.write(frame([data], len(data)), len(data) + FRAMING)
 
     def keep_framed(self, records: bytes) -> None:
-        """Append records as they are in the file."""
+        """Append framed records."""
         self.write([records], len(records))
 
 
 class SalvagePart(NamedTuple):
-    """The paths of the file with the good records of one file; a worker opens it.
+    """The paths of a file for the good records of one file, which a worker opens.
 
     Attributes:
         path: path of the file with those of all files, as errors name it.
@@ -46,7 +46,7 @@ class SalvagePart(NamedTuple):
 
 
 class Salvage:
-    """Collects the good records of several files: workers write one file each, and these are joined at the end.
+    """Collector of the good records of several files: workers write one file each, which are joined at the end.
 
     Args:
         path: the new file, which appears once it is complete.
@@ -76,7 +76,7 @@ class Salvage:
         return self._parts[-1]
 
     def finish(self, reports: Sequence[FileReport]) -> Salvaged:
-        """Join the files in order, and delete them; there is no new file if there are only tars.
+        """Join and delete the files; creates no new file if all inputs are tars.
 
         Raises:
             SinkError: when the file cannot be written.

@@ -1,4 +1,4 @@
-"""Reads the values of single samples again, as text for people."""
+"""Values of single samples, read again as text for people."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tar2tf_cli.inputs.tar_samples import TarRules
 
 
 class SampleLocation(NamedTuple):
-    """The location of a sample.
+    """The location of a sample in a dataset.
 
     Attributes:
         path: path or URL of its shard.
@@ -36,7 +36,7 @@ class SampleLocation(NamedTuple):
 def values_at(
     source: Source, locations: Iterable[SampleLocation], rules: TarRules, described: Mapping[str, Described]
 ) -> dict[SampleLocation, dict[str, str]]:
-    """Read the values of samples, shortened; each shard is read once, up to the last of its samples.
+    """Read the shortened values of samples, reading each shard once up to the last of its samples.
 
     Args:
         source: lists the shards.
@@ -68,7 +68,7 @@ def values_at(
 
 
 def _typed(decode: Decoder, record: bytes, stored: Sample) -> Sample:
-    """Return the values of the features that a record has, as their description says; none if they differ from it."""
+    """Return a record's features decoded by their description; empty if they do not match it."""
     try:
         return {name: value for name, value in decode(record).items() if name in stored}
     except ValueError:
@@ -80,7 +80,7 @@ def _raise(error: Tar2tfError, more: bool = False) -> None:
 
 
 def _text(value: object) -> str:
-    """A value as text; of an image or other bytes, its kind and size."""
+    """Format a value as text; images and other bytes as kind and size."""
     if isinstance(value, np.ndarray):
         return _array_text(value)
     if not isinstance(value, (bytes, StoredBytes)):
@@ -94,7 +94,7 @@ def _text(value: object) -> str:
 
 
 def _array_text(array: NDArray[np.generic]) -> str:
-    """Dtype, lengths and first values of an array; texts and images alone, each as a value of its own."""
+    """Format dtype, shape and first values of an array; single texts and images like other values."""
     values = array.ravel()[:MOST_LISTED].tolist()
     if array.dtype == object:
         return listed([_text(value) for value in values], array.size)

@@ -1,4 +1,4 @@
-"""Chooses the shards that `verify --subset` reads, so that each run reads another part and all are read in time."""
+"""Selection of the shards for `verify --subset`: a part by hash, or a window that moves on each day."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PERCENT: Final = re.compile(r"(\d+(?:\.\d+)?)%")
 
 
 class Subset(NamedTuple):
-    """A part of the shards.
+    """The size of the part of the shards to read.
 
     Attributes:
         text: as it was given.
@@ -36,7 +36,7 @@ class Subset(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Subset:
-        """Read `3/30`, `5%` or `10GB`.
+        """Parse `3/30`, `5%` or `10GB`.
 
         Raises:
             UsageError: when it is something else.
@@ -57,7 +57,7 @@ class Subset(NamedTuple):
         raise UsageError(f"--subset must be a part, a percentage or a size, not {text!r}", hint=hint)
 
     def choose(self, items: Sequence[ObjectInfo], day: int | None = None) -> list[bool]:
-        """Return whether each shard is read.
+        """Return whether to read each shard.
 
         A part has the shards whose names have its number by a hash, so that a new shard changes no other. A percentage
         or a size is a window of the shards in the order of that hash, which moves on by itself each day.

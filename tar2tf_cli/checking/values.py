@@ -1,4 +1,4 @@
-"""Decodes the values of records and samples in threads, for `verify --decode`; without it, passes their faults on."""
+"""Decoding of the values of records and samples in threads, for `verify --decode`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NamedValue: TypeAlias = tuple[str, bytes]
 
 
 class CheckedUnit(NamedTuple):
-    """A record or sample after its own checks.
+    """A record or sample with the faults found so far.
 
     Attributes:
         values: its entries, or its bytes as the only entry.
@@ -42,7 +42,7 @@ class CheckedUnit(NamedTuple):
 
 
 def value_checker(report: FileReport, threads: int) -> ValueChecker | None:
-    """Return the checker of a shard's values; None without threads to decode them in."""
+    """Return the checker of a shard's values; None if there are no threads for decoding."""
     if not threads:
         return None
     from tar2tf_cli.checking.decode import ValueChecker  # only here, as it imports all that reads images
@@ -57,7 +57,7 @@ def decoded(
     threads: int,
     numbers: Mapping[str, Set[int]] | None = None,
 ) -> Iterator[CheckedUnit]:
-    """Iterate over items in order, each with its faults; with a checker, values are decoded.
+    """Iterate over items in order, with the faults found by decoding their values if there is a checker.
 
     Args:
         items: records or samples after their own checks.

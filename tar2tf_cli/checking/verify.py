@@ -1,4 +1,4 @@
-"""Verifies shards: what manifests list, or every file whose content is a shard; and gaps in the numbering."""
+"""Verification of shards: those that manifests list, or all files that are shards; and gaps in the numbering."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def verify(
     hosts: int = 1,
     **options: Unpack[CheckOptions],
 ) -> Report:
-    """Check shards, or everything that a manifest lists.
+    """Verify shards, or everything that a manifest lists.
 
     Args:
         bucket: a directory, a tar or TFRecord file, `-`, a URL of any of these, or a manifest by its path or URL.
@@ -121,7 +121,7 @@ def verify(
 
 
 def _sums_at(path: str, run: CheckRun) -> Sums | None:
-    """Return the sums in a list; None if the path is that of a bucket."""
+    """Read a list of checksums; None if the path is a bucket."""
     from tar2tf_cli.checking.checksum_list import read_sums
 
     def fetch(url: str) -> bytes | None:
@@ -132,7 +132,7 @@ def _sums_at(path: str, run: CheckRun) -> Sums | None:
 
 
 def _verify_sums(run: CheckRun, bucket: str, templates: Sequence[str], sums: Sums, *, paths: bool) -> Report:
-    """Check shards as without a list, and compare the bytes of every listed file with its sum."""
+    """Verify shards as usual, and also compare the bytes of every listed file with its checksum."""
     from tar2tf_cli.checking.checksum_list import check_sums
     from tar2tf_cli.inputs.manifest import read_document
 
@@ -150,7 +150,7 @@ def _reader_names(readers: str) -> list[str]:
 
 
 def _check_readers(run: CheckRun, shards: ShardSet, readers: Sequence[str], report: Report, hosts: int) -> None:
-    """Add a fault for everything over which one of the readers trips."""
+    """Add a fault for each reason why one of the readers would fail or misread shards."""
     from tar2tf_cli.checking.readers import ShardsToRead, names_files, reader_faults, shard_traits
 
     tasks = [FileTask(item, shard_traits) for item in shards.items]
@@ -194,7 +194,7 @@ def _verify(run: CheckRun, bucket: str, templates: Sequence[str], *, paths: bool
 
 
 def _verify_documents(run: CheckRun, paths: Sequence[str], against: Origin | None = None) -> Report:
-    """Check what manifests list; if one of several cannot be used, that is a fault, and the others are checked."""
+    """Verify what manifests list; if one of several is unusable, add a fault and verify the others."""
     from tar2tf_cli.inputs.manifest import read_document  # slow to import, and only for manifests
 
     files: list[FileReport] = []
@@ -220,7 +220,7 @@ def _verify_documents(run: CheckRun, paths: Sequence[str], against: Origin | Non
 
 
 def _converted_twice(manifests: Sequence[Manifest]) -> list[str]:
-    """The inputs that several conversions of the same kind have in common, such as parts whose ranges overlap."""
+    """Return inputs that several conversions of one kind have in common, such as overlapping parts."""
     seen: Counter[tuple[str, str]] = Counter()
     for manifest in manifests:
         kind = str({**manifest.spec, "input": manifest.spec.get("input", {}).get("bucket"), "output": None})
@@ -232,7 +232,7 @@ def _converted_twice(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def verify_shards(run: CheckRun, shards: ShardSet) -> Report:
-    """Check every shard of a set, and that none is missing from the numbering."""
+    """Verify every shard of a set, and that none is missing from the numbering."""
     report = Report(run.check(shards.source, [(item, None) for item in shards.items]))
     report.skipped += shards.left_out.others
     report.manifest = next(map(shards.source.locate, shards.left_out.manifests), None)
@@ -252,7 +252,7 @@ def verify_shards(run: CheckRun, shards: ShardSet) -> Report:
 
 
 def _lacking(documents: Sequence[Document], known: Collection[str]) -> Iterator[FileReport]:
-    """Yield the report of each shard that a manifest lists and its folder lacks, unless it is among known ones."""
+    """Yield a report for each shard that a manifest lists and its folder lacks, except known ones."""
     for document in documents:
         there = {item.name for item in document.there()}
         for shard in document.manifest.shards:
@@ -261,13 +261,13 @@ def _lacking(documents: Sequence[Document], known: Collection[str]) -> Iterator[
 
 
 def _unfinished(one: Unfinished) -> FileReport:
-    """The report of a conversion that is not finished."""
+    """Return a report on an unfinished conversion."""
     fault = Fault("unfinished", f"the conversion that writes {one.manifest} is not finished")
     return FileReport(one.path, faults=[fault])
 
 
 def _add_gaps(source: Source, names: Sequence[str], report: Report, gaps: Sequence[Gap]) -> None:
-    """Insert a fault for every gap in the numbering of shards, where they would be."""
+    """Insert a fault for every gap in the numbering, at the position of the missing shards."""
     names = [*names]
     for gap in gaps:
         position = names.index(gap.before) if gap.before else len(names)
@@ -289,7 +289,7 @@ def _gap_fault(source: Source, gap: Gap) -> FileReport:
 
 
 def verify_manifest(run: CheckRun, document: Document) -> Report:
-    """Check everything that a manifest lists, and that there are no other shards."""
+    """Verify everything that a manifest lists, and that there are no other shards."""
     manifest = document.manifest
     if not manifest.is_complete:
         raise lists_nothing(document.path)
@@ -316,7 +316,7 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
 
 
 def _class_numbers(manifest: Manifest) -> dict[str, Set[int]]:
-    """Return the numbers in the label maps, by feature; the preset detection writes `label` as the class of boxes."""
+    """Return the class numbers of label maps, by feature; for the preset detection, `label` means the boxes' class."""
     numbers: dict[str, Set[int]] = {name: frozenset(labels.values()) for name, labels in manifest.labels.items()}
     if manifest.spec.get("preset") == "detection" and "label" in numbers:
         numbers["image/object/class/label"] = numbers.pop("label")
@@ -324,7 +324,7 @@ def _class_numbers(manifest: Manifest) -> dict[str, Set[int]]:
 
 
 def _nearby(run: CheckRun, source: Source, manifest: Manifest, template: PathTemplate | None) -> dict[str, ObjectInfo]:
-    """The files that may be a manifest's shards, by name; empty if they cannot be listed."""
+    """Return the files that may be a manifest's shards, by name; empty if they cannot be listed."""
     prefix = re.split("[<{]", template.text)[0] if template else ""
     if re.search(r"[*?\[\]{}%@\\]", prefix):  # it would not match itself literally
         prefix = ""
@@ -347,7 +347,7 @@ def _missing(source: Source, shard: ShardEntry, kind: str) -> FileReport:
 def _look_around(
     source: Source, manifest: Manifest, template: PathTemplate, nearby: dict[str, ObjectInfo], report: Report
 ) -> None:
-    """Add a fault for each gap in the manifest's list, and for each existing shard that is not in it."""
+    """Add a fault for each gap in the manifest's list, and for each shard that exists but is not listed."""
     names = [shard.path for shard in manifest.shards]
     regex, listed = template.regex(), set(names)
     if "number" in template.fields and "input" not in template.fields:  # with <input>, the numbers come from the inputs
@@ -359,7 +359,7 @@ def _look_around(
 
 
 def _not_converted(manifest: Manifest) -> Iterator[Fault]:
-    """Yield a fault for the samples and bytes of the inputs that the conversion itself skipped."""
+    """Yield faults for the samples and bytes that the conversion itself skipped."""
     if skipped := manifest.skipped.get("samples"):
         yield Fault(
             "skipped", f"{count(skipped, 'sample')} of the inputs skipped; to list them, convert with --errors FILE"
@@ -372,7 +372,7 @@ def _not_converted(manifest: Manifest) -> Iterator[Fault]:
 
 
 def _check_sums(path: str, manifest: Manifest, report: Report, *, fast: bool) -> FileReport:
-    """Check the manifest itself: its totals against those of its shards, and its counts of features."""
+    """Check the manifest itself: the totals, and the counts of features."""
     whole = FileReport(path, "manifest")
     for name, number in manifest.totals.items():
         claimed = manifest.claimed.get(name, number)

@@ -1,4 +1,4 @@
-"""Checks one file to its end, whatever it is; what is wrong becomes a fault, not an error."""
+"""Check of one file to its end, whatever its format; all problems become faults, not errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LENGTH: Final = 8  # bytes of the length in front of a record
 
 @dataclass(frozen=True)
 class Checks:
-    """The checks of one run, as the user chose them.
+    """The checks that the user selected for a run.
 
     Attributes:
         fast: whether only the framing and the CRCs of lengths are checked.
@@ -70,7 +70,7 @@ class Checks:
 
 @dataclass(eq=False, repr=False)
 class CheckContext(FileContext):
-    """The context that the checks of one run share.
+    """The context shared by the checks of one run.
 
     Attributes:
         checks: the checks.
@@ -106,7 +106,7 @@ class CheckRun(FileRun):
         expectations: Expectations = NO_EXPECTATIONS,
         rules: TarRules | None = None,
     ) -> list[FileReport]:
-        """Check files, each with its entry in a manifest if it has one, and return their reports in order."""
+        """Check files, each with its manifest entry if it has one, and return their reports in order."""
         if self.checks.messages:
             expectations = expectations._replace(messages=expectations.messages or self.checks.messages)
         context = CheckContext(source, rules or self.rules, checks=self.checks, expectations=expectations)
@@ -131,7 +131,7 @@ class CheckRun(FileRun):
 
 
 def _unread(source: Source, item: ObjectInfo, entry: ShardEntry | None, expectations: Expectations) -> FileReport:
-    """The report of a file that is not in the subset: only its size is compared with the manifest."""
+    """Return the report of a file outside of the subset, of which only the size is checked."""
     report = FileReport(source.locate(item.name), expectations.format, bytes=item.size or 0, unread=True)
     if entry and item.size not in (None, entry.bytes):
         report.add(Fault("size", f"the file has {item.size:,} bytes, but {entry.bytes:,} in the manifest"))
@@ -164,7 +164,7 @@ def _check_file(
 
 @dataclass(frozen=True)
 class _FileCheck:
-    """The check of one file; the attributes are the arguments of `_check_file`."""
+    """The check of one file; attributes are the arguments of `_check_file`."""
 
     entry: ShardEntry | None
     part: SalvagePart | None
@@ -172,12 +172,12 @@ class _FileCheck:
     context: CheckContext
 
     def report(self) -> FileReport:
-        """Check the file, a tar whose members are not adjacent once more."""
+        """Check the file, twice if it is a tar whose samples turn out to be scattered."""
         first = self._attempt(regroup=False)
         return self._attempt(regroup=True) if first.must_regroup else first
 
     def _attempt(self, *, regroup: bool) -> FileReport:
-        """Check the file; with `regroup`, samples of a tar are regrouped from the start."""
+        """Check the file; with `regroup`, scattered samples are expected."""
         context, index = self.context, self._index()
         observer = _StreamObserver(index is not None)
         observes = (self.entry or index is not None) and not context.checks.fast
@@ -204,7 +204,7 @@ class _FileCheck:
         return report
 
     def _index(self) -> bytes | None:
-        """Return the file NAME.idx next to the shard, if it can be read; that of a tar only if it is local."""
+        """Return the index file NAME.idx next to the shard, if it is readable; for a tar only a local one."""
         source, name = self.context.source, self.item.name
         if source.capabilities().seekable or not find_format("tar").is_named(name.lower()):
             with suppress(SourceError):
@@ -213,7 +213,7 @@ class _FileCheck:
         return None
 
     def _check_index(self, index: bytes, starts: array[int], report: FileReport) -> None:
-        """Compare an index, lines of `OFFSET SIZE`, with where records began; the headers of a tar are read again."""
+        """Compare an index of lines `OFFSET SIZE` with the starts of records; for a tar, read its headers."""
         traits = traits_of(report.format)
         if traits.carries_examples:
             ranges = pairwise(chain(starts, (report.bytes,)))
@@ -314,7 +314,7 @@ def _unknown(head: bytes) -> Fault:
 
 
 class _StreamObserver:
-    """Wraps the stream of a file, and notes what an entry of a manifest and an index say of it.
+    """Stream wrapper that collects the size, digest and record starts of a file while it is read.
 
     Args:
         finds_records: whether to note where records begin.
@@ -349,7 +349,7 @@ class _StreamObserver:
         self._raw.close()
 
     def _find_records(self, data: bytes) -> None:
-        """Go through the next bytes, from length to length."""
+        """Find the starts of records in the next bytes, from length to length."""
         buffer, start = self._rest + data, self._seen - len(self._rest)
         self._seen += len(data)
         while self._next + _LENGTH <= self._seen:
@@ -360,7 +360,7 @@ class _StreamObserver:
 
 
 def _check_tar_index(index: bytes, tar: Readable, key_split: KeySplit, report: FileReport) -> None:
-    """Compare the index of a tar with its samples; an index of an old form is only noted."""
+    """Compare the index of a tar with its samples; an index of an old format only gives a note."""
     writer = index_writer(index)
     if writer in (None, DALI):
         _compare_index(index, index_lines(find_in_batches(tar, report.path, key_split)), report)
@@ -371,7 +371,7 @@ def _check_tar_index(index: bytes, tar: Readable, key_split: KeySplit, report: F
 
 
 def _compare_index(index: bytes, expected: Iterable[bytes], report: FileReport) -> None:
-    """Report the first line of an index that is not the expected one; its blanks may be others."""
+    """Report the first line of an index that differs from the expected one, ignoring blanks."""
     lines = b"".join(expected)
     if index == lines:
         return
@@ -388,7 +388,7 @@ def _wrong_index(message: str) -> Fault:
 
 
 def _compare(entry: ShardEntry, observer: _StreamObserver, report: FileReport) -> None:
-    """Compare size, number of records and digest; if not every record was found, only size and digest."""
+    """Compare size, number of records and digest with the manifest; without all records, not their number."""
     from tar2tf_cli.inputs.manifest import digest
 
     if report.counts.keys() & {"unreadable", "missing"}:

@@ -1,4 +1,4 @@
-"""Checks a TFRecord to its end: framing, CRCs, and each message; after damage, it resumes at the next record."""
+"""Check of a TFRecord to its end: framing, CRCs and messages, resuming after damage at the next record."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Checker(Census):
 
     @property
     def is_mixed(self) -> bool:
-        """Whether other messages were accepted because of the first one, but examples are among them."""
+        """Whether there are examples among other messages, which are accepted as the first message was none."""
         return bool(self._is_guess and self._accepts_others and any(self.counts().values()))
 
     def check(self, message: bytes) -> Faults:
-        """Return the faults of a message; none if it is an example that matches the schema.
+        """Return the faults of a message; empty for an example that matches the schema.
 
         The kinds of faults are "not_an_example" and "schema".
         """
@@ -102,7 +102,7 @@ def check_tfrecord(
     keep: Callable[[bytes], None] | None = None,
     numbers: Mapping[str, Set[int]] | None = None,
 ) -> None:
-    """Read all records; fill in the report's faults and numbers.
+    """Read all records, and add faults and counts to the report.
 
     Args:
         reader: at the beginning of the file.
@@ -138,7 +138,7 @@ def check_tfrecord(
 
 
 def _values(item: Sample) -> list[NamedValue]:
-    """Return the bytes values of an example, with the names of their features; not those that are plain numbers."""
+    """Return the bytes values of an example with the names of their features, except plain numbers."""
     with suppress(ValueError):  # another message, which has no values
         features = parse(item.get("record", b""), sequence=True)
         named = (feature for feature in features.values() if feature.kind == "bytes")
@@ -147,7 +147,7 @@ def _values(item: Sample) -> list[NamedValue]:
 
 
 def _key_of(record: bytes) -> str | None:
-    """Return the key of a record that has one."""
+    """Return the key in a record, or None."""
     with suppress(ValueError):
         return key_of(parse(record))
     return None
@@ -161,7 +161,7 @@ def _numbered(keys: KeyLists, number: int) -> str:
 
 
 class _BadRecords:
-    """Adds faults to the report of a file, and counts its bad records; a gap without any record counts as one."""
+    """Adds faults to a file's report, and counts bad records; a damaged gap counts as one record."""
 
     def __init__(self, reader: RecordReader, report: FileReport) -> None:
         self._reader = reader
@@ -170,7 +170,7 @@ class _BadRecords:
         self._gaps = 0  # bad records that may be several records, or none
 
     def reject(self, checked: CheckedUnit, length: int) -> None:
-        """Add the faults of a record whose framing is right, and whose data has this length."""
+        """Add the faults of a record with correct framing, given the length of its data."""
         number, offset, key = checked.number, checked.offset, _key_of(checked.data)
         if self._report.keys and key is None:
             self._report.keys.bad[_numbered(self._report.keys, number)] = None
@@ -180,7 +180,7 @@ class _BadRecords:
         self._bad = Amount(self._bad.records + 1, self._bad.bytes + length + FRAMING)
 
     def resume(self, error: DamagedShardError) -> bool:
-        """Add a fault of the framing, and go to the next record; returns whether there may be one."""
+        """Add a framing fault, and go to the next record; return whether there may be one."""
         reader, before, number, start = self._reader, self._good(), self._reader.count, self._reader.offset
         second = None
         try:
@@ -201,7 +201,7 @@ class _BadRecords:
         return more
 
     def finish(self) -> None:
-        """Fill in the numbers of the report."""
+        """Fill in the counts of the report."""
         self._report.good, self._report.bad = self._good(), self._bad
         self._report.records = self._reader.count - self._gaps
         self._report.examined = not self._report.cut and not self._gaps
@@ -217,7 +217,7 @@ class _BadRecords:
 
 
 def _last(fault: Fault, header: bytes) -> Fault:
-    """A fault after which no record was found: a damaged last record, or bytes after it."""
+    """Return a fault that no record follows: a damaged last record, or trailing bytes."""
     lost = fault.lost or 0
     if fault.kind == "truncated" and (len(header) == 12 or _may_begin_record(header)):
         return fault
@@ -230,5 +230,5 @@ def _last(fault: Fault, header: bytes) -> Fault:
 
 
 def _may_begin_record(header: bytes) -> bool:
-    """Whether fewer than 12 bytes may be the beginning of a record below 4 GiB."""
+    """Whether fewer than 12 bytes can be the beginning of a record below 4 GiB."""
     return any(header) and not any(header[4:8]) and crc_field(header[:8]).startswith(header[8:])

@@ -1,4 +1,4 @@
-"""Checks a tar to its end: headers, samples, the names of their entries, and the end of the archive."""
+"""Check of a tar to its end: headers, samples, entry names, and the end of the archive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tar2tf_cli.inputs.tar_samples import TarRules, TarSamples
 def check_tar(
     shard: OpenShard, rules: TarRules, report: FileReport, expectations: Expectations, *, decoders: int = 0
 ) -> None:
-    """Read every byte of a tar, as any of them may be unreadable; fill in the report's faults and numbers.
+    """Read every byte of a tar, as any may be unreadable, and add faults and counts to the report.
 
     Args:
         shard: the tar.
@@ -94,7 +94,7 @@ def _check_end(tar: TarSamples, report: FileReport) -> None:
 
 
 def _in_memory(stored: Sample) -> tuple[Sample, Faults]:
-    """Return a sample with its values in memory, or its faults."""
+    """Return a sample with all values in memory, or its faults."""
     try:
         return whole_sample(stored), []
     except SampleError as error:
@@ -106,7 +106,7 @@ def _entries(sample: Sample) -> list[NamedValue]:
 
 
 class EntryNames:
-    """Checks the names of the entries of samples, and counts them.
+    """Checks and counts the names of the entries of samples.
 
     Args:
         report: receives the faults.
@@ -120,7 +120,7 @@ class EntryNames:
         self._misfits: dict[tuple[str, ...], Faults] = {}
 
     def check(self, sample: Sample, offset: int) -> None:
-        """Report faults in the names of a sample's entries."""
+        """Report faults in a sample's entry names."""
         names = tuple(sample)
         if names not in self._misfits:
             self._misfits[names] = [*self._find(names)]
@@ -129,7 +129,7 @@ class EntryNames:
             self._report.add(Fault(kind, f"sample {sample[KEY]}{what}", None, offset, key=sample[KEY]))
 
     def count_fitting(self, batch: Batch) -> bool:
-        """Count the names of samples without faults in them; False, and nothing is counted, if there is a fault."""
+        """Count the entry names of a batch; return False, without counting, if any has a fault."""
         counts = batch.count_names()
         for names in counts.keys() - self._misfits.keys():
             self._misfits[names] = [*self._find(names)]
@@ -139,7 +139,7 @@ class EntryNames:
         return True
 
     def counts(self) -> Mapping[str, int]:
-        """Return how many samples have each entry."""
+        """Return the number of samples with each entry."""
         counts: Counter[str] = Counter()
         for names, samples in self._samples.items():
             counts.update(dict.fromkeys(names, samples))

@@ -1,4 +1,4 @@
-"""Checks a shard of any format to its end by what the format says of its units."""
+"""Check of a shard in any format to its end, unit by unit through the format's interface."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tar2tf_cli.samples.keys import key_of
 def check_units(
     shard: OpenShard, kind: ShardFormat, key_split: KeySplit, report: FileReport, expectations: Expectations
 ) -> None:
-    """Read every unit of a shard; fill in the report's faults and numbers.
+    """Read every unit of a shard, and add faults and counts to the report.
 
     Args:
         shard: the shard.

@@ -1,4 +1,4 @@
-"""Headers of videos: size, duration and frames of MP4 and of Matroska, which WebM is, without decoding anything."""
+"""Headers of videos: size, duration and frame count of MP4, Matroska and WebM, without decoding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 
 class VideoHeader(NamedTuple):
-    """Everything that the container of a video says about it.
+    """Properties of a video that its container states.
 
     Attributes:
         shape: width and height; empty if it has no picture.
@@ -27,7 +27,7 @@ class VideoHeader(NamedTuple):
 
 
 class _MediaTrack(NamedTuple):
-    """A track of an MP4.
+    """A track of an MP4 file.
 
     Attributes:
         number: its number, by which fragments name it.
@@ -45,7 +45,7 @@ class _MediaTrack(NamedTuple):
 
 
 def mp4_header(data: bytes, whole: int) -> VideoHeader:
-    """Read the header of an MP4: of the movie as a whole, or of its fragments.
+    """Read the header of an MP4: of the whole movie, or of its fragments.
 
     Args:
         data: the file, or the beginning of it.
@@ -97,7 +97,7 @@ def _track(data: bytes, start: int, end: int) -> _MediaTrack:
 
 
 def _sound(track: bytes) -> tuple[int, int] | None:
-    """Rate and channels by the AudioSampleEntry of a track; None for a track of another kind."""
+    """Return sample rate and channels from a track's AudioSampleEntry; None for other tracks."""
     entry = track.find(b"mp4a", track.find(b"stsd"))
     if entry < 0 or b"stsd" not in track:
         return None
@@ -110,7 +110,7 @@ _OFFSET, _FLAGS, _TICKS, _SIZES, _EACH_FLAGS, _TIMES = 0x1, 0x4, 0x100, 0x200, 0
 
 
 def _in_fragments(data: bytes, number: int, ticks: int) -> tuple[int, int]:
-    """Return the number of samples that a track has in fragments, and the sum of their durations (8.8.7 and 8.8.8)."""
+    """Return the number of a track's samples in all fragments, and their total duration (8.8.7 and 8.8.8)."""
     frames = duration = 0
     for _, start, end in _boxes_at(data, 0, len(data), b"moof", b"traf"):
         default = ticks
@@ -130,14 +130,14 @@ def _in_fragments(data: bytes, number: int, ticks: int) -> tuple[int, int]:
 
 
 def _ticks_of_run(data: bytes, start: int, flags: int, count: int) -> int:
-    """Return the sum of the durations that a run of samples has one by one."""
+    """Return the total duration of a run of samples that states each duration."""
     step = sum(4 for flag in (_TICKS, _SIZES, _EACH_FLAGS, _TIMES) if flags & flag)
     first = start + 8 + 4 * bool(flags & _OFFSET) + 4 * bool(flags & _FLAGS)
     return sum(struct.unpack_from(">I", data, first + step * sample)[0] for sample in range(count))
 
 
 def _boxes_at(data: bytes, start: int, end: int, *path: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Iterate over all boxes at a path of names: name, and start and end of the content of each."""
+    """Iterate over all boxes at a path of names: name, content start and content end."""
     for name, first, last in _boxes(data, start, end):
         if name == path[0]:
             if path[1:]:
@@ -166,7 +166,7 @@ _WITHIN: Final = frozenset((_SEGMENT, _INFO, _TRACKS, _TRACK, _VIDEO, _CLUSTER, 
 
 
 def matroska_header(data: bytes, whole: int) -> VideoHeader:
-    """Read the header of a Matroska or WebM file; its frames are the blocks of its first track with a picture.
+    """Read the header of a Matroska or WebM file; its frames are the blocks of the first video track.
 
     Args:
         data: the file, or the beginning of it.
@@ -201,7 +201,7 @@ def matroska_header(data: bytes, whole: int) -> VideoHeader:
 
 
 def _elements(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Iterate over EBML elements, and over those inside of the elements that lead to a video's header and blocks."""
+    """Iterate over EBML elements, descending into those that lead to a video's header and blocks."""
     while position < end:
         element, position = _ebml_number(data, position, keep=True)
         size, start = _ebml_number(data, position)
@@ -213,7 +213,7 @@ def _elements(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, 
 
 
 def _ebml_number(data: bytes, position: int, *, keep: bool = False) -> tuple[int, int]:
-    """Return a number of variable size (RFC 8794, 4) and the position after it; -1 for an unknown size."""
+    """Return a variable-size number (RFC 8794, 4) and the position after it; -1 for an unknown size."""
     length = 9 - data[position].bit_length()
     if not 1 <= length <= 8:
         raise ValueError

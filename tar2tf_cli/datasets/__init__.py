@@ -1,1 +1,1 @@
-"""Shards in, datasets out: `load_dataset` for TensorFlow, `open_records` in any order, and files for other readers."""
+"""Readers of shards: `load_dataset` for TensorFlow, `open_records` for random access, side files for other readers."""

@@ -1,4 +1,4 @@
-"""Files next to shards, in their folder or bucket, which are written only where that changes them."""
+"""Files next to shards, in a folder or bucket, which are only written if their content changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class AdjacentFiles:
-    """Files next to shards. Their paths are local ones, or names in a bucket, as `inside` returns them.
+    """Files next to shards, addressed by local paths or, in a bucket, by names; `inside` returns either.
 
     Args:
         sink: the folder or bucket.
@@ -33,7 +33,7 @@ class AdjacentFiles:
 
     @classmethod
     def of(cls, bucket: str, **reach: Unpack[ConnectionOptions]) -> Self:
-        """Return the files next to the shards of a folder, template or bucket.
+        """Return the adjacent files for the shards of a folder, template or bucket.
 
         Raises:
             UsageError: when files cannot be written there.
@@ -44,7 +44,7 @@ class AdjacentFiles:
         return cls(open_sink(f"{folder}/_", **reach) if is_remote(folder) else None)
 
     def inside(self, located: str) -> str:
-        """Return the path of a file by its path or URL."""
+        """Convert a path or URL to the path or name of the file."""
         return self._sink.inside(located)
 
     def locate(self, path: str) -> str:
@@ -52,11 +52,11 @@ class AdjacentFiles:
         return self._sink.locate(path)
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of a file; None if there is none."""
+        """Return the bytes of a file; None if it does not exist."""
         return self._sink.read(path)
 
     def write(self, files: Mapping[str, bytes], what: str, *, overwrite: bool) -> None:
-        """Write files in this order, unless they are there already.
+        """Write files in the given order, except those whose content is the same already.
 
         Args:
             files: their content by path.
@@ -78,7 +78,7 @@ class AdjacentFiles:
 
     @contextmanager
     def local(self, path: str) -> Iterator[str]:
-        """Have a file changed in the `with` block, by the path of it or of a local copy, which is then uploaded."""
+        """Yield a local path of a file that the `with` block may change; a bucket's file is uploaded afterwards."""
         if not self._copies:
             with write_errors(path):
                 os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

@@ -1,4 +1,4 @@
-"""Batches of records as columns of NumPy values, in order or shuffled, read in threads without TensorFlow.
+"""Batches of records as columns of NumPy arrays, in order or shuffled, read in threads without TensorFlow.
 
 The kernel reads and parses the records of local shards outside the GIL, if all examples have every feature in one
 shape. Other records are read and decoded one by one, and stacked.
@@ -33,7 +33,7 @@ _STORED: Final = {"int64": "<i8", "float": "<f4"}
 
 
 class Reading(NamedTuple):
-    """Which examples are read, and in which order.
+    """The examples to read, their order, and the size of batches.
 
     Attributes:
         size: how many are in a batch.
@@ -53,7 +53,7 @@ class Reading(NamedTuple):
 
 
 def check_reading(reading: Reading) -> None:
-    """Refuse numbers that are impossible.
+    """Raise an error for impossible arguments.
 
     Raises:
         UsageError: names the number.
@@ -68,7 +68,7 @@ def check_reading(reading: Reading) -> None:
 
 
 class Samples(Protocol):
-    """Samples that can be read in any order."""
+    """A sequence of samples with random access by column."""
 
     def __len__(self) -> int: ...
 
@@ -77,7 +77,7 @@ class Samples(Protocol):
 
 
 class Batches(Iterator[dict[str, Any]]):
-    """Batches of samples, each a dict of arrays whose first dimension is the example.
+    """Iterator over batches of samples, each a dict of arrays whose first dimension is the example.
 
     Texts and images are an array of bytes objects; values that differ in shape are an array of objects.
 
@@ -121,7 +121,7 @@ class Batches(Iterator[dict[str, Any]]):
         self._pool.shutdown()
 
     def _numbers(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """The numbers of the records of each batch, and how many were read after it."""
+        """Yield the record numbers of each batch, with the number of records read after it."""
         reading, total = self._reading, len(self._records)
         hosts, host = reading.part
         count = len(range(host, total, hosts))
@@ -141,7 +141,7 @@ class Batches(Iterator[dict[str, Any]]):
 
 
 class ColumnReader:
-    """Reads the records of local shards as columns by the kernel.
+    """Reads the records of local shards as columns, with the kernel.
 
     Args:
         features: the manifest's features.
@@ -159,7 +159,7 @@ class ColumnReader:
         self._widths = np.array([-1 if width is None else width for width in widths], np.int64)
 
     def read(self, spans: NDArray[np.int64]) -> dict[str, object] | None:
-        """Return the columns of records; None if they must be read one by one.
+        """Return the columns of records; None if they must be read individually.
 
         Args:
             spans: for each record the descriptor of its file, and where it starts and ends there.
@@ -182,14 +182,14 @@ class ColumnReader:
 
 
 def as_objects(values: Sequence[object]) -> NDArray[np.object_]:
-    """Return values as an array of objects of one dimension."""
+    """Return values as a one-dimensional array of objects."""
     objects = np.empty(len(values), object)
     objects[:] = values
     return objects
 
 
 def stacked(examples: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """Return examples as columns; values of one feature that differ in shape, or lack somewhere, are objects."""
+    """Stack examples to columns; a feature whose values differ in shape or are missing becomes an object array."""
     columns: dict[str, Any] = {}
     for name in dict.fromkeys(name for example in examples for name in example):
         values: list[Any] = [example.get(name) for example in examples]
@@ -205,7 +205,7 @@ def stacked(examples: Sequence[Mapping[str, object]]) -> dict[str, object]:
 
 
 class OpenFiles:
-    """The open files of local shards in one process, for several threads."""
+    """Open files of local shards in one process, shared by several threads."""
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
@@ -226,7 +226,7 @@ class OpenFiles:
             return self._open[path]
 
     def close(self) -> None:
-        """Close all files; nobody may be reading."""
+        """Close all files, which no thread may be reading."""
         with self._lock:
             for descriptor in self._open.values():
                 os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Describe tars for Megatron Energon: the files that its `energon prepare` writes, from the headers of the tars alone.
+"""Write the files that `energon prepare` of Megatron Energon writes, from the headers of the tars alone.
 
 Next to each tar, `TAR.idx` has the offsets of its samples. The folder `.nv-meta` has `.info.json` with the number of
 samples of each tar, `split.yaml`, `index.sqlite` with the position of each sample and entry, `index.uuid`, and
@@ -69,7 +69,7 @@ def prepare_energon(
     overwrite: bool = False,
     **reach: Unpack[ConnectionOptions],
 ) -> Iterator[tuple[str, int]]:
-    """Write what Megatron Energon needs to read tars of a folder; yield the path of each index and its samples.
+    """Write the files that Megatron Energon needs to read a folder of tars; yield each index and its sample count.
 
     The splits are those of the manifest, or of the names of the shards; without any, all shards are of `train`. A
     `dataset.yaml` that is there remains; otherwise it says that samples are dicts, as `CrudeWebdataset` gives them.
@@ -119,12 +119,12 @@ def prepare_energon(
 
 
 def _is_folder(shards: ShardSet) -> bool:
-    """Whether a folder was named, and not shards in it."""
+    """Whether the user named a folder, not single shards in it."""
     return shards.listed or os.path.isdir(shards.bucket)
 
 
 def _folder_of(named: str | None, paths: Sequence[str]) -> str:
-    """Return the folder that is the data set: the one that was named, or the one that holds all shards."""
+    """Return the data set's folder: the one that the user named, or the common one of all shards."""
     return os.path.commonpath(list(map(os.path.dirname, paths))) if named is None else named
 
 
@@ -138,7 +138,7 @@ def _relative(path: str, folder: str) -> str:
 def _write_index(
     files: AdjacentFiles, shards: ShardSet, item: ObjectInfo, data: bytes, *, dali: bool, overwrite: bool
 ) -> None:
-    """Write the index of a tar, and that of DALI under another name if it is asked for or was there."""
+    """Write the Energon index of a tar, and its DALI index under another name if requested or already present."""
     tar = files.inside(shards.source.locate(item.name))
     path = f"{tar}.idx"
     is_dali = index_writer(files.read(path) or b"") == DALI
@@ -156,7 +156,7 @@ def _write_index(
 
 
 def _split_parts(names: Mapping[str, str], splits: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the shards of each split; those that belong to none are in no split."""
+    """Return the shards of each split; shards without a split are left out."""
     if not splits:
         return {split: list(names.values()) if split == "train" else [] for split in _USUAL_SPLITS}
     parts: dict[str, list[str]] = {}
@@ -177,7 +177,7 @@ def _describe(
     *,
     overwrite: bool,
 ) -> None:
-    """Write the documents; Energon reads none of the others without `.info.json`, which comes last."""
+    """Write the data set's documents; `.info.json`, without which Energon ignores the others, comes last."""
     made = {
         "index.uuid": str(uuid.UUID(bytes=digest, version=5)).encode(),
         "split.yaml": _yaml(parts),
@@ -200,7 +200,7 @@ def _counts_in(info: bytes | None) -> dict[str, int]:
 
 
 def _yaml(parts: Mapping[str, Sequence[str]]) -> bytes:
-    """Return `split.yaml`; texts of JSON are texts of YAML."""
+    """Return the content of `split.yaml`, with strings in JSON, a subset of YAML."""
     lines = ["split_parts:"]
     for split, names in parts.items():
         lines.append(f"  {json.dumps(split)}:{'' if names else ' []'}")
@@ -209,7 +209,7 @@ def _yaml(parts: Mapping[str, Sequence[str]]) -> bytes:
 
 
 class _Database:
-    """The positions of all samples, by tar and by key; `keep` gives the file its name.
+    """SQLite database of the positions of all samples, by tar and by key; `keep` renames it to its path.
 
     Args:
         path: path of the file.
@@ -250,7 +250,7 @@ class _Database:
         self._tar += 1
 
     def _twice(self, samples: Sequence[EnergonSample]) -> UsageError:
-        """Return the error for the first key that another sample has."""
+        """Return the error for the first duplicate key."""
         seen = set[str]()
         query = "SELECT tar_file_id FROM samples WHERE sample_key = ? AND tar_file_id < ?"
         for key in (sample.key for sample in samples):
@@ -268,7 +268,7 @@ class _Database:
         )
 
     def keep(self, *, overwrite: bool) -> None:
-        """Give the file its name.
+        """Rename the file to its path.
 
         Raises:
             OutputExistsError: when one with other samples has it, unless it may be overwritten.
@@ -282,7 +282,7 @@ class _Database:
             os.replace(self._part, self._path)
 
     def _same(self) -> bool:
-        """Whether the existing file has equal samples and entries."""
+        """Whether the existing database has equal samples and entries."""
         try:
             with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as other:
                 return all(
@@ -292,7 +292,7 @@ class _Database:
             return False
 
     def close(self) -> None:
-        """Close the file; without a name, it is removed."""
+        """Close the file, and remove it unless it was renamed."""
         self._open.close()
         with suppress(FileNotFoundError):
             os.remove(self._part)

@@ -1,4 +1,4 @@
-"""The serialised examples of shards in TensorFlow, in batches: by their position in an order, or streamed.
+"""Serialised examples of shards as tf.data datasets, in batches: by position in an order, or streamed.
 
 `ByPosition` reads any batch by itself, so that orders are global and a reader continues anywhere; `Streamed` leaves the
 order to tf.data, and reads what has no positions that are known without reading: compressed shards, and buckets.
@@ -52,10 +52,10 @@ _AS_WRITTEN: Final = -1
 
 
 class Examples(Protocol):
-    """The serialised examples of a dataset, or of one host's part of it."""
+    """Interface of the serialised examples of a dataset, or of one host's share."""
 
     def one_by_one(self, batches: AnyDataset) -> AnyDataset:
-        """Return a dataset of the examples in batches of all of them, its cardinality known if epochs are equal."""
+        """Unbatch batches that contain all examples; the cardinality is set if all epochs have equal length."""
 
     def each(self) -> AnyDataset:
         """Return a dataset of the serialised examples, one by one."""
@@ -73,7 +73,7 @@ class Examples(Protocol):
 
 @dataclass(frozen=True)
 class Order:
-    """In which order an epoch is read, and from where on.
+    """The order of the examples in each epoch, and the number of examples to skip first.
 
     Attributes:
         seed: of all epochs; None for the order in which the records were written.
@@ -85,7 +85,7 @@ class Order:
 
 
 class ByPosition:
-    """Examples that are read by their positions.
+    """Examples that are read by position.
 
     Args:
         reader: reads them.
@@ -108,7 +108,7 @@ class ByPosition:
         return self.one_by_one(self._batches(self._reader.messages, at_once(self._mean), drop_remainder=False))
 
     def one_by_one(self, batches: AnyDataset) -> AnyDataset:
-        """Return a dataset of the examples in batches; its cardinality is not known if the first epoch is shorter."""
+        """Unbatch the examples; the cardinality is unknown if the first epoch is shorter."""
         return batches.unbatch() if self._skipped else _counted(batches.unbatch(), self._count)
 
     def batches(self, size: int, drop_remainder: bool, features: Features, parse: Parse) -> AnyDataset:
@@ -116,11 +116,11 @@ class ByPosition:
         return self._batches(self._reader.columns(features, parse), size, drop_remainder, self._several(size))
 
     def _several(self, size: int) -> int:
-        """How many small batches are read at once, as tf.data takes as long for a call as for reading one of them."""
+        """Return the number of small batches per read, as a tf.data call takes as long as reading one batch."""
         return max(1, min(_READ // (size * self._mean), self._count // size // _LEAST_READS))
 
     def _batches(self, read: Read, size: int, drop_remainder: bool, several: int = 1) -> AnyDataset:
-        """The batches of each epoch, of which `several` are read at once as long as there are as many."""
+        """Return the batches of each epoch, reading `several` at once while there are enough."""
         import tensorflow as tf
 
         def reading(first: Any, end: Any, step: int, seed: Any, read: Read) -> AnyDataset:
@@ -157,7 +157,7 @@ class ByPosition:
         return batches if self._skipped else _counted(batches, number)
 
     def _next_epoch(self, _: object) -> tuple[np.int64, np.int64]:
-        """The position where the next epoch begins, and the seed of its order."""
+        """Return the first position of the next epoch, and the seed of its order."""
         epoch, seed = next(self._epochs), self._order.seed
         first = self._skipped if epoch == self._first else 0
         return np.int64(first), np.int64(_AS_WRITTEN if seed is None else epoch_seed(seed, epoch))
@@ -165,7 +165,7 @@ class ByPosition:
 
 @dataclass(frozen=True)
 class RecordsByPosition:
-    """Reads batches by `Records`, for shards that the op cannot read.
+    """Reads batches through `Records`, for shards that the TensorFlow op cannot read.
 
     Attributes:
         records: all records, as bytes.
@@ -180,7 +180,7 @@ class RecordsByPosition:
     part: tuple[int, int]
 
     def messages(self, first: object, last: object, seed: object) -> tf.Tensor:
-        """Return the serialised examples at these positions."""
+        """Return the serialised examples at a range of positions."""
         import tensorflow as tf
 
         messages: tf.Tensor = tf.numpy_function(self._read, [first, last, seed], tf.string, stateful=False)
@@ -188,7 +188,7 @@ class RecordsByPosition:
         return messages
 
     def columns(self, features: Features, parse: Parse) -> Read:
-        """Return a function that reads and parses the examples at these positions."""
+        """Return a function that reads and parses the examples at a range of positions."""
         return lambda first, last, seed: parse(self.messages(first, last, seed))
 
     def _read(self, first: int, last: int, seed: int) -> NDArray[np.object_]:
@@ -206,7 +206,7 @@ class RecordsByPosition:
 
 
 class Streamed:
-    """Examples that tf.data reads from shards one after the other, or from several at once.
+    """Examples that tf.data reads from shards one after another, or interleaved.
 
     Args:
         records: the serialised examples.
@@ -222,7 +222,7 @@ class Streamed:
         return self._records
 
     def one_by_one(self, batches: AnyDataset) -> AnyDataset:
-        """Return a dataset of the examples in batches."""
+        """Unbatch the examples, and set the cardinality."""
         return _counted(batches.unbatch(), self._count)
 
     def batches(self, size: int, drop_remainder: bool, features: Features, parse: Parse) -> AnyDataset:
@@ -234,19 +234,19 @@ class Streamed:
 
 
 def _counted(dataset: AnyDataset, count: int) -> AnyDataset:
-    """A dataset whose cardinality is known."""
+    """Set the cardinality of a dataset."""
     import tensorflow as tf
 
     return dataset.apply(tf.data.experimental.assert_cardinality(count))
 
 
 def at_once(mean: int) -> int:
-    """Return how many examples of this mean size are read at once where they are wanted one by one."""
+    """Return the number of examples of a mean size to read at once for a dataset of single examples."""
     return min(max(_BYTES_TOGETHER // mean, 1), _MOST_TOGETHER)
 
 
 def in_shards(names: Sequence[str], read: Reader, shuffle: int | None, seed: int | None) -> AnyDataset:
-    """The records of shards one after the other or, to shuffle them, of several at once in random order."""
+    """Return the records of shards one after another; to shuffle them, interleave shards in random order."""
     import tensorflow as tf
 
     paths = tf.constant(names, tf.string, [len(names)])
@@ -259,7 +259,7 @@ def in_shards(names: Sequence[str], read: Reader, shuffle: int | None, seed: int
 
 
 def any_reader(places: Mapping[str, tuple[Document, ShardEntry]]) -> Reader:
-    """Return a reader of shards in buckets, too; TensorFlow supports fewer stores, and its errors say less.
+    """Return a reader of shards in any store, as TensorFlow supports fewer stores with less helpful errors.
 
     Args:
         places: each shard, with its manifest.
@@ -281,14 +281,14 @@ def any_reader(places: Mapping[str, tuple[Document, ShardEntry]]) -> Reader:
 
 
 def local_reader(compression: Literal["", "GZIP"]) -> Reader:
-    """Return TensorFlow's own reader of shards on the disk."""
+    """Return TensorFlow's own reader for local shards."""
     import tensorflow as tf
 
     return partial(tf.data.TFRecordDataset, compression_type=compression)
 
 
 def _in_pieces(records: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Records as lists, as TensorFlow takes 30 us for each value that Python gives it."""
+    """Group records into lists, as TensorFlow needs 30 us for each value that a Python generator yields."""
     piece, size = list[bytes](), 0
     for record in records:
         piece.append(record)

@@ -1,4 +1,4 @@
-"""Indexes of the records and samples of shards: found once, and kept for the user, or written next to each shard."""
+"""Indexes of the samples of shards: found once and cached for the user, or written next to each shard."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ Places: TypeAlias = NDArray[np.int64]
 
 
 class Layout(ABC):
-    """How one kind of shard holds its samples: each takes the bytes from one offset of an index to the next.
+    """Layout of the samples in a kind of shard, each between two consecutive offsets of the index.
 
     Attributes:
         of: the kind of shard, as an index that is kept names it.
@@ -103,7 +103,7 @@ class Layout(ABC):
 
     @abstractmethod
     def read(self, opened: OpenShard, shard: DatasetShard) -> ShardIndex:
-        """Find all samples of a shard by reading it from front to back.
+        """Find all samples of a shard by reading it sequentially.
 
         Raises:
             DamagedShardError: when it is damaged.
@@ -112,10 +112,10 @@ class Layout(ABC):
 
     @abstractmethod
     def from_beside(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
-        """Read an index file; None unless it is one of these bytes, and known to be complete."""
+        """Parse an index file next to the shard; None unless it is certainly complete and for these bytes."""
 
     def contents(self, buffers: list[bytes], places: Places) -> list[bytes]:
-        """Return the first of many records, without their framing; the remaining ones are read one by one.
+        """Return the first of many records without framing; the caller reads the remaining ones individually.
 
         Args:
             buffers: parts of the shard.
@@ -125,7 +125,7 @@ class Layout(ABC):
 
     @abstractmethod
     def content(self, data: bytes, shard: DatasetShard, digest: int | None) -> bytes | Sample:
-        """Return the record or sample that takes these bytes.
+        """Return the record or sample in a byte range.
 
         Args:
             data: the bytes.
@@ -138,7 +138,7 @@ class Layout(ABC):
 
 
 class RecordLayout(Layout):
-    """The records of a TFRecord."""
+    """Layout of the records in a TFRecord."""
 
     of = "tfrecord"
     wrong_index = ("length_crc", "too_large", "truncated")
@@ -156,7 +156,7 @@ class RecordLayout(Layout):
 
     @staticmethod
     def _is_dense(shard: DatasetShard, ranges: Ranges) -> bool:
-        """Whether reading the records costs less than a request for the length of each."""
+        """Whether reading all records is cheaper than requesting the length of each."""
         if shard.records:
             return shard.size / shard.records < ranges.gap
         with suppress(DamagedShardError):  # which says where when it is raised again
@@ -167,7 +167,7 @@ class RecordLayout(Layout):
         return ShardIndex(self.of, offsets_in(RecordReader(opened.content, shard.name, want="lengths")))
 
     def from_beside(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
-        """Read an index file; only a manifest's number of records shows that no line is missing."""
+        """Parse an index file; only the manifest's number of records can show that no line is missing."""
         offsets = index_of_lines(data, shard.size)
         if offsets is None or shard.records != len(offsets) - 1:
             return None
@@ -190,7 +190,7 @@ class RecordLayout(Layout):
 
 
 class UnitLayout(Layout):
-    """The units of a shard of any format."""
+    """Layout of the units in a shard of any format."""
 
     wrong_index = ("truncated", "index")
 
@@ -206,7 +206,7 @@ class UnitLayout(Layout):
         return ShardIndex(self.of, np.frombuffer(offsets, np.int64))
 
     def from_beside(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
-        """Return None: nothing is known of such an index."""
+        """Return None, as there is no index format for units."""
         return None
 
     def content(self, data: bytes, shard: DatasetShard, digest: int | None) -> Sample:
@@ -214,7 +214,7 @@ class UnitLayout(Layout):
 
 
 class TarLayout(Layout):
-    """The samples of a tar."""
+    """Layout of the samples in a tar."""
 
     of = "tar"
     wrong_index = ("bad_header", "unknown_format", "truncated", "index")
@@ -234,7 +234,7 @@ class TarLayout(Layout):
         return self._index(find_in_batches(opened.seekable or opened, shard.name, self._key_split), shard)
 
     def from_beside(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
-        """Read an index of `wds2idx`, which is complete if nothing but its entries is in the tar.
+        """Parse an index of `wds2idx`, which is complete if nothing but its entries is in the tar.
 
         Other members, and long headers, lie in gaps between entries, each of which is read. What the index says of each
         sample is compared with the sample when that is read.
@@ -265,7 +265,7 @@ class TarLayout(Layout):
         return sample
 
     def _regrouped(self, members: Mapping[str, Sequence[tuple[int, int]]], shard: DatasetShard) -> ShardIndex:
-        """The index of a tar as if the members of each sample were adjacent, and where they are."""
+        """Return an index as if each sample's members were adjacent, with the members' actual positions."""
         runs = np.array([run for own in members.values() for run in own], np.int64)
         plain = np.concatenate(([0], np.cumsum(runs[:, 1] - runs[:, 0])))
         offsets = plain[np.concatenate(([0], np.cumsum([len(own) for own in members.values()])))]
@@ -287,7 +287,7 @@ class TarLayout(Layout):
 
 
 class Indexes:
-    """Finds the indexes of shards, and keeps new ones.
+    """Finds and caches the indexes of shards.
 
     Args:
         folder: the folder for indexes; None for tar2tf in XDG_CACHE_HOME or ~/.cache, "" to keep none.
@@ -341,7 +341,7 @@ class Indexes:
         return self.layout(kind.name if kind else DEFAULT_FORMAT)
 
     def _decompressed(self, shard: DatasetShard, method: str) -> ShardIndex:
-        """Read a compressed shard once, to find its samples and the streams that they are in."""
+        """Read a compressed shard once, to find its samples and its compressed streams."""
         log, head, layout = StreamLog(_MOST_AT_ONCE), b"", self.layout(DEFAULT_FORMAT)
         try:
             with OpenShard(shard.source, shard.item, streams=log) as opened:
@@ -361,7 +361,7 @@ class Indexes:
         return index._replace(streams=StreamPositions(method, stored, plain))
 
     def _say(self, shard: DatasetShard) -> None:
-        """Note, once, that shards in a bucket are read to find what they hold."""
+        """Emit a note, once, that shards in a bucket are read to be indexed."""
         if is_remote(shard.name) and not self._said:
             self._said = True
             kept = f"; the index is kept in {self.folder}" if self._path(shard) else " each time it is opened"
@@ -371,7 +371,7 @@ class Indexes:
             )
 
     def keep(self, shard: DatasetShard, index: ShardIndex) -> None:
-        """Keep an index for the next time, as far as possible."""
+        """Save an index for the next time if possible."""
         if path := self._path(shard):
             with suppress(OSError, SinkError):  # a home that cannot be written to is no fault of the shard's
                 os.makedirs(self.folder, exist_ok=True)
@@ -394,7 +394,7 @@ class Indexes:
             raise DamagedShardError(message, kind="count", shard=shard.name, hint="convert again")
 
     def _path(self, shard: DatasetShard) -> str | None:
-        """Return the path of a shard's index; its name depends on everything that says which bytes the shard has."""
+        """Return the cache path of a shard's index, whose name depends on all that identifies the shard's bytes."""
         if not self.folder or shard.item.version is None:
             return None
         name = shard.name if is_remote(shard.name) else os.path.abspath(shard.name)
@@ -403,13 +403,13 @@ class Indexes:
 
 
 def _some(count: int, ranges: Ranges) -> range:
-    """The numbers of a few samples, evenly spread; in a bucket of one, as each costs a request."""
+    """Return the numbers of a few evenly spaced samples; only one in a bucket, where each costs a request."""
     most = _SAMPLES if ranges.parallel == 1 else 1
     return range(0, count, -(-count // most) or 1)
 
 
 def _refuse(head: bytes, name: str) -> None:
-    """Raise an error if the first bytes of a file say that it is something else."""
+    """Raise an error if a file's first bytes show that it is no TFRecord."""
     if other := foreign(head):
         raise UsageError(f"is {other[0]}, neither a TFRecord nor a tar", shard=name, hint=other[1])
     if shard_format(head) is None:
@@ -428,7 +428,7 @@ def write_indexes(
     overwrite: bool = False,
     **reach: Unpack[ConnectionOptions],
 ) -> Iterator[tuple[str, int]]:
-    """Write SHARD.idx next to each shard; yield its path and the number of samples, or records, that it lists.
+    """Write SHARD.idx next to each shard; yield its path and its number of samples or records.
 
     For a tar, that is the index of DALI's `wds2idx`, version 1.2; for a TFRecord, a line with offset and size for each
     record, as `tfrecord2idx` and `convert --index` write it. An index that is there and right is left as it is. Where
@@ -478,7 +478,7 @@ def write_indexes(
 
 
 def index_lines_of(source: Source, item: ObjectInfo, key_split: KeySplit) -> list[bytes]:
-    """Return the lines of the index of a shard, for a tar those of DALI.
+    """Return the lines of a shard's index file; DALI's lines for a tar.
 
     Raises:
         SourceError: when it is damaged, or cannot be read.
@@ -492,7 +492,7 @@ def index_lines_of(source: Source, item: ObjectInfo, key_split: KeySplit) -> lis
 
 @contextmanager
 def open_uncompressed(source: Source, item: ObjectInfo) -> Iterator[OpenShard]:
-    """Open a shard that can be read by offset.
+    """Open a shard that must be uncompressed, so that it can be read by offset.
 
     Raises:
         DamagedShardError: when it is no shard.

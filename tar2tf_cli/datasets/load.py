@@ -1,4 +1,4 @@
-"""Loads the output of a conversion as a `tf.data.Dataset`, from a folder or a bucket.
+"""Load the output of a conversion, in a folder or bucket, as a `tf.data.Dataset`.
 
 The manifest says what features there are. Batches are read by position in the order of an epoch where an op of our own
 can read them (record_op.py), or an order is wanted that only positions give; otherwise tf.data streams the shards.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.spec.urls import ConnectionOptions
 
     class _LoadOptions(ConnectionOptions, total=False):
-        """Arguments of `load_dataset` that do not change the type of what it returns."""
+        """Arguments of `load_dataset` that do not affect its return type."""
 
         split: str | None
         shuffle: int | bool | None
@@ -162,13 +162,13 @@ def load_dataset(
 
 
 def _op_reads(read: Sequence[Document]) -> bool:
-    """Whether the op can read the shards of these manifests."""
+    """Whether the TensorFlow op can read the shards of these manifests."""
     stored = not any(one.manifest.compressed or one.folder.capabilities().remote for one in read)
     return stored and record_op.is_available()
 
 
 class _HostShare:
-    """The shards, or every n-th record of them, that one of several hosts reads.
+    """The shards, or every n-th record of all shards, that one of several hosts reads.
 
     Args:
         shards: all shards, each with its manifest.
@@ -197,13 +197,13 @@ class _HostShare:
         return [os.path.join(os.path.dirname(one.path), entry.path) for one, entry in self.shards]
 
     def mean(self) -> int:
-        """Return the mean size of a record in bytes, at least 1."""
+        """The mean size of a record in bytes, at least 1."""
         records = sum(entry.records for _, entry in self.shards)
         return max(sum(entry.bytes for _, entry in self.shards) // max(records, 1), 1)
 
 
 def _streamed(part: _HostShare, read: Sequence[Document], shuffle: int | None, seed: int | None) -> Streamed:
-    """The examples as tf.data reads them, from buckets by our readers; shuffled in a buffer."""
+    """Return examples streamed by tf.data, through our own readers in buckets, shuffled in a buffer."""
     names = part.names()
     methods: set[Literal["", "GZIP"]] = {"GZIP" if one.manifest.compressed else "" for one in read}
     if len(methods) > 1 or any(one.folder.capabilities().remote for one in read):
@@ -220,7 +220,7 @@ def _streamed(part: _HostShare, read: Sequence[Document], shuffle: int | None, s
 def _presented(
     examples: Examples, features: Features, total: int, batch: int | None, together: int, *, ragged: bool, pad: bool
 ) -> AnyDataset:
-    """The examples as the user wants them: parsed, one by one or in batches."""
+    """Return the examples in the requested form: parsed, one by one or in batches."""
     import tensorflow as tf
 
     parse = batch_parser(features, total)
@@ -239,7 +239,7 @@ def _presented(
 
 
 def _parsed(examples: Examples, features: Features, total: int) -> AnyDataset:
-    """The examples, parsed one by one; as they are stored where no features are known."""
+    """Return the examples parsed one by one; serialised if their features are unknown."""
     import tensorflow as tf
 
     records = examples.each()
@@ -249,7 +249,7 @@ def _parsed(examples: Examples, features: Features, total: int) -> AnyDataset:
 
 
 def _batching_at_once(records: AnyDataset, batches: Callable[[int, bool], AnyDataset]) -> AnyDataset:
-    """Make `records.batch(n)` give batches as they are parsed, so that single examples are not batched again."""
+    """Override `records.batch(n)` to return parsed batches, so that examples are not batched twice."""
     batch_any = records.batch
 
     def batch(batch_size: Any, drop_remainder: Any = False, *arguments: Any, **options: Any) -> AnyDataset:
@@ -262,7 +262,7 @@ def _batching_at_once(records: AnyDataset, batches: Callable[[int, bool], AnyDat
 
 
 def _check_numbers(shuffle: int | bool | None, batch: int | None, start: int) -> None:
-    """Check the numbers of examples that the user gave."""
+    """Check the arguments that are numbers of examples."""
     for name, value, least in (("shuffle", shuffle, 1), ("batch", batch, 1), ("start", start, 0)):
         if value is None or (name == "shuffle" and value in (True, False) and isinstance(value, bool)):
             continue
@@ -271,7 +271,7 @@ def _check_numbers(shuffle: int | bool | None, batch: int | None, start: int) ->
 
 
 def _check_order(shuffle: int | bool | None, seed: int | None, shard: tuple[int, int] | None, start: int) -> None:
-    """Check what the user said about the order of an epoch and a host's part of it."""
+    """Check the arguments for the order of an epoch and the host's share."""
     hosts, host = shard or (1, 0)
     if not 0 <= host < hosts:
         raise UsageError(f"shard must be (hosts, host), such as (4, 0) to (4, 3), not {shard!r}")
@@ -285,7 +285,7 @@ def _check_order(shuffle: int | bool | None, seed: int | None, shard: tuple[int,
 
 
 def _check_batching(batch: int | None, *, ragged: bool, pad: bool) -> None:
-    """Check what the user wants to happen to features of several shapes."""
+    """Check the arguments for features of several shapes."""
     if ragged and pad:
         raise UsageError("ragged and pad are two ways to batch values of several shapes: use one of them")
     if (ragged or pad) and batch is None:
@@ -293,7 +293,7 @@ def _check_batching(batch: int | None, *, ragged: bool, pad: bool) -> None:
 
 
 def _batched(records: AnyDataset, batch: int, *, ragged: bool, pad: bool) -> AnyDataset:
-    """Batches of parsed examples; unless values of several shapes are wanted, an error names a feature with some."""
+    """Batch parsed examples; unless padded or ragged, values of different shapes raise an error with the feature."""
     if ragged:
         return records.ragged_batch(batch)
     if pad:
@@ -317,7 +317,7 @@ def _batched(records: AnyDataset, batch: int, *, ragged: bool, pad: bool) -> Any
 
 
 def _alike(name: str, shapes: tf.Tensor) -> object:
-    """Check that the shapes of a feature's values in a batch, a row each, are equal."""
+    """Assert that the shapes of a feature's values in a batch, a row each, are equal."""
     import tensorflow as tf
 
     odd = tf.argmax(tf.reduce_any(shapes != shapes[0], axis=1))

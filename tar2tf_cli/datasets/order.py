@@ -1,4 +1,4 @@
-"""Orders in which the records of a dataset are read: for each epoch another one from one seed, and nothing to keep.
+"""Random orders of the records of a dataset, computed from a seed for each epoch without storing a permutation.
 
 The record at any position follows from seed, epoch and position alone, so that a reader continues from the number of
 records that it has read, and several hosts divide an epoch without talking to each other.
@@ -24,7 +24,7 @@ def epoch_seed(seed: int, epoch: int) -> int:
 
 
 def permuted(seed: int, positions: NDArray[np.int64], total: int) -> NDArray[np.int64]:
-    """Return the records at some positions of a random order of `total` records.
+    """Return the record numbers at some positions of a random permutation of `total` records.
 
     A Feistel network over an even number of bits, applied until the number is that of a record: `permuted` in
     formats/kernel/records.h gives the same numbers.

@@ -1,4 +1,4 @@
-"""Functions that parse serialised examples with tf.io, as a manifest describes their features.
+"""Parsers of serialised examples with tf.io, made from the features in a manifest.
 
 features/decoder.py has the same rules for readers without TensorFlow.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def feature_description(features: Described, records: int) -> dict[str, Any]:
-    """The feature descriptions for `tf.io.parse_single_example`.
+    """Return the feature descriptions for `tf.io.parse_single_example`.
 
     Args:
         features: the manifest's features.
@@ -38,7 +38,7 @@ def feature_description(features: Described, records: int) -> dict[str, Any]:
 
 
 def batch_parser(features: Described, records: int) -> Callable[[tf.Tensor], dict[str, tf.Tensor]] | None:
-    """A function from a batch of serialised examples to tensors, as `record_parser` makes them of each example.
+    """Return a function that parses a batch of serialised examples as `record_parser` does each; None if impossible.
 
     It takes a twentieth of the time. None if there are no features, examples may lack one, or the shape of one is not
     always the same.
@@ -62,7 +62,7 @@ def batch_parser(features: Described, records: int) -> Callable[[tf.Tensor], dic
 
 
 def _all_restored(feature: FeatureDescription, values: tf.Tensor) -> tf.Tensor:
-    """The values of a feature in a batch of examples, of the shape that all of them have."""
+    """Reshape and cast the values of a feature in a batch of examples of one shape."""
     import tensorflow as tf
 
     if feature["encoding"] != "raw":
@@ -74,7 +74,7 @@ def _all_restored(feature: FeatureDescription, values: tf.Tensor) -> tf.Tensor:
 
 
 def record_parser(features: Described, records: int = 0) -> Callable[[object], dict[str, tf.Tensor]]:
-    """A function from a serialised example to its tensors: arrays with their shape and dtype, the rest as stored.
+    """Return a function that parses a serialised example: arrays with shape and dtype, other values as stored.
 
     A feature NAME/shape is used to restore the array NAME, and is not among the tensors.
 
@@ -119,7 +119,7 @@ def _restored(name: str, feature: FeatureDescription, parsed: Mapping[str, tf.Te
 
 
 def _from_bytes(value: tf.Tensor, dtype: str) -> tf.Tensor:
-    """The numbers in bytes, little-endian."""
+    """Decode little-endian numbers from bytes."""
     import tensorflow as tf
 
     stored = "int64" if dtype == "uint64" else dtype  # which decode_raw does not know
@@ -128,14 +128,14 @@ def _from_bytes(value: tf.Tensor, dtype: str) -> tf.Tensor:
 
 
 def _cast(value: tf.Tensor, dtype: str) -> tf.Tensor:
-    """Values of the dtype that the manifest gives."""
+    """Cast values to the dtype in the manifest."""
     import tensorflow as tf
 
     return value if dtype in ("bytes", value.dtype.name) else tf.cast(value, dtype)
 
 
 def _own_shape(name: str, shape: list[int | None], parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """The shape of an example's array: fixed, stored next to it, or given by the image's height, width and channels."""
+    """Return the shape of an example's array: fixed, stored next to it, or from the image's dimensions."""
     import tensorflow as tf
 
     if f"{name}/shape" in parsed:

@@ -1,4 +1,4 @@
-"""Files, connections and threads that readers of one process share; what far buckets are asked for beforehand."""
+"""Files, connections and threads shared by the readers of one process, and prefetched data of distant buckets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BEGINNING: Final = 1 << 16
 
 
 class ProcessResources:
-    """Open files, connections and threads that the readers of one process share.
+    """Open files, connections and threads shared by the readers of one process.
 
     Attributes:
         number: the number of the process.
@@ -53,7 +53,7 @@ class ProcessResources:
         self._index_pool = ThreadPoolExecutor(_THREADS, "tar2tf-index")  # as those above wait for these files
 
     def close(self) -> None:
-        """Close what is open, once it has been read; other threads, and views, open it again."""
+        """Close open files and connections after pending reads; later reads reopen them."""
         with self._lock:
             pools, files = (self._pool, self._index_pool), self.files
             self._open()
@@ -62,12 +62,12 @@ class ProcessResources:
             pool.shutdown()
 
     def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
-        """Call a function in another thread."""
+        """Call a function in a thread of the pool."""
         with self._lock:
             return self._pool.submit(function, *arguments)
 
     def ranges(self, source: Source) -> Ranges:
-        """Return the reader of a source."""
+        """Return the reader of a source's byte ranges."""
         known = self._ranges.get(id(source))
         if known is None:
             with self._lock:
@@ -75,11 +75,11 @@ class ProcessResources:
         return known[1]
 
     def indexing(self, number: int) -> threading.Lock:
-        """Return the lock for looking for a shard's index."""
+        """Return the lock held while a shard's index is found."""
         return self._indexing.setdefault(number, threading.Lock())
 
     def index_file(self, source: Source, name: str) -> Future[bytes | None]:
-        """Return the bytes of SHARD.idx, once they are there, or of DALI's index if SHARD.idx is Energon's.
+        """Return a future of the bytes of SHARD.idx, or of DALI's index if SHARD.idx is Energon's.
 
         The result is None if there is no such file.
         """
@@ -111,7 +111,7 @@ class ProcessResources:
         return request
 
     def whole(self, document: Document, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
-        """Return the shards of a manifest as `Document.whole` does, a few of a far bucket with their beginnings."""
+        """Return a manifest's shards like `Document.whole`; for a distant bucket, prefetch first bytes of a few."""
         if not self._is_far(document.folder) or len(shards) > _MOST_BEFOREHAND:
             return document.whole(shards)
         self._request_indexes(document.folder, [shard.path for shard in shards])
@@ -122,7 +122,7 @@ class ProcessResources:
         return source.find(names) if found is None else found
 
     def _is_far(self, source: Source) -> bool:
-        """Whether a request for the beginning of a shard in vain costs less than to wait for another answer."""
+        """Whether a useless request for the first bytes of a shard costs less than waiting for an answer."""
         return source.capabilities().remote and self.ranges(source).gap > _BEGINNING
 
     def _request_indexes(self, source: Source, names: Sequence[str]) -> None:
@@ -136,7 +136,7 @@ class ProcessResources:
 
 
 def _index_file(source: Source, shard: str) -> bytes | None:
-    """The bytes of SHARD.idx, or of DALI's index if SHARD.idx is Energon's; None if there is no such file."""
+    """Return the bytes of SHARD.idx, or of DALI's index if SHARD.idx is Energon's; None if it does not exist."""
     for name in (f"{shard}.idx", dali_beside_energon(shard)):
         if (data := _read_file(source, name)) is None:
             return None
@@ -146,7 +146,7 @@ def _index_file(source: Source, shard: str) -> bytes | None:
 
 
 def _read_file(source: Source, name: str) -> bytes | None:
-    """The bytes of a file next to shards; None if there is none."""
+    """Return the bytes of a file next to shards; None if it does not exist."""
     if store := source.store():
         return read_object(store, name)
     item = source.find([name]).get(name)

@@ -1,4 +1,4 @@
-"""Ranges of bytes of shards that are compressed, or whose samples have members that are not adjacent."""
+"""Byte ranges of compressed shards, and of tars whose samples have scattered members."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RegroupedRanges(Ranges):
         self._members = members
 
     def read(self, item: ObjectInfo, start: int, size: int) -> bytes:
-        """Read the members that these bytes are in.
+        """Read the members that a byte range covers.
 
         Raises:
             SourceError: when they cannot be read, or the shard is not the version that was listed.
@@ -48,7 +48,7 @@ class RegroupedRanges(Ranges):
 
 
 class RecentStreams:
-    """The decompressed bytes of the streams that were used last, for all threads of a process.
+    """Cache of the most recently used decompressed streams, for all threads of a process.
 
     A stream that one thread decompresses is not decompressed by another.
     """
@@ -62,7 +62,7 @@ class RecentStreams:
         self._lock = threading.Lock()
 
     def get(self, shard: str, number: int, decompress: Callable[[], bytes]) -> bytes:
-        """Return the bytes of a stream of a shard, which `decompress` gives if they are not kept."""
+        """Return the bytes of a shard's stream, calling `decompress` if they are not cached."""
         key = shard, number
         with self._lock:
             kept = self._streams.get(key)
@@ -92,7 +92,7 @@ class RecentStreams:
 
 
 class DecompressedRanges(Ranges):
-    """Reads ranges of the decompressed bytes of a shard.
+    """Reads ranges of a shard's decompressed bytes.
 
     Args:
         stored: reads the shard as it is stored.
@@ -111,7 +111,7 @@ class DecompressedRanges(Ranges):
         self._recent = recent
 
     def read(self, item: ObjectInfo, start: int, size: int) -> bytes:
-        """Decompress the streams that these bytes are in.
+        """Decompress the streams that a byte range covers.
 
         Raises:
             DamagedShardError: when one is damaged, or is not the stream that was found there.
@@ -125,7 +125,7 @@ class DecompressedRanges(Ranges):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _part(self, item: ObjectInfo, number: int, start: int, end: int) -> bytes:
-        """Return the part of these decompressed bytes that is in a stream."""
+        """Return the part of a range of decompressed bytes that is in one stream."""
         data = self._recent.get(self._name, number, lambda: self._decompressed(item, number))
         begin = int(self._streams.plain[number])
         return data[max(start - begin, 0) : end - begin]

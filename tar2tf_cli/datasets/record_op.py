@@ -1,4 +1,4 @@
-"""Reads batches of records of local shards by an op of TensorFlow in C (formats/kernel/tensorflow_op.c).
+"""Reads batches of records of local shards with a TensorFlow op in C (formats/kernel/tensorflow_op.c).
 
 The op reads, checks and parses outside the GIL, in as many threads as tf.data gives it. Where it was not built, or
 where this TensorFlow lacks a function that it needs, there is none, and tf.data reads the shards.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RecordOp(NamedTuple):
-    """The records of shards, by their positions in the order that a seed gives.
+    """The records of shards, addressed by position in the order that a seed determines.
 
     Attributes:
         paths: the shards.
@@ -35,7 +35,7 @@ class RecordOp(NamedTuple):
     part: tuple[int, int] = (1, 0)
 
     def messages(self, first: object, last: object, seed: object) -> tf.Tensor:
-        """Return the serialised examples at the positions from `first` to before `last`.
+        """Return the serialised examples at positions from `first` up to, not including, `last`.
 
         Args:
             first: scalar int64 tensor.
@@ -49,7 +49,7 @@ class RecordOp(NamedTuple):
     def columns(
         self, features: Described, parse: Callable[[object], Tensors]
     ) -> Callable[[object, object, object], Tensors]:
-        """Return a function like `messages` that gives tensors by feature name.
+        """Return a function with the arguments of `messages` that returns tensors by feature name.
 
         Args:
             features: the manifest's features; none of them may be missing or vary in shape.
@@ -85,12 +85,12 @@ class RecordOp(NamedTuple):
 
 
 def is_available() -> bool:
-    """Whether the op can be used with this TensorFlow."""
+    """Whether the op works with the installed TensorFlow."""
     return hasattr(_library(), "tar2tf_records")
 
 
 def _library() -> Any:
-    """The module with the op; None where it was not built, or cannot be loaded."""
+    """Return the module with the op; None if it was not built or cannot be loaded."""
     path = kernel.tensorflow_op()
     return path and _loaded(path)
 
@@ -106,7 +106,7 @@ def _loaded(path: str) -> object:
 
 
 def _stored(feature: FeatureDescription) -> tf.DType:
-    """The dtype of the values as they are stored."""
+    """Return the dtype in which a feature's values are stored."""
     import tensorflow as tf
 
     stored = {"bytes": "string", "int64": "int64", "float": "float32"}
@@ -114,7 +114,7 @@ def _stored(feature: FeatureDescription) -> tf.DType:
 
 
 def _shaped(values: tf.Tensor, feature: FeatureDescription) -> tf.Tensor:
-    """Values of many examples with the shape and dtype that the manifest gives."""
+    """Reshape and cast the values of many examples as the manifest says."""
     import tensorflow as tf
 
     value: tf.Tensor = tf.reshape(values, [-1, *feature["shape"]])

@@ -1,4 +1,4 @@
-"""TFRecord shards and tars as a sequence of samples that can be read in any order, without TensorFlow."""
+"""TFRecord shards and tars as a sequence of samples with random access, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.spec.urls import ConnectionOptions
 
     class _Opening(ConnectionOptions, total=False):
-        """Arguments of `open_records` that do not change the type of what it returns."""
+        """Arguments of `open_records` that do not affect its return type."""
 
         split: str | None
         preset: Literal["webdataset"] | None
@@ -107,7 +107,7 @@ def open_records(
     retry_for: float | None = None,
     no_sign_request: bool = False,
 ) -> Records[Any]:
-    """Open TFRecord shards or tars as a sequence of samples that can be read in any order.
+    """Open TFRecord shards or tars as a sequence of samples with random access.
 
     `records[i]` is a dict of NumPy values and bytes by feature name; with a manifest, the values are those of
     `load_dataset`. For a tar, it is the sample: the bytes of each entry by its name, and the key as `__key__`, as if
@@ -163,12 +163,12 @@ def open_records(
 
 
 def open_documents(read: Sequence[Document], split: str | None, process: ProcessResources) -> Records[bytes]:
-    """Open the shards of manifests that were read, as `open_records` does with `raw=True`."""
+    """Open the shards of parsed manifests, as `open_records` does with `raw=True`."""
     return Records(shards_of(read, split, process), Indexes(), process, raw=True)
 
 
 class _RecordSpan(NamedTuple):
-    """The bytes of one record, framing included.
+    """The byte range of one record, framing included.
 
     Attributes:
         shard: number of its shard among the shards.
@@ -184,7 +184,7 @@ class _RecordSpan(NamedTuple):
 
 
 class _Together(NamedTuple):
-    """Records of one shard that are read at once, in stretches of bytes.
+    """Records of one shard that are read together, in contiguous stretches of bytes.
 
     Attributes:
         shard: number of the shard.
@@ -199,7 +199,7 @@ class _Together(NamedTuple):
     places: Places
 
     def span(self, place: int) -> _RecordSpan:
-        """Return where one of these records is in the shard."""
+        """Return the byte range of a record in the shard, given its number here."""
         buffer, start, end = self.places[place].tolist()
         begin = self.stretches[buffer][0]
         return _RecordSpan(self.shard, int(self.records[place]), begin + start, begin + end)
@@ -227,7 +227,7 @@ class _Findings:
 
 
 class Records(Sequence[T]):
-    """The samples of shards, in order; see `open_records`.
+    """The samples of shards, as a sequence; see `open_records`.
 
     A slice is a view of the same shards, such as `records[host::hosts]` for one of several hosts.
 
@@ -288,7 +288,7 @@ class Records(Sequence[T]):
         return content if self._raw else next(self._values(span.shard, [span.record], [content]))
 
     def __getitems__(self, indices: Iterable[int]) -> list[T]:
-        """Return the samples with these indices; those that are close to each other in a shard are read together."""
+        """Return the samples with several indices, reading those that are close in a shard together."""
         numbers = np.array([self._number(index) for index in indices], np.int64)
         order = np.argsort(numbers, kind="stable")
         values: list[Any] = [None] * len(numbers)
@@ -308,7 +308,7 @@ class Records(Sequence[T]):
         drop_remainder: bool = False,
         threads: int = 2,
     ) -> Batches:
-        """Iterate over batches, each a dict of arrays whose first dimension is the sample, and read ahead in threads.
+        """Iterate over batches, each a dict of arrays whose first dimension is the sample, reading ahead in threads.
 
         Records of local shards are read and parsed outside the GIL, straight into these arrays, if a manifest says that
         all have every feature in one shape. torch.from_numpy and jax.numpy.asarray take them without a copy. Texts and
@@ -342,7 +342,7 @@ class Records(Sequence[T]):
         return found
 
     def _columns(self) -> ColumnReader | None:
-        """The reader of columns; None where shards are not local, are very many, or not described by one manifest."""
+        """The column reader; None if shards are remote, too many, or not described by a single manifest."""
         found = self._found
         if not found.knows_columns:
             found.knows_columns = True
@@ -352,13 +352,13 @@ class Records(Sequence[T]):
         return found.columns
 
     def _is_plain(self, number: int, decoder: Decoder) -> bool:
-        """Whether a shard is a local file that is not compressed, and this decoder reads its records."""
+        """Whether a shard is a local uncompressed file whose records a decoder reads."""
         shard = self._shards[number]
         is_local = not shard.source.capabilities().remote
         return is_local and shard.decode is decoder and self._index(number).streams is None
 
     def _file_spans(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The descriptor of the file of each record, and where it starts and ends there."""
+        """Return the file descriptor of each record, and its start and end in the file."""
         if self._found.offsets is None:
             self._found.offsets = np.concatenate([self._index(number).offsets for number in range(len(self._shards))])
         offsets = self._found.offsets
@@ -375,7 +375,7 @@ class Records(Sequence[T]):
         return self._read(np.array(numbers[at : at + _AT_ONCE], np.int64) for at in range(0, len(numbers), _AT_ONCE))
 
     def key(self, key: str | bytes | int) -> T:
-        """Return the sample with a key, which may be given as samples have it, or the first of several.
+        """Return the first sample with a key, which may be given in any form in which samples store keys.
 
         The keys of tars are in their indexes. Those of TFRecords are read once with all their data, and kept.
 
@@ -397,7 +397,7 @@ class Records(Sequence[T]):
         raise KeyError(key)
 
     def schema(self) -> dict[str, FeatureForm]:
-        """Return the form of each feature or entry in all samples: its dtype, its shape, and whether it is optional.
+        """Return dtype, shape and optionality of each feature or entry in all samples.
 
         A manifest says it. Without one, all records, or the headers of all tars, are read once.
 
@@ -427,12 +427,12 @@ class Records(Sequence[T]):
         return finder.schema()
 
     def _parts_of(self, shard: int) -> Iterator[NDArray[np.int64]]:
-        """The numbers of the records of a shard, some at a time."""
+        """Yield the record numbers of a shard in parts."""
         first, end = self._ends[shard - 1] if shard else 0, self._ends[shard]
         return (np.arange(at, min(at + _AT_ONCE, end)) for at in range(first, end, _AT_ONCE))
 
     def close(self) -> None:
-        """Close files and connections; what is read afterwards opens them again."""
+        """Close files and connections; later reads reopen them."""
         self._here.close()
 
     def __enter__(self) -> Records[T]:
@@ -443,7 +443,7 @@ class Records(Sequence[T]):
 
     @property
     def _here(self) -> ProcessResources:
-        """The files, connections and threads of this process; a forked one does not use those of its parent."""
+        """Return the files, connections and threads of this process; forked processes create their own."""
         if self._process.number != os.getpid():
             self._process = ProcessResources()
         return self._process
@@ -458,7 +458,7 @@ class Records(Sequence[T]):
             raise IndexError(f"there is no record {index}: there are {len(self):,}") from None
 
     def _read(self, batches: Iterable[NDArray[np.int64]]) -> Iterator[Any]:
-        """Yield the values of records in the order given; from a bucket, the next are requested in the meantime."""
+        """Yield the values of records in the given order; from a bucket, the next ones are requested meanwhile."""
         for together, contents in self._contents(batches):
             if self._raw:
                 yield from contents
@@ -466,7 +466,7 @@ class Records(Sequence[T]):
                 yield from self._values(together.shard, together.records, contents)
 
     def _contents(self, batches: Iterable[NDArray[np.int64]]) -> Iterator[tuple[_Together, list[bytes | Sample]]]:
-        """The records or samples with these numbers, as they are read."""
+        """Yield records or samples by number, as they are read."""
         waiting: deque[tuple[_Together, list[Future[bytes]], int]] = deque()
         requests = 0
         for together in chain.from_iterable(map(self._together, batches)):
@@ -488,7 +488,7 @@ class Records(Sequence[T]):
             yield together, self._unpacked(together, (future.result() for future in futures))
 
     def _together(self, numbers: NDArray[np.int64]) -> Iterator[_Together]:
-        """Divide records by shard and, if they are many, by size."""
+        """Group records by shard and, if there are many, by size."""
         shards = np.searchsorted(self._ends, numbers, "right")
         edges = (np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist()
         if len(self._indexes) < len(self._shards):
@@ -506,7 +506,7 @@ class Records(Sequence[T]):
     def _stretched(
         self, shard: int, records: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> _Together:
-        """Read as one stretch of bytes what is close to each other; finding that out takes longer than a few calls."""
+        """Group records that are close to each other into contiguous reads, unless there are only a few."""
         if len(records) <= _FEW and self._ranges(shard).parallel == 1:
             each = list(zip(starts.tolist(), ends.tolist(), strict=True))
             few = np.array([(number, 0, end - start) for number, (start, end) in enumerate(each)], np.int64)
@@ -522,7 +522,7 @@ class Records(Sequence[T]):
         return _Together(shard, records, list(zip(begin.tolist(), end.tolist(), strict=True)), places)
 
     def _unpacked(self, together: _Together, reads: Iterable[bytes]) -> list[bytes | Sample]:
-        """The records or samples in the bytes of these stretches."""
+        """Return the records or samples in the bytes of contiguous reads."""
         try:
             buffers = list(reads)
         except DamagedShardError:  # where it is compressed, by which alone nobody knows the record
@@ -540,7 +540,7 @@ class Records(Sequence[T]):
         return _RecordSpan(shard, record, int(offsets[record]), int(offsets[record + 1]))
 
     def _one(self, span: _RecordSpan) -> bytes | Sample:
-        """The record or sample of a span."""
+        """Read the record or sample in a byte range."""
         item = self._shards[span.shard].item
         try:
             data = self._ranges(span.shard).read(item, span.start, span.end - span.start)
@@ -558,7 +558,7 @@ class Records(Sequence[T]):
         return index
 
     def _index_each(self, numbers: Sequence[int]) -> None:
-        """Find the indexes of several shards at the same time."""
+        """Find the indexes of several shards concurrently."""
         missing = [number for number in numbers if number not in self._indexes]
         if len(missing) > 1:
             for found in [self._here.submit(self._index, number) for number in missing]:
@@ -581,7 +581,7 @@ class Records(Sequence[T]):
         return index
 
     def _keys(self, number: int) -> Keys:
-        """The hashes of the keys of a shard; 0 for a record without one."""
+        """Return the hashes of a shard's keys; 0 for a record without a key."""
         index = self._index(number)
         if index.keys is None:
             parts = self._contents(self._parts_of(number))
@@ -599,7 +599,7 @@ class Records(Sequence[T]):
         return None
 
     def _ranges(self, number: int) -> Ranges:
-        """Return the reader of the bytes in which a shard's index gives the offsets of records."""
+        """Return the byte ranges to which the offsets in a shard's index refer."""
         streams, stored = self._index(number).streams, self._stored(number)
         if streams is None:
             return stored
@@ -622,7 +622,7 @@ class Records(Sequence[T]):
             raise self._at(error, span) from None
 
     def _values(self, shard: int, records: Sequence[int] | NDArray[np.int64], contents: list[Any]) -> Iterator[Any]:
-        """The values of records or samples of a shard with these numbers; all in one form if there is a default."""
+        """Yield the values of a shard's records or samples by number; in one form if there is a default."""
         values = self._stored_values(shard, records, contents)
         if self._default is UNSET:
             return values
@@ -633,7 +633,7 @@ class Records(Sequence[T]):
     def _stored_values(
         self, shard: int, records: Sequence[int] | NDArray[np.int64], contents: list[Any]
     ) -> Iterator[Sample]:
-        """The values of records or samples of a shard, which have these numbers there."""
+        """Yield the values of a shard's records or samples as they are stored."""
         if not self._traits(shard).carries_examples:
             for record, sample in zip(records, contents, strict=True):
                 yield self._entries(shard, int(record), sample)
@@ -651,7 +651,7 @@ class Records(Sequence[T]):
             raise DamagedShardError(str(error), kind="not_an_example", hint=hint, **where) from None
 
     def _entries(self, shard: int, record: int, sample: Sample) -> dict[str, object]:
-        """The values of a sample of a tar: as they are, or decoded by the preset."""
+        """Return the values of a tar's sample: as they are, or decoded by the preset."""
         key = (key_of(sample) or f"{record:06d}").encode("utf-8", "surrogateescape")
         if self._preset:
             try:
@@ -671,7 +671,7 @@ class Records(Sequence[T]):
         return error.at(shard=shard, member=f"record {span.record}")
 
     def _indexed_again(self, span: _RecordSpan) -> _RecordSpan | None:
-        """Return where a record is by the lengths in its shard, if the index next to the shard says otherwise."""
+        """Reindex a shard by reading it; return the record's range if the index next to the shard was wrong."""
         shard = self._shards[span.shard]
         try:
             index = self._where.find(shard, self._stored(span.shard), None)

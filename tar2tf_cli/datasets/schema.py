@@ -1,4 +1,4 @@
-"""The form that each feature has in all samples of a sequence, and values given that form where they are missing."""
+"""The common form of each feature in all samples of a sequence, and defaults for missing values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Default: TypeAlias = "Mapping[str, object] | bytes | str | int | float | _Unset 
 
 
 class FeatureForm(NamedTuple):
-    """The form of one feature in all samples.
+    """The common form of one feature in all samples.
 
     Attributes:
         dtype: `bytes`, or the name of a NumPy dtype; `mixed` if samples differ.
@@ -48,7 +48,7 @@ class FeatureForm(NamedTuple):
 
 
 def manifest_schema(features: Described, records: int) -> dict[str, FeatureForm]:
-    """Return the forms of the features that a manifest describes."""
+    """Return the forms of the features in a manifest."""
     return {
         name: FeatureForm(about["dtype"], tuple(about["shape"]), is_optional(about, records))
         for name, about in features.items()
@@ -58,7 +58,7 @@ def manifest_schema(features: Described, records: int) -> dict[str, FeatureForm]
 
 @dataclass(slots=True)
 class SchemaFinder:
-    """Finds the forms of features in samples, one after the other.
+    """Infers the forms of features from samples, one after another.
 
     Attributes:
         samples: number of samples so far.
@@ -80,7 +80,7 @@ class SchemaFinder:
             self.counts[name] = self.counts.get(name, 0) + 1
 
     def schema(self) -> dict[str, FeatureForm]:
-        """Return the forms."""
+        """Return the inferred forms."""
         return {name: form._replace(optional=self.counts[name] < self.samples) for name, form in self.forms.items()}
 
 
@@ -91,7 +91,7 @@ def _form_of(value: object) -> FeatureForm:
 
 
 def _widened(known: FeatureForm, found: FeatureForm) -> FeatureForm:
-    """Return the form of values of two forms: a list of one value is that value, so it is also a list."""
+    """Return a form that includes two others; a scalar counts as a list of one value."""
     dtype = known.dtype if known.dtype == found.dtype else "mixed"
     one, other = (form.shape or (1,) for form in (known, found))
     if len(one) != len(other):
@@ -100,7 +100,7 @@ def _widened(known: FeatureForm, found: FeatureForm) -> FeatureForm:
 
 
 class UniformValues:
-    """Gives each feature of a sample the form that it has in all samples.
+    """Converts each feature of a sample to its common form in all samples.
 
     Args:
         schema: the form of each feature.

@@ -1,4 +1,4 @@
-"""The shards of a dataset: those that manifests list, files, and shards that folders, templates and URLs name."""
+"""The shards of a dataset, named by manifests, files, folders, templates or URLs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 
 @dataclass(frozen=True, slots=True)
 class DatasetShard:
-    """A shard of records.
+    """A shard of a dataset, and how its records are decoded.
 
     Attributes:
         source: where it is.
@@ -68,7 +68,7 @@ class DatasetShard:
 def find_shards(
     paths: Sequence[str], split: str | None, process: ProcessResources, **reach: Unpack[ConnectionOptions]
 ) -> list[DatasetShard]:
-    """Return the shards of manifests, files, folders and templates, in the order given.
+    """Return the shards that manifests, files, folders and templates name, in the given order.
 
     Args:
         paths: paths or URLs. One that ends in .json is a manifest. A folder stands for its manifest, if
@@ -103,7 +103,7 @@ def find_shards(
 
 
 def _decoders(named: ShardSet, reach: ConnectionOptions) -> Iterator[tuple[str, Decoder]]:
-    """The decoders of shards that were named one by one, by name, where a manifest next to them describes them."""
+    """Yield decoders for individually named shards, by name, if a manifest next to them describes them."""
     items = [] if named.listed else [item for item in named.items if may_hold_examples(item.name)]
     paths = {os.path.normpath(named.source.locate(item.name)): item for item in items}
     for document in documents_beside(named.source, items, reach):
@@ -118,13 +118,13 @@ def _decoders(named: ShardSet, reach: ConnectionOptions) -> Iterator[tuple[str, 
 
 
 def shards_of(read: Sequence[Document], split: str | None, process: ProcessResources) -> list[DatasetShard]:
-    """Return the shards of manifests that were read, or those of one split."""
+    """Return the shards of parsed manifests, or only those of one split."""
     raw = Decoder()
     return [shard for document in read for shard in _of_manifest(document, split, raw, process)]
 
 
 def _check(shards: ShardSet) -> None:
-    """Refuse what is no dataset, and log what a user should know about one."""
+    """Raise an error if a set is no consistent dataset, and emit its notes."""
     shards.check_kinds()
     shards.check_totals()
     if not shards.documents:
@@ -134,7 +134,7 @@ def _check(shards: ShardSet) -> None:
 
 
 def paths_in(given: Paths, more: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return one or several paths, and further ones, as a list."""
+    """Return one or several paths, and further ones, as one list."""
     several = [given] if isinstance(given, (str, os.PathLike)) else given
     return [os.fspath(path) for path in (*several, *more)]
 
@@ -160,7 +160,7 @@ def read_manifests(
     on_listing: OnListing | None = None,
     **reach: Unpack[ConnectionOptions],
 ) -> list[Document]:
-    """Read manifests, each given by its path, its URL, its folder or a template.
+    """Read manifests, each given by path, URL, folder or template.
 
     Args:
         paths: paths or URLs.
@@ -183,7 +183,7 @@ def read_manifests(
 
 
 def _beside(shards: ShardSet, documents: Sequence[Document]) -> Iterator[Document]:
-    """The manifests that list files, each with those of its shards that they are.
+    """Yield the manifests that list some of the given files, restricted to these files.
 
     Raises:
         UsageError: when none lists a file.
@@ -205,7 +205,7 @@ def _beside(shards: ShardSet, documents: Sequence[Document]) -> Iterator[Documen
 
 
 def listed(read: Sequence[Document], split: str | None) -> list[tuple[Document, ShardEntry]]:
-    """Return the shards of manifests, or those of one split, each with its manifest.
+    """Return the shards of manifests, or only those of one split, each with its manifest.
 
     Raises:
         UsageError: when none of them has such a split.
@@ -218,7 +218,7 @@ def listed(read: Sequence[Document], split: str | None) -> list[tuple[Document, 
 
 
 def together(read: Sequence[Document]) -> tuple[dict[str, FeatureDescription], int]:
-    """Return the features that the examples of several manifests have in common, and the number of their records.
+    """Return the common features of several manifests' examples, and their total number of records.
 
     A length that differs is unknown, and a feature that some of them lack is optional.
 

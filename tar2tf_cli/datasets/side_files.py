@@ -1,4 +1,4 @@
-"""Describes the output of a conversion for other readers: a card, a schema, or an index next to the shards.
+"""Files next to the shards that describe a conversion's output for other readers: a card, a schema, or an index.
 
 | reader | file | specified by |
 |---|---|---|
@@ -47,7 +47,7 @@ def check_output(output: Output, reader: str) -> None:
 
 
 def export_card(manifest: str | os.PathLike[str]) -> list[str]:
-    """Write the `README.md` with which `datasets.load_dataset(FOLDER)` reads the tars of a manifest, and only them.
+    """Write a `README.md` that makes `datasets.load_dataset(FOLDER)` read exactly the tars of a manifest.
 
     It says which files each split has; without splits, they are the split train. Of a card that is there already, the
     text and everything else in its front matter stay.
@@ -79,7 +79,7 @@ def export_card(manifest: str | os.PathLike[str]) -> list[str]:
 
 
 def export_schema(manifest: str | os.PathLike[str], *, overwrite: bool = False) -> list[str]:
-    """Write the features of a manifest's examples as a text of TensorFlow Metadata's `Schema`.
+    """Write a manifest's features as a TensorFlow Metadata `Schema` in text format.
 
     TFX and TFDV read it, and so does `ray.data.read_tfrecords(tf_schema=)`, which then gives lists whatever their
     lengths. A feature that every example has in one shape has that shape; any other is a list of any length.
@@ -114,7 +114,7 @@ def _check_suffixes(shards: Sequence[ShardEntry], reader: str, rule: str, folder
 
 
 def export_wids(manifest: str | os.PathLike[str], *, overwrite: bool = False) -> list[str]:
-    """Write the index by which `wids.ShardListDataset` finds any sample of a manifest's tars; one for each split.
+    """Write, for each split, the index with which `wids.ShardListDataset` finds any sample of a manifest's tars.
 
     Args:
         manifest: the manifest's path, or a folder with one manifest.
@@ -142,7 +142,7 @@ def export_wids(manifest: str | os.PathLike[str], *, overwrite: bool = False) ->
 
 
 def _one_document(manifest: str | os.PathLike[str]) -> tuple[Document, str]:
-    """Return the one manifest that is named, and its folder."""
+    """Read the single manifest that a path names, and return its folder too."""
     given = os.fspath(manifest)
     if is_remote(given):
         raise UsageError("is in a bucket, but the files can only be written to a folder on this machine", shard=given)
@@ -153,7 +153,7 @@ def _one_document(manifest: str | os.PathLike[str]) -> tuple[Document, str]:
 
 
 def _by_split(shards: Sequence[ShardEntry]) -> dict[str, list[ShardEntry]]:
-    """Return the shards of each split, or of the split with an empty name where there are none."""
+    """Return the shards of each split; without splits, under an empty name."""
     found: dict[str, list[ShardEntry]] = {}
     for shard in shards:
         found.setdefault(shard.split or "", []).append(shard)
@@ -161,7 +161,7 @@ def _by_split(shards: Sequence[ShardEntry]) -> dict[str, list[ShardEntry]]:
 
 
 def _beside(document: Document, folder: str, name: str) -> str:
-    """Return the path of a side file, whose name begins like that of the manifest."""
+    """Return the path of a side file, whose name begins like the manifest's."""
     base = os.path.basename(document.path).removesuffix(".json").removesuffix("manifest")
     return os.path.join(folder, f"{'' if base.startswith('_') else '_'}{base}{name}")
 
@@ -170,7 +170,7 @@ def _beside(document: Document, folder: str, name: str) -> str:
 
 
 def _pattern(manifest: Manifest, split: str, paths: Sequence[str], folder: str) -> str | list[str]:
-    """Return a glob for the shards of a split or, where it would match other files as well, their paths."""
+    """Return a glob for the shards of a split or, if it would match other files too, their paths."""
     output = manifest.spec["output"]
     assert isinstance(output, Mapping)
     template = PathTemplate.parse(str(output["path"]), numbered=len(paths) > 1)
@@ -181,14 +181,14 @@ def _pattern(manifest: Manifest, split: str, paths: Sequence[str], folder: str) 
 
 
 def _files(folder: str) -> Iterator[str]:
-    """The paths of all files in a folder and those below it, relative to it."""
+    """Yield the paths of all files in a folder and its subfolders, relative to it."""
     for path, _, names in os.walk(folder or "."):
         for name in names:
             yield os.path.relpath(os.path.join(path, name), folder or ".")
 
 
 def _card(path: str, files: Sequence[Mapping[str, object]]) -> bytes:
-    """Return the card with these files as its default configuration."""
+    """Return a dataset card whose default configuration lists the given files."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -218,7 +218,7 @@ def _card(path: str, files: Sequence[Mapping[str, object]]) -> bytes:
 
 
 def _feature(name: str, about: FeatureDescription, features: Mapping[str, FeatureDescription], records: int) -> str:
-    """Return the text of one feature."""
+    """Return the schema text of one feature."""
     lines = [f"name: {json.dumps(name, ensure_ascii=False)}", f"type: {_TYPES[about['encoding']]}"]
     shape = [] if about["encoding"] == "raw" else about["shape"]
     if is_shape_of_array(name, features):

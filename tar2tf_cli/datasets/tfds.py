@@ -1,4 +1,4 @@
-"""Describes the output of a conversion for TensorFlow Datasets, without converting it again and without TensorFlow.
+"""Describe the output of a conversion for TensorFlow Datasets, without another conversion and without TensorFlow.
 
 `dataset_info.json` and `features.json` are those that `tfds.builder_from_directory` reads; their fields are those of
 `dataset_info.proto` and `feature.proto` in tensorflow_datasets/core/proto.
@@ -42,7 +42,7 @@ def export_tfds(
     citation: str = "",
     overwrite: bool = False,
 ) -> list[str]:
-    """Write the files next to a manifest with which `tfds.builder_from_directory` reads its shards.
+    """Write the files next to a manifest that let `tfds.builder_from_directory` read its shards.
 
     Encoded images become `Image`, numbers of classes with a label map `ClassLabel`, text and other bytes `Text`,
     numbers and arrays `Scalar` and `Tensor`. All records are read, as one text among images makes a feature `Text`; so
@@ -101,7 +101,7 @@ def export_tfds(
 
 
 def _renamed(path: str, document: Manifest, name: str, version: str) -> str:
-    """Give a description that a conversion kept another name and version."""
+    """Change name and version in the TFDS description that a conversion copied from its input."""
     with open(path, "rb") as file:
         info = json.load(file)
     before = {split["name"]: split for split in info["splits"]}
@@ -153,7 +153,7 @@ def _dataset_info(document: Manifest, about: Mapping[str, Any]) -> dict[str, Any
 
 
 def _supervised(features: Mapping[str, Mapping[str, object]], given: Sequence[str]) -> dict[str, object]:
-    """The features that `as_supervised=True` returns: those given, or else the one image and its class.
+    """Return the features for `as_supervised=True`: those given, or else the only image and its class.
 
     Raises:
         UsageError: when there is no such feature, or not two are given.
@@ -173,7 +173,7 @@ def _supervised(features: Mapping[str, Mapping[str, object]], given: Sequence[st
 
 
 def _classes(document: Manifest, folder: str, given: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the names of the classes of each feature that has a label map, in the order of their numbers."""
+    """Return the class names, in order of their numbers, of each feature that has a label map."""
     integers = [name for name, about in document.features.items() if about["encoding"] == "int64"]
     for feature in given:
         if feature not in integers:
@@ -214,7 +214,7 @@ _Images: TypeAlias = "set[tuple[str, int]]"
 
 
 def _images(path: str, names: Sequence[str]) -> dict[str, _Images]:
-    """Read all records; return what kinds of images each of some features holds, if it holds nothing else."""
+    """Read all records; return, for given features, the image formats of each that holds nothing but images."""
     found: dict[str, _Images] = {name: set() for name in names}
     if not found:
         return {}
@@ -233,7 +233,7 @@ def _images(path: str, names: Sequence[str]) -> dict[str, _Images]:
 def _feature(
     feature: Mapping[str, Any], *, optional: bool, image: _Images | None, classes: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Describe one feature; `image` are the kinds of its values if all of them are encoded images."""
+    """Describe one feature for TFDS; `image` are the formats of its values if all are encoded images."""
     encoding, shape, dtype = feature["encoding"], feature["shape"], feature["dtype"]
     stored = "string" if encoding in ("bytes", "raw") else dtype
     if optional:
@@ -263,7 +263,7 @@ def _shape(shape: Sequence[int | None]) -> dict[str, object]:
 
 
 def _image(kinds: _Images) -> dict[str, object] | None:
-    """Describe encoded images; None if `Image` could not decode all of them as they are.
+    """Describe encoded images; None if TFDS's `Image` could not decode all of them unchanged.
 
     Images that differ in their channels become RGB, or RGBA if all are PNG and some have an alpha channel.
     """

@@ -1,1 +1,1 @@
-"""Inputs in, samples out: tars, TFRecords, image folders, rows of a file, open files, stages; shards for checks."""
+"""Inputs of conversions as samples: tars, TFRecords, image folders, table rows, open files and stages; shard sets."""

@@ -1,4 +1,4 @@
-"""Sources made of others: shards of several sources as inputs of one, or the output of stages as a single input."""
+"""Sources composed of other sources: lists divided into inputs, shards of several buckets, and output of stages."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ class ListSource(Source):
 
     @abstractmethod
     def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
-        """Yield the samples of an input, each with its file or row as `member`."""
+        """Yield the samples of an input; the file or row of each is given as its `member`."""
 
     def capabilities(self) -> Capabilities:
         """Return the capabilities of a list of samples."""
         return _LIST
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """Not supported: a list is not one stream."""
+        """Raise an error: a list cannot be opened as a stream."""
         raise NotImplementedError
 
     def locate(self, name: str) -> str:
-        """Return the bucket's path; the sample names the file or row."""
+        """Return the bucket's path, as the samples themselves name their file or row."""
         return self.bucket
 
 
 def shuffled(items: list[T], seed: int | None, name_of: Callable[[T], str]) -> list[T]:
-    """Shuffle items by seed and name, the same way on every machine; without a seed, leave them in order."""
+    """Shuffle items by seed and name, equally on every machine; without a seed, keep their order."""
     if seed is None:
         return items
     prefix = f"{seed}\0"
@@ -68,7 +68,7 @@ def shuffled(items: list[T], seed: int | None, name_of: Callable[[T], str]) -> l
 def divided(
     noun: str, items: list[T], describe: Callable[[T], tuple[int, bytes]], shards: int | None = None
 ) -> Iterator[tuple[ObjectInfo, list[T]]]:
-    """Divide items into chunks of neighbours, each with the input made of it.
+    """Divide items into chunks of consecutive ones, and yield the input and the items of each chunk.
 
     Args:
         noun: what the items are called; inputs are named by position, from 1: `rows 1-128`, `rows 129-256`.
@@ -94,7 +94,7 @@ def divided(
 
 
 def stems_of(names: Sequence[str]) -> dict[str, str]:
-    """Return the beginning of the keys of each file's rows: its stem, with its folders if stems are equal."""
+    """Return, for each table file, the prefix of its rows' keys: its stem, with its folders if stems are equal."""
     stems = {name: os.path.splitext(os.path.basename(name))[0] for name in names}
     alike = len({*stems.values()}) < len(stems)
     return {name: os.path.splitext(name)[0] for name in names} if alike else stems
@@ -112,7 +112,7 @@ OpenStages: TypeAlias = "Callable[[SourceReport, OnFault], Samples]"
 
 
 class MergedSource(Source):
-    """Shards of several buckets as the inputs of one source, named by their paths or URLs.
+    """The shards of several buckets as the inputs of one source, named by their paths or URLs.
 
     Args:
         shards: the shards in order.
@@ -147,12 +147,12 @@ class MergedSource(Source):
         return source.open(named)
 
     def locate(self, name: str) -> str:
-        """Return the path or URL, which is the name."""
+        """Return the path or URL of a shard, which is its name."""
         return name
 
 
 class _Unreadable(Source):
-    """A path that cannot be read, as an input that cannot be opened, so that others are read nevertheless."""
+    """A path that cannot be read, as an input that fails to open, so that other inputs are still read."""
 
     def __init__(self, path: str, error: SourceError) -> None:
         self.bucket = path
@@ -172,13 +172,13 @@ class _Unreadable(Source):
 
 
 def unreadable_input(path: str, error: SourceError) -> LocatedShard:
-    """Return an input for a path or URL which cannot be read: opening it raises the error."""
+    """Return an input that raises an error when it is opened, for a path or URL that cannot be read."""
     source = _Unreadable(path, error)
     return LocatedShard(source, source.list(())[0])
 
 
 class StagesSource(ListSource):
-    """The output of stages as a single input, since a stage may look at the whole stream.
+    """The output of pipeline stages as a single input, since a stage may process the whole stream.
 
     Args:
         tars: the input of the first stage; empty if that stage is the user's own.
@@ -202,23 +202,23 @@ class StagesSource(ListSource):
         self._repeatable = repeatable and bool(tars) and all(source.capabilities().resumable for source, _ in tars)
 
     def capabilities(self) -> Capabilities:
-        """Return what the stages can do."""
+        """Return the capabilities that the stages allow."""
         again = self._repeatable
         return Capabilities(ordered=True, threads=1, gives="examples", repeatable=again, resumable=again)
 
     def listing_info(self) -> ListingInfo:
-        """Return the tars, and the names and sources of the stages."""
+        """Return the identity of the input: its tars, and the names and sources of the stages."""
         return ListingInfo(identity={"tars": self._described(), "stages": list(self._stages)})
 
     def _described(self) -> list[dict[str, object]]:
         return [{"name": _url(source, item), "size": item.size, "version": item.version} for source, item in self._tars]
 
     def paths(self, items: Sequence[ObjectInfo]) -> Sequence[str]:
-        """The locations of the tars."""
+        """Return the paths or URLs of the tars."""
         return [source.locate(item.name) for source, item in self._tars]
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """List one input, with size and version combined from those of the tars."""
+        """List a single input, whose size and version combine those of the tars."""
         sizes = [item.size for _, item in self._tars]
         if not sizes or None in sizes:
             return [ObjectInfo(self.bucket, None, None)]
@@ -235,7 +235,7 @@ def _url(source: Source, item: ObjectInfo) -> str:
 
 
 def _named_together(tars: Sequence[LocatedShard]) -> str:
-    """Name a group of tars by the first one and the number of others."""
+    """Return a name for several tars: the first one, and the number of others."""
     if not tars:
         return ""
     first = _url(*tars[0])

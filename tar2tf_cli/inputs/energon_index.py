@@ -1,4 +1,4 @@
-"""Indexes of tars for Megatron Energon, and which tool wrote the index of a tar.
+"""Indexes of tars for Megatron Energon, and detection of the tool that wrote an index.
 
 `TAR.idx` has the offset of each sample, and the end of the last one, as 64-bit little-endian numbers. A sample is what
 Energon takes for one: adjacent members with equal names up to the first dot of the base name.
@@ -22,7 +22,7 @@ _NAME: Final = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
 
 
 class EnergonSample(NamedTuple):
-    """One sample of a tar.
+    """A sample of a tar, with the positions that Energon needs.
 
     Attributes:
         key: its key.
@@ -38,7 +38,7 @@ class EnergonSample(NamedTuple):
 
 
 def energon_samples(stream: Readable, name: str) -> Iterator[EnergonSample]:
-    """Yield the samples of an uncompressed tar as Energon finds them; only headers are read if the stream can seek.
+    """Yield the samples of an uncompressed tar by Energon's rules, reading only headers if the stream can seek.
 
     Raises:
         DamagedShardError: when the tar is not intact, or has no samples.
@@ -70,12 +70,12 @@ def _is_entry(name: str) -> bool:
 
 
 def packed_offsets(samples: Sequence[EnergonSample]) -> bytes:
-    """Return the content of `TAR.idx`."""
+    """Return the content of an Energon index, `TAR.idx`."""
     return struct.pack(f"<{len(samples) + 1}Q", *(sample.start for sample in samples), samples[-1].end)
 
 
 def energon_offsets(data: bytes) -> list[int] | None:
-    """Read an index of Megatron Energon: where each sample begins and where the last one ends, 64 bits each.
+    """Parse an Energon index: the 64-bit offset of each sample, and of the end of the last one; None otherwise.
 
     None if it is not one: such an index begins with 0 or another block, and its numbers grow by blocks.
     """
@@ -91,7 +91,7 @@ DALI: Final = "DALI"
 
 
 def dali_beside_energon(tar: str) -> str:
-    """Return the path of the index of a tar for DALI, where that of Megatron Energon is TAR.idx.
+    """Return the path of a tar's DALI index for when TAR.idx is Energon's index.
 
     `wds2idx` gives its index this name, too, and DALI reads an index of any name.
 
@@ -102,7 +102,7 @@ def dali_beside_energon(tar: str) -> str:
 
 
 def index_writer(data: bytes) -> str | None:
-    """Return the tool whose index a file is; None if it is not known."""
+    """Return the tool that wrote an index file, judging by its content; None if it is unknown."""
     if energon_offsets(data):
         return ENERGON
     if re.match(rb"v1\.[01] \d+\n", data):

@@ -1,4 +1,4 @@
-"""Datasets that are joined to the samples of the inputs: other shards, or the rows of a table, found by their keys.
+"""Datasets joined to the input samples by key: other shards, or the rows of tables.
 
 A dataset that is joined is read once, for an index of where each of its samples is; samples are then read by ranges.
 An index takes 32 bytes of memory for each sample, which forked processes share.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class SampleRange(NamedTuple):
-    """The bytes of a sample in a dataset.
+    """The byte range of a sample in a joined dataset.
 
     Attributes:
         file: the number of the shard.
@@ -58,7 +58,7 @@ class SampleRange(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A sample of a dataset that has the key of a sample of the inputs.
+    """A sample of a joined dataset whose key equals that of an input sample.
 
     Attributes:
         row: its number in the dataset's index.
@@ -70,7 +70,7 @@ class Match(NamedTuple):
 
 
 class Joined:
-    """A dataset that is joined to the samples of the inputs.
+    """A dataset that is joined to the input samples.
 
     Args:
         bucket: the name that the user gave.
@@ -97,11 +97,11 @@ class Joined:
 
     @abstractmethod
     def scan(self) -> Iterator[tuple[str, SampleRange]]:
-        """Yield the key of each sample, and where it is."""
+        """Yield the key and byte range of each sample."""
 
     @abstractmethod
     def read(self, place: SampleRange) -> Sample:
-        """Return the sample in a range of bytes, with its key.
+        """Return the sample in a byte range, with its key.
 
         Raises:
             SourceError: when it cannot be read, or the file is not the one that was listed.
@@ -109,25 +109,25 @@ class Joined:
 
     @abstractmethod
     def locate(self, item: ObjectInfo) -> str:
-        """Return the path or URL of an input."""
+        """Return the path or URL of one of the dataset's files."""
 
     def size(self) -> int:
-        """Return the number of its samples."""
+        """Return the number of samples in the dataset."""
         return len(self._prepared()[1])
 
     def some_key(self) -> str:
-        """Return a key, as an example."""
+        """Return any key of the dataset, for messages."""
         ready, table = self._prepared()
         key: str = ready.read(SampleRange(*table.row(0)[1:]))[KEY]
         return key
 
     def find(self, key: str) -> list[Match]:
-        """Return the samples with a key, in their order; at most one unless several may have it."""
+        """Return the samples with a key, in dataset order; at most one unless `many` is set."""
         ready, table = self._prepared()
         return [*ready._matches_at(table, table.find(key_hash(key)), key)]
 
     def find_all(self, batch: Batch) -> RowsFound:
-        """Return the first sample with the key of each sample of a batch: its number in the index, and its entries."""
+        """Return, for each sample of a batch, the first sample with its key: index number and entries."""
         ready, table = self._prepared()
         numbers = table.find_all(batch.hashes)
         if found := ready.find_plain(table, numbers, batch):
@@ -137,7 +137,7 @@ class Joined:
         return [match and match.row for match in matches], [match and match.entries for match in matches]
 
     def find_plain(self, table: HashTable, numbers: Sequence[int], batch: Batch) -> RowsFound | None:
-        """Return what `find_all` returns, by the kernel; None if it cannot find them, as is the default.
+        """Return the result of `find_all`, computed by the kernel; None (the default) if that is impossible.
 
         Args:
             table: the index.
@@ -147,7 +147,7 @@ class Joined:
         return None
 
     def _matches_at(self, table: HashTable, number: int, key: str) -> Iterator[Match]:
-        """Iterate over the samples with a key; `number` is that of the first row with its hash, or negative."""
+        """Iterate over the samples with a key; `number` is the first row with the key's hash, or negative."""
         if number < 0:
             return
         hashed = table.hashes[number]
@@ -158,7 +158,7 @@ class Joined:
             number += 1
 
     def _prepared(self) -> tuple[Joined, HashTable]:
-        """The dataset that has the table, and the table."""
+        """Return the dataset that owns the index, and the index."""
         if self._ready is None:
             self.prepare()
         assert self._ready
@@ -166,7 +166,7 @@ class Joined:
         return self._ready, self._ready._table
 
     def prepare(self) -> None:
-        """Make the index, so that processes that are forked from this one need not.
+        """Build the index, so that processes forked from this one need not.
 
         Raises:
             SourceError: when an input cannot be read, or is damaged.
@@ -186,11 +186,11 @@ class Joined:
 
     @property
     def _identity(self) -> tuple[object, ...]:
-        """The values on which the index depends."""
+        """Return the values on which the index depends."""
         return self.bucket, self.key_name, self._many, *self.inputs
 
     def _index(self) -> HashTable:
-        """The index: the hash of each key, and the bytes of its sample."""
+        """Return the index: the hash of each key, and the byte range of its sample."""
         table = HashTable(self.hashed(), 4)
         for number in () if self._many else table.repeated():
             places = [SampleRange(*table.row(row)[1:]) for row in (number - 1, number)]
@@ -203,26 +203,26 @@ class Joined:
         return table
 
     def hashed(self) -> array[int]:
-        """Return four integers for each sample: the hash of its key, and where it is."""
+        """Return four integers for each sample: the hash of its key, and its byte range."""
         rows = array("Q")
         for key, place in self.scan():
             rows.extend((key_hash(key), *place))
         return rows
 
     def close(self) -> None:
-        """Forget the index, and close files."""
+        """Discard the index, and close files."""
         _ready.pop(self._identity, None)
         self._table = self._ready = None
 
     def check(self, now: Joined) -> None:
-        """Raise SourceError if an input is not the one in another listing of the same dataset."""
+        """Raise SourceError if an input has changed since another listing of the dataset."""
         known = {item.name: item[:3] for item in now.inputs}
         for item in self.inputs:
             if known.get(item.name) != item[:3]:
                 raise changed(self.locate(item))
 
     def to_json(self) -> list[dict[str, object]]:
-        """Return its inputs as a manifest lists them."""
+        """Return the dataset's inputs as a manifest lists them."""
         return [{"name": item.name, "size": item.size, "version": item.version} for item in self.inputs]
 
 
@@ -231,7 +231,7 @@ _ready: Final[dict[Any, Joined]] = {}
 
 
 class JoinedShards(Joined):
-    """Shards that are joined; a compressed one is decompressed into a temporary file.
+    """Shards joined to the input samples; compressed shards are decompressed into a temporary file.
 
     Args:
         shards: the shards.
@@ -292,7 +292,7 @@ class JoinedShards(Joined):
                     yield key, place
 
     def _selected_key(self, key: str | None, place: SampleRange) -> str:
-        """The key of a sample that is a value in it."""
+        """Return the key of a sample that is joined by one of its values."""
         try:
             return str(self.read(place)[KEY])
         except SampleError as error:
@@ -351,7 +351,7 @@ class JoinedShards(Joined):
             raise error.at(shard=name, offset=place.start) from None
 
     def _under_key(self, sample: Sample) -> Sample:
-        """Return a sample under the value in it that is its key here, without the entry that is nothing else."""
+        """Return a sample keyed by the selected value, without the entry that holds only this value."""
         if self._key is None:
             return sample
         key = text_in(sample, self._key, "--join-on")
@@ -360,7 +360,7 @@ class JoinedShards(Joined):
 
 
 class _Open:
-    """Files that this process has open of the shards that are joined."""
+    """Open files of joined shards in this process."""
 
     def __init__(self) -> None:
         self.kinds: dict[int, ShardFormat] = {}
@@ -369,19 +369,19 @@ class _Open:
         self._ranges: tuple[int, Ranges] | None = None
 
     def ranges(self, source: Source) -> Ranges:
-        """Return the reader of ranges of this process, which a forked one does not share."""
+        """Return this process's reader of ranges, which forked processes do not share."""
         if self._ranges is None or self._ranges[0] != os.getpid():
             self._ranges = os.getpid(), source.ranges()
         return self._ranges[1]
 
 
 def _copy_of(shard: OpenShard) -> SeekableShard:
-    """A compressed shard as one that can be read by offset."""
+    """Return a compressed shard as a copy that can be read by offset."""
     return SeekableShard(lambda: shard.content, shard.name, seekable=False)
 
 
 class JoinedTables(Joined):
-    """The rows of CSV or JSON Lines files that are joined: each column but the key's is an entry.
+    """The rows of CSV or JSON Lines files joined to the input samples; each column except the key is an entry.
 
     Args:
         tables: the files.
@@ -454,7 +454,7 @@ class JoinedTables(Joined):
 
 
 class JoinedParquet(Joined):
-    """The rows of Parquet files that are joined: each column but the key's is an entry.
+    """The rows of Parquet files joined to the input samples; each column except the key is an entry.
 
     Args:
         files: the files.
@@ -495,7 +495,7 @@ class JoinedParquet(Joined):
 
 
 def _key_column(columns: Sequence[str], key: str | None, bucket: str) -> str:
-    """Return the column with the keys.
+    """Return the column that holds the keys.
 
     Raises:
         UsageError: when there is none.
@@ -508,7 +508,7 @@ def _key_column(columns: Sequence[str], key: str | None, bucket: str) -> str:
 
 
 def is_table(path: str) -> bool:
-    """Whether a path or URL names tables: by its suffix or, if it is a local file, as it is no shard by its content.
+    """Whether a path or URL names tables, by its suffix or, for a local file, because its content is no shard.
 
     So does a local folder that holds nothing else to read.
     """

@@ -1,4 +1,4 @@
-"""The manifest: what a conversion wrote and from which inputs, as one JSON document next to the shards."""
+"""The manifest: a JSON document next to the shards that lists a conversion's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LookUp: TypeAlias = "Callable[[Sequence[str]], dict[str, ObjectInfo]]"
 
 
 class _InputRow(TypedDict):
-    """An input in the JSON of a manifest."""
+    """An input in a manifest's JSON."""
 
     name: str
     size: int | None
@@ -59,7 +59,7 @@ class _InputRow(TypedDict):
 
 
 class _ShardRow(TypedDict):
-    """A shard in the JSON of a manifest; `split` is only in those of conversions with splits."""
+    """A shard in a manifest's JSON; `split` exists only in conversions with splits."""
 
     path: str
     records: int
@@ -69,7 +69,7 @@ class _ShardRow(TypedDict):
 
 
 class LazyList(Sequence[T], Generic[D, T]):
-    """A list of objects in JSON as rows, each made when it is used, as there may be a million.
+    """A list that converts JSON objects to rows on access, as there may be a million.
 
     Args:
         make: makes a row of an object.
@@ -99,7 +99,7 @@ class LazyList(Sequence[T], Generic[D, T]):
 
 
 class ScalarRule(NamedTuple):
-    """A value that is no list or object.
+    """Rule for a JSON value that is neither a list nor an object.
 
     Attributes:
         what: what it must be.
@@ -120,7 +120,7 @@ keys: a name with a question mark may be missing, and other keys are ignored.
 
 
 def check(value: object, rule: JsonShape, path: str = "") -> None:
-    """Check that JSON is as a rule says.
+    """Check that a JSON value has the shape that a rule describes.
 
     Raises:
         ValueError: when it is not; has the path of the first value that is wrong, such as `shards[0].records`.
@@ -142,7 +142,7 @@ def check(value: object, rule: JsonShape, path: str = "") -> None:
 
 
 def _all_fit(values: list[object], rule: JsonShape) -> bool:
-    """Whether all items of a long list are certainly accepted; objects are looked at key by key."""
+    """Whether all items of a long list are certain to be valid; objects are checked key by key."""
     if isinstance(rule, ScalarRule):
         return rule.fit(values)
     if isinstance(rule, tuple):
@@ -153,7 +153,7 @@ def _all_fit(values: list[object], rule: JsonShape) -> bool:
 
 
 def _key_fits(objects: list[dict[str, object]], key: str, rule: JsonShape) -> bool:
-    """Whether all values of a key are certainly accepted, and none is missing that may not be."""
+    """Whether all values of a key are certain to be valid, and no required one is missing."""
     name = key.removesuffix("?")
     found = [value[name] for value in objects if name in value]
     return (name != key or len(found) == len(objects)) and _all_fit(found, rule)
@@ -184,7 +184,7 @@ def _are(values: list[object], kind: type[D]) -> TypeGuard[list[D]]:
 
 
 def _are_names(values: list[object]) -> TypeGuard[list[str]]:
-    """Whether they are texts that can be files' names."""
+    """Whether all values are strings that can be file names."""
     try:
         return (
             _are(values, str)
@@ -196,7 +196,7 @@ def _are_names(values: list[object]) -> TypeGuard[list[str]]:
 
 
 def _are_below(values: list[object]) -> bool:
-    """Whether they are the paths of files in the manifest's folder or below."""
+    """Whether all values are paths of files in or below the manifest's folder."""
     return _are_names(values) and all(values) and _stay_below(values)
 
 
@@ -215,7 +215,7 @@ def _all_match(pattern: str, texts: list[str]) -> bool:
 
 
 def _matching(pattern: str, what: str) -> ScalarRule:
-    """Text that matches a regular expression as a whole."""
+    """Make a rule for text that matches a regular expression completely."""
 
     def fit(values: list[object]) -> bool:
         return _are(values, str) and _all_match(pattern, values)
@@ -269,7 +269,7 @@ MANIFEST: Final[dict[str | type[str], JsonShape]] = {
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Keep the garbage collector from looking again and again through millions of entries that are being made."""
+    """Disable garbage collection while millions of entries are created, which it would scan repeatedly."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -300,7 +300,7 @@ class ShardEntry(NamedTuple):
     split: str | None = None
 
     def to_json(self) -> dict[str, str | int]:
-        """As plain JSON; without `split` if there is none."""
+        """Return the shard as plain JSON, without `split` if there is none."""
         whole: dict[str, str | int] = {
             "path": self.path,
             "records": self.records,
@@ -312,7 +312,7 @@ class ShardEntry(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Manifest:
-    """A manifest's content.
+    """The content of a manifest.
 
     Attributes:
         spec: the canonical spec (`Conversion.canonical`).
@@ -346,7 +346,7 @@ class Manifest:
     claimed: dict[str, int] = field(default_factory=dict)
 
     def identity(self) -> dict[str, object]:
-        """Version, spec and a digest of the inputs; two conversions are the same if these are equal."""
+        """Return version, spec and a digest of the inputs, which are equal for equal conversions."""
         hashed = blake2b(digest_size=16)
         for name, size, version, _ in self.inputs:
             hashed.update(f"{name}\0{size}\0{version}\0".encode("utf-8", "surrogateescape"))
@@ -354,12 +354,12 @@ class Manifest:
 
     @property
     def conversion(self) -> str:
-        """A digest of its identity, equal for the same command on other machines."""
+        """The digest of the conversion's identity, equal for the same command on other machines."""
         return blake2b(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
 
     @property
     def is_complete(self) -> bool:
-        """Whether it lists shards, or says why there are none: all samples were skipped, or the limit is 0.
+        """Whether the manifest lists shards, or explains their absence: all samples skipped, or a limit of 0.
 
         A description by others may do neither.
         """
@@ -374,7 +374,7 @@ class Manifest:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Sums over the inputs and shards."""
+        """Sums over all inputs and shards."""
         size = sum(shard.bytes for shard in self.shards)
         return {"inputs": len(self.inputs), "shards": len(self.shards), "records": self.records, "bytes": size}
 
@@ -404,11 +404,11 @@ class Manifest:
         return [*(shard.path for shard in self.shards), *self.documents]
 
     def to_bytes(self) -> bytes:
-        """The document; equal content gives equal bytes."""
+        """Return the document as bytes; equal content gives equal bytes."""
         return b"".join(self.lines())
 
     def lines(self) -> Iterator[bytes]:
-        """The document: a line for each key, and for each input and shard."""
+        """Yield the lines of the document: one for each key, and for each input and shard."""
         mark, crc = "{", 0
         for key, value in self._items():
             yield f"{mark}\n{json.dumps(key)}: ".encode()
@@ -420,7 +420,7 @@ class Manifest:
 
     @property
     def is_as_written(self) -> bool:
-        """Whether nothing in the document was changed after it was written, as its checksum of itself tells."""
+        """Whether the document's own checksum shows that it was not changed after it was written."""
         *_, last = self.lines()
         return self.checksum is not None and self.checksum in last.decode()
 
@@ -435,7 +435,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Manifest:
-        """Parse a document.
+        """Parse a manifest document.
 
         Args:
             data: the document.
@@ -454,7 +454,7 @@ class Manifest:
 
     @classmethod
     def load(cls, path: str) -> Manifest | None:
-        """Read the manifest in a file; None if there is no such file."""
+        """Read the manifest from a file; None if there is no such file."""
         try:
             with open(path, "rb") as file:
                 return cls.from_bytes(file.read(), path)
@@ -465,7 +465,7 @@ class Manifest:
 
 
 def _parsed(data: bytes, path: str) -> dict[str, Any]:
-    """A document as JSON, which is checked."""
+    """Parse and check a manifest document as JSON."""
 
     try:
         with without_collection():
@@ -487,7 +487,7 @@ def _parsed(data: bytes, path: str) -> dict[str, Any]:
 
 
 def _listed(items: Iterable[object]) -> Iterator[str]:
-    """A list with a line for each item."""
+    """Yield the lines of a JSON list with one item per line."""
     mark = "["
     for item in items:
         yield f"{mark}\n {json.dumps(item)}"
@@ -496,23 +496,23 @@ def _listed(items: Iterable[object]) -> Iterator[str]:
 
 
 def _input(item: _InputRow) -> ObjectInfo:
-    """An input that a manifest describes."""
+    """Return the input that a manifest's row describes."""
     return ObjectInfo(item["name"], item["size"], item["version"])
 
 
 def _shard(item: _ShardRow) -> ShardEntry:
-    """A shard that a manifest describes."""
+    """Return the shard that a manifest's row describes."""
     return ShardEntry(item["path"], item["records"], item["bytes"], item["digest"], item.get("split"))
 
 
 def digest(crc: int) -> str:
-    """A CRC-32C as the manifest writes it."""
+    """Format a CRC-32C as the manifest stores it."""
     return f"crc32c:{crc:08x}"
 
 
 @dataclass(eq=False, repr=False)
 class Document:
-    """A manifest, or what describes shards for TensorFlow Datasets, its path or URL, and the folder of the shards.
+    """A manifest, or a TFDS description in its form, with its path or URL and the folder of the shards.
 
     Attributes:
         path: the path or URL of the manifest.
@@ -532,17 +532,17 @@ class Document:
 
     @property
     def shards(self) -> Sequence[ShardEntry]:
-        """The shards that are meant."""
+        """The selected shards of the manifest."""
         return self.manifest.shards if self.named is None else self.named
 
     def there(self) -> list[ObjectInfo]:
-        """The shards that the manifest lists, without those that are missing."""
+        """Return the manifest's shards that exist in the folder."""
         names = [shard.path for shard in self.manifest.shards]
         objects = self._look_up(names, self.folder.find)
         return [objects[name] for name in names if name in objects]
 
     def check_records(self) -> None:
-        """Refuse shards that are not TFRecord.
+        """Raise an error unless the shards are TFRecords.
 
         Raises:
             UsageError: when they are tars.
@@ -553,7 +553,7 @@ class Document:
             raise UsageError(f"its shards are {traits.plural}, not TFRecord", shard=self.path, hint=hint)
 
     def find(self, shards: Sequence[ShardEntry], look_up: LookUp | None = None) -> list[ObjectInfo]:
-        """The shards in the folder.
+        """Return the objects of shards in the folder.
 
         Args:
             shards: the shards.
@@ -569,13 +569,13 @@ class Document:
         return [objects[shard.path] for shard in shards]
 
     def _look_up(self, names: Sequence[str], look_up: LookUp) -> dict[str, ObjectInfo]:
-        """The files that exist under these names."""
+        """Return the files that exist under given names."""
         objects = {name: self.listed[name] for name in names if name in self.listed}
         unknown = [name for name in names if name not in objects]
         return objects | look_up(unknown) if unknown else objects
 
     def whole(self, shards: Sequence[ShardEntry], look_up: LookUp | None = None) -> list[ObjectInfo]:
-        """Return the objects of shards, which have the sizes that the manifest gives.
+        """Return the objects of shards after checking that they have the sizes in the manifest.
 
         Args:
             shards: the shards.
@@ -594,13 +594,13 @@ class Document:
         return items
 
     def missing(self, shard: ShardEntry) -> SourceError:
-        """The error for a shard that is not in the folder."""
+        """Return the error for a shard that is not in the folder."""
         hint = "restore it from a copy, or convert again"
         return NothingFoundError("is missing", shard=self.folder.locate(shard.path), hint=hint)
 
 
 def read_document(path: str, **reach: Unpack[ConnectionOptions]) -> Document:
-    """Read a manifest, or `dataset_info.json` of TensorFlow Datasets as one.
+    """Read a manifest, or `dataset_info.json` of TensorFlow Datasets in the form of a manifest.
 
     Args:
         path: its path or URL.
@@ -627,7 +627,7 @@ def read_document(path: str, **reach: Unpack[ConnectionOptions]) -> Document:
 
 
 def _tfds_document(path: str, folder: Source) -> Document:
-    """Return what `dataset_info.json` and `features.json` say of the shards in their folder, as a manifest would.
+    """Convert `dataset_info.json` and `features.json` in a folder of shards to the form of a manifest.
 
     Raises:
         DamagedShardError: when one of the files is damaged.
@@ -661,7 +661,7 @@ def changes_between(before: Sequence[ObjectInfo], now: Sequence[ObjectInfo]) -> 
 
 
 def differing(before: object, now: object, name: str = "") -> list[str]:
-    """Names of the keys that differ in two documents, with a dot between levels."""
+    """Return the names of the keys that differ between two documents; nested keys are joined by dots."""
     if not (isinstance(before, dict) and isinstance(now, dict)):
         return [] if before == now else [name]
     dot = f"{name}." if name else ""

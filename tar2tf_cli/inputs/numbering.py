@@ -1,4 +1,4 @@
-"""Facts that the names of shards state: numbers, totals, and the splits that they belong to."""
+"""Information in the names of shards: numbers, totals and splits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF_TOTAL: Final = r"(\d+)(-of-(\d+))(?!.*-of-\d)"
 
 
 class Gap(NamedTuple):
-    """Consecutive shards that are missing in a series.
+    """Consecutive shards that are missing from a numbered series.
 
     Attributes:
         first: the name of the first missing shard.
@@ -40,7 +40,7 @@ class Gap(NamedTuple):
 
 
 class _Numbered(NamedTuple):
-    """A name split at its number."""
+    """A name split before and after its number."""
 
     head: str
     number: int
@@ -89,7 +89,7 @@ def _numbered(name: str, match: re.Match[str], group: int = 0) -> _Numbered:
 
 
 def _series(names: Iterable[_Numbered]) -> Iterable[_Series]:
-    """Names divided into series by everything except their number."""
+    """Divide names into series, which differ in nothing but their number."""
     series: dict[tuple[str, str], _Series] = defaultdict(list)
     for name in names:
         series[name.head, name.tail].append(name)
@@ -97,7 +97,7 @@ def _series(names: Iterable[_Numbered]) -> Iterable[_Series]:
 
 
 def _at_last_number(names: list[str]) -> list[_Numbered]:
-    """Names of one shape, each split at the last number in which they differ; none if they do not."""
+    """Split names of one shape at the last number in which they differ; return nothing if they do not differ."""
     digits = re.compile(_DIGITS)
     numbers = [digits.findall(name) for name in names]
     differing = [index for index, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
@@ -112,7 +112,7 @@ def _is_numbering(series: _Series) -> bool:
 
 
 def _gaps(series: _Series, total: int = 0, *, ends: bool = True) -> list[Gap]:
-    """The gaps between the numbers of a series and, if the total is known, before and after them."""
+    """Return the gaps between the numbers of a series and, if its total is known, before and after them."""
     by_number = {name.number: name for name in series}
     numbers = sorted(by_number)
     if total and ends:
@@ -135,12 +135,12 @@ def _gap(series: _Series, behind: _Numbered | None, first: int, last: int, *, to
 
 
 def shape(name: str) -> str:
-    """Return a name with every number replaced, which the shards of one series have in common."""
+    """Return a name with its numbers masked, which the shards of one series have in common."""
     return re.sub(_DIGITS, "0", name)
 
 
 def conflicting_totals(names: Iterable[str]) -> tuple[str, ...]:
-    """Return two names of one series that state different totals; none if all agree."""
+    """Return two names of one series that state different totals; nothing if all agree."""
     first: dict[tuple[str, str], tuple[str, str]] = {}
     for name in names:
         if "-of-" in name and (match := re.search(_OF_TOTAL, name)):
@@ -155,13 +155,13 @@ _SPLIT: Final = r"(?i)(?<![a-z])(train|val|test|dev|eval)(?:ing|idation|id)?(?![
 
 
 def split_of(name: str) -> str | None:
-    """Return the split that a shard's name states, such as `train`; `val` for `validation`."""
+    """Return the split that a shard's name states, such as `train`; `validation` becomes `val`."""
     match = re.search(_SPLIT, name)
     return match[1].lower() if match else None
 
 
 def splits_of(names: Sequence[str]) -> dict[str, str]:
-    """Return the split of each name as it is written there; none unless the names state several.
+    """Return the split of each name as spelled there; nothing unless the names state several splits.
 
     What all names begin with says nothing: `test-bed-train-0` and `test-bed-val-0` are of `train` and `val`.
     """

@@ -1,4 +1,4 @@
-"""An open shard of any kind, whose format is detected by its content."""
+"""An opened shard of any format, which is detected from its content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tar2tf_cli.plugins import find_format, format_of, formats
 
 
 class OpenShard:
-    """An open input, decompressed if it is gzip, with its format detected from its first bytes.
+    """An opened input, decompressed if necessary, with its format detected from its first bytes.
 
     Args:
         source: where the input is.
@@ -74,22 +74,22 @@ class OpenShard:
 
     @property
     def kind(self) -> ShardFormat | None:
-        """The format of the shard; None for a manifest and for any other file."""
+        """The format of the shard; None for a manifest and for any unknown file."""
         return None if self.format in (None, "manifest") else find_format(self.format)
 
     @property
     def traits(self) -> FormatTraits:
-        """The traits of its format; those of no format for a manifest and for any other file."""
+        """The traits of the shard's format; neutral ones for a manifest and for any unknown file."""
         return self.kind.traits if self.kind else NO_TRAITS
 
     @property
     def size(self) -> int:
-        """Size in bytes as stored; if it is unknown, the number of bytes read so far."""
+        """The stored size in bytes; if it is unknown, the number of bytes read so far."""
         return self.content.consumed if self.item.size is None else self.item.size
 
     @property
     def compression(self) -> str:
-        """How the input is compressed: `GZIP` or `ZLIB`, as TensorFlow names them, another method, or nothing."""
+        """The compression of the input: `GZIP` or `ZLIB`, as TensorFlow names them, another method, or ""."""
         return self.content.method.upper()
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class OpenShard:
 
 
 def shard_format(head: bytes) -> str | None:
-    """Detect the format of a file, or a manifest, from its first decompressed bytes, usually even when damaged."""
+    """Detect the format of a shard, or a manifest, from the first decompressed bytes, even of most damaged files."""
     found = format_of(head)
     return found.name if found else "manifest" if re.match(_MANIFEST, head) else None
 
@@ -113,7 +113,7 @@ _MANIFEST: Final = rb'\s*\{\s*"version":\s*\d+,\s*"spec":'
 
 
 def not_a_shard(path: str, size: int | None, instead: tuple[str, str] | None) -> DamagedShardError:
-    """Return the error for a file that is not a shard, and what it is instead."""
+    """Return the error for a file that is not a shard, with what it is instead if that is known."""
     what, hint = instead or (None, None)
     message = f"is {what}, neither a tar nor a TFRecord" if what else "is neither a tar nor a TFRecord"
     message, kind = ("is empty", "empty") if size == 0 else (message, "unknown_format")
@@ -124,7 +124,7 @@ _MOST_NAMED: Final = 10
 
 
 def unreadable(errors: Sequence[SourceError], what: str) -> SourceError:
-    """Return the error of the only file that cannot be read, or one that names several, and what follows for them."""
+    """Return the error of the only unreadable file, or one error that names several files."""
     if len(errors) == 1:
         return errors[0]
     named = "; ".join(f"{error.shard}: {error.message}" for error in errors[:_MOST_NAMED])

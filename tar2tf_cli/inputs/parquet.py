@@ -1,4 +1,4 @@
-"""Parquet files: which row groups they have, and what their rows hold; a source whose inputs are row groups.
+"""Parquet files: their row groups, the values of their rows, and a source whose inputs are row groups.
 
 Files are read by ranges, in folders as in stores, and only the columns that are asked for.
 """
@@ -36,7 +36,7 @@ Row: TypeAlias = dict[str, object]
 
 
 class RowGroup(NamedTuple):
-    """A row group of a file.
+    """A row group of a Parquet file.
 
     Attributes:
         file: the file.
@@ -54,7 +54,7 @@ class RowGroup(NamedTuple):
 
 
 def is_parquet(bucket: str) -> bool:
-    """Whether a path, URL or template names Parquet files, or a folder that holds nothing else to read."""
+    """Whether a path, URL or template names Parquet files, or a folder with no other readable files."""
     if bucket.lower().endswith(SUFFIX):
         return True
     if is_remote(bucket) or not os.path.isdir(bucket):
@@ -64,7 +64,7 @@ def is_parquet(bucket: str) -> bool:
 
 
 def _pyarrow() -> ModuleType:
-    """Return `pyarrow.parquet`.
+    """Import `pyarrow.parquet`, or explain how to install it.
 
     Raises:
         UsageError: when the package is not installed.
@@ -78,7 +78,7 @@ def _pyarrow() -> ModuleType:
 
 
 class _RangeFile(io.RawIOBase):
-    """A file of a source that is read by ranges."""
+    """A file-like object over byte ranges of a source's object."""
 
     def __init__(self, ranges: Ranges, item: ObjectInfo, count: Callable[[int], None]) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class _RangeFile(io.RawIOBase):
 
 
 class ParquetFiles:
-    """The Parquet files that a path, URL, folder or template names.
+    """The Parquet files named by a path, URL, folder or template.
 
     Args:
         bucket: the path or URL.
@@ -127,7 +127,7 @@ class ParquetFiles:
         return {**self.__dict__, "_open": None, "_read": {}}
 
     def close(self) -> None:
-        """Close the files, and forget what was read of them."""
+        """Close the files, and discard cached row groups."""
         self._open = None
         self._read = {}
 
@@ -138,7 +138,7 @@ class ParquetFiles:
         return self._open[1:]
 
     def list(self) -> list[ObjectInfo]:
-        """List the files, by name.
+        """List the files in order of their names.
 
         Raises:
             SourceError: when there are none.
@@ -170,7 +170,7 @@ class ParquetFiles:
     def rows(
         self, group: RowGroup, columns: Sequence[str] | None, count: Callable[[int], None] = lambda size: None
     ) -> Iterator[Row]:
-        """Iterate over the rows of a row group, each with its values by column.
+        """Iterate over the rows of a row group, each as values by column.
 
         Raises:
             DamagedShardError: when they cannot be read.
@@ -183,7 +183,7 @@ class ParquetFiles:
             raise self._damaged(group.file, error) from None
 
     def row(self, item: ObjectInfo, group: int, number: int) -> Row:
-        """Return one row of a row group; the row groups that were read last are kept.
+        """Return one row of a row group; recently read row groups are cached.
 
         Raises:
             DamagedShardError: when it cannot be read.
@@ -223,7 +223,7 @@ class ParquetFiles:
                 first += about.num_rows
 
     def _check(self, item: ObjectInfo, known: Sequence[str], columns: Sequence[str]) -> None:
-        """Refuse columns that a file lacks."""
+        """Raise an error for requested columns that a file lacks."""
         if missing := next((name for name in columns if name not in known), None):
             what = f"there is no column {missing!r}{did_you_mean(missing, known)}"
             raise UsageError(what, shard=self.locate(item), hint=f"columns: {few(known, 8)}")
@@ -234,7 +234,7 @@ class ParquetFiles:
 
 
 def value_of(name: str, value: object) -> object:
-    """Return a value of a row as an entry: texts as bytes, dates as texts, and numbers as they are.
+    """Convert a value of a row to an entry: text to bytes, dates to text, numbers unchanged.
 
     Raises:
         SampleError: when a text is not UTF-8, or a struct of bytes and a path has no bytes.
@@ -251,12 +251,12 @@ def value_of(name: str, value: object) -> object:
 
 
 def is_blob(value: object) -> TypeGuard[dict[str, Any]]:
-    """Whether a value is a struct of bytes and a path."""
+    """Whether a value is a struct of bytes and path, as Hugging Face stores files."""
     return isinstance(value, dict) and value.keys() == _BLOB
 
 
 def entry_name(name: str, value: object) -> str:
-    """Return the name of the entry that a column becomes: that of a file ends with its extension.
+    """Return the name of a column's entry, which ends with the extension if the column holds files.
 
     >>> entry_name("image", {"bytes": None, "path": "a/b.PNG"})
     'image.png'
@@ -274,7 +274,7 @@ EntriesOf: TypeAlias = Callable[[str, Mapping[str, object]], Sample]
 
 
 class ParquetSource(Source):
-    """The rows of Parquet files; inputs are row groups.
+    """The rows of Parquet files, with row groups as inputs.
 
     Args:
         files: the files.
@@ -300,7 +300,7 @@ class ParquetSource(Source):
         return ListingInfo(sum(group.rows for group in self._groups.values()))
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """List the row groups, with the sizes of the columns that are read.
+        """List the row groups, with the sizes of the selected columns.
 
         Raises:
             SourceError: when there are none, or a file cannot be read.
@@ -314,11 +314,11 @@ class ParquetSource(Source):
         return [ObjectInfo(name, group.size, group.file.version) for name, group in groups.items()]
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """Not supported: a row group is not one stream."""
+        """Raise an error: a row group cannot be opened as a stream."""
         raise NotImplementedError
 
     def locate(self, name: str) -> str:
-        """Return the path or URL of the file; the sample names the row."""
+        """Return the path or URL of the file, as the samples themselves name their row."""
         group = self._groups.get(name)
         return self._files.locate(group.file) if group else self.bucket
 
@@ -341,7 +341,7 @@ class ParquetSource(Source):
             yield {"member": f"row {number + 1}"}, sample
 
     def _sample(self, key: str, values: Row) -> Sample:
-        """The entries of a row."""
+        """Return the sample of a row."""
         if self._columns:
             return self._entries_of(key, {name: value_of(name, value) for name, value in values.items()})
         column = next((name for name in KEY_COLUMNS if values.get(name) is not None), None)
@@ -350,12 +350,12 @@ class ParquetSource(Source):
 
 
 def key_text(value: object) -> str:
-    """Return a value as a key."""
+    """Convert a value to the text of a key."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 def entries(values: Row) -> Sample:
-    """Return the values of a row as entries, without those that are null.
+    """Return the values of a row as entries, except nulls.
 
     Raises:
         SampleError: when one cannot be an entry.

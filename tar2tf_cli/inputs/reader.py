@@ -1,4 +1,4 @@
-"""Reads one input from front to back: a tar or a TFRecord, as its content says, or the samples that a source lists."""
+"""Reader of one input from its first to its last sample: a tar or TFRecord, detected by content, or a source's list."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ T = TypeVar("T")
 
 
 class Attempt(Protocol):
-    """A reading of an input that may have to be repeated."""
+    """An attempt to read an input, which may have to be repeated with regrouping."""
 
     @property
     def must_regroup(self) -> bool:
-        """Whether it ended at a key that appeared again, so that the samples must be regrouped."""
+        """Whether reading stopped at a key that appeared again, so that the samples must be regrouped."""
 
 
 A = TypeVar("A", bound=Attempt)
 
 
 def attempts(open_input: Callable[[bool], AbstractContextManager[A]]) -> Iterator[A]:
-    """Open an input, and if its samples end at a key that appeared again, open it once more to regroup them.
+    """Open an input, and open it again with regrouping if its samples stop at a key that appeared again.
 
     Whatever a caller makes of an attempt replaces the result of the one before.
 
@@ -56,7 +56,7 @@ def attempts(open_input: Callable[[bool], AbstractContextManager[A]]) -> Iterato
 
 
 class ReadRules(NamedTuple):
-    """How an input is read.
+    """Options for reading an input.
 
     Attributes:
         tar: how it is read if it is a tar.
@@ -80,7 +80,7 @@ class ReadRules(NamedTuple):
 
 
 class InputContent(Protocol):
-    """The samples of an input whose format is known."""
+    """Interface of the samples of an input in a known format."""
 
     @property
     def seekable(self) -> bool:
@@ -96,7 +96,7 @@ class InputContent(Protocol):
 
     @property
     def must_regroup(self) -> bool:
-        """Whether the samples ended at a key that appeared again."""
+        """Whether reading stopped at a key that appeared again."""
 
     @property
     def count(self) -> int | None:
@@ -107,32 +107,32 @@ class InputContent(Protocol):
         """The offset at which the current sample begins."""
 
     def where(self) -> Location:
-        """Return where the current sample is, as errors name it."""
+        """Return the location of the current sample for errors."""
 
     def seek(self, offset: int) -> None:
-        """Go to the sample at an offset; only if `seekable`."""
+        """Go to the sample at an offset; only valid if `seekable`."""
 
     def samples(self, native: ModuleType | None) -> Iterator[Sample | Batch]:
-        """Iterate over the samples from the current position on; with the kernel, also in batches."""
+        """Iterate over the samples from the current position; if a kernel is given, also in batches."""
 
     def one_by_one(self, batch: Batch) -> Iterator[Sample]:
-        """Iterate over the samples of the batch that was given last."""
+        """Iterate over the samples of the most recent batch."""
 
     def resume(self, error: DamagedShardError) -> bool:
-        """Go on after damage; return whether there is more to read."""
+        """Continue after damage; return whether there is more to read."""
 
     def check_end(self) -> None:
         """Check the end of the input, once all samples are read."""
 
     def describe(self, report: InputReport) -> None:
-        """Add to the report what was seen."""
+        """Add statistics of the content to the report."""
 
     def close(self) -> None:
-        """Close what was opened in addition to the shard itself."""
+        """Close resources other than the shard itself."""
 
 
 class ListedSamples:
-    """The samples that a source lists, such as the rows of a table.
+    """The samples that a source lists itself, such as the rows of a table.
 
     Args:
         listed: the samples, each with its origin.
@@ -147,11 +147,11 @@ class ListedSamples:
         self._origin: Location = {}
 
     def where(self) -> Location:
-        """The origin of the current sample."""
+        """Return the origin of the current sample."""
         return self._origin
 
     def seek(self, offset: int) -> None:
-        """Not supported: a list has no offsets."""
+        """Raise an error: a list has no offsets."""
         raise NotImplementedError
 
     def samples(self, native: ModuleType | None) -> Iterator[Sample | Batch]:
@@ -161,18 +161,18 @@ class ListedSamples:
             yield sample
 
     def one_by_one(self, batch: Batch) -> Iterator[Sample]:
-        """Not supported: a list gives no batches."""
+        """Raise an error: a list gives no batches."""
         raise NotImplementedError
 
     def resume(self, error: DamagedShardError) -> bool:
-        """Whether there is more to read: never."""
+        """Return False: there is never more to read."""
         return False
 
     def check_end(self) -> None:
-        """Accept any end."""
+        """Do nothing: a list may end anywhere."""
 
     def describe(self, report: InputReport) -> None:
-        """Add nothing, as the source has done so."""
+        """Do nothing: the source adds to the report itself."""
 
     def close(self) -> None:
         """Close the list."""
@@ -180,7 +180,7 @@ class ListedSamples:
 
 
 class InputReader:
-    """Reader of the samples of one input, which resumes after damage if the rules say so.
+    """Reader of one input's samples, which resumes after damage if the rules allow it.
 
     Args:
         source: where the input is.
@@ -249,11 +249,11 @@ class InputReader:
 
     @property
     def must_regroup(self) -> bool:
-        """Whether the samples ended at a key that appeared again, so that the input must be read again."""
+        """Whether reading stopped at a key that appeared again, so that the input must be read again."""
         return self.content.must_regroup
 
     def where(self) -> Location:
-        """Return where the current sample is, as errors name it: its shard and, in a tar or TFRecord, its offset."""
+        """Return the location of the current sample for errors: shard and, in a tar or TFRecord, offset."""
         return {"shard": self.name, **self.content.where()}
 
     @overload
@@ -272,12 +272,12 @@ class InputReader:
         return self._rest
 
     def resuming(self, read: Callable[[], Iterable[T]]) -> Iterator[T]:
-        """Iterate over what is read of the content, also after damage if reading goes on then; check its end."""
+        """Iterate over items of the content, after damage too if the rules allow it; then check its end."""
         items = iter_resuming(read, self._resume, lambda error, more: self._damaged(error))
         return chain(items, self._checked_end())
 
     def _checked_end(self) -> Iterator[T]:
-        """Check the end of the content; there are no items."""
+        """Check the end of the content; yields nothing."""
         try:
             self.content.check_end()
         except DamagedShardError as error:
@@ -291,7 +291,7 @@ class InputReader:
         self._on_fault(error.at(**self.where()))
 
     def finds_key_again(self) -> bool:
-        """Read on, for at most 32 MiB of a tar that cannot be sought in, until a key appears again.
+        """Read ahead until a key appears again, at most 32 MiB of a tar that cannot be sought in.
 
         A sample that lacks something may be half of one whose members are not adjacent.
         """
@@ -311,7 +311,7 @@ class InputReader:
             yield
 
     def is_unusable(self) -> bool:
-        """Whether nothing of an input that was read to its end may be used; the report then says so, and nothing else.
+        """Whether an input, read to its end, must be discarded; its report then has only this error.
 
         Data from a compressed stream whose checksum is wrong may have been changed anywhere.
         """
@@ -333,7 +333,7 @@ class InputReader:
         self.close()
 
     def close(self) -> None:
-        """Close the input; the report is now complete."""
+        """Close the input, which completes the report."""
         self._rest = iter(())
         self.content.close()
         if self._shard:

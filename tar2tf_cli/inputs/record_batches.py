@@ -1,4 +1,4 @@
-"""Batches of the plain samples of a TFRecord, which the kernel finds in its records."""
+"""Batches of plain samples that the kernel finds in the records of a TFRecord."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _MOST: Final = 4096  # samples or entries of a batch, as a member of a tar takes
 
 
 class SeenFeatures(Protocol):
-    """The features of the records that were read so far."""
+    """The features of all records read so far."""
 
     def known(self) -> tuple[bytes, bytes]:
-        """Return names and combinations of features as the kernel takes them; others once something new was seen."""
+        """Return feature names and combinations for the kernel; a new object whenever something new was seen."""
 
     def kinds(self) -> Mapping[str, Kind]:
-        """Return the kind of each feature that was of one kind."""
+        """Return the kind of each feature that always had the same kind."""
 
 
 class _PlainFeatures(NamedTuple):
-    """The features of plain samples, as `parsed` in record_samples.h takes them.
+    """The features of plain samples, in the form that `parsed` in record_samples.h expects.
 
     Attributes:
         names: their names and kinds.
@@ -38,7 +38,7 @@ class _PlainFeatures(NamedTuple):
 
 
 class RecordBatcher:
-    """Makes batches of the plain samples among records that the kernel has checked.
+    """Makes batches of the plain samples in records that the kernel has checked.
 
     A sample is plain if `ExampleEntries` makes entries of its features that become the same features again: one value
     or a list, whose dtype is that of its kind, without a shape of its own. All others are left to that class.
@@ -70,7 +70,7 @@ class RecordBatcher:
         self._known: tuple[bytes, _PlainFeatures | None] = b"", None
 
     def batch(self, records: bytes, position: int, number: int) -> Batch | None:
-        """Return the plain samples in framed records from a position on; None if the first one is not plain.
+        """Return the plain samples in framed records from a position; None if the first one is not plain.
 
         Args:
             records: the records.
@@ -86,7 +86,7 @@ class RecordBatcher:
         return found and Batch(*found)
 
     def _decide(self) -> _PlainFeatures | None:
-        """Decide which features plain samples may have, by what was seen so far; None if no sample is plain."""
+        """Decide which features plain samples may have, given all records so far; None if no sample is plain."""
         known: dict[str, tuple[str, Expected]] = {}
         for name, kind in self._seen.kinds().items():
             if form := self._form(name, kind):
@@ -99,7 +99,7 @@ class RecordBatcher:
         return _PlainFeatures(names, "".join(letter for letter, _ in known.values()).encode(), key)
 
     def _form(self, name: str, kind: Kind) -> tuple[str, Expected] | None:
-        """Return the letter of a feature and what is expected of it; None if no plain sample has it."""
+        """Return a feature's letter and its expected form; None if no plain sample can have it."""
         if name.endswith("/shape") or "\0" in name or f"{name}/shape" in self._described:
             return None
         is_list, count = (True, None) if name in self._lists else (False, 1)

@@ -1,4 +1,4 @@
-"""The samples of one TFRecord, or its records as they are."""
+"""The samples of a TFRecord, or its unparsed records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DIGITS: Final = 6
 
 
 class Forms(NamedTuple):
-    """The form of each feature in records that no manifest describes.
+    """The form of each feature in records without a manifest.
 
     Attributes:
         lists: features of which some record has no or several values.
@@ -51,18 +51,18 @@ class Forms(NamedTuple):
 
     @property
     def unshaped(self) -> Collection[str]:
-        """The features of which some record's NAME/shape has another product or rank than a shape would."""
+        """The features whose NAME/shape is in some record not the shape of NAME."""
         return frozenset(name for name, rank in self.ranks.items() if rank is None)
 
     def joined(self, other: Forms) -> Forms:
-        """Return the forms of these and other records together."""
+        """Return the combined forms of these and other records."""
         both = self.ranks.keys() & other.ranks.keys()
         differing = {name: None for name in both if self.ranks[name] != other.ranks[name]}
         return Forms(self.lists | other.lists, {**self.ranks, **other.ranks, **differing})
 
 
 def forms_in(source: Source, item: ObjectInfo) -> Forms:
-    """Return the forms of the features in an input; none if it is no TFRecord, or cannot be read."""
+    """Return the forms of the features in an input; empty if it is no TFRecord or cannot be read."""
     with suppress(Tar2tfError), OpenShard(source, item) as shard:
         if shard.kind and shard.kind.traits.carries_examples:
             return _forms_of(shard.content, shard.name)
@@ -70,7 +70,7 @@ def forms_in(source: Source, item: ObjectInfo) -> Forms:
 
 
 def _forms_of(stream: Readable, name: str) -> Forms:
-    """The forms of the features in the records of a stream that can be read."""
+    """Return the forms of the features in a stream's readable records."""
     inference, reader = FeatureInference(), RecordReader(stream, name)
     for block in iter_resuming(lambda: reader.blocks(inference), reader.resume, lambda error, more: None):
         if not isinstance(block, bytes):
@@ -107,7 +107,7 @@ class _FramedRecord(NamedTuple):
 
 
 class RecordSamples:
-    """Reads a TFRecord: each example as a sample, or every record as it is, of whatever message; CRCs are checked.
+    """Reads a TFRecord and checks its CRCs: each example as a sample, or each record of any message unparsed.
 
     The entries of a sample are the features of the example under their names: bytes as they are, numbers as scalars and
     arrays of NumPy, with the dtype and shape that a manifest gives (`ExampleEntries`). Without a manifest, a feature is
@@ -166,7 +166,7 @@ class RecordSamples:
 
     @property
     def offset(self) -> int:
-        """The offset at which the current record begins."""
+        """The offset of the current record."""
         return self._current[1] if self._current else self._reader.offset
 
     @property
@@ -183,7 +183,7 @@ class RecordSamples:
 
     @cached_property
     def _forms_in_use(self) -> Forms:
-        """The forms of the features; none if a manifest describes them."""
+        """The forms of the features; empty if a manifest describes them."""
         return Forms() if self._described else self._forms or self._forms_of_input()
 
     def _forms_of_input(self) -> Forms:
@@ -196,17 +196,17 @@ class RecordSamples:
             return _forms_of(again.content, self._name)
 
     def _copy_if_read_once(self) -> None:
-        """Copy an input that can be read only once to a temporary file, from which it is read from here on."""
+        """Copy a non-repeatable input to a temporary file, and read from this copy afterwards."""
         if not (self._described or self._copy or self._shard.source.capabilities().repeatable):
             self._copy = SeekableShard(lambda: self._shard.content, self._name, seekable=False)
             self._reader = RecordReader(self._copy.view(), self._name)
 
     def where(self) -> Location:
-        """Return the number and the offset of the current record."""
+        """Return number and offset of the current record."""
         return {"member": f"record {self._number}", "offset": self.offset}
 
     def seek(self, offset: int) -> None:
-        """Go to the offset of a record, for `stored`; only if `seekable`."""
+        """Go to a record's offset; only valid if `seekable`."""
         assert self._shard.plain
         self._shard.plain.seek(offset)
 
@@ -231,7 +231,7 @@ class RecordSamples:
         return chain.from_iterable(self._sample_of(data) for _, data in self._reader)
 
     def _samples_and_batches(self, native: ModuleType) -> Iterator[Sample | Batch]:
-        """Iterate over the samples, in batches if they are plain."""
+        """Iterate over the samples; plain ones come in batches."""
         seen, lists = FeatureInference(self._described), self._forms_in_use.lists
         stem, key_feature = self._keys
         batcher = RecordBatcher(native, seen, self._described, lists, key_feature, numbered(stem))
@@ -249,7 +249,7 @@ class RecordSamples:
     def _samples_in(
         self, block: bytes, batcher: RecordBatcher, number: int, offset: int
     ) -> Generator[Sample | Batch, None, int]:
-        """Iterate over the samples in records that the kernel has checked; return the number of the next record.
+        """Iterate over the samples in records that the kernel checked; return the number of the next record.
 
         Args:
             block: the records.
@@ -273,7 +273,7 @@ class RecordSamples:
         return number
 
     def _one_by_one(self, records: bytes, number: int, offset: int) -> Iterator[Sample]:
-        """Iterate over the samples in framed records, of which the first one has this number and offset."""
+        """Iterate over the samples in framed records, given number and offset of the first."""
         position = 0
         while position < len(records):
             size = int.from_bytes(records[position : position + 8], "little") + FRAMING
@@ -302,11 +302,11 @@ class RecordSamples:
         self._on_fault(SampleError(message, shard=self._name, hint=hint).at(**self.where()))
 
     def one_by_one(self, batch: Batch) -> Iterator[Sample]:
-        """Iterate over the samples of the batch that was given last."""
+        """Iterate over the samples of the most recent batch."""
         return self._one_by_one(batch.data[: batch.end - batch.start], self._first, batch.start)
 
     def framed(self) -> Iterator[tuple[str, list[bytes], int]]:
-        """Iterate over the records as they are: the key of the sample, the bytes in parts, and their size.
+        """Iterate over unparsed records: key of the sample, bytes in parts, and size.
 
         One that is written is to be counted with `note`.
         """
@@ -320,18 +320,18 @@ class RecordSamples:
             yield named, [*frame([data], len(data))], len(data) + FRAMING
 
     def note(self) -> None:
-        """Count the features of the last record that `framed` gave."""
+        """Count the features of the most recent record of `framed`."""
         self._looks.look_at(self._framed.features)
 
     def sample(self, key: str) -> Sample:
-        """The last record that `framed` gave as a sample; a message of another kind is one entry without a name."""
+        """Return the most recent record of `framed` as a sample; any other message is one unnamed entry."""
         try:
             return {**self._entries(self._framed.data), KEY: key}
         except ValueError:
             return {KEY: key, "": self._framed.data}
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Iterate over the records as they are, many at a time; errors as of `samples`."""
+        """Iterate over unparsed records, many at a time; raises the errors of `samples`."""
         parts: list[bytes] = []
         sizes, waiting, native = array("Q"), 0, kernel.native()
 
@@ -363,28 +363,28 @@ class RecordSamples:
         yield from together()
 
     def check_end(self) -> None:
-        """At the end of the records, refuse a TFRecord that has none, as it may have been cut short."""
+        """After the last record, refuse a TFRecord without records, as it may have been truncated."""
         if not (self._reader.count or self._may_be_empty):
             hint = "leave it out, or accept empty files with --from tfrecord"
             raise DamagedShardError("the TFRecord holds no records", kind="empty", hint=hint)
 
     def resume(self, error: DamagedShardError) -> bool:
-        """Continue after damage at the next record, if there is one; the error then says what was not read."""
+        """Continue after damage at the next record, if there is one; add the lost range to the error."""
         resumed = self._reader.resume(error)
         error.add_lost("record", resumed=resumed)
         return resumed
 
     def describe(self, report: InputReport) -> None:
-        """Add to the report what was seen of records that were copied."""
+        """Add the features of copied records to the report."""
         self._looks.describe(report.schema)
         report.other_records = self._looks.others
 
     def forget(self) -> None:
-        """Forget what was seen."""
+        """Discard statistics of the records."""
         self._looks = FeatureInference(self._described)
 
     def close(self) -> None:
-        """Remove the copy; the stream is closed by its owner."""
+        """Remove the copy; the owner of the stream closes the stream."""
         if self._copy:
             self._copy.close()
 
@@ -399,12 +399,12 @@ def _hint(data: bytes) -> str:
 
 
 def stem_of(path: str) -> str:
-    """Return what the keys of a shard's records begin with, unless another shard has the same stem."""
+    """Return the prefix of the keys of a shard's records, unless another shard has the same stem."""
     return ObjectInfo(path, None, None).stem
 
 
 def numbered(stem: str, number: int | None = None) -> str:
-    """Return the key of a record that has none, from the stem of its shard's name and its number there.
+    """Return the key of a record without one, made of its shard's stem and its number.
 
     Without a number, return what comes before it.
     """
@@ -412,7 +412,7 @@ def numbered(stem: str, number: int | None = None) -> str:
 
 
 def parsed(message: bytes) -> dict[str, ParsedFeature]:
-    """The features of an example, or of the context of a tf.train.SequenceExample; none of another message."""
+    """Return the features of an example, or of the context of a tf.train.SequenceExample; empty for other messages."""
     try:
         return parse(message, sequence=True)
     except ValueError:
@@ -420,7 +420,7 @@ def parsed(message: bytes) -> dict[str, ParsedFeature]:
 
 
 def features_of(message: bytes) -> dict[str, ParsedFeature] | None:
-    """The features of a record; None if it is no example to TensorFlow, or has feature lists, too."""
+    """Return the features of a record; None if TensorFlow rejects it as an example, or it has feature lists."""
     try:
         features = strict_parse(message)
     except ValueError:
@@ -429,7 +429,7 @@ def features_of(message: bytes) -> dict[str, ParsedFeature] | None:
 
 
 class FeatureInference:
-    """Infers kinds and shapes of the features of records; the kernel counts the records that are like earlier ones.
+    """Infers kinds and shapes of the features of records; the kernel counts records similar to earlier ones.
 
     Args:
         described: what a manifest says of the features; used as far as the records agree.
@@ -449,19 +449,19 @@ class FeatureInference:
         self.others = 0
 
     def take(self, native: ModuleType, data: bytes | bytearray, start: int, end: int, /) -> tuple[int, int]:
-        """Have the kernel count records that are like earlier ones; return where they end, and how many they are."""
+        """Let the kernel count records similar to earlier ones; return their end and number."""
         return self._census.take(native, data, start, end)
 
     def known(self) -> tuple[bytes, bytes]:
-        """The names and kinds of examples that the kernel may look at."""
+        """Return the names and kinds of examples that the kernel may count."""
         return self._census.known()
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the kind of each feature that was of one kind, other than shapes."""
+        """Return the kind of each feature that always had the same kind, except shapes."""
         return {name: seen.kind for name, seen in self._expected.items() if seen.kind}
 
     def look_at(self, features: Mapping[str, ParsedFeature] | None) -> None:
-        """Count a record by its features; None for one that is no example."""
+        """Count a record by its features; None means that it is no example."""
         if features is None:
             self.others += 1
             return
@@ -477,7 +477,7 @@ class FeatureInference:
             self._with_shapes[tuple(present)] += 1
 
     def _compare(self, name: str, features: Mapping[str, ParsedFeature]) -> None:
-        """Note whether a feature NAME/shape states the size of NAME, as that of an array does."""
+        """Update whether a feature NAME/shape always states the shape of NAME."""
         array, shape = features.get(name), features[f"{name}/shape"]
         if array is None or array.kind is None:
             return
@@ -502,7 +502,7 @@ class FeatureInference:
         return Forms(frozenset(name for name, seen in known if seen.count != 1), self._ranks)
 
     def describe(self, schema: Schema) -> None:
-        """Add the features to a schema."""
+        """Add the inferred features to a schema."""
         for name, seen in (*self._expected.items(), *self._shapes.items()):
             schema.looks[name] = self._look(name, seen.kind, seen) if seen.kind else MIXED
         for names, records in (*self._census.signatures(), *self._with_shapes.items()):
@@ -519,6 +519,6 @@ class FeatureInference:
         return kind, dtype, () if count == 1 and not is_shape else (count,)
 
     def _agrees(self, name: str, seen: Expected) -> bool:
-        """Whether what a manifest says of a feature is true of the records."""
+        """Whether the records agree with the manifest about a feature."""
         wanted = self._wanted.get(name)
         return wanted is not None and wanted.kind == seen.kind and wanted.count in (None, seen.count)

@@ -1,4 +1,4 @@
-"""The report of a worker on an input that it has read, and the notes that follow from it."""
+"""A worker's report on one input, and the notes for the user that follow from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False, repr=False)
 class InputReport:
-    """The result of reading one input.
+    """The statistics and faults of one input that was read.
 
     Attributes:
         samples: the number of samples that became examples.
@@ -80,7 +80,7 @@ class InputReport:
         datasets: int,
         more: Sequence[int] = (),
     ) -> None:
-        """Count matches in a dataset that is joined.
+        """Count matches in a joined dataset.
 
         Args:
             rows: the row that matches each sample, or None.
@@ -104,7 +104,7 @@ class InputReport:
             self.unmatched_keys[dataset] = self.unmatched_keys[dataset] or name
 
     def take_matches(self, other: InputReport) -> None:
-        """Add the matches that another report of the same input counted."""
+        """Add the match counts of another report on the same input."""
         if self.matched:
             for own, more in zip(self.matched, other.matched, strict=False):
                 own += more
@@ -118,12 +118,12 @@ class InputReport:
 
     @property
     def faulty(self) -> int:
-        """The number of faulty samples skipped."""
+        """The number of skipped faulty samples."""
         return len(self.errors) + self.faulty_before
 
     @property
     def lost(self) -> list[Lost]:
-        """The parts of the input that could not be read; each of them is also one of the errors."""
+        """The unreadable parts of the input, each of which also has an error."""
         ranges = [*self.lost_before, *(error["lost"] for error in self.errors if "lost" in error)]
         return [Lost.from_json(lost) for lost in ranges]
 
@@ -132,12 +132,12 @@ class InputReport:
         return {**self.without_schema(), "schema": self.schema.to_json()}
 
     def without_schema(self) -> dict[str, object]:
-        """Return what differs from an empty report, except for the schema, as plain JSON."""
+        """Return the fields that differ from an empty report, without the schema, as plain JSON."""
         values = vars(self).items()
         return {name: _ordered(value) for name, value in values if value and value != _EMPTY[name] and name != "schema"}
 
     def as_before(self) -> dict[str, object]:
-        """Return the counts as plain JSON, from which `from_json` makes the report of an earlier run."""
+        """Return the counts as plain JSON, from which `from_json` restores the report of an earlier run."""
         kept = {
             "samples": self.samples,
             "skipped": self.skipped,
@@ -155,19 +155,19 @@ class InputReport:
 
     @classmethod
     def from_json(cls, whole: dict[str, Any], schema: Schema | None = None) -> InputReport:
-        """Return the report that `to_json` returned as JSON; the schema, if given, is that of one without."""
+        """Restore a report from the JSON of `to_json`; a given schema completes JSON without one."""
         schema = schema or Schema.from_json(whole["schema"])
         counts = {name: Counter(whole.get(name, {})) for name in ("skipped", "asked", "boxes")}
         return cls(**{**whole, **counts, "schema": schema})
 
 
 def _ordered(value: T) -> T | dict[str, int]:
-    """Return counts sorted by name, as batches count in another order than single samples; other values as they are."""
+    """Sort counts by name, as batches and single samples count in different orders; leave other values alone."""
     return dict(sorted(value.items())) if isinstance(value, Counter) else value
 
 
 def fault_note(error: Tar2tfError) -> dict[str, object]:
-    """Return a fault as reports have it: shard, key, member, offset, message, and `lost` where bytes were not read."""
+    """Return a fault as reports store it: shard, key, member, offset, message, and `lost` for unread bytes."""
     note: dict[str, Any] = {name: getattr(error, name) for name in ("shard", "key", "member", "offset", "message")}
     if isinstance(error, DamagedShardError) and error.lost:
         note["lost"] = error.lost.to_json()
@@ -178,7 +178,7 @@ _EMPTY: Final = vars(InputReport())
 
 
 class Notes:
-    """Gives the notes on the inputs of a conversion or dataset.
+    """Notes for the user about the inputs of a conversion or dataset.
 
     Args:
         spec: how the inputs are read, which may say that something is expected.
@@ -194,7 +194,7 @@ class Notes:
         self.given: set[str] = set()
 
     def add(self, name: str, report: InputReport) -> None:
-        """Give the notes on an input that has been read.
+        """Emit the notes that follow from the report on an input.
 
         Args:
             name: its path or URL.
@@ -214,7 +214,7 @@ class Notes:
             self.once("others", f"note: {what} are not tf.train.Examples; they are copied unchanged")
 
     def once(self, kind: str, message: str | None) -> None:
-        """Give a note unless there is none, or one of its kind was given."""
+        """Emit a note unless it is None or one of its kind was emitted before."""
         if message and kind not in self.given:
             self.given.add(kind)
             self._note(message)

@@ -1,4 +1,4 @@
-"""Files that the cells of a table name: by paths relative to the table's folder, local or in a store, or by URLs."""
+"""Files named by table cells: paths relative to the table's folder, local or in a store, or URLs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class _FolderOfUrl(NamedTuple):
-    """A folder of URLs.
+    """The folder part of a URL.
 
     Attributes:
         source: the bucket or server that it is in.
@@ -43,7 +43,7 @@ class _FolderOfUrl(NamedTuple):
 
 
 class RowFiles:
-    """Files that cells of one table name.
+    """The files that the cells of one table name.
 
     A row is faulty if a cell is no path, or there is no such file. Objects of stores are looked up many at once, and
     fetched ahead, with the retries of their stores.
@@ -73,7 +73,7 @@ class RowFiles:
         self._forget()
 
     def read(self, column: str, cell: object) -> tuple[bytes, str]:
-        """Return the bytes of the file that a cell of a column names, and its path or URL.
+        """Return the bytes and the path or URL of the file that a cell names.
 
         Raises:
             SampleError: when the cell is no path, or there is no such file.
@@ -91,7 +91,7 @@ class RowFiles:
         return data, path
 
     def version(self, cell: object) -> tuple[int, bytes]:
-        """Return the size of the file that a cell names, and what changes when the file does; 0 for no such file.
+        """Return size and version of the file that a cell names; 0 and no version if it does not exist.
 
         Raises:
             SampleError: when the cell is no path.
@@ -107,7 +107,7 @@ class RowFiles:
         return (item.size or 0, f"{item.size}\0{item.version}\0".encode()) if item else (0, b"0\0000\0")
 
     def look_up(self, cells: Iterable[object]) -> None:
-        """Look up the objects that cells name, so that `version` need not ask for each."""
+        """Look up the objects that cells name in advance, so that `version` need not request each."""
         names: dict[int, dict[str, None]] = defaultdict(dict)
         sources: dict[int, ObjectSource] = {}
         for source, name in self._objects(cells):
@@ -118,7 +118,7 @@ class RowFiles:
             self._known.update(((number, name), found.get(name)) for name in names[number])
 
     def forget_versions(self) -> None:
-        """Forget what was looked up, so that it is asked for again."""
+        """Discard the results of `look_up`."""
         self._known.clear()
 
     def is_unknown(self, cell: object) -> bool:
@@ -126,7 +126,7 @@ class RowFiles:
         return any((id(source), name) not in self._known for source, name in self._objects([cell]))
 
     def ahead(self, rows: Iterable[T], cells_of: Callable[[T], Iterable[object]]) -> Iterator[T]:
-        """Yield rows, while the objects that the next ones name are fetched.
+        """Yield rows, while fetching the objects that the next rows name.
 
         Args:
             rows: the rows.
@@ -143,7 +143,7 @@ class RowFiles:
                 yield from batch
 
     def _objects(self, cells: Iterable[object]) -> Iterator[tuple[ObjectSource, str]]:
-        """The objects that cells name, without local files and what is no path."""
+        """Yield the objects that cells name, ignoring local files and cells that are no path."""
         for cell in cells:
             try:
                 place = self._object(cell)
@@ -153,7 +153,7 @@ class RowFiles:
                 yield place
 
     def _object(self, cell: object) -> tuple[ObjectSource, str] | None:
-        """The source and the name of the object that a cell names; None for a local path.
+        """Return source and name of the object that a cell names; None for a local path.
 
         Raises:
             SampleError: when the cell is no path, or leads out of the table's bucket.
@@ -169,7 +169,7 @@ class RowFiles:
         return self._top(self._store), name
 
     def _path(self, cell: object) -> str:
-        """The path that a cell holds; with the table's folder, if that is local.
+        """Return the path in a cell, joined with the table's folder if that is local.
 
         Raises:
             SampleError: when it is none.
@@ -194,7 +194,7 @@ class RowFiles:
         return found.source, found.prefix + (unquote(last) if found.quoted else last)
 
     def _top(self, store: Store, query: str = "") -> ObjectSource:
-        """The source of a whole bucket or server, which shares its connections."""
+        """Return the source of a whole bucket or server, which all its objects share."""
         from tar2tf_cli.stores.source import ObjectSource
 
         top = store.at("/" if store.root.startswith("/") else "")
@@ -212,7 +212,7 @@ def _read_local(path: str) -> bytes:
 
 
 def _status(path: str) -> tuple[int, int]:
-    """Size and time of modification of a file; 0 if there is none."""
+    """Return size and modification time of a file; zeros if it does not exist."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The rows of tables in CSV or JSON Lines: which files a user names, where their rows are, and what these hold."""
+"""The rows of tables in CSV or JSON Lines: the files that a user names, positions of their rows, and values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _HEAD: Final = 1 << 16
 
 
 class Rows:
-    """The rows of a file in UTF-8, which is open until it is closed; blank rows are skipped.
+    """The rows of an open UTF-8 file of CSV or JSON Lines; blank rows are skipped.
 
     Args:
         path: the file.
@@ -119,7 +119,7 @@ class Rows:
         return (span for span, _ in self._each())
 
     def items(self) -> Iterator[tuple[RowSpan, dict[str, object]]]:
-        """Yield the position of each row, and its values as `parsed` returns them.
+        """Yield the position of each row, and its values as returned by `parsed`.
 
         Raises:
             SourceError: when the file cannot be read as CSV, or a row has no such values.
@@ -131,7 +131,7 @@ class Rows:
                 raise SourceError(error.message, shard=self.path, member=f"row {span[0]}", hint=error.hint) from None
 
     def _each(self) -> Iterator[tuple[RowSpan, bytes | list[str]]]:
-        """The position of each row with its line of JSON, or its cells."""
+        """Yield the position of each row with its line of JSON, or its cells."""
         lines = _Lines(self._file, self._start, self._skipped)
         try:
             yield from self._json_rows(lines) if self.form == "jsonl" else self._csv_rows(lines)
@@ -146,7 +146,7 @@ class Rows:
                 yield (number, lines.offset - len(line), len(line)), line
 
     def _csv_rows(self, lines: _Lines) -> Iterator[tuple[RowSpan, list[str]]]:
-        """Iterate over the rows of a CSV file, where a quoted cell may span several lines."""
+        """Iterate over the rows of a CSV file, in which a quoted cell may span several lines."""
         reader, number = self._reader(lines), 0
         try:
             while True:
@@ -165,7 +165,7 @@ class Rows:
             ) from None
 
     def hashed(self, key: str, file: int) -> array[int] | None:
-        """Return four integers for each row, by the kernel, as `HashTable` takes them; None if a row is not plain.
+        """Return four integers for each row, as `HashTable` expects them, by the kernel; None if a row is not plain.
 
         Args:
             key: the column of which the hash is the first integer.
@@ -191,7 +191,7 @@ class Rows:
         return rows
 
     def joined(self, rows: bytes, found: bytes, batch: Batch, key: str) -> RowsFound | None:
-        """Return the rows with the keys of the samples of a batch, by the kernel; None if one of them is not plain.
+        """Return the rows that match a batch's keys, by the kernel; None if one of them is not plain.
 
         Args:
             rows: what `hashed` returned, in their order.
@@ -208,7 +208,7 @@ class Rows:
         return made
 
     def data(self, span: RowSpan) -> bytes:
-        """Return the bytes of a row.
+        """Return the bytes of a row, given its position.
 
         Raises:
             SourceError: when the file cannot be read.
@@ -219,11 +219,11 @@ class Rows:
             raise read_failed(self.path, error) from None
 
     def values(self, span: RowSpan) -> dict[str, object]:
-        """Return the values of a row by column, as `parsed` does."""
+        """Return the values of a row by column, given its position."""
         return self.parsed(self.data(span))
 
     def parsed(self, data: bytes) -> dict[str, object]:
-        """Return the values in a row's bytes by column: texts of CSV, or what JSON has: numbers, lists, objects.
+        """Parse a row's bytes to values by column: text in CSV; numbers, lists or objects in JSON too.
 
         Raises:
             SampleError: when the row has more or fewer cells than the header, or is not a JSON object.
@@ -239,7 +239,7 @@ class Rows:
         return dict(zip(columns, cells, strict=True))
 
     def cells(self, data: bytes) -> list[str]:
-        """Return the cells in the bytes of a row of CSV.
+        """Return the cells in the bytes of a CSV row.
 
         Raises:
             SampleError: when they are not a row, although they were when its position was found.
@@ -285,7 +285,7 @@ _NO_TABLES: Final = (
 
 
 def no_rows(path: str) -> SourceError:
-    """Make the error for a file without rows."""
+    """Return the error for a file without rows."""
     return SourceError("has no rows", shard=path, hint="list one example per line")
 
 
@@ -300,7 +300,7 @@ def _object(line: bytes) -> dict[str, object]:
 
 
 class _Lines:
-    """The lines of a file as text, with the number of the last one, and the offset after it."""
+    """The lines of a file as text, with the number of the current line and the offset after it."""
 
     def __init__(self, file: io.BufferedReader, start: int, skipped: int) -> None:
         self._file = file
@@ -309,7 +309,7 @@ class _Lines:
         file.seek(start)
 
     def raw(self) -> Iterator[bytes]:
-        """Iterate over the lines of a file as bytes."""
+        """Iterate over the lines as bytes."""
         for line in self._file:
             self.number += 1
             self.offset += len(line)
@@ -340,7 +340,7 @@ def is_named_as_table(name: str) -> bool:
 
 
 def has_table_suffix(name: str) -> bool:
-    """Whether the name of a file is that of a table in CSV or JSON Lines, compressed or not."""
+    """Whether a file name has the suffix of a table in CSV or JSON Lines, compressed or not."""
     plain = name.lower().rstrip("*")
     for suffix in _COMPRESSED:
         plain = plain.removesuffix(suffix)
@@ -348,7 +348,7 @@ def has_table_suffix(name: str) -> bool:
 
 
 class TableFiles:
-    """The tables in CSV or JSON Lines that a user names: a file, a folder, a template or a URL, or several paths.
+    """The CSV or JSON Lines tables that a user names: by file, folder, template, URL, or several paths.
 
     A table that is compressed, or in a store, is copied to a temporary file, in which rows are found by their offsets.
 
@@ -373,7 +373,7 @@ class TableFiles:
             self._source = open_source(bucket, **reach)
 
     def list(self) -> list[ObjectInfo]:
-        """List the tables; without a template, those of a folder have the suffix of one.
+        """List the tables; in a folder without a template, the files that have a table's suffix.
 
         Raises:
             SourceError: when there are none.
@@ -392,7 +392,7 @@ class TableFiles:
         return self._source.locate(item.name)
 
     def store(self, item: ObjectInfo) -> Store | None:
-        """Return the store in which a table is, at the table's folder; None for a local one."""
+        """Return the store of a table, at the table's folder; None for a local table."""
         store = self._source.store()
         folder = os.path.dirname(item.name)
         return store and store.at(f"{store.root}{folder}/" if folder else store.root)
@@ -430,7 +430,7 @@ def _is_compressed(path: str) -> bool:
 
 
 class _CopiedFile(io.RawIOBase):
-    """A copy of a table as a file with a position of its own, since forked processes share that of the copy."""
+    """A file with its own position in the copy of a table, as forked processes share the copy's position."""
 
     def __init__(self, copy: SeekableShard) -> None:
         super().__init__()

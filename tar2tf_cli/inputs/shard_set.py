@@ -1,4 +1,4 @@
-"""The shards that a user names, resolved once, by one rule for every command and function that reads them.
+"""Resolution of the shards that a user names, by one rule for every command and function that reads shards.
 
 | named | is |
 |---|---|
@@ -55,7 +55,7 @@ _MOST_FOLDERS: Final = 16  # in which manifests are looked for
 
 
 class LeftOut(NamedTuple):
-    """Files that a user did not name one by one, and that are no shards of the set.
+    """Files found but not used as shards, as the user did not name them one by one.
 
     Attributes:
         others: names of files that are neither tars nor TFRecords.
@@ -72,7 +72,7 @@ class LeftOut(NamedTuple):
     contents: Mapping[str, bytes] = MappingProxyType({})
 
     def describing(self) -> list[str]:
-        """Return the names of the files that say which shards there are: manifests, or else `dataset_info.json`."""
+        """Return the names of the files that list shards: manifests, or else `dataset_info.json`."""
         manifests = sorted(name for name in self.manifests if name.endswith("manifest.json"))
         return manifests or [name for name in self.tfds if name == _TFDS_INFO]
 
@@ -85,7 +85,7 @@ OnListing: TypeAlias = Callable[[Source], "OnFile | None"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShardSet:
-    """Shards that belong together, and what is known of them before any is read.
+    """Shards that belong together, and everything known about them before any of them is read.
 
     Attributes:
         bucket: the bucket or path as the user gave it.
@@ -115,22 +115,22 @@ class ShardSet:
 
     @classmethod
     def of(cls, source: Source, templates: Sequence[str] = ()) -> ShardSet:
-        """Return the inputs that a source lists."""
+        """Return the set of all inputs that a source lists."""
         return cls(source.bucket, source, source.list(templates))
 
     @cached_property
     def stems(self) -> dict[str, str]:
-        """Names that tell shards of the same stem apart, for the keys of records without one; by the shard's name."""
+        """Distinct stems, by shard name, for shards whose stems are equal; keys of their records use them."""
         return stems_of(self.items)
 
     @cached_property
     def undescribed(self) -> Sequence[ObjectInfo]:
-        """The shards that may be TFRecords, by their names, and that no manifest describes."""
+        """The shards that may be TFRecords, judging by their names, without a manifest that describes them."""
         return [item for item in self.items if item.name not in self.described and may_hold_examples(item.name)]
 
     @cached_property
     def tfds(self) -> TfdsFolder | None:
-        """The files that describe the shards for TensorFlow Datasets; None without any.
+        """The TensorFlow Datasets files that describe the shards; None without any.
 
         Raises:
             SourceError: when the files are damaged.
@@ -143,7 +143,7 @@ class ShardSet:
         return TfdsFolder.read(self.source)
 
     def only(self, keep: Callable[[ObjectInfo], bool]) -> ShardSet:
-        """Return the set with some of its shards, those for which `keep` is true."""
+        """Return the set with only the shards for which `keep` is true."""
         items = [item for item in self.items if keep(item)]
         names = {item.name for item in items}
         described = {name: looks for name, looks in self.described.items() if name in names}
@@ -152,7 +152,7 @@ class ShardSet:
         return replace(self, items=items, described=described, splits=splits, gaps=gaps)
 
     def check_kinds(self) -> None:
-        """Refuse a folder that holds shards of several formats.
+        """Raise an error if a folder holds shards of several formats.
 
         Raises:
             UsageError: when it does; says how to choose.
@@ -171,12 +171,12 @@ class ShardSet:
             raise UsageError(f"holds {held}", shard=without_secrets(self.bucket), hint=hint)
 
     def _kind_of(self, item: ObjectInfo) -> str | None:
-        """The format of a shard: as its first bytes tell where its name does not."""
+        """Return the format of a shard, from its name if possible, otherwise from its first bytes."""
         named = format_named(item.name.lower())
         return named.name if named else _heads_of(self.source, [item])[item.name].format
 
     def check_totals(self) -> None:
-        """Refuse names of one series that state different totals.
+        """Raise an error if names of one series state different totals.
 
         Raises:
             UsageError: when there are such names.
@@ -187,7 +187,7 @@ class ShardSet:
             raise UsageError(message, shard=without_secrets(self.bucket), hint=hint)
 
     def check_complete(self) -> None:
-        """Refuse a set that lacks a shard which its names promise, or that a conversion has not finished.
+        """Raise an error if a shard is missing from the numbering, or a conversion is unfinished.
 
         Raises:
             SourceError: when it does.
@@ -205,12 +205,12 @@ class ShardSet:
             raise SourceError(message, shard=without_secrets(self.bucket), hint=hint)
 
     def lacking(self) -> list[str]:
-        """Return the names of shards that are missing and of manifests that are not written yet, the first of each."""
+        """Return names of missing shards and of unwritten manifests, the first of each."""
         ranges = (gap.first if gap.missing == 1 else f"{gap.first} to {gap.last}" for gap in self.gaps if gap.stated)
         return [*map(os.path.basename, (*ranges, *(one.manifest for one in self.unfinished)))]
 
     def check_one_split(self, keep: str = "") -> None:
-        """Refuse a folder or manifests with several splits.
+        """Raise an error if a folder or manifests hold several splits.
 
         Args:
             keep: how to keep them, for the error.
@@ -225,7 +225,7 @@ class ShardSet:
             raise UsageError(f"holds the splits {few(names)}", shard=without_secrets(self.bucket), hint=hint)
 
     def folder_manifest(self) -> str | None:
-        """Return the path or URL of the manifest in a folder; None if it has none, or if something else was named.
+        """Return the path or URL of a folder's manifest; None without one, or if no folder was named.
 
         Raises:
             UsageError: when there are several.
@@ -239,7 +239,7 @@ class ShardSet:
         return _below(self.bucket, names[0]) if names else None
 
     def notes(self, *, of_faults: bool = True) -> Iterator[str]:
-        """Yield what a user should know about the set, a sentence each.
+        """Yield notes for the user about the set, a sentence each.
 
         Args:
             of_faults: whether to yield what `verify` reports as faults, too: gaps, totals, and unfinished conversions.
@@ -258,7 +258,7 @@ class ShardSet:
             yield from (f"note: {fault}" for fault in self.faults())
 
     def faults(self) -> Iterator[str]:
-        """Yield why the set may lack shards, or hold those of another one."""
+        """Yield reasons why the set may lack shards, or contain those of another set."""
         for one in self.unfinished:
             yield f"the conversion that writes {one.manifest} is not finished"
         if self.gaps:
@@ -268,13 +268,13 @@ class ShardSet:
             yield f"{names[0]} and {names[1]} state different totals"
 
     def note_on_others(self) -> Iterator[str]:
-        """Yield how many files are left out that are no shards."""
+        """Yield a note on the number of skipped files that are no shards."""
         if others := self.left_out.others:
             yield f"{count(len(others), 'file')} skipped (neither tar nor TFRecord): {few(others)}"
 
 
 def _held(document: Document) -> str:
-    """The name and splits of a data set that TensorFlow Datasets describes."""
+    """Describe a TensorFlow Datasets data set by its name and splits."""
     names = [*dict.fromkeys(shard.split for shard in document.manifest.shards if shard.split)]
     return f"{document.tfds.name if document.tfds else ''} with {count(len(names), 'split')} ({few(names)})"
 
@@ -288,7 +288,7 @@ def resolve(
     described: bool = True,
     **reach: Unpack[ConnectionOptions],
 ) -> ShardSet:
-    """Return the shards that a user names.
+    """Return the set of shards that a user names.
 
     Args:
         bucket: a file, folder, template, manifest, `-`, or a URL of any of these.
@@ -319,7 +319,7 @@ def resolve(
 def resolve_each(
     paths: Sequence[str], on_listing: OnListing | None = None, **reach: Unpack[ConnectionOptions]
 ) -> Iterator[ShardSet]:
-    """Yield what each path or URL names, as a dataset; a folder with a manifest stands for the shards that it lists.
+    """Yield a set for each path or URL; a folder with a manifest means the shards that the manifest lists.
 
     Args:
         paths: paths or URLs.
@@ -354,12 +354,12 @@ def resolve_each(
 
 
 def lists_nothing(path: str) -> SourceError:
-    """Make the error for a manifest, or a description by others, that lists no shards and does not say why."""
+    """Return the error for a manifest that lists no shards and does not explain why."""
     return SourceError("the manifest lists no shards, so there is nothing to read", shard=path)
 
 
 def _found_at(path: str, opened: Callable[[str], Source], on_listing: OnListing | None) -> ShardSet:
-    """The shards at a path; the files of a folder share its source."""
+    """Return the shards at a path; all files of a folder share one source."""
     if os.path.isfile(path):
         folder, name = os.path.split(path)
         return _found(opened(folder or "."), (name,), alone=True)
@@ -371,12 +371,12 @@ def _found_at(path: str, opened: Callable[[str], Source], on_listing: OnListing 
 
 
 def names_manifest(path: str) -> bool:
-    """Whether a path, URL or template is that of manifests, by its suffix."""
+    """Whether a path, URL or template names manifests, by its suffix."""
     return without_secrets(path).endswith(".json")
 
 
 def manifests_named(bucket: str, templates: Sequence[str], reach: ConnectionOptions) -> Sequence[str]:
-    """Return the manifests that bucket and templates name; none if they name anything else.
+    """Return the manifests that bucket and templates name; nothing if they name other files.
 
     Raises:
         SourceError: when no manifest matches a template.
@@ -394,7 +394,7 @@ def manifests_named(bucket: str, templates: Sequence[str], reach: ConnectionOpti
 
 
 def _of_manifests(bucket: str, paths: Sequence[str], reach: ConnectionOptions, *, tolerant: bool) -> ShardSet:
-    """The shards that manifests list."""
+    """Return the shards that manifests list."""
     from tar2tf_cli.inputs.manifest import read_document  # slow to import, and only for manifests
 
     documents: list[Document] = []
@@ -422,7 +422,7 @@ def _of_manifests(bucket: str, paths: Sequence[str], reach: ConnectionOptions, *
 
 
 def _completed(shards: ShardSet, reach: ConnectionOptions, *, described: bool) -> ShardSet:
-    """A set with what is known of its shards: by manifests, if asked for, and of splits and unfinished conversions."""
+    """Add manifests (if asked for), splits and unfinished conversions to a set."""
     paths = [shards.source.locate(item.name) for item in shards.items]
     with searching(unfinished_of, paths, shards.source) as unfinished:
         shards = _with_splits(_with_documents(shards, reach) if described else shards)
@@ -430,7 +430,7 @@ def _completed(shards: ShardSet, reach: ConnectionOptions, *, described: bool) -
 
 
 def _with_splits(shards: ShardSet) -> ShardSet:
-    """A set with the splits of its shards, as manifests say or else their names."""
+    """Add the splits of the shards to a set, taken from manifests or else from names."""
     where = _by_path(shards) if shards.documents else {}
     splits = {
         item.name: entry.split
@@ -443,12 +443,12 @@ def _with_splits(shards: ShardSet) -> ShardSet:
 
 
 def _by_path(shards: ShardSet) -> dict[str, ObjectInfo]:
-    """The shards of a set by their paths or URLs."""
+    """Return the shards of a set by path or URL."""
     return {os.path.normpath(shards.source.locate(item.name)): item for item in shards.items}
 
 
 def _shards_of(document: Document, *, tolerant: bool) -> Iterator[LocatedShard]:
-    """The shards that a manifest lists, which have the sizes that it gives; or all that are there, and the others."""
+    """Yield the shards of a manifest, checking their sizes; if `tolerant`, missing ones fail when they are opened."""
     if not tolerant:
         yield from (LocatedShard(document.folder, item) for item in document.whole(document.manifest.shards))
         return
@@ -461,7 +461,7 @@ def _shards_of(document: Document, *, tolerant: bool) -> Iterator[LocatedShard]:
 
 
 def documents_beside(source: Source, items: Iterable[ObjectInfo], reach: ConnectionOptions) -> list[Document]:
-    """Return the manifests in the folders of shards; one that cannot be read says nothing."""
+    """Return the manifests in the folders of shards, ignoring unreadable ones."""
     folders: dict[str, None] = {}
     for item in items:
         if len(folders) < _MOST_FOLDERS:
@@ -478,7 +478,7 @@ def documents_beside(source: Source, items: Iterable[ObjectInfo], reach: Connect
 
 
 def _describing_in(folder: Source) -> Iterable[str]:
-    """The names of the manifests in a folder, or else of `dataset_info.json`."""
+    """Return the names of the manifests in a folder, or else of `dataset_info.json`."""
     try:
         return [item.name for item in folder.list((_MANIFESTS,))]
     except NothingFoundError:
@@ -486,7 +486,7 @@ def _describing_in(folder: Source) -> Iterable[str]:
 
 
 def _readable(names: Iterable[str], read: Callable[[str], Document]) -> Iterator[Document]:
-    """The manifests that can be read."""
+    """Yield the manifests that can be read."""
     for name in names:
         with suppress(Tar2tfError):
             yield read(name)
@@ -499,7 +499,7 @@ def _read_document(path: str, reach: ConnectionOptions) -> Document:
 
 
 def _document_in(shards: ShardSet, name: str, reach: ConnectionOptions) -> Document:
-    """A manifest in a folder that was listed, as far as possible by what is known of the folder.
+    """Read a manifest in a listed folder, using the listing where possible.
 
     Raises:
         SourceError: when it cannot be read.
@@ -514,7 +514,7 @@ def _document_in(shards: ShardSet, name: str, reach: ConnectionOptions) -> Docum
 
 
 def described_by(shards: ShardSet, documents: Sequence[Document]) -> ShardSet:
-    """Return a set with what manifests say of its shards, and a listed set in the order of a manifest that has all."""
+    """Add manifests to a set, which takes the order of a manifest that lists all of its shards."""
     if not documents:
         return replace(shards, documents=(), described={})
     where, items = _by_path(shards), shards.items
@@ -536,7 +536,7 @@ def _described(shards: ShardSet, documents: Sequence[Document]) -> dict[str, Des
 
 
 def _both(document: Document, where: Mapping[str, ObjectInfo]) -> Iterator[tuple[ShardEntry, ObjectInfo]]:
-    """The shards of a manifest that are among files, by their paths, and have the sizes that it gives."""
+    """Yield the manifest's entries that are among given files, with the same path and size."""
     for entry in document.manifest.shards:
         item = where.get(os.path.normpath(document.folder.locate(entry.path)))
         if item and item.size in (None, entry.bytes):
@@ -553,7 +553,7 @@ def _below(folder: str, name: str) -> str:
 
 
 def _found(source: Source, templates: Sequence[str], *, alone: bool, on_listing: OnListing | None = None) -> ShardSet:
-    """The shards of a bucket that match templates or, without any, those that the bucket holds.
+    """Return the shards of a bucket that match templates or, without templates, all of its shards.
 
     `alone`: nothing else is named, so that a file is meant whatever it is.
     """
@@ -567,7 +567,7 @@ def _found(source: Source, templates: Sequence[str], *, alone: bool, on_listing:
 
 
 def _gaps(source: Source, names: Sequence[str], templates: Sequence[str]) -> list[Gap]:
-    """The gaps in the names that a folder holds, or in those that match globs and would match them, too."""
+    """Return the gaps in the numbering of a folder's files, or of the files that match globs."""
     if not (templates or _is_folder(source.bucket)):
         return []
     globs = [name for template in templates if is_glob(template) or is_numbered(template) for name in expand(template)]
@@ -578,7 +578,7 @@ def _gaps(source: Source, names: Sequence[str], templates: Sequence[str]) -> lis
 
 
 def _with_documents(shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
-    """Return the set with the manifests in the folders of its shards."""
+    """Add the manifests in the folders of its shards to a set."""
     if shards.source.capabilities().gives != "bytes" or not shards.source.capabilities().repeatable:
         return shards
     if shards.listed:
@@ -590,7 +590,7 @@ def _with_documents(shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
 
 
 def _without_outputs(shards: ShardSet, documents: Sequence[Document]) -> ShardSet:
-    """A listed set without what earlier conversions made of its own shards, as their manifests say."""
+    """Remove shards that earlier conversions wrote from this set's own shards, according to their manifests."""
     where = _by_path(shards)
     there = {(os.path.basename(item.name), item.size) for item in shards.items}
     made: dict[str, None] = {}
@@ -606,7 +606,7 @@ def _without_outputs(shards: ShardSet, documents: Sequence[Document]) -> ShardSe
 
 
 def _files_of(source: Source, templates: Sequence[str]) -> tuple[Sequence[ObjectInfo], bool]:
-    """The files that match templates; without any, every file of a folder that is not hidden, and that it is one."""
+    """Return the files that match templates, or all visible files of a folder; and whether it was a whole folder."""
     if templates or source.templates or not _is_folder(source.bucket):
         return source.list_with_unreadable(templates), False
     try:
@@ -625,7 +625,7 @@ def _files_of(source: Source, templates: Sequence[str]) -> tuple[Sequence[Object
 def _shards_among(
     source: Source, items: Sequence[ObjectInfo], literal: set[str], *, listed: bool
 ) -> tuple[Sequence[ObjectInfo], LeftOut]:
-    """The files that are shards, by content where a name leaves it open, and the names of the others.
+    """Divide files into shards, by content if the name does not tell, and all others.
 
     A file with the name of a shard, or a name like those of the other shards, is one even if its content is that of
     none: it is damaged. So is one that was named, but for what lies next to shards: manifests, indexes and markers.
@@ -658,7 +658,7 @@ def _shards_among(
 
 
 def _tfds_files(names: Sequence[str]) -> list[str]:
-    """The files that describe a folder for TensorFlow Datasets."""
+    """Return the names of the files that describe a folder for TensorFlow Datasets."""
     if _TFDS_INFO not in names:
         return []
     from tar2tf_cli.inputs.tfds_folder import side_files  # with all that reads manifests, and only for such folders
@@ -667,7 +667,7 @@ def _tfds_files(names: Sequence[str]) -> list[str]:
 
 
 class _Head(NamedTuple):
-    """Kind of a file, detected from its first bytes.
+    """The kind of a file, detected from its first bytes.
 
     Attributes:
         format: format of the shard, or "manifest"; None for a file that is neither, or cannot be read.
@@ -679,7 +679,7 @@ class _Head(NamedTuple):
 
 
 def _heads_of(source: Source, items: Sequence[ObjectInfo]) -> dict[str, _Head]:
-    """Look into files, and return what their first bytes tell."""
+    """Read the first bytes of files, and return what each file is."""
     heads: dict[str, _Head] = {}
     remote = source.capabilities().remote
     with source.prefetch(items):
@@ -693,28 +693,28 @@ def _heads_of(source: Source, items: Sequence[ObjectInfo]) -> dict[str, _Head]:
 
 
 def is_shard_name(name: str) -> bool:
-    """Whether a name is that of a shard; only its content decides what a file is."""
+    """Whether a name looks like a shard's; only content decides what a file is."""
     return format_named(name.lower()) is not None
 
 
 def may_hold_examples(name: str) -> bool:
-    """Whether a name may be that of a TFRecord, whose features a manifest may describe."""
+    """Whether a name may be that of a TFRecord, whose features a manifest can describe."""
     named = format_named(name.lower())
     return named is None or named.traits.carries_examples
 
 
 def _is_marker(name: str) -> bool:
-    """Whether a name is one that Hadoop and Spark give to files that they write next to shards, such as _SUCCESS."""
+    """Whether a name is that of a marker file of Hadoop or Spark, such as _SUCCESS."""
     return os.path.basename(name).startswith("_")
 
 
 def _is_folder(bucket: str) -> bool:
-    """Whether a bucket can hold more than one shard."""
+    """Whether a bucket can contain more than one shard."""
     return os.path.isdir(bucket) or is_remote(bucket)
 
 
 def stems_of(items: Iterable[ObjectInfo]) -> dict[str, str]:
-    """Return names that tell shards of the same stem apart, by the shard's name."""
+    """Return, by shard name, distinct stems for the shards whose stems are equal."""
     alike: dict[str, list[ObjectInfo]] = {}
     for item in items:
         alike.setdefault(item.stem, []).append(item)
@@ -727,7 +727,7 @@ def stems_of(items: Iterable[ObjectInfo]) -> dict[str, str]:
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:
-    """Names whose stems are the same, without the folders that they have in common; with suffixes where need be."""
+    """Return distinct names for shards of the same stem: with folders that differ and, if needed, suffixes."""
     start = os.path.commonprefix(names).rfind("/") + 1  # noqa: RUF071 - of names, which may be URLs
     rest = [name[start:] for name in names]
     heads = [name[: len(name) - len(os.path.basename(name))] for name in rest]
@@ -736,19 +736,19 @@ def _told_apart(names: Sequence[str]) -> list[str]:
 
 
 def _template_of(name: str) -> str:
-    """A template for shards whose names are like this one."""
+    """Return a template that matches shards named like a given one."""
     base = re.sub(r"\d+", "*", name)
     return base if base != name else f"*{os.path.splitext(name)[1]}" if "." in name else name
 
 
 def _split_template(name: str, split: str) -> str:
-    """A template for the shards of a split, one of which has this name."""
+    """Return a template for the shards of a split, given the name of one of them."""
     base = os.path.basename(name)
     return f"{base[: base.index(split)]}{split}*" if split in base else f"{split}/*"
 
 
 def nothing_found(bucket: str, hint: str | None = None) -> NoShardsError:
-    """Return the error for a bucket without shards; by default, the hint is how to name shards elsewhere in it."""
+    """Return the error for a bucket without shards; the default hint says how to name shards in its folders."""
     hint = hint or "for shards in subfolders, give a template such as '**/*'"
     if bucket.startswith(("http://", "https://")):
         hint = "name its shards with braces, such as 'train-{0000..0146}.tar'"
@@ -759,15 +759,15 @@ def nothing_found(bucket: str, hint: str | None = None) -> NoShardsError:
 
 
 class PathsSource(MergedSource):
-    """Files, and the shards of folders; inputs are named by their paths."""
+    """Files and the shards of folders, with their paths as names."""
 
     def listing_info(self) -> ListingInfo:
-        """Return that the bucket, too, only says which inputs there are."""
+        """Return that the bucket, like the templates, only determines which inputs there are."""
         return ListingInfo(listed_by=(*ListingInfo().listed_by, "input.bucket"))
 
 
 def _are_paths(bucket: str, templates: Sequence[str]) -> bool:
-    """Whether bucket and templates are all paths: they exist, and are not also names inside the first.
+    """Whether bucket and templates are all existing paths, and not also names inside the first.
 
     If the first is a template of files itself, so may the others be.
 
@@ -788,7 +788,7 @@ def _are_paths(bucket: str, templates: Sequence[str]) -> bool:
 
 
 def _of_paths(paths: Sequence[str], *, tolerant: bool) -> ShardSet:
-    """The shards of files, folders and templates of files, in the order given."""
+    """Return the shards of files, folders and templates, in the order given."""
     parts: list[ShardSet] = []
     for path in paths:
         try:
@@ -805,7 +805,7 @@ def _of_paths(paths: Sequence[str], *, tolerant: bool) -> ShardSet:
 
 
 def _joined(parts: Sequence[ShardSet]) -> ShardSet:
-    """Several sets as one, whose shards are named by their paths."""
+    """Merge several sets into one, whose shards are named by their paths."""
     seen: set[str] = set()
     shards: list[LocatedShard] = []
     for part in parts:
@@ -827,5 +827,5 @@ def _joined(parts: Sequence[ShardSet]) -> ShardSet:
 
 
 def _is_index(path: str, others: set[str]) -> bool:
-    """Whether a file is the index of one of the others."""
+    """Whether a file is the index of one of several other files."""
     return path.endswith(".idx") and os.path.abspath(path[:-4]) in others

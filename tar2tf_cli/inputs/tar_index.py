@@ -1,4 +1,4 @@
-"""Indexes of tars: the ranges of samples, found from headers; written and read as DALI's `wds2idx` does.
+"""Indexes of tars: byte ranges of samples, found from headers, and DALI's `wds2idx` format to write and read.
 
 An index file of version 1.2 has a line with the version and the number of samples, then a line for each sample: for
 each of its entries the extension, the offset and the size of the data, and the name of the member, between blanks.
@@ -31,7 +31,7 @@ _PUT_TOGETHER: Final = "tar2tf convert IN -o 'new-<>.tar' writes tars in which"
 
 
 class TarEntry(NamedTuple):
-    """One entry of a sample.
+    """One entry of a tar's sample, with its position.
 
     Attributes:
         offset: offset in the tar of its data.
@@ -45,12 +45,12 @@ class TarEntry(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset after the last block of its data."""
+        """The offset after the last block of the entry's data."""
         return self.offset + padded(self.size)
 
 
 class TarSample(NamedTuple):
-    """One sample.
+    """One sample of a tar, with its position and entries.
 
     Attributes:
         key: its key.
@@ -64,17 +64,17 @@ class TarSample(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset after its last entry."""
+        """The offset after the sample's last entry."""
         return self.entries[-1].end
 
     def digest(self, key_split: KeySplit) -> int:
-        """Return the digest that `sample_digest` returns of the sample itself."""
+        """Return the digest that `sample_digest` returns for the sample itself."""
         named = ((split_name(entry.member, key_split)[1], entry.size) for entry in self.entries)
         return _digest(self.key, named)
 
 
 def sample_digest(sample: Sample) -> int:
-    """Return a digest of the key of a sample, and of the names and sizes of its entries."""
+    """Return a digest of a sample's key, and of the names and sizes of its entries."""
     return _digest(sample[KEY], ((name, len(data)) for name, data in sample.items() if name != KEY))
 
 
@@ -83,11 +83,11 @@ def _digest(key: str, entries: Iterable[tuple[str, int]]) -> int:
 
 
 class NotAdjacentTarError(UsageError):
-    """Members of a sample of a tar are not adjacent, which no index file can express."""
+    """Raised for a tar with scattered samples, whose members are not adjacent and cannot be indexed."""
 
 
 def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[TarSample]:
-    """Yield where the samples of an uncompressed tar are, as `find_in_batches` does, one by one."""
+    """Yield the positions of the samples of an uncompressed tar, one by one."""
     for found in find_in_batches(stream, name, key_split):
         if isinstance(found, Batch):
             yield from _samples_in(found)
@@ -96,7 +96,7 @@ def find_samples(stream: Readable, name: str, key_split: KeySplit) -> Iterator[T
 
 
 def find_in_batches(stream: Readable, name: str, key_split: KeySplit) -> Iterator[TarSample | Batch]:
-    """Yield where the samples of an uncompressed tar are; of a stream that can seek, only the headers are read.
+    """Yield the positions of an uncompressed tar's samples; if the stream can seek, only headers are read.
 
     Plain samples come in batches if there is the kernel.
 
@@ -144,7 +144,7 @@ def _samples_in(batch: Batch) -> Iterator[TarSample]:
 
 
 def find_members(stream: Readable, name: str, key_split: KeySplit) -> dict[str, list[tuple[int, int]]]:
-    """Find the members of each sample of an uncompressed tar, adjacent or not, in the order in which keys first appear.
+    """Find the members of each sample of an uncompressed tar, even if scattered, in order of first appearance.
 
     Returns:
         For each key, the runs of its members, each as the offsets of its first header and after its last block.
@@ -168,7 +168,7 @@ def find_members(stream: Readable, name: str, key_split: KeySplit) -> dict[str, 
 
 
 def entry_names(stream: Readable, name: str, key_split: KeySplit) -> Collection[Sequence[str]]:
-    """Return the names of the entries of each sample of an uncompressed tar, whose members need not be adjacent.
+    """Return the entry names of each sample of an uncompressed tar, whose members may be scattered.
 
     Raises:
         DamagedShardError: when the tar is not intact.
@@ -185,7 +185,7 @@ def entry_names(stream: Readable, name: str, key_split: KeySplit) -> Collection[
 
 
 def is_next(stream: Readable, start: int, entry: TarEntry, name: str, key_split: KeySplit) -> bool:
-    """Return whether an entry is the first one of a tar from an offset on, at which the stream is."""
+    """Whether an entry is the first one in a tar from the stream's current offset on."""
     reader = TarReader(stream, name, headers_only=True, need_end=False)
     with suppress(DamagedShardError):
         for member, _, size, _ in reader:
@@ -195,7 +195,7 @@ def is_next(stream: Readable, start: int, entry: TarEntry, name: str, key_split:
 
 
 def sample_in(data: bytes, name: str, key_split: KeySplit) -> Sample:
-    """Return the only sample in a part of a tar.
+    """Return the only sample in a byte range of a tar.
 
     Raises:
         DamagedShardError: when it begins with no header, or holds another number of samples.
@@ -217,7 +217,7 @@ def _grouper(name: str, key_split: KeySplit) -> Grouper:
 
 
 def _noted(reader: TarReader, grouper: Grouper, members: deque[tuple[int, TarEntry]]) -> Iterator[Member]:
-    """The members of a tar; where the data of each entry is, is added to `members`."""
+    """Yield the members of a tar, and append the position of each entry to `members`."""
     for member in reader:
         name, _, size, start = member
         if grouper.names.wants(name):
@@ -230,7 +230,7 @@ def _raise(error: SampleError) -> None:
 
 
 def refused_links(wants: Callable[[str], bool], name: str) -> MemberPolicy:
-    """Return what refuses links that would be entries of a tar.
+    """Return a policy that refuses links that would be entries of a tar.
 
     Args:
         wants: whether a member of a name would be an entry.
@@ -240,7 +240,7 @@ def refused_links(wants: Callable[[str], bool], name: str) -> MemberPolicy:
 
 
 class _NoLinks(MemberPolicy):
-    """Refuses links that would be entries: their targets are elsewhere in the tar."""
+    """Policy that refuses links that would be entries, as their targets are not part of the sample."""
 
     def __init__(self, wants: Callable[[str], bool], name: str) -> None:
         super().__init__(wants)
@@ -258,7 +258,7 @@ class _NoLinks(MemberPolicy):
 
 
 def index_lines(samples: Iterable[TarSample | Batch]) -> list[bytes]:
-    """Return the lines of an index file: first the only one that is about no sample, then one or several at a time.
+    """Return the lines of an index file: the header line, then one or several samples at a time.
 
     Raises:
         UsageError: when the name of a member has a blank, which ends it in such a file.
@@ -295,7 +295,7 @@ def _line(sample: TarSample) -> bytes:
 
 
 def from_index_lines(data: bytes, key_split: KeySplit = "first", size: int | None = None) -> list[TarSample] | None:
-    """Read the content of an index file; None unless its samples can be those of a tar by this key rule.
+    """Parse an index file; None unless its samples are possible for a tar by this key rule.
 
     Args:
         data: the content.
@@ -319,7 +319,7 @@ def from_index_lines(data: bytes, key_split: KeySplit = "first", size: int | Non
 
 
 def _sample_of_line(line: bytes, start: int, key_split: KeySplit) -> TarSample:
-    """Read a line, whose sample begins at an offset of the tar.
+    """Parse an index line, given the offset of its sample in the tar.
 
     Raises:
         ValueError: when it is not the line of a sample whose members follow each other from there on.

@@ -1,4 +1,4 @@
-"""The samples of one tar: its reader, grouper and links, and members by offset if samples are regrouped."""
+"""The samples of one tar: reader, grouper and links, and members by offset if samples are regrouped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PIECE: Final = 1 << 20
 
 
 class FileView:
-    """An open file as a stream that has its own position, so that several can be read in turn.
+    """A stream over an open file with its own position, so that several views can be read in turn.
 
     Args:
         descriptor: of the file, which someone else closes.
@@ -57,7 +57,7 @@ class FileView:
         self._position = offset
 
     def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; b"" only at the end.
+        """Return at most `size` bytes; b"" only at the end.
 
         Raises:
             SourceError: when reading fails, or at the end of a copy that is not whole.
@@ -76,7 +76,7 @@ class FileView:
 
 
 class SeekableShard:
-    """The decompressed bytes of a shard by offset; nothing is opened or copied before the first view.
+    """The decompressed bytes of a shard by offset, opened or copied only when the first view is created.
 
     Args:
         open_shard: returns the shard at its first byte.
@@ -92,7 +92,7 @@ class SeekableShard:
         self._damage: DamagedShardError | None = None  # why the copy is not whole
 
     def view(self, on_read: Callable[[int], None] | None = None) -> FileView:
-        """The shard as a stream that can seek; each view has its own position.
+        """Return the shard as a seekable stream; each view has its own position.
 
         Raises:
             SourceError: when the shard cannot be read.
@@ -108,7 +108,7 @@ class SeekableShard:
         return FileView(self._file.fileno(), self._name, on_read, self._damage)
 
     def descriptor(self) -> int:
-        """The file descriptor of the shard, or of its copy."""
+        """Return the file descriptor of the shard, or of its copy."""
         self.view()
         assert self._file
         return self._file.fileno()
@@ -141,7 +141,7 @@ _Extent: TypeAlias = tuple[int, int]  # offset and size of a member's data
 
 
 class EntryLinks(MemberPolicy):
-    """Resolves links that are entries of a shard: hard links to earlier members.
+    """Policy that resolves hard links to earlier members, if the links are entries of samples.
 
     A local tar is read by offset; any other shard is copied to a temporary file at the first link. Other links, and
     other members that cannot be read, make their samples faulty.
@@ -179,11 +179,11 @@ class EntryLinks(MemberPolicy):
         return (b"" if self._sizes_only else self._data(start, size, name)), size
 
     def refuse(self, error: EntryError) -> None:
-        """Report the sample of an entry that cannot be read as faulty."""
+        """Report the sample of an unreadable entry as faulty."""
         self._grouper.lacks(error)
 
     def _extent(self, target: str | None, offset: int) -> _Extent:
-        """Return the position of the data of the hard link at an offset."""
+        """Return the position of the data of a hard link, given the link's offset."""
         if target is None:
             raise EntryError("is a symbolic link, and entries must be files", hint=_AGAIN)
         if not self._can_open:
@@ -195,13 +195,13 @@ class EntryLinks(MemberPolicy):
         return self._members[target]
 
     def _scan(self, end: int) -> None:
-        """Find the members before an offset, continuing the last scan."""
+        """Find all members before an offset, continuing the last scan."""
         start, self._scanned = self._scanned, max(self._scanned, end)
         while start < end:
             start = self._scan_from(start, end)
 
     def _scan_from(self, start: int, end: int) -> int:
-        """Find the members up to an offset or the next damage; returns where to continue."""
+        """Find members up to an offset or the next damage; return the offset to continue at."""
         links = _EarlierLinks(self._members, end)
         reader = TarReader(self._tar.view(), self._name, headers_only=True, need_end=False, entries=links)
         reader.start_at(start)
@@ -223,16 +223,16 @@ class EntryLinks(MemberPolicy):
         return value if size >= self._large.least else value.whole()
 
     def close(self) -> None:
-        """Close the second stream, or the shard by offset."""
+        """Close the second stream, or the seekable shard."""
         self._tar.close()
 
 
 class _Reached(Exception):
-    """The end of a scan was reached."""
+    """Raised when a scan has reached its end offset."""
 
 
 class _EarlierLinks(MemberPolicy):
-    """Adds the hard links found by a scan to its members."""
+    """Policy that adds the hard links found by a scan to the known members."""
 
     def __init__(self, members: dict[str, _Extent], end: int) -> None:
         super().__init__(lambda name: True)
@@ -247,7 +247,7 @@ class _EarlierLinks(MemberPolicy):
 
 
 class TarRules(NamedTuple):
-    """How a tar is read.
+    """Options for reading a tar.
 
     Attributes:
         key_split: the option of `convert`, as are the next two.
@@ -341,17 +341,17 @@ class TarSamples:
 
     @property
     def must_regroup(self) -> bool:
-        """Whether the samples ended at a key that appeared again, so that the tar must be read again with `regroup`."""
+        """Whether reading stopped at a key that appeared again, so that it must be repeated with `regroup`."""
         return self._grouper.returned is not None
 
     @property
     def not_adjacent(self) -> int:
-        """The number of samples whose members are not adjacent, if samples are regrouped."""
+        """The number of scattered samples, whose members are not adjacent, if samples are regrouped."""
         return self._regrouper.not_adjacent if self._regrouper else 0
 
     @property
     def count(self) -> int | None:
-        """The number of samples, if they are regrouped; known once the first one is read."""
+        """The number of samples, if they are regrouped; known after the first one is read."""
         return self._regrouper.count if self._regrouper else None
 
     @property
@@ -361,30 +361,30 @@ class TarSamples:
 
     @property
     def archives(self) -> int:
-        """The number of archives that the tar holds, end to end."""
+        """The number of concatenated archives in the tar."""
         return self._tar.archives
 
     @property
     def offset(self) -> int:
-        """The offset in the tar at which the current sample begins."""
+        """The offset of the current sample in the tar."""
         return self._grouper.offset
 
     @property
     def lacking(self) -> str | None:
-        """The note that the last sample lacks what all others have, if it does."""
+        """A note if the last sample lacks entries that all others have; otherwise None."""
         return self._grouper.entries.lacking
 
     def where(self) -> Location:
-        """The offset of the current sample."""
+        """Return the offset of the current sample."""
         return {"offset": self.offset}
 
     def describe(self, report: InputReport) -> None:
-        """Note what was seen of the tar."""
+        """Add statistics of the tar to the report."""
         report.skipped, report.archives, report.not_adjacent = self.skipped, self.archives, self.not_adjacent
         report.split_differs, report.lacking = self._grouper.names.matters, self._grouper.entries.lacking
 
     def seek(self, offset: int) -> None:
-        """Start at a sample's offset instead of the beginning."""
+        """Begin at a sample's offset instead of the beginning."""
         self._tar.start_at(offset)
 
     @overload
@@ -410,11 +410,11 @@ class TarSamples:
         return self._grouper.samples(self._tar, KernelBatcher(native, self._tar, self._grouper.names.rule, most))
 
     def one_by_one(self, batch: Batch) -> Iterator[Sample]:
-        """Iterate over the samples of the batch that was given last."""
+        """Iterate over the samples of the most recent batch."""
         return self._grouper.one_by_one(batch)
 
     def check_end(self) -> None:
-        """At the end of the samples, refuse a tar that has none, or in which members were overwritten with zeros."""
+        """After the last sample, refuse a tar without samples, or with members overwritten by zeros."""
         if self.must_regroup:
             return
         if self._grouper.empty:
@@ -422,7 +422,7 @@ class TarSamples:
         self._tar.check_ends()
 
     def resume(self, error: DamagedShardError) -> bool:
-        """Continue after damage at the next header, if there is one; the error then says what was not read."""
+        """Continue after damage at the next header, if there is one; add the lost range to the error."""
         resumed = self._tar.resume(error)
         error.add_lost("member", resumed=resumed)
         if self._regrouper:
@@ -431,11 +431,11 @@ class TarSamples:
         return resumed
 
     def close(self) -> None:
-        """Close what was opened in addition to the stream."""
+        """Close resources other than the stream."""
         self._links.close()
 
     def _members(self) -> TarReader:
-        """A reader of members by offset, after their headers were read."""
+        """Read all headers, and return a reader of members by offset."""
         assert self._by_offset
         sizes_only = self._rules.sizes_only
         return TarReader(
@@ -448,7 +448,7 @@ class TarSamples:
         )
 
     def _whether_to_regroup(self, stream: Peekable, rules: TarRules, *, repeatable: bool) -> bool | None:
-        """Decide whether samples are regrouped; None if that is known only once a key appears again.
+        """Decide whether to regroup samples; None if only a key that appears again can tell.
 
         The stream is at its first byte afterwards.
         """
@@ -466,14 +466,14 @@ class TarSamples:
 
 
 class _HardLinks(MemberPolicy):
-    """Treats each hard link as a member, whatever its target."""
+    """Policy that treats each hard link as a member, regardless of its target."""
 
     def follow(self, name: str, target: str | None, offset: int) -> tuple[bytes, int] | None:
         return None if target is None else (b"", 0)
 
 
 def _are_adjacent(stream: Readable, rules: TarRules) -> bool:
-    """Whether no key appears again in a tar, as far as it is intact."""
+    """Whether no key appears again in the readable part of a tar."""
     grouper = Grouper("", lambda error: None, key_split=rules.key_split, strict=False, sizes_only=True)
     reader = TarReader(stream, "", headers_only=True, need_end=False, entries=_HardLinks(grouper.names.wants))
     with suppress(DamagedShardError):

@@ -33,7 +33,7 @@ Json: TypeAlias = "dict[str, Any]"
 
 
 class _WrittenShard(Protocol):
-    """A shard that was written: an entry of a manifest."""
+    """A shard that was written, as a manifest lists it."""
 
     @property
     def path(self) -> str: ...
@@ -49,7 +49,7 @@ class _WrittenShard(Protocol):
 
 
 def side_files(names: Sequence[str]) -> list[str]:
-    """Return the names of the files in a folder that describe it for TensorFlow Datasets; none if they do not."""
+    """Return the names of the files that describe a folder for TensorFlow Datasets; none if they are incomplete."""
     if not {INFO, FEATURES} <= {*names}:
         return []
     return [name for name in names if name in (INFO, FEATURES) or name.endswith(_LABELS)]
@@ -57,7 +57,7 @@ def side_files(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class TfdsFolder:
-    """The files with which TensorFlow Datasets describes a folder of shards.
+    """The files that describe a folder of shards for TensorFlow Datasets.
 
     Attributes:
         info: content of `dataset_info.json`.
@@ -69,7 +69,7 @@ class TfdsFolder:
 
     @classmethod
     def read(cls, folder: Source) -> TfdsFolder:
-        """Read the files in a folder.
+        """Read the TensorFlow Datasets files of a folder.
 
         Raises:
             DamagedShardError: when one of them is damaged.
@@ -89,7 +89,7 @@ class TfdsFolder:
         return " ".join(str(self.info[key]) for key in ("name", "version") if self.info.get(key))
 
     def splits(self) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-        """Yield each split with the path and number of records of each of its shards."""
+        """Yield each split with the paths and record counts of its shards."""
         for split in self.info.get("splits", ()):
             lengths = [int(length) for length in split.get("shardLengths", ())]
             yield split["name"], [*zip(self._paths(split, len(lengths)), lengths, strict=True)]
@@ -103,18 +103,18 @@ class TfdsFolder:
             yield template.format(**fixed, SHARD_INDEX=place, SHARD_X_OF_Y=f"{place}-of-{total:05d}")
 
     def described(self, records: int) -> dict[str, FeatureDescription]:
-        """Return encoding, dtype, shape and count of each feature, as a manifest of as many records has them."""
+        """Return encoding, dtype, shape and count of each feature, as in a manifest of this many records."""
         return {one.name: {**one.about, "count": records} if one.always else one.about for one in self._features()}
 
     def types(self) -> dict[str, str]:
-        """Return the type that TensorFlow Datasets gives each feature, by its name in examples, as text."""
+        """Return the TensorFlow Datasets type of each feature, as text by its name in examples."""
         return {one.name: one.text for one in self._features()}
 
     def _features(self) -> Iterator[_Stored]:
         return _stored(_as_object(self.files[FEATURES], FEATURES), _Level("", ()))
 
     def for_shards(self, shards: Sequence[_WrittenShard]) -> dict[str, bytes]:
-        """Return the files that describe other shards with these records, by name.
+        """Return the files, by name, that describe other shards with the same records.
 
         Raises:
             UsageError: when TensorFlow Datasets does not find shards that are named so.
@@ -126,13 +126,13 @@ class TfdsFolder:
 
 
 def _renewed(before: Json, now: Json) -> Json:
-    """A split with other shards; its size and statistics remain if its records do, as far as their number tells."""
+    """Return a split with new shards; its size and statistics are kept if its number of records is unchanged."""
     records = [sum(map(int, split.get("shardLengths", ()))) for split in (before, now)]
     return {**before, **now, "numBytes": before.get("numBytes", now["numBytes"])} if records[0] == records[1] else now
 
 
 def splits_of_shards(shards: Sequence[_WrittenShard], name: str) -> list[Json]:
-    """Describe shards for `dataset_info.json`, split by split; without splits, all are of train.
+    """Describe shards for `dataset_info.json` by split; without splits, all belong to `train`.
 
     Args:
         shards: the shards.
@@ -159,7 +159,7 @@ RIGHT_NAMES: Final = "convert to -o 'FOLDER/NAME-<split>.tfrecord-<00000>-of-<to
 
 
 def shard_template(paths: Sequence[str], usual: str) -> str:
-    """Return the template of paths in which TFDS finds the shards of a split; its numbers have five digits, from 0.
+    """Return TFDS's template for the shards of a split, whose five-digit numbers start at 0.
 
     Args:
         paths: the paths.
@@ -184,7 +184,7 @@ def shard_template(paths: Sequence[str], usual: str) -> str:
 
 
 def why_no_tfds(output: Output) -> str | None:
-    """Return why TensorFlow Datasets could not read an output; None if it can."""
+    """Return the reason why TensorFlow Datasets could not read an output; None if it can."""
     if output.is_stream:
         return "it reads shards in a folder"
     if not output.traits.carries_examples:
@@ -201,7 +201,7 @@ def _literal(text: str) -> str:
 
 
 def to_json(document: Mapping[str, object]) -> bytes:
-    """Return a document as TensorFlow Datasets writes it: indented, with sorted keys."""
+    """Return a document in the format of TensorFlow Datasets: indented, with sorted keys."""
     return json.dumps(document, indent=4, sort_keys=True).encode() + b"\n"
 
 
@@ -238,7 +238,7 @@ def _as_object(data: bytes, path: str) -> Json:
 
 
 class _Stored(NamedTuple):
-    """A feature of examples: its name, description, whether every example has it, and its class in `features.json`."""
+    """A stored feature of examples: name, description, whether it is always present, and its TFDS class."""
 
     name: str
     about: FeatureDescription
@@ -247,14 +247,14 @@ class _Stored(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Class, dtype and shape, such as `Tensor float32 [?, 2]`."""
+        """Return class, dtype and shape, such as `Tensor float32 [?, 2]`."""
         dtype, shape = self.about["dtype"], self.about["shape"]
         lengths = ", ".join("?" if length is None else str(length) for length in shape)
         return " ".join(filter(None, (self.kind, dtype if dtype != "bytes" else "", f"[{lengths}]" if shape else "")))
 
 
 class _Level(NamedTuple):
-    """The position of a feature in nested ones: its name, the lengths of the sequences around it, and its class."""
+    """A feature's position among nested ones: its name, the lengths of enclosing sequences, and its class."""
 
     name: str
     lengths: tuple[int | None, ...]
@@ -265,7 +265,7 @@ class _Level(NamedTuple):
 
 
 def _stored(feature: Json, level: _Level) -> Iterator[_Stored]:
-    """Yield the features of examples that hold one feature of `features.json`."""
+    """Yield the stored features of one feature in `features.json`."""
     level = level._replace(kind=str(feature.get("pythonClassName", "")).rpartition(".")[2])
     if (inner := feature.get("featuresDict")) is not None:
         for name, one in inner.get("features", {}).items():
@@ -284,7 +284,7 @@ def _stored(feature: Json, level: _Level) -> Iterator[_Stored]:
 
 
 def _translation(about: Json, level: _Level) -> Iterator[_Stored]:
-    """A text for each language; with a variable number of them, lists of languages and texts."""
+    """Yield a text for each language or, if their number varies, lists of languages and texts."""
     varies = about.get("variableLanguagesPerExample")
     for name in ("language", "translation") if varies else about.get("languages", ()):
         inner = level.inner(name)
@@ -292,7 +292,7 @@ def _translation(about: Json, level: _Level) -> Iterator[_Stored]:
 
 
 def _single(feature: Json, level: _Level) -> Iterator[_Stored]:
-    """A feature that holds no others."""
+    """Yield the stored form of a feature without nested features."""
     if (tensor := feature.get("tensor") or feature.get("audio")) is not None:
         yield from _tensor(tensor, level, may_be_missing=bool(tensor.get("optional")))
     elif "classLabel" in feature:
@@ -325,7 +325,7 @@ def _tensor(tensor: Json, level: _Level, *, may_be_missing: bool) -> Iterator[_S
 def _placed(
     level: _Level, encoding: Encoding, dtype: str, shape: Sequence[int | None], *, always: bool = True
 ) -> Iterator[_Stored]:
-    """A feature as the sequences around it store it."""
+    """Yield a feature in the form in which its enclosing sequences store it."""
     name, whole = level.name, [*level.lengths, *shape]
     if len(level.lengths) > 1:
         for depth in range(len(level.lengths) - 1):

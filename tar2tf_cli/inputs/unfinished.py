@@ -1,4 +1,4 @@
-"""Conversions that are not finished, known by what they keep next to their shards until the manifest is written.
+"""Unfinished conversions, detected by the files that they keep next to their shards until the manifest is written.
 
 In a local folder that is the working folder, `.NAME-manifest.tar2tf`, whose journal names the shards. In a bucket it is
 the claim, an object in a hidden folder of the same name, which a conversion writes before its first shard.
@@ -32,7 +32,7 @@ Path = TypeVar("Path", str, Sequence[str])
 
 
 class Unfinished(NamedTuple):
-    """A conversion that has not written all of its shards, or is running.
+    """A conversion that is running, or has not written all of its shards.
 
     Attributes:
         path: path or URL of the folder of its unfinished work.
@@ -48,21 +48,21 @@ class Unfinished(NamedTuple):
 
     @property
     def manifest(self) -> str:
-        """Path or URL of the manifest that it will write."""
+        """The path or URL of the manifest that the conversion will write."""
         return self.manifests[0]
 
     def writes(self, shard: str) -> bool:
-        """Whether it writes a shard of this path or URL."""
+        """Whether the conversion writes the shard with this path or URL."""
         return shard.startswith(self.folder) and bool(self.shards.match(shard[len(self.folder) :]))
 
 
 def unfinished_at(manifest: str, source: Source | None = None) -> list[Unfinished]:
-    """Return the conversions that have unfinished work for a manifest; in a bucket, with the source of its folder."""
+    """Return the unfinished conversions of a manifest; in a bucket, given the source of its folder."""
     return [one for one in _unfinished_in([os.path.dirname(manifest)], source) if manifest in one.manifests]
 
 
 def unfinished_of(shards: Sequence[str], source: Source | None = None) -> list[Unfinished]:
-    """Return the conversions that are to write one of these shards, whose paths or URLs are given."""
+    """Return the unfinished conversions that will write any of these shards, given by path or URL."""
     folders = dict.fromkeys(map(os.path.dirname, shards))
     above = [os.path.dirname(folder) for folder in folders]  # of folders that are named after splits
     return [one for one in _unfinished_in([*folders, *above], source) if any(map(one.writes, shards))]
@@ -72,7 +72,7 @@ def unfinished_of(shards: Sequence[str], source: Source | None = None) -> list[U
 def searching(
     search: Callable[[Path, Source | None], list[Unfinished]], path: Path, source: Source
 ) -> Iterator[Callable[[], list[Unfinished]]]:
-    """Search for unfinished conversions: in a bucket, while the `with` block asks it for something else."""
+    """Search for unfinished conversions: in a bucket, concurrently with the body of the `with` block."""
     if source.store() is None:
         found = search(path, source)
         yield lambda: found
@@ -84,7 +84,7 @@ def searching(
 
 
 def _unfinished_in(folders: Iterable[str], source: Source | None) -> Iterator[Unfinished]:
-    """The conversions that have unfinished work in folders."""
+    """Yield the unfinished conversions in folders."""
     store = source and source.store()
     for folder in islice(dict.fromkeys(folders), _MOST_FOLDERS):
         if source and store:
@@ -94,7 +94,7 @@ def _unfinished_in(folders: Iterable[str], source: Source | None) -> Iterator[Un
 
 
 def _working_in(folder: str) -> Iterator[Unfinished]:
-    """The conversions that have their working folders in a local folder."""
+    """Yield the conversions whose working folders are in a local folder."""
     names = list[str]()
     with suppress(OSError):  # of one that may be entered, but not listed
         names += sorted(os.listdir(folder or "."))
@@ -109,7 +109,7 @@ def _working_in(folder: str) -> Iterator[Unfinished]:
 
 
 def _claimed_in(folder: str, store: Store, hidden: Sequence[str] | None) -> Iterator[Unfinished]:
-    """The conversions that have a claim in a folder of a bucket; none if it cannot be written to or listed.
+    """Yield the conversions with a claim in a bucket's folder; none if it is not writable or listable.
 
     `hidden`: names of hidden objects there; None if nobody has listed them.
     """
@@ -134,7 +134,7 @@ def _claimed_in(folder: str, store: Store, hidden: Sequence[str] | None) -> Iter
 
 
 def _is_written(folder: Store, one: Unfinished, conversion: str) -> bool:
-    """Whether the manifest of a conversion exists, which was killed before it removed its claim."""
+    """Whether a conversion has written its manifest, but was killed before removing its claim."""
     from tar2tf_cli.inputs.manifest import Manifest  # slow to import, and only for manifests
     from tar2tf_cli.stores.objects import read_object
 
@@ -143,7 +143,7 @@ def _is_written(folder: Store, one: Unfinished, conversion: str) -> bool:
 
 
 def _unfinished(folder: str, name: str, head: Mapping[str, str]) -> Unfinished:
-    """A conversion, given the name of its hidden folder and what it has noted there."""
+    """Return a conversion, given its hidden folder's name and the content of its journal or claim."""
     stem = name[1:].removesuffix(_WORKING)
     folder = f"{folder.rstrip('/')}/" if folder else ""
     regex = PathTemplate.parse(head["shards"]).regex()

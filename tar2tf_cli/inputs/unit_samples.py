@@ -1,4 +1,4 @@
-"""The samples of one input of any shard format, read unit by unit; TarSamples and RecordSamples know more of theirs."""
+"""The samples of an input in any shard format, read unit by unit through the format's interface."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tar2tf_cli.samples.keys import key_of
 
 
 class UnitSamples:
-    """Reads the samples of a shard by what its format says of units.
+    """Reads the samples of a shard through its format's interface for units.
 
     Args:
         shard: the open shard.
@@ -39,19 +39,19 @@ class UnitSamples:
 
     @property
     def offset(self) -> int:
-        """The offset at which the current unit begins."""
+        """The offset of the current unit."""
         return self._begin
 
     def where(self) -> Location:
-        """The number and the offset of the current unit."""
+        """Return number and offset of the current unit."""
         return {"member": f"record {self._count - 1}", "offset": self._begin}
 
     def seek(self, offset: int) -> None:
-        """Not supported: units are read from front to back."""
+        """Raise an error: units are read in order."""
         raise NotImplementedError
 
     def samples(self, native: ModuleType | None = None) -> Iterator[Sample | Batch]:
-        """Iterate over the samples, each under its key or, if it has none, the name of the shard and a number."""
+        """Iterate over the samples; one without a key gets the name of its shard and a number."""
         for begin, unit in self._units:
             self._begin = begin
             self._count += 1
@@ -65,20 +65,20 @@ class UnitSamples:
             yield {KEY: numbered(self._item, self._count - 1) if key is None else key, **sample}
 
     def one_by_one(self, batch: Batch) -> Iterator[Sample]:
-        """Not supported: units give no batches."""
+        """Raise an error: units give no batches."""
         raise NotImplementedError
 
     def resume(self, error: DamagedShardError) -> bool:
-        """Go on after damage; return whether there is more to read."""
+        """Continue after damage; return whether there is more to read."""
         return self._units.resume(error)
 
     def check_end(self) -> None:
-        """Refuse a shard without any unit, as it may have been cut short."""
+        """Refuse a shard without units, as it may have been truncated."""
         if not self._count:
             raise DamagedShardError("the shard holds no samples", kind="empty", hint="leave it out")
 
     def describe(self, report: InputReport) -> None:
-        """Add nothing to the report."""
+        """Do nothing: there are no statistics to report."""
 
     def close(self) -> None:
-        """Nothing but the stream is open, which its owner closes."""
+        """Do nothing: the owner of the stream closes it."""

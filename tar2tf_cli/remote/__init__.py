@@ -1,4 +1,4 @@
-"""Backends on other machines: the nodes of a Ray cluster, or the AIStore cluster that stores the shards."""
+"""Backends on other machines: nodes of a Ray cluster, or the AIStore cluster that stores the shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENGINES: Final = ("local", "ray")
 
 
 def backend_of(engine: str, address: str | None = None) -> Backend:
-    """Return where an engine runs its tasks.
+    """Return the backend of an engine, by the engine's name.
 
     Args:
         engine: `local` or `ray`.
@@ -42,7 +42,7 @@ def backend_of(engine: str, address: str | None = None) -> Backend:
 def cluster_backend(
     conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events
 ) -> Backend | None:
-    """Return the cluster that holds the inputs, if it makes the records of them; None if they are made here.
+    """Return the AIStore cluster as a backend if it should make the records of its inputs; otherwise None.
 
     What is known at once to be impossible is reported at once; a transformer is made when its `maker` is entered.
 
@@ -64,7 +64,7 @@ def cluster_backend(
 def cluster_samples(
     conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events
 ) -> Iterator[Source]:
-    """The context of a source of samples to which the cluster that holds the inputs applied the ops.
+    """Open a source of samples to which the AIStore cluster with the inputs has applied the ops.
 
     Args:
         conversion: as for `cluster_backend`, like the others.

@@ -1,4 +1,4 @@
-"""An AIStore cluster that makes the records of the inputs that it stores, and when it is chosen."""
+"""Conversion inside an AIStore cluster: when it is chosen, and how the records of stored inputs are requested."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _AGAIN: Final = "run the same command again"
 
 
 class RemoteSource(ObjectSource):
-    """The inputs of a bucket whose cluster makes their records: a RecordMaker.
+    """The inputs in a bucket whose cluster makes the records; implements RecordMaker.
 
     Args:
         transformers: those of the bucket's cluster.
@@ -89,7 +89,7 @@ class RemoteSource(ObjectSource):
 
     @staticmethod
     def needs(settings: Settings) -> Settings:
-        """Return what of a conversion's settings a transformer has to have, too."""
+        """Return the part of a conversion's settings that the transformer must share."""
         return settings
 
     def capabilities(self) -> Capabilities:
@@ -102,17 +102,17 @@ class RemoteSource(ObjectSource):
         return RemoteReading(stream, where, self.settings.digest, lambda size: self.check_input(item, size, on_bytes))
 
     def makes_shards_in(self, store: Store) -> bool:
-        """Whether a bucket is in the same cluster."""
+        """Whether a store is in the same cluster, which can then write shards to it."""
         return store.cluster == self._store.cluster
 
     def shard_tasks(
         self, shards: Mapping[str, ObjectInfo], store: Store, replaceable: Container[str], folder: str
     ) -> tuple[list[MakeShard], _ShardContext]:
-        """Return tasks that each have the cluster store a shard."""
+        """Return tasks that each make the cluster store one shard."""
         return [MakeShard(item, path) for path, item in shards.items()], _ShardContext(self, store, replaceable, folder)
 
     def make_shard(self, item: ObjectInfo, target: Store, path: str, on_bytes: OnBytes = None) -> AnswerEnd:
-        """Have the cluster store an input's records as a shard, which is checked there.
+        """Make the cluster store an input's records as a shard, and check the shard.
 
         Args:
             item: the input.
@@ -141,19 +141,19 @@ class RemoteSource(ObjectSource):
         return end
 
     def store_as(self, item: ObjectInfo, target: Store, path: str) -> None:
-        """Have the cluster store the records of an input."""
+        """Make the cluster store the records of an input."""
         self.transformers.store_as(self.made_of, item, cast("AisStore", target), path, **self._query(item, "records"))
 
     def _stream(self, item: ObjectInfo, part: AnswerPart = "") -> ResumingStream:
-        """The transformer's answer, whose size and version are not those of the object."""
+        """Open the transformer's answer, whose size and version are not those of the object."""
         whole, where = ObjectInfo(item.name, None, None), self.locate(item.name)
         return ResumingStream(lambda *_: self.answer(item, part), whole, where, self._store.retry_for)
 
     def _fetch_each(self, items: Sequence[ObjectInfo]) -> None:
-        """Return None, as nobody knows the size of an answer before it is made."""
+        """Return None, as the size of an answer is unknown before it is made."""
 
     def answer(self, item: ObjectInfo, part: AnswerPart) -> Body:
-        """Request an input from the beginning, as a transformer knows no ranges."""
+        """Request the answer for an input from its beginning, as transformers do not support ranges."""
         return self.transformers.fetch(self.made_of, item, **self._query(item, part))
 
     def _query(self, item: ObjectInfo, part: AnswerPart) -> dict[str, str]:
@@ -161,7 +161,7 @@ class RemoteSource(ObjectSource):
         return {"etl_args": asked} if asked else {}
 
     def check_input(self, item: ObjectInfo, size: int | None, on_bytes: Callable[[int], None] | None) -> None:
-        """Check that the records are those of the input that was listed."""
+        """Check that the records were made of the input that was listed."""
         where = self.locate(item.name)
         now = look_up(self._store, item.name)
         if now is None or (item.version and now.version != item.version) or size != (item.size or size):
@@ -171,7 +171,7 @@ class RemoteSource(ObjectSource):
 
 
 class RemoteSamples(RemoteSource):
-    """The inputs of a bucket as samples to which its cluster applied the ops.
+    """The inputs in a bucket as samples to which the cluster has applied the ops.
 
     Samples are used as they come, and nothing is stored here. Of each input that is fetched ahead, half a mebibyte is
     held. A cluster ends an answer that is read too slowly for its time limit; like one that breaks off, it is made
@@ -183,7 +183,7 @@ class RemoteSamples(RemoteSource):
 
     @staticmethod
     def needs(settings: Settings) -> Settings:
-        """Return the settings of the ops: a transformer of any records sends samples when it is asked to."""
+        """Return only the settings of the ops, as every transformer of records can also send samples."""
         return settings.of_samples
 
     def capabilities(self) -> Capabilities:
@@ -191,7 +191,7 @@ class RemoteSamples(RemoteSource):
         return Capabilities(remote=True, threads=1, gives="values")
 
     def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
-        """The samples of an input."""
+        """Yield the samples of an input."""
         with self.read(item, on_bytes) as reading:
             for message in reading.messages():
                 yield {}, from_example(message)
@@ -202,7 +202,7 @@ class RemoteSamples(RemoteSource):
 
 
 def _noted_fault(note: Mapping[str, Any]) -> SampleError | DamagedShardError:
-    """Return the fault that a report has as a note."""
+    """Restore a fault from its JSON in a report."""
     where = {name: note.get(name) for name in ("shard", "key", "member", "offset")}
     if lost := note.get("lost"):
         error = DamagedShardError(note["message"], kind="damaged")
@@ -212,7 +212,7 @@ def _noted_fault(note: Mapping[str, Any]) -> SampleError | DamagedShardError:
 
 
 def _has_checksum(store: Store, shard: ObjectInfo, end: AnswerEnd) -> bool:
-    """Whether an object has the checksum that an end record gives; it is read where the cluster's own is another."""
+    """Whether an object has the checksum in an end record; reads it if the cluster uses another kind."""
     known = {"xxhash": end.get("xxh64"), "xxhash2": end.get("xxh64"), "crc32c": f"{end['crc32c']:08x}"}
     kind, value = shard.checksum or ("", "")
     if expected := known.get(kind):
@@ -226,7 +226,7 @@ def _has_checksum(store: Store, shard: ObjectInfo, end: AnswerEnd) -> bool:
 
 @dataclass
 class _ShardContext:
-    """The context of tasks that have shards stored; the arguments are those of `RecordMaker.shard_tasks`."""
+    """The context of tasks that store shards; the arguments are those of `RecordMaker.shard_tasks`."""
 
     source: RemoteSource
     store: Store
@@ -236,7 +236,7 @@ class _ShardContext:
 
 
 class MakeShard(NamedTuple):
-    """Has the cluster store the records of an input as a shard.
+    """Task that makes the cluster store the records of an input as a shard.
 
     The end record is kept in the working folder, so that a run that continues this one knows the shard.
 
@@ -249,7 +249,7 @@ class MakeShard(NamedTuple):
     path: str
 
     def run(self, context: _ShardContext) -> StoredShard[InputReport]:
-        """The shard, which may be there already.
+        """Return the shard, which may already exist.
 
         Raises:
             OutputExistsError: when another program wrote an object of that name.
@@ -265,7 +265,7 @@ class MakeShard(NamedTuple):
         return StoredShard(InputReport.from_json(end["report"]), end["bytes"], end["crc32c"])
 
     def _left(self, context: _ShardContext) -> AnswerEnd | None:
-        """The end record that an interrupted run saved, if there is one."""
+        """Return the end record that an interrupted run saved, or None."""
         where = context.source.locate(self.item.name)
         with contextlib.suppress(FileNotFoundError, DamagedShardError), open(self._end_file(context), "rb") as file:
             return StreamReader(file, where, context.source.settings.digest).end()
@@ -277,7 +277,7 @@ class MakeShard(NamedTuple):
 
 
 class RemoteReading(StreamReader):
-    """One input whose records are made in the cluster; used like an `InputFlow`.
+    """An input whose records the cluster makes; used like an `InputFlow`.
 
     Args:
         stream: as for `StreamReader`, like `name` and `settings`.
@@ -300,14 +300,14 @@ class RemoteReading(StreamReader):
     records_and_batches = records
 
     def is_unusable(self) -> bool:
-        """False: of an input that is, the transformer sends the report alone."""
+        """Return False: for an unusable input, the transformer sends only the report."""
         return False
 
     def __enter__(self) -> RemoteReading:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        """Read to the end, which proves that nothing is missing, and close the stream."""
+        """Read to the end, which verifies that the stream is complete, and close it."""
         try:
             if kind is None:
                 deque(self._records, maxlen=0)
@@ -322,7 +322,7 @@ _UNESCAPED: Final = re.compile("[?#]|%(?![0-9A-Fa-f]{2})")
 def chosen(
     conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events, *, samples: bool = False
 ) -> AbstractContextManager[RemoteSource | None] | None:
-    """Return a context of what makes the records in the cluster, as `cluster_backend` and `cluster_samples` need it.
+    """Return a context manager of the cluster's RecordMaker, as `cluster_backend` and `cluster_samples` need it.
 
     It gives None, with a note, if the cluster turns out to be unable to make them.
 
@@ -357,7 +357,7 @@ def chosen(
 
 
 class ClusterBackend(LocalBackend):
-    """An AIStore cluster that makes the records of its objects; this machine waits for them.
+    """An AIStore cluster that makes the records of its objects, while this machine waits for them.
 
     Args:
         made: the context of what makes the records.
@@ -367,12 +367,12 @@ class ClusterBackend(LocalBackend):
         self._made = made
 
     def maker(self) -> AbstractContextManager[RemoteSource | None]:
-        """Return the context, in which there is a transformer."""
+        """Return a context manager that keeps a transformer running."""
         return self._made
 
 
 def _grow(ops: Sequence[Op]) -> bool:
-    """Whether ops leave entries decoded at whatever size they have, or as floats."""
+    """Whether ops leave decoded entries of unlimited size, or of floats."""
     names = [op.name for op in ops]
     is_small = bool({"resize", "crop"} & {*names}) and any(
         op.name in ("cast", "convert") and getattr(op, "dtype", None) == "uint8" for op in ops
@@ -382,7 +382,7 @@ def _grow(ops: Sequence[Op]) -> bool:
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """End the process by SystemExit at SIGTERM, unless it has a handler, so that `finally` blocks are run."""
+    """Convert SIGTERM to SystemExit, unless the process has a handler, so that `finally` blocks run."""
     process = os.getpid()
 
     def end(number: int, frame: object) -> None:
@@ -403,7 +403,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 class _ConversionTransformer:
-    """The transformer of a conversion, which may have to be made.
+    """The transformer of a conversion, which may have to be created first.
 
     Args:
         cluster: the transformers of the cluster.
@@ -427,7 +427,7 @@ class _ConversionTransformer:
         self._leased = ""
 
     def _fits(self, made_of: etl.TransformerMessage) -> bool:
-        """Whether a transformer does what is wanted; if so, its settings are those of its answers."""
+        """Whether a transformer does the required work; if so, adopt its settings."""
         with contextlib.suppress(UsageError):
             text = etl.settings_of(made_of)
             if text == self._settings.text:
@@ -442,7 +442,7 @@ class _ConversionTransformer:
         return False
 
     def use(self, name: str) -> None:
-        """Use one that the user names.
+        """Use a transformer that the user names.
 
         Raises:
             RemoteError: when it is not running, or of another spec.
@@ -454,7 +454,7 @@ class _ConversionTransformer:
             raise RemoteError(what, shard=self._cluster.where, hint=hint)
 
     def find(self) -> None:
-        """Find a running transformer of these settings, or else the stage of the one that has its name from them.
+        """Find a running transformer with these settings, or the stage of the one with its default name.
 
         Raises:
             RemoteError: when the cluster has no transformers.
@@ -465,7 +465,7 @@ class _ConversionTransformer:
             self._made_of = self._cluster.ask(lambda: self._found(stages))
 
     def _found(self, stages: Mapping[str, str]) -> etl.TransformerMessage:
-        """The message of a running transformer of these settings, whatever its name; empty if there is none.
+        """Return the message of a running transformer with these settings under any name; or an empty one.
 
         One that was made for another run is not used. It is deleted if that run was killed on this machine.
         """
@@ -482,7 +482,7 @@ class _ConversionTransformer:
         return {}
 
     def look(self) -> None:
-        """Find a running transformer of these settings that takes the names of all inputs, or why none is used.
+        """Find a running transformer that can take all inputs, or the reason why none is used.
 
         To make one takes longer than the first batch does here, and samples that grow take longer to send than to make.
         One request finds out, and one more of what it is made, or one for each other transformer there.
@@ -505,7 +505,7 @@ class _ConversionTransformer:
 
     @contextlib.contextmanager
     def maker(self, events: Events, *, wanted: bool) -> Iterator[RemoteSource | None]:
-        """The context of what makes the records with it, once it is made; of None, with a note, if it cannot be."""
+        """Yield the RecordMaker once its transformer runs; or None, after a note, if it cannot be created."""
         maker = None
         with contextlib.ExitStack() as stack:
             try:
@@ -521,7 +521,7 @@ class _ConversionTransformer:
             yield maker
 
     def _make_unless_there(self, lease: Callable[[], object]) -> None:
-        """Make it unless it is there.
+        """Create the transformer unless it exists.
 
         Args:
             lease: has it deleted at the end of the run; called before it is made, as Ctrl-C may come meanwhile.
@@ -547,7 +547,7 @@ class _ConversionTransformer:
 
     @contextlib.contextmanager
     def _lease(self, events: Events) -> Iterator[None]:
-        """Delete the transformer of this run at its end, also where SIGTERM or Ctrl-C ends it."""
+        """Delete this run's transformer at the end of the run, including by SIGTERM or Ctrl-C."""
         command = f"delete the transformer with: tar2tf etl delete {self._leased}"
         with _ended_by_sigterm():
             try:
@@ -562,9 +562,9 @@ class _ConversionTransformer:
                     raise
 
     def _odd(self) -> str | None:
-        """The name of the first input that does not get to it with hpush, as AIStore does not escape it."""
+        """Return the first input whose name hpush cannot deliver, as AIStore does not escape it; or None."""
         return next((item.name for item in self._inputs if _UNESCAPED.search(item.name)), None)
 
     def _unreachable(self) -> str | None:
-        """The name of the first input that the cluster could not pass on to it."""
+        """Return the first input whose name the cluster could not pass to the transformer; or None."""
         return self._odd() if str(self._made_of.get("communication")).startswith("hpush") else None

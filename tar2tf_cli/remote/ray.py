@@ -1,4 +1,4 @@
-"""Tasks on the nodes of a Ray cluster, each as a plain Ray task; only what the driver received counts."""
+"""Tasks on the nodes of a Ray cluster, each a plain Ray task; only results that the driver received count."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROGRESS_SECONDS: Final = 1.0
 
 
 class Setup(NamedTuple):
-    """The values that all attempts of a run share.
+    """The values shared by all task attempts of a run.
 
     Attributes:
         run: a name that no other run has.
@@ -41,7 +41,7 @@ class Setup(NamedTuple):
 
 
 class AttemptResult(NamedTuple):
-    """The result of an attempt.
+    """The result of a task attempt.
 
     Attributes:
         result: what the task returned.
@@ -59,7 +59,7 @@ class AttemptResult(NamedTuple):
 
 
 def run_attempt(setup: Setup, task: Task, carried: bool) -> AttemptResult:
-    """Run a task once; whatever it writes is in a folder that no other attempt knows.
+    """Run one attempt of a task, which writes to a folder of its own.
 
     The result counts only when the driver has received it, so an attempt that Ray gave up and that ends late changes
     nothing. To make the folder first also renews what an NFS client remembers of the folder around it.
@@ -90,7 +90,7 @@ _known: dict[str, Any] = {}
 
 
 def _context(setup: Setup) -> Any:
-    """The context of a run, unpickled by its first attempt in this process."""
+    """Return the context of a run, unpickled by the first attempt in this process."""
     if setup.run not in _known:
         import ray
 
@@ -103,13 +103,13 @@ def _context(setup: Setup) -> Any:
 
 
 def _change_directory(path: str) -> None:
-    """Make relative paths mean what they mean to the driver, unless this node has no such folder."""
+    """Change to the driver's working directory, if this node has it, so that relative paths work."""
     with contextlib.suppress(OSError):
         os.chdir(path)
 
 
 def _taken(folder: str) -> dict[str, object]:
-    """The bytes of the files in a folder, mapped rather than read, since Ray copies them from there."""
+    """Return the bytes of the files in a folder, memory-mapped, since Ray copies them anyway."""
     taken: dict[str, Any] = {}
     for name in os.listdir(folder):
         with open(os.path.join(folder, name), "rb") as file:
@@ -119,7 +119,7 @@ def _taken(folder: str) -> dict[str, object]:
 
 
 class Meter:
-    """Adds up the bytes that an attempt reads; a run that lasts has an actor that is sent the sum."""
+    """Counts the bytes that an attempt reads, and reports the sum to an actor in long runs."""
 
     def __init__(self, run: str) -> None:
         self.size = 0
@@ -138,7 +138,7 @@ class Meter:
 
 
 class Probed(NamedTuple):
-    """The capabilities of a node.
+    """The answer of a node to a probe.
 
     Attributes:
         version: its version of tar2tf.
@@ -152,12 +152,12 @@ class Probed(NamedTuple):
 
 
 def token_file(folder: str, token: str, node: str) -> str:
-    """Path of the file in which the driver or a node proves that it can write to a folder."""
+    """Return the path of a file with which the driver or a node proves that it can write to a folder."""
     return os.path.join(folder, f".{token}-{node}")
 
 
 def probe(folder: str, token: str, node: str, inputs: Sequence[str], working_directory: str) -> Probed:
-    """Look for the driver's file in a folder and leave one there; look for inputs."""
+    """Check on a node whether the driver's file is visible in a folder, write the node's own, and look for inputs."""
     _change_directory(working_directory)
     shares = False
     with contextlib.suppress(OSError):
@@ -172,7 +172,7 @@ _SUBMIT: Final = "run it in the cluster: ray job submit --address http://HEAD:82
 
 
 class RayBackend(Backend):
-    """A Ray cluster; this process connects to it, unless it is connected, when its CPUs or nodes are first asked for.
+    """A Ray cluster, to which this process connects when its CPUs or nodes are first needed.
 
     Args:
         address: `HOST:PORT` or `auto`; by default RAY_ADDRESS, then the cluster of this machine, then a new one here.
@@ -199,12 +199,12 @@ class RayBackend(Backend):
         self.ray: Any = ray
 
     def engine(self, workers: int, *, carries: bool, inputs: Sequence[str]) -> RayEngine:
-        """Make an engine that runs its tasks on the nodes."""
+        """Create an engine that runs tasks on the nodes."""
         return RayEngine(self, workers, carries=carries, inputs=inputs)
 
     @property
     def cpus(self) -> int:
-        """The number of CPUs of all nodes.
+        """Return the total number of CPUs of all nodes.
 
         Raises:
             WorkerError: when there is no cluster at the address.
@@ -213,17 +213,17 @@ class RayBackend(Backend):
         return max(1, int(self.ray.cluster_resources().get("CPU", 0)))
 
     def threads(self, wanted: int) -> int:
-        """How many threads a task may have, so that there is a node for it."""
+        """Return the maximum number of threads of a task, so that some node can run it."""
         return min(wanted, max(1, *(int(node["Resources"].get("CPU", 0)) for node in self._nodes())))
 
     def close(self) -> None:
-        """Disconnect, if this is what connected."""
+        """Disconnect, if this object has connected the process."""
         if self.connected_here:
             self.ray.shutdown()
             self.connected_here = False
 
     def shares(self, folder: str, inputs: Sequence[str]) -> str | None:
-        """Ask every node whether it can run tasks, and sees a folder as this process does.
+        """Check that every node can run tasks, and return why some do not share a folder with this process; or None.
 
         Returns:
             A node that has another folder of that name, or none; None if all share it.
@@ -243,7 +243,7 @@ class RayBackend(Backend):
         return next((name for name, node, _ in nodes if node not in shared), None)
 
     def _probed(self, folder: str, token: str, inputs: Sequence[str]) -> Iterator[tuple[str, str, Probed]]:
-        """The name and id of each node, and what it answered."""
+        """Yield name, id and answer of each node."""
         asked = []
         for node in self._nodes():
             pinned = self.pinned(self.ray.remote(probe), node["NodeID"], max_retries=1)
@@ -257,7 +257,7 @@ class RayBackend(Backend):
                     raise self._cannot_run(name, error) from None
 
     def _cannot_run(self, name: str, error: Exception) -> Tar2tfError:
-        """The error of a node that could not be looked at: for lack of what a task needs, or of the node itself."""
+        """Return the error for a node that could not be probed: a missing requirement, or the node itself."""
         message = f"the node {name} cannot run tar2tf: {last_line(error)}"
         lacks = self.ray.exceptions.RayTaskError, self.ray.exceptions.RuntimeEnvSetupError
         if isinstance(error, lacks):
@@ -266,7 +266,7 @@ class RayBackend(Backend):
         return WorkerError(message, hint="run the same command again; see ray status")
 
     def pinned(self, function: Any, node: str, **options: Any) -> Any:
-        """A remote function that runs on one node, whether or not its CPUs are busy."""
+        """Return a remote function that runs on one node, even if its CPUs are busy."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         strategy = NodeAffinitySchedulingStrategy(node, soft=False)
@@ -299,7 +299,7 @@ _AGAIN: Final = "run the same command again, on a machine that is less busy, or 
 
 
 def of_this_machine() -> str | None:
-    """The address of the cluster that `ray start` began here, as Ray has noted it; None if that has ended."""
+    """Return the address of the cluster that `ray start` started on this machine; None if it has ended."""
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     with contextlib.suppress(OSError, WorkerError), open(os.path.join(folder, "ray", "ray_current_cluster")) as file:
         address = file.read().strip()
@@ -309,7 +309,7 @@ def of_this_machine() -> str | None:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise if nothing listens at an address; Ray would try for minutes."""
+    """Raise an error if nothing listens at an address, as Ray itself would retry for minutes."""
     host, colon, port = address.rpartition(":")
     if not (colon and port.isdigit()):
         return
@@ -320,7 +320,7 @@ def _check_reachable(address: str) -> None:
 
 
 def _removed(path: str) -> bool:
-    """Remove a file; whether there was one."""
+    """Remove a file, and return whether it existed."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -338,7 +338,7 @@ def _check(name: str, probed: Probed) -> None:
 
 
 def last_line(error: BaseException) -> str:
-    """The last line of an error's text; above it, Ray shows a traceback."""
+    """Return the last line of an error's text, without Ray's traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 
@@ -350,7 +350,7 @@ _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
 class RayEngine(Engine):
-    """Runs tasks on a cluster, as many at once as asked for.
+    """Engine that runs tasks on a Ray cluster, with limited concurrency.
 
     An attempt at a task writes to a folder of its own; when the driver has received the result, it moves the files to
     the working folder. If the nodes do not share that, Ray carries the files to the driver, and tasks that need
@@ -378,7 +378,7 @@ class RayEngine(Engine):
         self._meters = Meters(cluster.ray, self._run)
 
     def start(self, context: Any) -> None:
-        """Look at the nodes, and make the context known to them.
+        """Probe the nodes, and send them the context.
 
         Raises:
             UsageError: when the working folder is not shared but has to be, or the context cannot be pickled.
@@ -400,13 +400,13 @@ class RayEngine(Engine):
         self._here = self._cluster.pinned(run, home, max_retries=_RETRIES)
 
     def submit(self, task: Any) -> None:
-        """Have Ray run a task, which waits until a node has a CPU for it."""
+        """Submit a task to Ray, which queues it until a node has a free CPU."""
         here = self._carries and task.needs_folder(self._context)
         run = self._here if here else self._anywhere
         self.running[run.remote(self._setup, task, self._carries and not here)] = task
 
     def wait(self, timeout: float) -> list[Outcome]:
-        """Return the outcomes of tasks that ended; a task that Ray gave up is an error."""
+        """Return the outcomes of ended tasks; a task that Ray gave up is an error."""
         done, _ = self._ray.wait([*self.running], num_returns=1, timeout=timeout)
         if done:
             done, _ = self._ray.wait([*self.running], num_returns=len(self.running), timeout=0)
@@ -415,7 +415,7 @@ class RayEngine(Engine):
         return outcomes
 
     def close(self) -> None:
-        """Abandon running tasks; what they still write does not count."""
+        """Abandon running tasks, whose later output is ignored."""
         if not self._cluster.connected_here:  # or they end with the connection; Ray may abort when both are asked of it
             for answer in self.running:
                 with contextlib.suppress(self._ray.exceptions.RayError):
@@ -438,7 +438,7 @@ class RayEngine(Engine):
         return Outcome(task, done.result)
 
     def _adopt(self, done: AttemptResult) -> None:
-        """Move the files of an attempt to the working folder: spools before the indexes that describe them."""
+        """Move an attempt's files to the working folder: spools before the indexes that describe them."""
         folder = self._context.folder
         if done.files is not None:
             done = done._replace(scratch=_written(folder, done.files))
@@ -454,7 +454,7 @@ class RayEngine(Engine):
 
 
 def _written(folder: str, files: Mapping[str, Any]) -> str:
-    """Write files that Ray carried here to a new folder."""
+    """Write files that Ray transferred to a new folder."""
     with write_errors(folder):
         scratch = tempfile.mkdtemp(prefix=".attempt-", dir=folder)
         for name, data in files.items():
@@ -464,7 +464,7 @@ def _written(folder: str, files: Mapping[str, Any]) -> str:
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that say how stores are reached, which a node's processes do not inherit.
+    """Return the variables that configure stores, which processes on nodes do not inherit.
 
     They go through the object store, since a runtime environment is shown to everybody who sees Ray's dashboard.
     """
@@ -472,7 +472,7 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Counts:
-    """An actor: how many bytes each running task has read."""
+    """Actor that holds the number of bytes read by each running task."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, int] = {}
@@ -485,7 +485,7 @@ class _Counts:
 
 
 class Meters:
-    """The number of bytes read: by tasks that ended and, once a run has lasted a while, by those that are running."""
+    """The number of bytes read by ended tasks and, in long runs, by running ones."""
 
     def __init__(self, ray: Any, run: str) -> None:
         self.finished = 0

@@ -1,4 +1,4 @@
-"""The transformer as a server: one object in, the framed records of its samples out.
+"""The transformer as an HTTP server: receives one object, and answers with the framed records of its samples.
 
 AIStore's own server does the routing, health, and life cycle. Here every answer is written to a file. Records are sent
 when the file is complete: an object whose fault shows at its end is then refused with a status and a reason, where the
@@ -90,11 +90,11 @@ _LAYOUT: Final = re.compile(r"/@(\w+)/(?:([@#][^/]*)/)?([^/]+)/%ob/(.+)", re.DOT
 
 
 class NotAllowedError(SourceError):
-    """A file that a transformer may not read, or an address to which it may not send anything."""
+    """Raised for a file that a transformer may not read, or an address to which it may not send."""
 
 
 def object_file(path: str) -> Path:
-    """The file of an object, with symbolic links resolved: MOUNT_PATH/@PROVIDER/BUCKET/... and a regular file.
+    """Return the file of an object after resolving symbolic links and checking that it is in a mount path.
 
     Raises:
         NotAllowedError: when it is not in a mount path.
@@ -111,7 +111,7 @@ def object_file(path: str) -> Path:
 
 
 def only_a_part(file: Path) -> str | None:
-    """The full name of an object, if its file is only the first of several; None if the file is the whole object.
+    """Return an object's full name if its file holds only its first part; None if it holds the whole object.
 
     An object that was uploaded in parts is kept in as many files. The cluster tells only the first of them. A file
     of the same name in the folder %ut lists them (AIStore, core/ufest.go).
@@ -136,7 +136,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def checked_path(raw: str) -> str:
-    """Return the path of a request unchanged, if it names something below the path to which it is appended.
+    """Return a request's path unchanged, after checking that it stays below the path to which it is appended.
 
     Raises:
         NotAllowedError: when it could lead out of there.
@@ -149,7 +149,7 @@ def checked_path(raw: str) -> str:
 
 
 class AllowedNodes:
-    """The destinations to which a transformer may send records: the nodes of its cluster, which come and go.
+    """The addresses to which a transformer may send records: the current nodes of its cluster.
 
     Args:
         target: the address of its target.
@@ -162,7 +162,7 @@ class AllowedNodes:
         self._client = client
 
     async def check(self, url: str) -> None:
-        """See that an address is one of the cluster: of a node or, without a path, of a pod on the host of one.
+        """Check that an address belongs to the cluster: to a node or, without a path, to a pod on a node's host.
 
         Raises:
             NotAllowedError: when it is not.
@@ -180,7 +180,7 @@ class AllowedNodes:
         return wanted is not None and wanted in self._known
 
     async def _map(self) -> set[_Server]:
-        """The addresses in the cluster's map, from the first node that has it."""
+        """Return the addresses in the cluster's map, from the first node that answers."""
         for url in self._given:
             with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError, AttributeError):
                 answer = await self._client.get(f"{url}/v1/daemon?what=smap", timeout=_MAP_SECONDS)
@@ -196,7 +196,7 @@ _Server: TypeAlias = tuple[str, int] | None
 
 
 def _server(url: str) -> _Server:
-    """The host and port of an HTTP URL; None if it has something else before its path, such as a user."""
+    """Return host and port of an HTTP URL; None if the URL has anything else before its path, such as a user."""
     try:
         parts = urlsplit(url)
         usual = {"http": 80, "https": 443}[parts.scheme]
@@ -207,7 +207,7 @@ def _server(url: str) -> _Server:
 
 
 class _Object(Source):
-    """The file of an object as a bucket of one input.
+    """An object's file as a bucket of one input.
 
     Args:
         path: the file.
@@ -226,27 +226,27 @@ class _Object(Source):
         return self._abilities
 
     def list(self, templates: object = ()) -> list[ObjectInfo]:
-        """The file as an input."""
+        """Return the file as the only input."""
         return self._file.list(())
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """Open the file, which must stay the same until it is closed."""
+        """Open the file, which must not change until it is closed."""
         return self._file.open(item)
 
     def locate(self, name: str) -> str:
-        """The object's name."""
+        """Return the object's name."""
         return self.bucket
 
 
 def _end_file(name: str, settings: str) -> str:
-    """The file for the end record of an object's answer, in the folder for temporary files."""
+    """Return the temporary path for the end record of an object's answer."""
     key = "\0".join((os.environ.get(TARGET, ""), name, settings))
     digest = blake2b(key.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
     return os.path.join(tempfile.gettempdir(), f"tar2tf-end-{digest}")
 
 
 def _keep_end(path: str, answer: str, end: AnswerEnd) -> None:
-    """Cut the end record off an answer and keep it, with the XXH64 of the rest, AIStore's usual checksum."""
+    """Move the end record from an answer to a file, with the XXH64 of the rest, AIStore's default checksum."""
     import xxhash
 
     os.truncate(answer, end["bytes"])
@@ -257,7 +257,7 @@ def _keep_end(path: str, answer: str, end: AnswerEnd) -> None:
 
 
 class AnswerWriter:
-    """Makes the answers of a transformer.
+    """Writes the answers of a transformer.
 
     Args:
         settings: those of the transformer.
@@ -350,7 +350,7 @@ PAUSES: Final = (0.5, 1.0, 2.0)  # seconds before a target or transformer that d
 
 
 def check_address(host: str, port: int) -> None:
-    """See that a server can listen there.
+    """Check that a server can listen at an address.
 
     Raises:
         Tar2tfError: when it cannot.
@@ -363,7 +363,7 @@ def check_address(host: str, port: int) -> None:
 
 
 def serve(settings: Settings, host: str, port: int, workers: int) -> None:
-    """Answer requests until the process is asked to end."""
+    """Serve requests until the process is told to stop."""
     os.environ[ENVIRONMENT] = settings.text
     uvicorn.run(
         f"{__name__}:_app",
@@ -378,7 +378,7 @@ def serve(settings: Settings, host: str, port: int, workers: int) -> None:
 
 
 def _app() -> FastAPI:
-    """The application of one process."""
+    """Create the application of one server process."""
     if parent := multiprocessing.parent_process():
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     app: FastAPI = TransformerServer(Settings.load(os.environ[ENVIRONMENT], sources=None)).app
@@ -386,13 +386,13 @@ def _app() -> FastAPI:
 
 
 def _end_with(sentinel: int) -> None:
-    """End this process when its parent was killed, as nobody else would then end it."""
+    """Exit when the parent process was killed, as nothing else would end this process."""
     multiprocessing.connection.wait([sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Job:
-    """The making of an answer in a thread, which ends when the client has gone, as after the cluster's time limit.
+    """A job that makes an answer in a thread, and stops when the client has disconnected.
 
     Args:
         threads: one of these does it.
@@ -411,15 +411,15 @@ class _Job:
             raise Interrupted("the client has gone")
 
     def give_up(self) -> None:
-        """End the work."""
+        """Make the job stop."""
         self._gone.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for the end, for some seconds at most; return whether it came."""
+        """Wait up to some seconds for the job to end; return whether it has."""
         return bool((await asyncio.wait({self.done}, timeout=seconds))[0])
 
     async def begun(self, request: Request, answer: Path) -> bool:
-        """Wait until the answer has its first bytes, and return whether there will be more.
+        """Wait until the answer has its first bytes; return whether more will follow.
 
         Raises:
             Tar2tfError: what ended the work before.
@@ -436,7 +436,7 @@ class _Job:
         return False
 
     async def end(self, request: Request) -> None:
-        """Wait for the end.
+        """Wait for the job to end.
 
         Raises:
             Tar2tfError: what ended the work.
@@ -451,7 +451,7 @@ class _Job:
 
 
 class _GrowingResponse(StreamingResponse):
-    """A file as an answer, which is sent while a job writes it.
+    """A response that sends a file while a job writes it.
 
     Args:
         job: the job, which ends with the answer.
@@ -481,7 +481,7 @@ class _GrowingResponse(StreamingResponse):
 
 
 class TransformerServer(FastAPIServer):  # type: ignore[misc]
-    """AIStore's server for a transformer with given settings."""
+    """AIStore's ETL server for a transformer with given settings."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -491,11 +491,11 @@ class TransformerServer(FastAPIServer):  # type: ignore[misc]
         logging.getLogger("httpx").setLevel(logging.WARNING)  # which logs every request
 
     def transform_stream(self, reader: object, path: str, etl_args: str) -> Iterator[bytes]:
-        """Never called: the server asks that it is there."""
+        """Never called; AIStore's base class requires it."""
         raise NotImplementedError
 
     async def _handle_request_streaming(self, path: str, request: Request, is_get: bool) -> Response:
-        """Answer one request; the server's own begins to send before it knows whether the object is whole."""
+        """Answer a request; unlike AIStore's method, not before the object is complete."""
         try:
             checked_path(request.scope["raw_path"].decode("ascii"))
             with ExitStack() as stack:
@@ -519,7 +519,7 @@ class TransformerServer(FastAPIServer):  # type: ignore[misc]
             return _error_response(error)
 
     async def _object(self, request: Request, copy: Path, is_get: bool) -> Path:
-        """The file with the object: where the target has it, or a copy of what it sends."""
+        """Return the file of the object: the target's own, or a copy of the request's body."""
         fqn = request.query_params.get(QPARAM_ETL_FQN, "").strip()
         raw = request.scope["raw_path"].decode("ascii")  # with the escapes that the target sent
         if fqn:
@@ -544,7 +544,7 @@ class TransformerServer(FastAPIServer):  # type: ignore[misc]
         return copy
 
     async def _pass_on(self, answer: Path, returned: Path, name: str, request: Request, nodes: str) -> Response:
-        """Send an answer to the target that stores it or to the next transformer, and return what that says.
+        """Send an answer to the target that stores it, or to the next transformer, and return their response.
 
         The server's own holds what the next transformer returns in memory.
         """
@@ -591,7 +591,7 @@ def _error_response(error: Exception) -> Response:
 
 
 def _file_response(path: Path, status: int = 200) -> Response:
-    """A file as an answer; it may be deleted before it is sent."""
+    """Return a file as a response; the file may be deleted before it is sent."""
     size = os.stat(path).st_size
     pieces = _pieces(open(path, "rb"))  # noqa: SIM115 - closed when all was sent
     headers = {"Content-Length": str(size)}
@@ -605,7 +605,7 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 
 
 async def _save(pieces: AsyncIterator[bytes], path: Path) -> None:
-    """Write a body to a file, in a thread: health is still to be answered while a disk is slow."""
+    """Write a request body to a file in a thread, so that health checks are answered while a disk is slow."""
     parts: list[bytes] = []
     size = 0
     with RecordFile(str(path)) as file:

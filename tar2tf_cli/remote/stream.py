@@ -1,4 +1,4 @@
-"""The protocol of a conversion and a transformer: it gets settings, and sends framed records closed by an end record.
+"""The protocol between a conversion and a transformer: settings, and framed records that an end record completes.
 
 The settings are all that determines the records of one input. The end record proves that none is missing.
 
@@ -95,7 +95,7 @@ class Settings:
 
     @classmethod
     def of(cls, conversion: Conversion) -> Settings:
-        """The settings for a conversion.
+        """Return a conversion's settings.
 
         Raises:
             RemoteError: when it calls a function of the user that no file holds, or has options that do not work there.
@@ -128,7 +128,7 @@ class Settings:
 
     @classmethod
     def load(cls, text: str, sources: Mapping[str, str] | None = MappingProxyType({})) -> Settings:
-        """The settings that `text` returned as text.
+        """Parse settings from JSON.
 
         Args:
             text: the text.
@@ -160,7 +160,7 @@ class Settings:
 
     @classmethod
     def of_file(cls, spec: yaml_file.SpecFile) -> Settings:
-        """The settings for the conversion of a spec file, which may leave out its input and output.
+        """Return the settings of a spec file, which need not have input and output.
 
         Raises:
             UsageError: when the file has problems.
@@ -172,34 +172,34 @@ class Settings:
 
     @property
     def of_samples(self) -> Settings:
-        """The settings that determine samples after the ops; any transformer with these can send them."""
+        """Return the settings that determine samples after the ops; any transformer with them can send samples."""
         spec = {name: value for name, value in self.spec.items() if name not in _OF_FEATURES}
         return Settings(spec, sources=self.sources)
 
     @property
     def text(self) -> str:
-        """The settings as JSON, the same for equal settings."""
+        """Return the settings as JSON, which is equal for equal settings."""
         whole = {"version": __version__, "spec": self.spec, "keys": self.keys}
         whole |= {"sources": self.sources} if self.sources else {}
         return json.dumps(whole, sort_keys=True, separators=(",", ":"))
 
     @property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that are equal for equal settings of the same version."""
+        """Return sixteen hexadecimal digits that are equal for equal settings of one version."""
         return blake2b(self.text.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
 
     @property
     def name(self) -> str:
-        """The name of the transformer."""
+        """Return the default name of the transformer."""
         return f"tar2tf-{self.digest}"
 
     def conversion(self) -> Conversion:
-        """The conversion by which a transformer reads one input."""
+        """Return the conversion with which a transformer reads one input."""
         return yaml_file.build(yaml_file.merge_specs({"input": _BUCKET, "output": {"path": "-"}}, self.spec))
 
 
 class AnswerEnd(TypedDict):
-    """The end record of an answer.
+    """The content of an answer's end record.
 
     Keys:
         records: number of records.
@@ -240,12 +240,12 @@ class Asked:
 
     @property
     def gives_samples(self) -> bool:
-        """Whether samples are sent rather than records."""
+        """Whether the answer contains samples instead of records."""
         return self.entries is not None
 
     @classmethod
     def load(cls, text: str) -> Asked:
-        """Parse the text that `text` returned; anything else in it is meant for other transformers."""
+        """Parse the JSON of a request, ignoring options for other transformers."""
         try:
             asked = json.loads(text)["tar2tf"]
             return cls(bool(asked.get("first")), asked.get("part", ""), asked.get("entries"))
@@ -254,7 +254,7 @@ class Asked:
 
     @property
     def text(self) -> str:
-        """The request as JSON; empty if it asks for nothing."""
+        """Return the request as JSON; empty if it has only defaults."""
         given = {name: value for name, value in asdict(self).items() if value not in (False, "", None)}
         return json.dumps({"tar2tf": given}, separators=(",", ":")) if given else ""
 
@@ -264,7 +264,7 @@ _MOST_SETTINGS: Final = 96 << 10
 
 
 def _sources_of(conversion: Conversion) -> dict[str, str]:
-    """Return the files of the functions that the ops of a conversion call, by the paths that the user wrote.
+    """Return the source files of the functions in a conversion's ops, by the paths that the user wrote.
 
     Raises:
         RemoteError: when it calls other functions.
@@ -281,7 +281,7 @@ def _sources_of(conversion: Conversion) -> dict[str, str]:
 
 
 def _refuse_python(spec: Mapping[str, Any], sources: Mapping[str, str]) -> None:
-    """Refuse an op func that is in none of these files before it is looked at, which would be to import it."""
+    """Refuse an op `func` outside of given files before it is inspected, which would import it."""
     for op in spec.get("ops") or ():
         if isinstance(op, str) and op.partition(":")[0] == "func":
             raise _refused()
@@ -314,7 +314,7 @@ _SOON: Final = 0.1  # seconds for which bytes that a reader waits for may be buf
 
 
 class StreamWriter:
-    """Writes the stream of one input to a file.
+    """Writes the answer for one input to a file.
 
     Args:
         file: the file, still empty.
@@ -341,11 +341,11 @@ class StreamWriter:
             self._flushed = now
 
     def add_batch(self, batch: RecordBatch) -> None:
-        """Append a batch of records, where no keys are sent."""
+        """Append a batch of records; only if no keys are sent."""
         self._file.write([batch.data], len(batch.data))
 
     def finish(self, report: InputReport, size: int | None) -> AnswerEnd:
-        """Append the end record, and return what it says.
+        """Append the end record, and return its content.
 
         Args:
             report: what was read.
@@ -365,19 +365,19 @@ class StreamWriter:
         return end
 
     def fail(self, error: Tar2tfError) -> None:
-        """Append an error, as the end of a stream of which a part was sent."""
+        """Append an error that ends a partially sent stream."""
         data = _ERROR + text_of_error(error).encode("utf-8", "surrogateescape")
         self._file.write([*frame([data], len(data)), DONE], len(data) + FRAMING + len(DONE))
 
 
 def end_record(end: AnswerEnd) -> bytes:
-    """The end of a stream: an end record, and what follows it."""
+    """Return the end of a stream: an end record and its trailer."""
     data = _END + json.dumps(end).encode("ascii")
     return b"".join(frame([data], len(data))) + DONE
 
 
 class StreamReader:
-    """Reads a transformer's stream, and refuses one that is cut short, damaged or of other settings.
+    """Reads a transformer's answer, and refuses one that is truncated, damaged or made with other settings.
 
     Records go on as they are framed, and are not taken apart as by `RecordReader`: the CRC of the whole proves them.
 
@@ -400,7 +400,7 @@ class StreamReader:
         self.size: int | None = None
 
     def records(self) -> Iterator[Record]:
-        """Iterate over the framed record of each example; its key is empty unless keys are sent.
+        """Iterate over the framed record of each example; keys are empty unless they are sent.
 
         Large records are not held in memory. Nothing that was read counts before the last record was.
 
@@ -428,7 +428,7 @@ class StreamReader:
             count += 1
 
     def messages(self) -> Iterator[bytes]:
-        """Iterate over the message of each example; its own CRC is checked, as it is used before the stream ends.
+        """Iterate over the message of each example after checking its CRC, as it is used before the stream ends.
 
         Raises:
             DamagedShardError: when the stream is not whole.
@@ -439,7 +439,7 @@ class StreamReader:
             yield self._checked(b"".join(parts))
 
     def end(self) -> AnswerEnd:
-        """Return the content of the end record, where nothing else was asked for.
+        """Read the end record of an answer that contains nothing else, and return its content.
 
         Raises:
             DamagedShardError: when there is something else.
@@ -451,7 +451,7 @@ class StreamReader:
         return self._accepted(control)
 
     def _length(self) -> int:
-        """The length of the next record's data; the first byte of the data is then buffered, too."""
+        """Return the length of the next record's data, and buffer the first byte of the data."""
         cursor = self._cursor
         if len(cursor.buffer) - cursor.position < 13 and cursor.fill(13) < 13:
             raise self._cut()
@@ -468,7 +468,7 @@ class StreamReader:
         return framed
 
     def _pieces(self, size: int) -> Iterator[bytes]:
-        """The bytes of a large record, as they come."""
+        """Yield the bytes of a large record as they arrive."""
         for piece in self._cursor.pieces(size):
             self._crc = crc32c(piece, self._crc)
             size -= len(piece)
@@ -483,7 +483,7 @@ class StreamReader:
             raise self._damage(error.message, error.kind) from None
 
     def _end(self, control: bytes, size: int, crc: int, count: int) -> None:
-        """Compare what came before the end record with what it says was sent."""
+        """Compare the received records with the counts in the end record."""
         end = self._accepted(control)
         if (end["records"], end["bytes"]) != (count, size):
             sent = f"{end['records']:,} records in {end['bytes']:,} bytes"
@@ -495,12 +495,12 @@ class StreamReader:
         self.report, self.size = InputReport.from_json(end["report"]), end["size"]
 
     def _sent(self, control: bytes) -> Tar2tfError:
-        """Return the error that ends a stream."""
+        """Return the error that a transformer sent as the end of a stream."""
         text = control[len(_ERROR) :].decode("utf-8", "surrogateescape")
         return error_of(text, self._name) or self._damage("the error in the cluster's answer is malformed", "damaged")
 
     def _accepted(self, control: bytes) -> AnswerEnd:
-        """Return the content of an end record, if it comes from a transformer with these settings."""
+        """Return the content of an end record, after checking that the transformer has these settings."""
         try:
             end: AnswerEnd = json.loads(control[len(_END) :])
             settings = end["settings"]
@@ -525,14 +525,14 @@ class StreamReader:
 
 
 def text_of_error(error: Tar2tfError) -> str:
-    """An error as the text of a transformer's answer: for people first, then for `error_of`."""
+    """Return an error as text for a transformer's answer, readable for people and for `error_of`."""
     parts = {name: value for name, value in vars(error).items() if isinstance(value, (str, int))}
     kind = next(base.__name__ for base in type(error).__mro__ if base.__module__ == errors.__name__)
     return f"{error}{_MARK}{json.dumps({'error': kind, **parts})}"
 
 
 def error_of(text: str, name: str) -> Tar2tfError | None:
-    """The error in the text of a transformer's answer, which a cluster may have wrapped; None if it has none.
+    """Parse the error in a transformer's answer, which a cluster may have wrapped; None if it has none.
 
     Args:
         text: the body of the answer, or the message that the cluster made of it.
@@ -553,7 +553,7 @@ def error_of(text: str, name: str) -> Tar2tfError | None:
 
 
 def to_features(sample: Sample) -> dict[str, bytes]:
-    """Return a sample as features."""
+    """Convert a sample to features that `from_example` converts back."""
     key = sample[KEY].encode("utf-8", "surrogateescape")
     return dict(_feature(name, value) for name, value in {**sample, KEY: key}.items())
 
@@ -570,7 +570,7 @@ def _feature(name: str, value: object) -> tuple[str, bytes]:
 
 
 def _as_uint8(array: Array) -> tuple[str, Array]:
-    """Return the array to send for another one, and the suffix that says how the other is made of it."""
+    """Return an equivalent smaller array to send, and the suffix that says how to restore the original."""
     import numpy as np
 
     from tar2tf_cli.formats.image import DTYPES
@@ -590,20 +590,20 @@ def _as_uint8(array: Array) -> tuple[str, Array]:
 
 
 def _same(array: Array, other: Array) -> bool:
-    """Whether two arrays of one dtype are equal bit for bit: 0.0 and -0.0 differ."""
+    """Whether two arrays of one dtype are bitwise equal, so that 0.0 and -0.0 differ."""
     bits = f"u{array.dtype.itemsize}"
     return bool((array.view(bits) == other.view(bits)).all())
 
 
 def _restored(suffix: str, dtype: str, small: Array) -> Array:
-    """Return the array of which `_as_uint8` returned another one with this suffix."""
+    """Restore the array that `_as_uint8` made smaller, given its suffix."""
     from tar2tf_cli.formats.image import convert_dtype
 
     return convert_dtype(small, dtype) if suffix == _SCALED else small.astype(dtype)
 
 
 def from_example(message: bytes) -> Sample:
-    """Return the sample that an example was made of.
+    """Restore the sample from which `to_features` made an example.
 
     Raises:
         ValueError: when no transformer made it.
@@ -618,7 +618,7 @@ def from_example(message: bytes) -> Sample:
 
 
 def _array(suffix: str, npy: bytes) -> Array:
-    """Return the array in a feature whose name has a suffix."""
+    """Return the array in a feature whose name has an array's suffix."""
     array = read_array(npy)
     for form in (_WHOLE, _SCALED):
         if suffix.startswith(form):

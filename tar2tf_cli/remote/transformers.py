@@ -1,4 +1,4 @@
-"""The transformers of an AIStore cluster (its ETLs): pods on the nodes of its targets, which transform objects.
+"""Client for the transformers (ETLs) of an AIStore cluster: pods on its targets' nodes that transform objects.
 
 Methods without a word about retries send one request, as those of a store do.
 The API is described at https://aistore.nvidia.com/docs/etl; it needs a cluster on Kubernetes.
@@ -55,18 +55,18 @@ T = TypeVar("T")
 
 
 class NotRunning(Transient):
-    """A transformer that was stopped, or whose pod ended."""
+    """Raised for a transformer that was stopped, or whose pod has ended."""
 
 
 class Variable(TypedDict):
-    """A variable of a pod's environment."""
+    """An environment variable of a pod."""
 
     name: str
     value: str
 
 
 class Pod(TypedDict, total=False):
-    """The pods of a transformer: their image, command and environment."""
+    """The specification of a transformer's pods: image, command and environment."""
 
     image: str
     command: Sequence[str]
@@ -74,7 +74,7 @@ class Pod(TypedDict, total=False):
 
 
 class TransformerMessage(TypedDict, total=False):
-    """The message from which a cluster makes a transformer, as AIStore calls its keys; its time limits are Go's."""
+    """The specification of a transformer, with AIStore's own keys; durations are in Go's format."""
 
     name: str
     communication: str
@@ -85,7 +85,7 @@ class TransformerMessage(TypedDict, total=False):
 
 
 class Transformers:
-    """The transformers of a cluster.
+    """Client for the transformers of a cluster.
 
     Args:
         store: a bucket of the cluster; only such a one has an address as its `cluster`.
@@ -104,11 +104,11 @@ class Transformers:
         return retry(self.store, request, self.where)
 
     def stages(self) -> dict[str, str]:
-        """Return the stage of each transformer by its name: Initializing, Running, Aborted or Unknown."""
+        """Return the stage of each transformer by name: Initializing, Running, Aborted or Unknown."""
         return {each["id"]: str(each["stage"]) for each in self._get("") or ()}
 
     def message(self, name: str) -> TransformerMessage:
-        """Return what a transformer was made of.
+        """Return the specification of a transformer.
 
         Raises:
             RemoteError: when it is not running.
@@ -116,13 +116,13 @@ class Transformers:
         return cast("TransformerMessage", self._get(f"/{name}").get("init_msg") or {})
 
     def nodes(self) -> list[str]:
-        """Return the addresses of a few nodes, which know the others; none when the token may not read the map."""
+        """Return the addresses of a few nodes, which know the others; empty if the token may not read the map."""
         known = parsed(self.store.control("GET", "daemon?what=smap").text)
         nodes = [*(known.get("pmap") or {}).values(), *(known.get("tmap") or {}).values()]
         return [node["public_net"]["direct_url"] for node in nodes[:_NODES]]
 
     def make(self, message: TransformerMessage) -> None:
-        """Make a transformer, and wait until each of its pods is ready.
+        """Create a transformer, and wait until all of its pods are ready.
 
         Args:
             message: as from the function `message`.
@@ -133,15 +133,15 @@ class Transformers:
         self._ask("PUT", "", message, wait=seconds_of(message["init_timeout"]) + _SLACK)
 
     def start(self, name: str) -> None:
-        """Start a transformer that was stopped, or whose pod ended."""
+        """Start a transformer that was stopped, or whose pod has ended."""
         self._ask("POST", f"/{name}/start")
 
     def stop(self, name: str) -> None:
-        """End the pods of a transformer; it can be started again."""
+        """Stop the pods of a transformer, which can be started again."""
         self._ask("POST", f"/{name}/stop")
 
     def delete(self, name: str) -> None:
-        """Delete a transformer, and end its pods.
+        """Delete a transformer and its pods.
 
         A proxy refuses to delete one that only targets know. When it is asked to make one of that name, which the
         targets refuse, it knows the name from then on.
@@ -175,7 +175,7 @@ class Transformers:
             raise
 
     def delete_if_there(self, name: str) -> None:
-        """Delete a transformer unless it is gone, with retries.
+        """Delete a transformer if it exists, with retries.
 
         Raises:
             SourceError: when the cluster does not answer.
@@ -186,7 +186,7 @@ class Transformers:
     def make_for(
         self, settings: Settings, inputs: Iterable[ObjectInfo], *, seconds: float | None = None, **options: object
     ) -> TransformerMessage:
-        """Make a transformer with given settings, as `make_anew` does.
+        """Create a transformer with given settings, like `make_anew`.
 
         Args:
             settings: what it does.
@@ -204,12 +204,12 @@ class Transformers:
     def message_for(
         self, settings: Settings, inputs: Iterable[ObjectInfo], *, seconds: float | None = None, **options: Any
     ) -> TransformerMessage:
-        """Return what a transformer with given settings is made of; the arguments are those of `make_for`."""
+        """Return the specification of a transformer with given settings; the arguments are those of `make_for`."""
         nodes = self.ask(self.nodes)  # before inputs are listed, as nobody may answer
         return message(settings, nodes=nodes, seconds=object_seconds(inputs) if seconds is None else seconds, **options)
 
     def make_anew(self, message: TransformerMessage) -> None:
-        """Make a transformer, with retries; one of its name that ended is deleted first.
+        """Create a transformer, with retries, after deleting one of the same name that has ended.
 
         One that Ctrl-C interrupts is deleted, too.
 
@@ -243,7 +243,7 @@ class Transformers:
             raise
 
     def is_ready(self, name: str, stage: str | None) -> bool:
-        """Whether a transformer is running; one that is being made is waited for.
+        """Whether a transformer is running, after waiting for one that is being created.
 
         Args:
             name: its name.
@@ -256,7 +256,7 @@ class Transformers:
         return stage == "Running"
 
     def revive(self, message: TransformerMessage) -> None:
-        """Start a transformer again, one of whose pods ended; other processes may do the same at the same time.
+        """Restart a transformer with an ended pod; other processes may do so concurrently.
 
         Args:
             message: what it was made of.
@@ -275,12 +275,12 @@ class Transformers:
             raise Transient(f"the transformer {name} is not running: {error.message}", self.where) from None
 
     def logs(self, name: str) -> dict[str, str]:
-        """Return what the pod of each target has written, by the target's name."""
+        """Return the log of the pod on each target, by the target's name."""
         pods = self._get(f"/{name}/logs")
         return {pod["target_id"]: base64.b64decode(pod["logs"]).decode("utf-8", "replace") for pod in pods}
 
     def fetch(self, made_of: TransformerMessage, item: ObjectInfo, **query: str) -> Body:
-        """Request what a transformer makes of an object; as it is always the same, a broken transfer may resume.
+        """Request the transformed object; as transformations are deterministic, a broken transfer may resume.
 
         Args:
             made_of: what the transformer was made of.
@@ -299,7 +299,7 @@ class Transformers:
     def store_as(
         self, made_of: TransformerMessage, item: ObjectInfo, target: AisStore, path: str, **query: str
     ) -> None:
-        """Have the cluster store what a transformer makes of an object.
+        """Make the cluster store the transformed object.
 
         Args:
             made_of: as for `fetch`, which raises the same errors.
@@ -324,7 +324,7 @@ class Transformers:
         return response
 
     def _accept(self, response: Response, name: str, where: str) -> None:
-        """Raise the error of a response that is not what a transformer made."""
+        """Raise an error unless a response is a transformer's output."""
         if response.status < 400:
             return
         text = text_of(response)
@@ -344,7 +344,7 @@ class Transformers:
             raise
 
     def _get(self, path: str) -> Any:
-        """Ask over the connection for bytes, as each conversion does that reads from a cluster."""
+        """Query over the connection for data, as each conversion that reads from a cluster does."""
         response = self.store.client.send("GET", f"{self.store.endpoint}/v1/etl{path}", wait=_SLOW)
         text = response.read().decode("utf-8", "replace")
         self._check(response, text, path)
@@ -354,12 +354,12 @@ class Transformers:
             raise SourceError(f"the endpoint is not an AIStore cluster: {error}", shard=self.where) from None
 
     def _ask(self, method: str, path: str, message: Mapping[str, object] | None = None, wait: float = _SLOW) -> None:
-        """Begin or end a transformer."""
+        """Send a control request that creates, starts, stops or deletes a transformer."""
         answer = self.store.control(method, f"etl{path}", message, wait=wait)
         self._check(answer, answer.text, path)
 
     def _check(self, answer: Response | Answer, text: str, path: str) -> None:
-        """Raise the error of an answer that is not a success."""
+        """Raise the error of an unsuccessful response."""
         if answer.status < 400:
             return
         message = message_of(parsed(text))
@@ -372,7 +372,7 @@ class Transformers:
             raise
 
     def _refuse(self, status: int, message: str, name: str) -> None:
-        """Raise the error of an answer about transformers, where it says more than the status does."""
+        """Raise a more specific error than the status, if a response about transformers allows it."""
         if status == 501:
             raise self._cannot("the cluster's AIStore was built without ETL (501)")
         if _NO_KUBERNETES.search(message):
@@ -397,7 +397,7 @@ class Transformers:
 
 
 def _pod_failure(message: str, state: re.Match[str]) -> tuple[str, str]:
-    """Return why a pod stopped, and the next step."""
+    """Return the reason why a pod stopped, and the next step."""
     ended = _POD.search(message)
     if ended and state[1] == "Terminated":
         last = "; ".join(line.strip() for line in ended[1].replace("\\n", "\n").splitlines()[-5:] if line.strip())
@@ -413,7 +413,7 @@ def _pod_failure(message: str, state: re.Match[str]) -> tuple[str, str]:
 
 
 def held_back(response: Response, size: int | None, end: bytes) -> Callable[[int], bytes]:
-    """Return a function that reads a response, and gives its end only when that was complete.
+    """Return a function that reads a response, but returns its end only if the response was complete.
 
     Args:
         response: a cluster ends it in the same way when the pod that answered was lost on the way.
@@ -466,7 +466,7 @@ _ANY_BUCKET: Final = "ais://tar2tf"
 
 
 def object_seconds(inputs: Iterable[ObjectInfo] = ()) -> float:
-    """How long a transformer may take for the largest of some objects."""
+    """Return the time limit in seconds for transforming the largest of some objects."""
     sizes = [_UNKNOWN_SIZE if item.size is None else item.size for item in inputs]
     return _LEAST_SECONDS + max(sizes, default=_UNKNOWN_SIZE) // _BYTES_A_SECOND
 
@@ -482,7 +482,7 @@ def message(
     nodes: Iterable[str] = (),
     for_a_run: bool = False,
 ) -> TransformerMessage:
-    """Return the message from which a cluster makes a transformer.
+    """Return the specification from which a cluster creates a transformer.
 
     Args:
         settings: what the transformer does.
@@ -524,7 +524,7 @@ def message(
 
 
 def this_process() -> str:
-    """This process as no other one is called: its host, since that was started, its namespace of processes, and number.
+    """Return a unique identifier of this process: host, boot, process namespace and process number.
 
     Where the system does not tell these, no other process takes this one for ended.
     """
@@ -536,7 +536,7 @@ def this_process() -> str:
 
 
 def is_abandoned(made_of: TransformerMessage) -> bool:
-    """Whether a transformer was made for a run on this machine whose process was killed."""
+    """Whether a transformer was created for a run on this machine whose process was killed."""
     owner, _, number = variables_of(made_of).get(FOR_A_RUN, "").rpartition(" ")
     if not owner or owner != this_process().rpartition(" ")[0] or not number.isdecimal():
         return False
@@ -550,24 +550,24 @@ def is_abandoned(made_of: TransformerMessage) -> bool:
 
 
 def settings_of(made_of: TransformerMessage) -> str | None:
-    """The settings of a transformer as text, by what it was made of; None if it is not one of tar2tf's."""
+    """Return a transformer's settings from its specification; None if it is not one of tar2tf's."""
     text = variables_of(made_of).get(ENVIRONMENT)
     return None if text is None else text.replace("\\u0024", "$")
 
 
 def variables_of(made_of: TransformerMessage) -> dict[str, str]:
-    """The environment of a transformer's pods."""
+    """Return the environment of a transformer's pods."""
     given = made_of.get("runtime", Pod()).get("env") or ()
     return {each.get("name", ""): each.get("value", "") for each in given}
 
 
 def seconds_of(duration: str) -> float:
-    """The seconds of a duration as Go writes it, such as 1m30s."""
+    """Parse a Go duration, such as 1m30s, to seconds."""
     return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)(ms|[hms])", duration))
 
 
 def of_cluster(endpoint: str | None, retry_for: float | None = None) -> Transformers:
-    """The transformers of a cluster.
+    """Return the transformers of the cluster at an endpoint.
 
     Args:
         endpoint: the address of its proxy; AIS_ENDPOINT when None.
@@ -579,7 +579,7 @@ def of_cluster(endpoint: str | None, retry_for: float | None = None) -> Transfor
 def init_for_spec(
     spec: str, endpoint: str | None = None, *, retry_for: float | None = None, **options: Any
 ) -> dict[str, Any]:
-    """Make a transformer for a spec file.
+    """Create a transformer for a spec file.
 
     Args:
         spec: the file; `-` is standard input.
@@ -607,7 +607,7 @@ def init_for_spec(
 
 
 def _inputs(given: Mapping[str, Any], endpoint: str | None) -> Iterator[ObjectInfo]:
-    """The inputs that a spec names, if they are in a cluster and can be listed, once they are asked for."""
+    """Yield the inputs that a spec names if they are in a cluster and can be listed, which happens lazily."""
     bucket, template = str(given.get("bucket", "")), given.get("template") or ()
     if bucket.startswith("ais"):
         with suppress(SourceError, UsageError):

@@ -1,4 +1,4 @@
-"""Suites of tests for stores, sources, shard formats and ops, ours and those of other packages; they need pytest.
+"""Test suites for stores, sources, shard formats and ops, built-in ones and those of other packages; need pytest.
 
 Derive a class from a suite in a test file of your own, and override what its docstring names:
 

@@ -1,4 +1,4 @@
-"""Tests that every shard format passes."""
+"""The test suite that every shard format passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tar2tf_cli.testing.shards import tar_of
 
 
 class FormatSuite:
-    """Tests of a shard format: what is written in it is recognized, read again, and equal for any workers.
+    """Tests of a shard format: recognition, reading, random access, damage, and output independent of workers.
 
     Override `name`.
 

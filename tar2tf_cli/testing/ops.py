@@ -1,4 +1,4 @@
-"""Tests that every op passes."""
+"""The test suite that every op passes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tar2tf_cli.ops.base import apply_ops, parse_op
 
 
 class OpSuite:
-    """Tests of an op on a sample.
+    """Tests of an op with a given sample.
 
     Override the fixtures `op` and `sample`; the sample is one that the op accepts.
     """
 
     @pytest.fixture
     def op(self) -> Op:
-        """Return the op."""
+        """Return the op under test."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -30,7 +30,7 @@ class OpSuite:
         raise NotImplementedError
 
     def results(self, op: Op, sample: Sample) -> list[Mapping[str, object]]:
-        """Return the samples that the op makes of a copy of the sample, in a form that can be compared."""
+        """Apply the op to a copy of the sample, and return the results in a comparable form."""
         made = apply_ops(copy.deepcopy(sample), [op], OpContext(seed=7))
         return [{name: pickle.dumps(value) for name, value in one.items()} for one in made]
 

@@ -1,4 +1,4 @@
-"""Shards for tests, and their bytes."""
+"""Shards as test data, and a helper that reads them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tar2tf_cli.api.source import Source
 
 
 def tar_of(count: int, size: int = 2000, first: int = 0) -> bytes:
-    """Return a tar of samples, each an entry `jpg` of a size in bytes and an entry `cls` of one digit."""
+    """Return a tar of `count` samples, each with an entry `jpg` of a given size and an entry `cls` of one digit."""
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w") as tar:
         for number in range(first, first + count):

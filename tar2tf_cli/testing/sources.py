@@ -1,4 +1,4 @@
-"""Tests that every bucket passes when shards are read from it."""
+"""The test suite that every bucket passes as a source of shards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BIG = os.urandom(1 << 20) * 5 + b"the end"
 
 
 class SourceSuite:
-    """Tests of a bucket as a source of shards, by its URL or path.
+    """Tests of a bucket as a source of shards, given its URL or path.
 
     Override the fixture `bucket`, which gives a new empty bucket, and `put`; `delete` if the store cannot remove.
 
@@ -39,16 +39,16 @@ class SourceSuite:
         raise NotImplementedError
 
     def delete(self, bucket: str, name: str) -> None:
-        """Delete an object."""
+        """Delete an object from the bucket."""
         open_store(bucket, endpoint=self.endpoint).remove(name)
 
     @pytest.fixture
     def bucket(self) -> str:
-        """Return the URL or path of a new empty bucket."""
+        """Return the URL or path of a new, empty bucket."""
         raise NotImplementedError
 
     def fill(self, bucket: str, **objects: bytes) -> Source:
-        """Put tars into the bucket, `__` in a name meaning `/`, and open it."""
+        """Put tars into the bucket and open it; `__` in a name means `/`."""
         for name, data in objects.items():
             self.put(bucket, name.replace("__", "/") + ".tar", data)
         return open_source(bucket, endpoint=self.endpoint)

@@ -1,4 +1,4 @@
-"""Tests that every store passes, whatever it sends its requests to."""
+"""The test suite that every object store passes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MISSING = ObjectInfo("missing.tar", None, None)
 
 
 def bytes_of(store: Store, item: ObjectInfo, start: int = 0, size: int | None = None) -> bytes:
-    """Return the bytes that the answer to one request has, from the offset on that was asked for."""
+    """Fetch an object's bytes from an offset on with one request."""
     with contextlib.closing(store.fetch(item, start, size)) as body:
         data = b"".join(iter(lambda: body.read(1 << 16), b""))
         return data[start - body.start :]
 
 
 class StoreSuite:
-    """Tests of a store by the URL of a bucket.
+    """Tests of a store, given the URL of a bucket.
 
     Override the fixture `url`, which gives the URL of a new empty bucket. Where the store cannot be written to,
     override `upload`, too.
@@ -43,7 +43,7 @@ class StoreSuite:
 
     @pytest.fixture
     def url(self) -> str:
-        """Return the URL of a new empty bucket."""
+        """Return the URL of a new, empty bucket."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -52,12 +52,12 @@ class StoreSuite:
         return open_store(url, endpoint=self.endpoint)
 
     def upload(self, url: str, name: str, path: str) -> None:
-        """Put a file into the bucket under a name, replacing any other."""
+        """Put a file into the bucket under a name, replacing any existing object."""
         open_store(url, endpoint=self.endpoint).put(name, path)
 
     @pytest.fixture
     def add(self, url: str, tmp_path: Path) -> Put:
-        """Return a function that puts an object of some bytes into the bucket."""
+        """Return a function that puts bytes into the bucket under a name."""
 
         def add(name: str, data: bytes) -> None:
             (tmp_path / "object").write_bytes(data)
@@ -67,7 +67,7 @@ class StoreSuite:
 
     @pytest.fixture
     def writable(self, store: Store) -> None:
-        """Skip a test where the store cannot be written to."""
+        """Skip a test if the store is read-only."""
         if not store.is_writable():
             pytest.skip("the store cannot be written to")
 

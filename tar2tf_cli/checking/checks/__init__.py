@@ -1,4 +1,4 @@
-"""Checks of one's own: `verify` makes those of each module that a package declares, in addition to its own.
+"""Custom checks, declared by other packages, that `verify` runs in addition to its own.
 
 A module has one of these functions, or both. They return faults as pairs of a kind, a short name for JSON, and a
 message:
@@ -21,13 +21,13 @@ OwnCheck: TypeAlias = Callable[[Any], Iterable[tuple[str, str]]]
 
 
 def own_checks(function: str) -> list[OwnCheck]:
-    """Return the functions of this name in all modules."""
+    """Return the custom check functions of one name in all declared modules."""
     modules = {name: load_plugin("checks", name) for name in plugin_names("checks")}
     return [_named(getattr(module, function), name) for name, module in modules.items() if hasattr(module, function)]
 
 
 def _named(check: OwnCheck, name: str) -> OwnCheck:
-    """The check; an exception of it is a fault that names it."""
+    """Wrap a check so that its exceptions become faults with the name of the check."""
 
     def run(value: object) -> Iterable[tuple[str, str]]:
         try:

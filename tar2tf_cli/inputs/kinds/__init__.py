@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_kind(conversion: Conversion, endpoint: str | None) -> Source:
-    """Open the inputs of a conversion by their kind, which is one of ours or one of another package."""
+    """Open the inputs of a conversion by their kind, which is built in or from another package."""
     kind = conversion.input.kind
     opens = import_module(f"{__name__}.{kind}").open_input if kind in input_kinds() else load_plugin("inputs", kind)
     return cast("OpenInput", opens)(conversion, endpoint)

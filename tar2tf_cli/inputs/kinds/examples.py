@@ -1,4 +1,4 @@
-"""A CSV file whose rows describe examples, and your class that makes them; its inputs are chunks of rows."""
+"""A CSV file whose rows describe examples, and the user's class that makes them; inputs are chunks of rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tar2tf_cli.spec.conversion import Conversion
 
 
 class IgnoreExample(Exception):
-    """Raise it in `from_csv_row`, `load` or `split` to skip an example, which is counted but is not an error.
+    """Exception to raise in `from_csv_row`, `load` or `split` to skip an example; it is counted, but no error.
 
     >>> def from_csv_row(row):
     ...     if not row["text"]:
@@ -47,12 +47,12 @@ class Field:
 
 
 class _Attribute(property):
-    """A property with a stored type: one subclass per type, as `setter` copies a property by calling its class."""
+    """A property with a stored type; each type is a subclass, as `setter` copies a property by calling its class."""
 
     dtype: ClassVar[str]
 
     def __reduce__(self) -> Any:
-        """Pickle by value, since the class of a script has to reach the workers."""
+        """Pickle by value, since the class may come from a script that workers cannot import."""
         return _attribute, (self.dtype, self.fget, self.fset, self.fdel, self.__doc__)
 
 
@@ -62,7 +62,7 @@ def _attribute(dtype: str, *functions: object) -> _Attribute:
 
 
 def tfrecordable(dtype: str) -> Callable[[Callable[[object], object]], _Attribute]:
-    """Make a property, as `@property` does, whose value is stored.
+    """Make a decorator like `@property`, for a property whose value is stored.
 
     Args:
         dtype: one of `Example.Field`.
@@ -98,7 +98,7 @@ class Example:
 
     @classmethod
     def from_csv_row(cls, row: list[str], **kwargs: object) -> object:
-        """Make the example of a row, without loading large data.
+        """Make the example that a row describes, without loading large data.
 
         Raises:
             IgnoreExample: to skip it.
@@ -113,7 +113,7 @@ class Example:
         """
 
     def split(self, **kwargs: object) -> Iterable[object] | None:
-        """Return the examples to store instead of this one, in order; None for this one itself.
+        """Return the examples to store instead of this one, in order; None to store this one.
 
         Raises:
             IgnoreExample: to skip it.
@@ -127,7 +127,7 @@ class Example:
                 setattr(self, name, None)
 
     def to_csv_row(self) -> Sequence[object] | None:
-        """Return a row that describes the example; called once it is loaded. None for the row it was made from."""
+        """Return a row that describes the loaded example; None for the row that it was made from."""
         return None
 
     @classmethod
@@ -228,7 +228,7 @@ _ATTRIBUTES: Final = {dtype: type(f"_{dtype}", (_Attribute,), {"dtype": dtype}) 
 
 
 def find_class(where: type[Example] | str) -> type[Example]:
-    """Return a subclass of `Example`, given as itself or as `package.module:name` or `path/file.py:name`.
+    """Return a subclass of `Example`, given as a class, as `package.module:name`, or as `path/file.py:name`.
 
     Raises:
         UsageError: when it cannot be found, or has no attributes to store.
@@ -297,13 +297,13 @@ class ExamplesSource(RowsSource):
         self._arguments = _arguments(find_class(example_class), example_args)
 
     def listing_info(self) -> ListingInfo:
-        """Return the attributes and source of the class; a file `examples.csv` is in the reports of the inputs."""
+        """Return the attributes and source of the class; the reports of inputs hold the file `examples.csv`."""
         cls = find_class(self._where)
         identity = {"fields": cls.fields(), "digest": source_digest(cls)}
         return ListingInfo(skipped=self.skipped, documents={"examples.csv": None}, identity=identity)
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """List chunks of the rows, as of any table.
+        """List chunks of the rows, as for any table.
 
         Raises:
             SourceError: when the file cannot be read.
@@ -351,7 +351,7 @@ class ExamplesSource(RowsSource):
 
 
 def count_rows(path: str) -> int:
-    """Count the rows of a CSV file, without blank ones.
+    """Count the rows of a CSV file, ignoring blank ones.
 
     Raises:
         SourceError: when it cannot be read as CSV, or has none.
@@ -385,7 +385,7 @@ def _parts(example: Example, key: str, arguments: Mapping[str, object]) -> Itera
 
 
 def _call(owner: Any, method: str, *values: Any, **arguments: Any) -> Any:
-    """Call one of the user's methods; an exception becomes a SampleError, unless the machine is at fault."""
+    """Call a method of the user's class; an exception becomes a SampleError, unless the machine is at fault."""
     try:
         return getattr(owner, method)(*values, **arguments)
     except IgnoreExample:
@@ -398,7 +398,7 @@ def _call(owner: Any, method: str, *values: Any, **arguments: Any) -> Any:
 
 
 def _arguments(cls: type[Example], given: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """Return the arguments for each method: those that it accepts.
+    """Return, for each method, those of the given arguments that it accepts.
 
     Raises:
         UsageError: for an argument that none of them accepts.
@@ -419,7 +419,7 @@ def _taken(method: Callable[..., object], given: Mapping[str, object]) -> dict[s
 
 
 def _advice(number: int, row: Sequence[str]) -> str | None:
-    """Hint about a first row, and about a row that other characters than commas seem to divide."""
+    """Return a hint for a faulty first row, or for a row that seems to use another separator than commas."""
     divided = len(row) == 1 and (";" in row[0] or "\t" in row[0])
     if number == 1 and not divided:
         return "correct the row, or remove it if it is a header; --on-error skip skips such rows"

@@ -51,7 +51,7 @@ def open_input(conversion: Conversion, endpoint: str | None) -> ImageFolderSourc
 
 
 class ImageFolderSource(ListSource):
-    """A folder whose folders are classes, with images in them or in folders below; links are followed.
+    """A folder whose subfolders are classes and hold images, also in nested folders; links are followed.
 
     Args:
         bucket: the folder.
@@ -142,7 +142,7 @@ class ImageFolderSource(ListSource):
         return [item for item, _ in inputs]
 
     def _in_splits(self, files: Mapping[str, _ImageFile]) -> dict[str, _ImageFile]:
-        """Return the files in the classes of splits.
+        """Return the files that are in a class folder of a split folder.
 
         Raises:
             UsageError: when a folder is not named like a split, or has no folders of images.
@@ -162,7 +162,7 @@ class ImageFolderSource(ListSource):
         return inside
 
     def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
-        """Yield a sample for each file: bytes as `image`, class as `label`, `synset` and `text`, and `filename`."""
+        """Yield a sample for each file: bytes as `image`; class as `label`, `synset`, `text`; and `filename`."""
         total = 0
         for name in self._chunks[item.name].split("\0"):
             data = self._read(name)
@@ -180,7 +180,7 @@ class ImageFolderSource(ListSource):
             raise changed(self.bucket)
 
     def _check_classes(self, names: Sequence[str]) -> None:
-        """Refuse a folder that is one level too high: its folders would become the classes."""
+        """Refuse a folder one level too high, whose subfolders are not classes."""
         classes = {self._class(name) for name in names}
         if splits := sorted(name for name in classes if name.lower() in SPLITS):
             what = f"has the folder {splits[0]!r}, which is named like a split, not like a class"
@@ -195,7 +195,7 @@ class ImageFolderSource(ListSource):
         raise UsageError(what, shard=self.bucket, hint=hint)
 
     def _check_synsets(self, names: Sequence[str]) -> None:
-        """Refuse a stray folder next to those of ImageNet's synsets: all classes would have other numbers."""
+        """Refuse a stray folder among ImageNet's synsets, which would shift the class numbers."""
         classes = {self._class(name) for name in names}
         stray = sorted(name for name in classes if not re.fullmatch(_SYNSET, name))
         if stray and not classes.isdisjoint(imagenet_labels()):
@@ -230,7 +230,7 @@ class ImageFolderSource(ListSource):
             raise read_failed(path, error) from None
 
     def _labels_of(self, path: str, names: Sequence[str]) -> Labels:
-        """Load a label map, which must have the classes of these files."""
+        """Load a label map, which must contain the classes of the given files."""
         labels = load_labels(path)
         unknown = sorted({self._class(name) for name in names} - labels.keys())
         if unknown:
@@ -242,7 +242,7 @@ class ImageFolderSource(ListSource):
         return labels
 
     def _walk(self, path: str, relative: str, above: tuple[tuple[int, int], ...]) -> Iterator[_ImageFile]:
-        """Yield the images below a folder; a link to a folder that contains it is not followed."""
+        """Yield the images in a folder and its subfolders, ignoring links to a folder that contains the link."""
         try:
             status = os.stat(path)
             here = (status.st_dev, status.st_ino)
@@ -281,7 +281,7 @@ class ImageFolderSource(ListSource):
 
 
 def _is_dangling(path: str, error: OSError) -> bool:
-    """Whether a file cannot be read as it is a link to one that is not there."""
+    """Whether a file cannot be read because it is a link to a missing file."""
     return isinstance(error, FileNotFoundError) and os.path.islink(path)
 
 

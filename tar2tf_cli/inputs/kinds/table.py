@@ -54,12 +54,12 @@ def open_input(conversion: Conversion, endpoint: str | None) -> Source:
 
 
 def _reach(conversion: Conversion, endpoint: str | None, url: str) -> ConnectionOptions:
-    """The connection options of a URL in a cell: those of the input as far as they are about its store."""
+    """Return the connection options for URLs in cells: the input's own options where they fit the URL's store."""
     return {**reach_of(url, conversion, endpoint), "no_sign_request": conversion.input.no_sign_request}
 
 
 class RowsSource(ListSource):
-    """The rows of a file; inputs are chunks of them.
+    """The rows of a file, with chunks of rows as inputs.
 
     Args:
         bucket: the file.
@@ -81,17 +81,17 @@ class RowsSource(ListSource):
 
     @abstractmethod
     def _opened(self) -> Rows:
-        """Open the file."""
+        """Open the file of rows."""
 
     def _check(self, rows: Rows) -> None:
-        """See that the file has what is asked for; by default, nothing is."""
+        """Check that the file has the requested columns; does nothing by default."""
 
     def _listed(self, rows: Rows, span: RowSpan, spans: Sequence[RowSpan]) -> tuple[int, bytes]:
-        """The size in bytes of a row, which is one of several, and what changes when it does."""
+        """Return the size in bytes of one of several rows, and a version that changes when the row does."""
         return span[2], b"%d\0%d\0" % (span[0], span[2]) + rows.data(span)
 
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
-        """List chunks of the rows, with their sizes in bytes and versions that are hashes of what is in them.
+        """List chunks of the rows, with their sizes in bytes, and hashes of their content as versions.
 
         Raises:
             SourceError: when the file cannot be read.
@@ -110,13 +110,13 @@ class RowsSource(ListSource):
         return [item for item, _ in inputs]
 
     def _spans(self, item: ObjectInfo) -> Iterator[RowSpan]:
-        """The positions of an input's rows."""
+        """Return the positions of an input's rows."""
         positions = iter(self._chunks[item.name])
         return zip(positions, positions, positions, strict=True)
 
 
 class TableSource(RowsSource):
-    """The rows of a CSV or JSON Lines file; each of them is a sample.
+    """The rows of a CSV or JSON Lines file, each of which is a sample.
 
     Args:
         tables: what the user named.
@@ -186,7 +186,7 @@ class TableSource(RowsSource):
             raise changed(self.bucket)
 
     def _check(self, rows: Rows) -> None:
-        """Check that a CSV file has the columns that are asked for."""
+        """Check that a CSV file has the requested columns."""
         self._named.forget_versions()
         known = rows.columns
         if not known:
@@ -201,7 +201,7 @@ class TableSource(RowsSource):
                 raise UsageError(message, shard=self.bucket, hint=hint)
 
     def _listed(self, rows: Rows, span: RowSpan, spans: Sequence[RowSpan]) -> tuple[int, bytes]:
-        """The size in bytes of a row and its files, and what changes when they do."""
+        """Return the size in bytes of a row and its files, and a version that changes when they do."""
         data = rows.data(span)
         values, _ = self._parsed(rows, data) if self._files else ({}, None)
         if any(map(self._named.is_unknown, self._cells(values))):
@@ -211,18 +211,18 @@ class TableSource(RowsSource):
 
     @staticmethod
     def _parsed(rows: Rows, data: bytes) -> tuple[Mapping[str, object], SampleError | None]:
-        """The values of a row; none, and the error, if it is faulty."""
+        """Return the values of a row; none, and the error, if it is faulty."""
         try:
             return rows.parsed(data), None
         except SampleError as error:
             return {}, error
 
     def _cells(self, values: Mapping[str, object]) -> Sequence[object]:
-        """The cells of a row that name files."""
+        """Return the cells of a row that name files."""
         return [values.get(name) for name in self._files]
 
     def _described(self, number: int, data: bytes, values: Mapping[str, object]) -> tuple[int, bytes]:
-        """Return size and version of the row with this number, its bytes and its values."""
+        """Return size and version of a row, given its number, bytes and values."""
         total, described = len(data), b"%d\0%d\0" % (number, len(data)) + data
         for cell in self._cells(values):
             with suppress(SampleError):
@@ -231,7 +231,7 @@ class TableSource(RowsSource):
         return total, described
 
     def _sample(self, key: str, values: Mapping[str, object]) -> Sample:
-        """The entries of a row.
+        """Return the sample of a row.
 
         Raises:
             SampleError: when a cell is missing, or is not what its column holds.
@@ -243,7 +243,7 @@ class TableSource(RowsSource):
 
 
 class TablesSource(Source):
-    """The rows of several CSV or JSON Lines files; inputs are chunks of the rows of each.
+    """The rows of several CSV or JSON Lines files; each input is a chunk of the rows of one file.
 
     Args:
         tables: what the user named.
@@ -283,11 +283,11 @@ class TablesSource(Source):
         return [chunk._replace(name=name) for name, (_, chunk) in self._chunks.items()]
 
     def open(self, item: ObjectInfo) -> ByteStream:
-        """Not supported: a chunk is not one stream."""
+        """Raise an error: a chunk of rows cannot be opened as a stream."""
         raise NotImplementedError
 
     def locate(self, name: str) -> str:
-        """Return the path or URL of the file; the sample names the row."""
+        """Return the path or URL of the file, as the samples themselves name their row."""
         return self._chunks[name][0].bucket if name in self._chunks else self.bucket
 
     def samples(self, item: ObjectInfo, report: SourceReport, fault: OnFault, on_bytes: OnBytes = None) -> Samples:
@@ -301,7 +301,7 @@ class TablesSource(Source):
 
 
 def entries_of_row(columns: Mapping[str, Column], named: RowFiles, key: str, values: Mapping[str, object]) -> Sample:
-    """Return the sample of a row whose columns are named.
+    """Return the sample of a row, made of the selected columns.
 
     Args:
         columns: the column of each entry, and what its cells are.
@@ -327,7 +327,7 @@ def entries_of_row(columns: Mapping[str, Column], named: RowFiles, key: str, val
 
 
 def _content(column: Column, named: RowFiles, cell: object) -> bytes:
-    """The bytes of the file that a cell names, or holds."""
+    """Return the bytes of the file that a cell names or contains."""
     data, place = (cell, f"the column {column.name!r}") if isinstance(cell, bytes) else named.read(column.name, cell)
     if fault := _content_fault(column.kind, data):
         raise SampleError(f"the content of {place} is not {fault}", hint=f"{column.name}:file takes any file")
@@ -335,7 +335,7 @@ def _content(column: Column, named: RowFiles, cell: object) -> bytes:
 
 
 def _content_fault(suffix: str, data: bytes) -> str | None:
-    """Return what the suffix asks for, if the content of a file is not of that family; text and others may be any."""
+    """Return the expected kind if content does not match a file's suffix; None if it does, or any content may."""
     if suffix in IMAGE_SUFFIXES:
         return "an image" if headers.image_format(data) is None else None
     if suffix not in _FAMILIES:
@@ -356,7 +356,7 @@ An MP4 may hold sound alone. `mov` is not among them, as older files begin with 
 
 
 def _typed(column: Column, value: object) -> object:
-    """A number that ops can use, or else a feature of the column's type."""
+    """Convert a cell to a number that ops can use, or to a feature of the column's type."""
     entry, kind = {column.name: value}, cast("TypeName", column.kind)
     if kind not in ("int64", "float"):
         give_types(entry, {column.name: kind})
@@ -368,13 +368,13 @@ def _typed(column: Column, value: object) -> object:
 
 
 def _key(value: object) -> str:
-    """A key, which as a feature has to be UTF-8."""
+    """Convert a value to a key, which must be UTF-8 to be a feature."""
     as_entry(KEY, text := str(value))
     return text
 
 
 def as_entry(name: str, value: object) -> object:
-    """Text as an entry of a tar has it, and other values of JSON as they are."""
+    """Convert text to bytes, as an entry of a tar has it; leave other JSON values unchanged."""
     try:
         return value.encode() if isinstance(value, str) else value
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Shards in a bucket of any kind: tars and TFRecords, recognised by content."""
+"""Shards in a bucket of any kind: tars and TFRecords, detected by content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TFRecords in a bucket of any kind: with `--from tfrecord`, whatever the first bytes of an input look like."""
+"""TFRecords in a bucket of any kind: `--from tfrecord` reads every input as one, without detecting its format."""
 
 from __future__ import annotations
 
