@@ -575,7 +575,8 @@ class PublishedColumns:
             for name in _COLUMNS:
                 if column := getattr(index, name):
                     setattr(sizes, name, column[first:stop])
-        sizes.keys = index.keys_of(first, stop)
+        if "keys" in self.columns:
+            sizes.keys = index.keys_of(first, stop)
         return sizes
 
 

@@ -226,8 +226,8 @@ class InputReader:
             self.content = ListedSamples(listed)
             return
         self._shard = shard = OpenShard(source, item, on_bytes, small=rules.small and not rules.tar.regroup)
-        self.of_records = True
-        if rules.only_records or (shard.kind and shard.kind.traits.carries_examples):
+        self.of_records, kind = True, shard.kind
+        if rules.only_records or (kind and kind.traits.carries_examples):
             from tar2tf_cli.inputs.record_samples import RecordSamples  # only here, as most inputs are tars
 
             self.content = self.records = RecordSamples(
@@ -239,10 +239,10 @@ class InputReader:
                 stem=self.stem,
                 key_feature=rules.key_feature,
             )
-        elif shard.kind and shard.kind.traits.holds == "record":
+        elif kind and kind.traits.holds == "record":
             from tar2tf_cli.inputs.unit_samples import UnitSamples  # only here, as few inputs are of other formats
 
-            self.content = UnitSamples(shard, shard.kind, rules.tar.key_split, on_fault)
+            self.content = UnitSamples(shard, kind, rules.tar.key_split, on_fault)
         else:
             self.content = TarSamples(shard, rules.tar, on_fault)
             self.of_records = False
