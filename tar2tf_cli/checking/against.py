@@ -108,7 +108,7 @@ def _check_alike(documents: Sequence[Document]) -> None:
 
 def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport]) -> None:
     inputs = _ComparedFiles(plan.source, TarRules(), items=plan.inputs, conversion=plan.work, plan=plan)
-    passing = None  # what keeps the entries of tars
+    passing = None  # decoder that keeps tar entries
     if plan.work.output.traits.holds == "sample":
         passing = Conversion(Input("-", key_split=plan.work.input.key_split), Output("-", to=plan.work.output.to))
     outputs = _ComparedFiles(shards, TarRules(), items=shards.list(()), conversion=passing)
@@ -125,7 +125,7 @@ def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport
         if stay:
             differences.missing[:] = [(file, int(stay[file][number])) for file, number in differences.missing]
     if plan.work.limit is not None and plan.conversion.shuffle:
-        differences.missing.clear()  # which of them were drawn is not known
+        differences.missing.clear()  # it is unknown which records the conversion drew
     _report(differences, inputs, outputs, reports, None if run.checks.keys else _MOST)
 
 
@@ -424,7 +424,7 @@ def _where(record: _ComparedRecord, wanted: _ComparedRecord) -> str:
     return f" in {', '.join(map(repr, names[:5]))}" if names else ""
 
 
-# --- What is missing, and what is there for no reason ---
+# --- Missing and unexpected records ---
 
 
 RecordId: TypeAlias = tuple[int, int]

@@ -10,7 +10,7 @@ from tar2tf_cli.formats.example import ParsedFeature, parse
 
 _MARK: Final = b"/bbox/xmin"
 _SIDES: Final = ("xmin", "ymin", "xmax", "ymax")
-_ROUNDED: Final = 1e-4  # a side may leave the image by so much of its length, as float32 rounds
+_ROUNDED: Final = 1e-4  # fraction of its length by which a side may exceed the image, as float32 rounds
 
 
 def box_faults(message: bytes, numbers: Mapping[str, Set[int]]) -> list[tuple[str, str]]:
@@ -47,7 +47,7 @@ def _faults(prefix: str, features: Mapping[str, ParsedFeature], numbers: Mapping
             yield f"{shown} is not inside the image: sides are fractions from 0 to 1"
     labels = f"{prefix.rpartition('/')[0]}/class/label"
     classes = _values(features, labels, "int64")
-    if classes and len(classes) != len(columns[0]):  # texts may stand for them
+    if classes and len(classes) != len(columns[0]):  # class names in texts may replace the numbers
         yield f"{prefix!r} has {len(columns[0])} boxes, but {labels!r} has {len(classes)} classes"
     for number, label in enumerate(classes):
         if label < 1:

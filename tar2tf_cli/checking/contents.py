@@ -15,7 +15,7 @@ from tar2tf_cli.checking.video import VideoHeader, matroska_header, mp4_header
 from tar2tf_cli.errors import ImageError, SourceError, count
 from tar2tf_cli.features.described import SIZES, notes_on_shapes
 from tar2tf_cli.formats.example import ParsedFeature, fields, read_varint
-from tar2tf_cli.formats.image import MOST_VALUES, values_described
+from tar2tf_cli.formats.image import MOST_VALUES, describe_values
 from tar2tf_cli.formats.npy import read_header
 from tar2tf_cli.formats.streams import riff_chunks, sniff
 from tar2tf_cli.plugins import traits_of
@@ -28,7 +28,7 @@ _MOST_CHARACTERS: Final = 200
 MOST_LISTED: Final = 12
 
 
-class Look(NamedTuple):
+class ValueKind(NamedTuple):
     """The detected kind of a value.
 
     Attributes:
@@ -44,7 +44,7 @@ class Look(NamedTuple):
     frames: int | None = None
 
 
-def look_at(data: bytes, size: int | None = None) -> Look:
+def detect_kind(data: bytes, size: int | None = None) -> ValueKind:
     """Detect the kind of a value from its bytes; if they are only its beginning, `size` is the full size."""
     kind = sniff(data)
     if kind and not kind.startswith("image/"):
@@ -54,11 +54,11 @@ def look_at(data: bytes, size: int | None = None) -> Look:
 
         try:
             image = header(data)
-            return Look(kind, (image.width, image.height, image.channels))
+            return ValueKind(kind, (image.width, image.height, image.channels))
         except ImageError:
             if kind in _WITHOUT_HEADER or (kind == "image/tiff" and (size or 0) > len(data)):
-                return Look(kind)
-    return _tensor(data) or Look(_text_kind(data))
+                return ValueKind(kind)
+    return _tensor(data) or ValueKind(_text_kind(data))
 
 
 def _text_kind(data: bytes) -> str:
@@ -87,7 +87,7 @@ def _text(data: bytes) -> str | None:
     try:
         text = head.decode("utf-8")
     except UnicodeDecodeError as error:
-        if len(head) == len(data) or error.start < len(head) - 3:  # otherwise the cut is inside a character
+        if len(head) == len(data) or error.start < len(head) - 3:  # otherwise the last character is cut
             return None
         text = head[: error.start].decode("utf-8")
     good = text and all(part.isprintable() or part in "\t\r\n" for part in text)
@@ -132,21 +132,21 @@ def shown(value: object) -> str:
 # --- Headers of audio, video and arrays ---
 
 
-def _by_header(kind: str, data: bytes, size: int) -> Look:
+def _by_header(kind: str, data: bytes, size: int) -> ValueKind:
     """Read the header of a value; return only the kind if the header is damaged or of another kind."""
     try:
         described = _READERS[kind](data, size)
     except (ValueError, LookupError, struct.error, ZeroDivisionError):
-        return Look(kind)
+        return ValueKind(kind)
     return described._replace(kind=f"{kind} {described.kind}".rstrip())
 
 
-def _audio(rate: int, channels: int, samples: float) -> Look:
+def _audio(rate: int, channels: int, samples: float) -> ValueKind:
     named = {1: "mono", 2: "stereo"}.get(channels, f"{channels} channels")
-    return Look(f"{rate} Hz {named}", (), samples / rate if samples else None)
+    return ValueKind(f"{rate} Hz {named}", (), samples / rate if samples else None)
 
 
-def _wav(data: bytes, whole: int) -> Look:
+def _wav(data: bytes, whole: int) -> ValueKind:
     """Read the RIFF chunks of a WAV (https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html)."""
     form, samples = b"", 0.0
     for name, start, size in riff_chunks(data):
@@ -156,25 +156,25 @@ def _wav(data: bytes, whole: int) -> Look:
             (samples,) = struct.unpack_from("<I", data, start)
         if name == b"data":
             code, channels, rate, _, align, _ = struct.unpack("<HHIIHH", form)
-            if code in _UNCOMPRESSED:  # the size is unknown to writers of pipes
+            if code in _UNCOMPRESSED:  # the size is unknown in files written to pipes
                 samples = min(size, whole - start) / align
             return _audio(rate, channels, samples)
-    return Look("")
+    return ValueKind("")
 
 
 _UNCOMPRESSED: Final = (1, 3, 6, 7, 0xFFFE)  # PCM, floats, A-law, mu-law, extensible
 
 
-def _flac(data: bytes, whole: int) -> Look:
+def _flac(data: bytes, whole: int) -> ValueKind:
     """Read the STREAMINFO block of a FLAC (RFC 9639, section 8.2)."""
     packed = int.from_bytes(data[18:26], "big")
     rate, channels, samples = packed >> 44, (packed >> 41 & 7) + 1, packed & (1 << 36) - 1
     return _audio(rate, channels, samples)
 
 
-def _npy(data: bytes, whole: int) -> Look:
+def _npy(data: bytes, whole: int) -> ValueKind:
     (descr, _, shape), _ = read_header(data)
-    return Look(_numpy_name(descr), shape)
+    return ValueKind(_numpy_name(descr), shape)
 
 
 def _numpy_name(code: object) -> str:
@@ -183,16 +183,16 @@ def _numpy_name(code: object) -> str:
     return f"{named[text[0]]}{8 * int(text[1:])}" if text[:1] in named else {"b1": "bool"}.get(text, text)
 
 
-def _mp4(data: bytes, whole: int) -> Look:
+def _mp4(data: bytes, whole: int) -> ValueKind:
     return _video(mp4_header(data, whole))
 
 
-def _webm(data: bytes, whole: int) -> Look:
+def _webm(data: bytes, whole: int) -> ValueKind:
     return _video(matroska_header(data, whole))
 
 
-def _video(header: VideoHeader) -> Look:
-    return Look(_audio(*header.sound, 0).kind if header.sound else "", header.shape, header.seconds, header.frames)
+def _video(header: VideoHeader) -> ValueKind:
+    return ValueKind(_audio(*header.sound, 0).kind if header.sound else "", header.shape, header.seconds, header.frames)
 
 
 _READERS: Final = {
@@ -214,7 +214,7 @@ TENSOR_DTYPES: Final = {
 """DataType in tensorflow/core/framework/types.proto."""
 
 
-def _tensor(data: bytes) -> Look | None:
+def _tensor(data: bytes) -> ValueKind | None:
     """Read dtype and shape of a tf.io.serialize_tensor value; None if the bytes are something else.
 
     The message is TensorProto in tensorflow/core/framework/tensor.proto: 1 is the dtype, 2 the shape, 4 the content.
@@ -231,7 +231,7 @@ def _tensor(data: bytes) -> Look | None:
     size = prod(shape) * SIZES.get(dtype, 0)
     if any(tag >> 3 > 17 for tag in ranges) or (start < end and size and size != end - start):
         return None
-    return Look(f"tensor {dtype}", shape)
+    return ValueKind(f"tensor {dtype}", shape)
 
 
 def _dimension(data: bytes, start: int, end: int) -> int:
@@ -276,7 +276,7 @@ class NumberStats:
         for part in parts:
             waiting += part
         while len(waiting) >= _WAITING:
-            size = _WAITING if kind == "float" else len(waiting)  # the sum of floats depends on how they are divided
+            size = _WAITING if kind == "float" else len(waiting)  # as float sums depend on their grouping
             self._decode(kind, waiting[:size])
             del waiting[:size]
 
@@ -288,7 +288,7 @@ class NumberStats:
         return self
 
     def _decode(self, kind: str, data: bytearray) -> None:
-        if len(data) <= _FEW:  # for which numpy need not be imported
+        if len(data) <= _FEW:  # small data does not justify importing NumPy
             whole = ParsedFeature(bytes(data), "", cast("Kind", kind), len(data) // 4, [(0, len(data))])
             if numbers := [number for number in whole.values() if number == number]:
                 self._extend(min(numbers), max(numbers), sum(numbers), len(numbers))
@@ -446,7 +446,7 @@ class Stats:
         elif not self.values[0] <= number <= self.values[1]:
             self.values = _wider(self.values, (number, number))
 
-    def look(self, look: Look, example: Callable[[], str]) -> None:
+    def look(self, look: ValueKind, example: Callable[[], str]) -> None:
         """Add a value's kind; `example` is called only for the first value."""
         self.kinds[look.kind] += 1
         if self.example is None:
@@ -709,7 +709,7 @@ class Contents:
                 turns = f"--op orient:{name} applies it, decode does not"
                 yield f"{stats.turned:,} of {examined} images in {name!r} have an EXIF rotation; {turns}"
             if stats.distinct is not None:
-                yield f"{name!r} looks like a mask; the {examined} have {values_described(stats.distinct)}"
+                yield f"{name!r} looks like a mask; the {examined} have {describe_values(stats.distinct)}"
 
     def lacking(self, stats: Stats) -> int:
         """Return the number of samples or examples without an entry or feature, given its statistics."""

@@ -47,7 +47,7 @@ class ValueChecker:
         faults = []
         for name, data in values:
             kind = _kind(data).partition("/")[0]
-            wanted = self._kinds.get(name) or _promised(name)
+            wanted = self._kinds.get(name) or _expected_kind(name)
             if kind in _PROMISES:
                 self._kinds[name] = kind
             elif wanted:
@@ -61,8 +61,8 @@ class ValueChecker:
         faults = []
         for name, data in values:
             kind = _kind(data)
-            if _promised(name) and kind.partition("/")[0] not in _PROMISES:
-                continue  # which is odd
+            if _expected_kind(name) and kind.partition("/")[0] not in _PROMISES:
+                continue  # reported by `odd`
             try:
                 _try(kind, data)
             except _UnknownError as error:
@@ -73,7 +73,7 @@ class ValueChecker:
         return faults
 
 
-def _promised(name: str) -> str:
+def _expected_kind(name: str) -> str:
     """Return the kind of value that a name's extension implies; empty if it implies none."""
     return _NAMED.get(name.rpartition(".")[2], ("", ""))[0]
 
@@ -81,7 +81,7 @@ def _promised(name: str) -> str:
 def _kind(data: bytes) -> str:
     kind = sniff(data[:_HEAD]) or ""
     if kind == "image/bmp" and (len(data) < 26 or any(data[6:10])):
-        return ""  # a text may begin with BM, too
+        return ""  # text may begin with BM too
     return kind
 
 

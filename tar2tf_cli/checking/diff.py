@@ -316,7 +316,7 @@ def diff(
         sides = [stack.enter_context(_Side(each)) for each in named]
         context = RowsContext(sides[0].named.source, run.rules, sources=[each.source for each in named])
         context.folder = folder
-        for together in _in_turn(sides):
+        for together in _reading_groups(sides):
             of = [(side, number) for side in together for number in range(len(side.items))]
             tasks = [FileTask(side.items[number], partial(rows_of, sides.index(side))) for side, number in of]
             run.read(tasks, context, partial(_add, of))
@@ -444,7 +444,7 @@ class _Side:
         self._spilled_details.close()
 
 
-def _in_turn(sides: Sequence[_Side]) -> list[list[_Side]]:
+def _reading_groups(sides: Sequence[_Side]) -> list[list[_Side]]:
     """Group the datasets by when they are read: together, or TFRecords before the tars compared with them."""
     tars = [side for side in sides if side.holds_tars()]
     records = [side for side in sides if side not in tars]

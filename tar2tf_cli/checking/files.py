@@ -57,7 +57,7 @@ def declared_types(shards: ShardSet) -> dict[str, str]:
 
                 found = TfdsFolder.read(folder)
         return found.types() if found else {}
-    except (SourceError, ValueError):  # the shards are read as they are stored
+    except (SourceError, ValueError):  # read the shards without types
         return {}
 
 
@@ -209,20 +209,20 @@ class _LargestFirst(Schedule):
         self._events.progress(size)
 
 
-# --- What is in a file ---
+# --- Contents of a file ---
 
 AHEAD: Final = 1 << 20
 """Bytes of a compressed or remote tar that show whether members of samples are adjacent, for who reads it once."""
 
 
-class TakesMany(Accept, Protocol):
+class BatchConsumer(Accept, Protocol):
     """Consumer of batches of samples, so that they need not come to Python one by one."""
 
     def take_batch(self, batch: Batch, native: ModuleType, /) -> bool:
         """Process a batch; return False, without processing any, if samples must come one by one."""
 
 
-def left_samples(
+def unbatched_samples(
     tar: TarSamples, damaged: OnDamage, take: Callable[[Batch, ModuleType], bool] | None
 ) -> Iterator[Sample]:
     """Iterate over a tar's samples, after damage too, except those processed in batches."""
@@ -240,7 +240,7 @@ def contents_of(
     damaged: OnDamage,
     end: Callable[[TarSamples], object] = id,
     fault: OnFault = lambda error: None,
-    many: TakesMany | None = None,
+    many: BatchConsumer | None = None,
 ) -> Iterator[tuple[int, Sample | bytes]]:
     """Iterate over an open tar's samples or an open TFRecord's records, with their numbers; empty for other files.
 
@@ -259,7 +259,7 @@ def contents_of(
         damaged(shard.damage, False)
     elif shard.traits.holds == "sample":
         with closing(TarSamples(shard, rules, fault)) as tar:
-            yield from enumerate(left_samples(tar, damaged, many.take_batch if many else None))
+            yield from enumerate(unbatched_samples(tar, damaged, many.take_batch if many else None))
             end(tar)
     elif shard.traits.carries_examples:
         want: Want = "heads" if rules.heads_only else "records"
@@ -274,7 +274,7 @@ def contents_of(
             while first:
                 damaged(*first.pop(0))
             yield reader.count, record
-        if not is_one:  # no record behind what would be damaged
+        if not is_one:  # no valid record follows
             shard.format = None
     elif kind := shard.kind:
         units = kind.units(shard.content, shard.name)

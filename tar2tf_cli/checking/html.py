@@ -90,7 +90,7 @@ def _box(box: Box, text: float) -> str:
     """Return a rectangle, with its text in the upper left corner."""
     left, top, right, bottom, label = box
     place = f'x="{_plain(left)}" y="{_plain(top)}" width="{_plain(right - left)}" height="{_plain(bottom - top)}"'
-    if right < left or bottom < top:  # which SVG does not draw
+    if right < left or bottom < top:  # SVG cannot draw negative sizes
         return ""
     colour = crc32(label.encode("utf-8", "replace")) % _COLOURS
     said = ""

@@ -22,11 +22,11 @@ from tar2tf_cli.api.values import KEY, Array, Batch, Sample
 from tar2tf_cli.checking.contents import (
     STEPS,
     Contents,
-    Look,
     ShardContents,
     Stats,
+    ValueKind,
+    detect_kind,
     example_of,
-    look_at,
     numbers_shown,
     shortened,
 )
@@ -164,7 +164,7 @@ def _read_shard(
     def end(tar: TarSamples) -> None:
         tars.append(tar)
         contents.not_adjacent, contents.skipped = tar.not_adjacent, tar.skipped
-        if contents.samples:  # the counts say it of a tar that has none
+        if contents.samples:  # an empty tar is visible from its counts
             tar.check_end()
 
     rules = context.rules._replace(regroup=regroup or context.rules.regroup, heads_only=True, least=_SMALL)
@@ -173,7 +173,7 @@ def _read_shard(
         contents.instead = None if shard.format else foreign(shard.head)
         beginning = _whole_or_head if shard.seekable else StoredBytes.head
         try:
-            many = _Examined(contents, looks)
+            many = _BulkCounter(contents, looks)
             for _, content in contents_of(shard, rules, on_damage, end, contents.count_fault, many):
                 contents.samples += 1
                 if isinstance(content, bytes):
@@ -186,7 +186,7 @@ def _read_shard(
     return None if any(tar.must_regroup for tar in tars) else contents
 
 
-class _Examined:
+class _BulkCounter:
     """Counts samples and records in bulk, once enough values of each of their entries have been examined.
 
     Args:
@@ -219,7 +219,7 @@ class _Examined:
             columns = zip(self._census.names(), numbers, zip(*[iter(array("q", sums))] * 6, strict=True), strict=True)
             for name, values, (examples, *amounts) in columns:
                 kind, stats = self._expected[name].kind, self._contents.entries[name]
-                assert kind  # as it was that of the first example
+                assert kind  # features in the census have a kind
                 if examples:
                     stats.add_examples(kind, examples, *amounts)
                 if values:
@@ -259,7 +259,7 @@ def add_sample(
 
 def _look_at_value(stats: Stats, name: str, head: bytes, size: int) -> None:
     """Examine a value, given at least its beginning."""
-    look = look_at(head, size)
+    look = detect_kind(head, size)
     stats.look(look, partial(example_of, head))
     if look.kind.startswith("image/"):
         stats.turned += orientation(head) > 1
@@ -336,7 +336,7 @@ def _add_other(contents: ShardContents, record: bytes, looks: int) -> None:
     if not (parsed or lists or _EMPTY_SEQUENCE.fullmatch(record)):
         contents.foreign += 1
         if contents.foreign <= looks:
-            contents.payload.look(look_at(record), partial(example_of, record))
+            contents.payload.look(detect_kind(record), partial(example_of, record))
         contents.payload.add(len(record))
         return
     contents.sequences += 1
@@ -361,16 +361,16 @@ def _add_list(stats: Stats, feature: ParsedFeature) -> None:
 def _look_at_feature(stats: Stats, feature: ParsedFeature) -> None:
     if feature.kind in ("int64", "float"):
         stats.unit = stats.unit if stats.count else "values"
-        stats.look(Look(feature.kind), lambda: numbers_shown(feature.values()))
+        stats.look(ValueKind(feature.kind), lambda: numbers_shown(feature.values()))
     elif feature.count == 1:
         (data,) = feature.parts()
         _look_at_value(stats, feature.name, data, feature.size)
     elif feature.count:
         first = feature.parts()[0]
-        look = look_at(first)
+        look = detect_kind(first)
         stats.look(look._replace(kind=f"list of {look.kind}"), lambda: f"[{shortened(example_of(first))}, …]")
     else:
-        stats.look(Look("empty list" if feature.kind else "unset"), str)
+        stats.look(ValueKind("empty list" if feature.kind else "unset"), str)
 
 
 # --- Samples one by one, as they are stored ---
@@ -477,7 +477,7 @@ def read_samples(
 
 _UNSAFE: Final = re.compile(r"[/\0]")
 _MOST_NAME: Final = 255  # bytes of a part of a path
-_ROOM: Final = 55  # for what a file's name has besides while it is written
+_ROOM: Final = 55  # bytes for the temporary suffix of a file that is being written
 _MOST_EXTENSION: Final = 100
 _HERE: Final = re.compile(r"^(\./)+")  # as in `tar cf x.tar -C FOLDER .`
 

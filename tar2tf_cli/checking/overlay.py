@@ -40,7 +40,7 @@ _KEYPOINTS: Final = "image/object/keypoint"
 _SEGMENTATION: Final = "image/segmentation/class/encoded"
 _MAX_PIXELS: Final = 1 << 26
 
-Values: TypeAlias = Mapping[str, Any]
+SampleValues: TypeAlias = Mapping[str, Any]
 """The entries of a sample, or the features of a record."""
 
 
@@ -69,7 +69,7 @@ class Overlay(NamedTuple):
         return bool(self.boxes or self.points or self.levels is not None or self.faults)
 
 
-def overlay_of(name: str, size: Size, values: Values, geometry: Geometry) -> Overlay:
+def overlay_of(name: str, size: Size, values: SampleValues, geometry: Geometry) -> Overlay:
     """Return the boxes, points and masks of an image of a sample, given its name, height and width."""
     sample = _as_sample(values)
     boxes, faults = list[Box](), list[str]()
@@ -84,7 +84,7 @@ def overlay_of(name: str, size: Size, values: Values, geometry: Geometry) -> Ove
     return Overlay(*size, boxes[:MOST_BOXES], points[:MOST_BOXES], levels, more, [*faults, *wrong])
 
 
-def _as_sample(values: Values) -> Sample:
+def _as_sample(values: SampleValues) -> Sample:
     """Convert values to the form in which ops get them: numbers as arrays, several texts as lists."""
     return {name: _plain(value) for name, value in values.items()} | {KEY: ""}
 
@@ -189,7 +189,7 @@ def _points(name: str, sample: Sample, geometry: Geometry, size: Size) -> tuple[
 # --- Masks ---
 
 
-def _masks(name: str, values: Values, sample: Sample, geometry: Geometry, size: Size) -> Iterator[Levels]:
+def _masks(name: str, values: SampleValues, sample: Sample, geometry: Geometry, size: Size) -> Iterator[Levels]:
     """Yield the masks that have the size of an image: the declared ones, then those recognised by name."""
     declared = [mask for mask in geometry.masks if image_of(sample, mask.of) == name]
     for mask in declared or ([Mask(_named(sample, name))] if image_of(sample, None) == name else ()):
@@ -208,7 +208,7 @@ def _are_classes(levels: Levels) -> bool:
     return len(np.unique(levels)) <= _MOST_LEVELS
 
 
-def _levels(name: str, values: Values) -> Levels | None:
+def _levels(name: str, values: SampleValues) -> Levels | None:
     """Return the levels of a mask: the indices of a PNG, or uint8 numbers with a shape; None for other values."""
     value = values[name]
     if not isinstance(value, bytes):

@@ -33,7 +33,7 @@ from tar2tf_cli.inputs.numbering import split_of
 
 T = TypeVar("T")
 
-_NOT_SHOWN: Final = ("image/", "audio/", "video/", "npy")  # their first bytes say nothing that their kind does not
+_NOT_SHOWN: Final = ("image/", "audio/", "video/", "npy")  # their first bytes add nothing to their kind
 _MOST_ROWS: Final = 100
 _MOST_CLASSES: Final = 20
 _MOST_COLUMNS: Final = 92

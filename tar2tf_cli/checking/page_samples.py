@@ -60,7 +60,7 @@ STEPS_PER_DOUBLING: Final = 2
 PLAYED: Final = ("audio/wav", "audio/mpeg", "audio/flac", "audio/ogg", "video/mp4", "video/webm")
 """Kinds of sounds and videos that browsers play."""
 
-_CUT: Final = ("audio/wav", "audio/mpeg")  # the beginning of which plays by itself
+_CUT: Final = ("audio/wav", "audio/mpeg")  # formats whose beginning can be played
 _LABELS: Final = ("image/class/text", "label", "labels", "cls", "class", "image/class/label", "target", "y")
 _CAPTIONS: Final = (
     *("caption", "captions", "image/caption", "image/captions", "txt", "text", "caption.txt"),
@@ -312,7 +312,7 @@ def _shape_of(name: str, values: Mapping[str, object]) -> list[int] | None:
     """Return height, width and channels of an image stored as a decoded array; None for other values."""
     value, folder = values[name], name.rpartition("/")[0]
     parts = [f"{name}/shape"]
-    if values.get(f"{folder}/format") == b"tensor":  # as the preset imagenet-tensor stores them
+    if values.get(f"{folder}/format") == b"tensor":  # the format of the preset imagenet-tensor
         parts = [f"{folder}/{axis}" for axis in ("height", "width", "channels")]
     shape = [length for part in parts for length in _integers(values.get(part))]
     if len(shape) != 3 or shape[2] not in (1, 3, 4):

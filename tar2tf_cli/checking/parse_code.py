@@ -204,7 +204,7 @@ def _description(title: str, features: Sequence[_FeatureCode]) -> Iterator[str]:
 
 # --- The parse function ---
 
-_NO_AUTOGRAPH: Final = "@tf.autograph.experimental.do_not_convert"  # which warns where pasted code has no source
+_NO_AUTOGRAPH: Final = "@tf.autograph.experimental.do_not_convert"  # AutoGraph warns about code without a file
 
 
 def _function(contents: Contents, described: Described) -> Iterator[str]:
@@ -278,7 +278,7 @@ def _shape(feature: _FeatureCode, features: dict[str, _FeatureCode], array: str)
         return shape
     if not feature.shape:
         return None
-    if feature.optional:  # where the array is missing, so is its shape; single values and empty lists have none
+    if feature.optional:  # a missing array has no shape; nor do single values and empty lists
         return f"tf.pad({shape}, [[0, {len(feature.shape)} - tf.size({shape})]])"
     lengths = [f"tf.minimum(tf.size({array}), 1)" if size is None else str(size) for size in feature.shape]
     return f"tf.concat([{shape}, tf.cast([{', '.join(lengths)}], tf.int64)[tf.size({shape}):]], 0)"

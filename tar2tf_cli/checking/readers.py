@@ -128,7 +128,7 @@ def _is_pax(shard: OpenShard, start: int) -> bool:
         with open(shard.name, "rb", buffering=0) as file:
             file.seek(start + _TYPE)
             return not shard.compression and file.read(1) == b"x"
-    except OSError:  # in a bucket
+    except OSError:  # not a local file
         return False
 
 

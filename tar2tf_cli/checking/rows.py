@@ -61,7 +61,7 @@ _IN_MAP: Final = struct.Struct("=3i")
 _NO_KEY: Final = (1 << 32) - 1
 _SEVERAL: Final = 1
 """Stands for several bytes values where a digest is seeded by the tag of a list."""
-_COPIED: Final = 1 << 12  # bytes that are copied faster than a view of them is made
+_COPIED: Final = 1 << 12  # copying up to this many bytes is faster than a memoryview
 _LONG_VARINT: Final = re.compile(rb"[\x80-\xff]\x00|[\x80-\xff]{9}[\x02-\x7f]")
 
 
@@ -230,7 +230,7 @@ def _parts(feature: ParsedFeature) -> Iterator[bytes]:
         yield part
 
 
-# --- Entries of tars as the features that they are compared with ---
+# --- Conversion of tar entries to features for comparison ---
 
 
 def _as_features(entries: Sample, wanted: Mapping[str, Kind | None]) -> Sample:

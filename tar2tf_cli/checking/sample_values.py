@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import Sample
-from tar2tf_cli.checking.contents import MOST_LISTED, listed, look_at, shown
+from tar2tf_cli.checking.contents import MOST_LISTED, detect_kind, listed, shown
 from tar2tf_cli.checking.files import contents_of, values_of
 from tar2tf_cli.errors import Tar2tfError, count
 from tar2tf_cli.features.decoder import Decoder
@@ -86,7 +86,7 @@ def _text(value: object) -> str:
     if not isinstance(value, (bytes, StoredBytes)):
         return shown(value)
     head = value if isinstance(value, bytes) else value.head()
-    look = look_at(head, len(value))
+    look = detect_kind(head, len(value))
     if look.kind in ("text", "json"):
         return shown(head)
     shape = "x".join(map(str, look.shape))

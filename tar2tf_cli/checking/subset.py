@@ -76,6 +76,6 @@ class Subset(NamedTuple):
         chosen, end = [False] * len(items), 0
         for place in sorted(range(len(items)), key=hashes.__getitem__):
             start, end = end, end + sizes[place]
-            # one that lies partly in a window is read in the first of the days that reach it
+            # a shard partly in a window is read on the first day whose window reaches it
             chosen[place] = any(begin <= start + turn < begin + window for turn in (0, total))
         return chosen

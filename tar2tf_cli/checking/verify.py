@@ -308,7 +308,7 @@ def verify_manifest(run: CheckRun, document: Document) -> Report:
     there = zip(objects, manifest.shards, strict=True)
     report = Report([next(checked) if item else _missing(source, shard, manifest.format) for item, shard in there])
     if template:
-        _look_around(source, manifest, template, nearby, report)
+        _find_unlisted(source, manifest, template, nearby, report)
     whole = _check_sums(document.path, manifest, report, fast=run.checks.fast)
     if whole.faults:
         report.files.append(whole)
@@ -326,13 +326,13 @@ def _class_numbers(manifest: Manifest) -> dict[str, Set[int]]:
 def _nearby(run: CheckRun, source: Source, manifest: Manifest, template: PathTemplate | None) -> dict[str, ObjectInfo]:
     """Return the files that may be a manifest's shards, by name; empty if they cannot be listed."""
     prefix = re.split("[<{]", template.text)[0] if template else ""
-    if re.search(r"[*?\[\]{}%@\\]", prefix):  # it would not match itself literally
+    if re.search(r"[*?\[\]{}%@\\]", prefix):  # the prefix would not match itself literally
         prefix = ""
     deep = any("/" in shard.path for shard in manifest.shards)
     glob = f"{prefix[: prefix.rfind('/') + 1]}**/*" if deep else f"{prefix}*"
     try:
         return {item.name: item for item in source.list((glob,))}
-    except (NothingFoundError, UsageError):  # only hidden files, or a store that cannot list
+    except (NothingFoundError, UsageError):  # nothing but hidden files, or a store without listing
         return {}
     except SourceError as error:
         run.events.note(f"note: cannot check for shards that the manifest does not list: {error.sentence}")
@@ -344,13 +344,13 @@ def _missing(source: Source, shard: ShardEntry, kind: str) -> FileReport:
     return FileReport(source.locate(shard.path), kind, faults=[fault], missing=True)
 
 
-def _look_around(
+def _find_unlisted(
     source: Source, manifest: Manifest, template: PathTemplate, nearby: dict[str, ObjectInfo], report: Report
 ) -> None:
     """Add a fault for each gap in the manifest's list, and for each shard that exists but is not listed."""
     names = [shard.path for shard in manifest.shards]
     regex, listed = template.regex(), set(names)
-    if "number" in template.fields and "input" not in template.fields:  # with <input>, the numbers come from the inputs
+    if "number" in template.fields and "input" not in template.fields:  # with <input>, the numbers depend on the inputs
         _add_gaps(source, names, report, find_gaps(names))
     for name, item in nearby.items():
         if name not in listed and regex.match(name):

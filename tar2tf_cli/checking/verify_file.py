@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo, Readable
 from tar2tf_cli.api.source import Source
 from tar2tf_cli.api.values import KeySplit
-from tar2tf_cli.checking.checks import own_checks
+from tar2tf_cli.checking.checks import custom_checks
 from tar2tf_cli.checking.expectations import EXAMPLES, NO_EXPECTATIONS, Expectations, Messages
 from tar2tf_cli.checking.faults import Fault, FileReport, KeyLists, damage, unreadable
 from tar2tf_cli.checking.files import CheckOptions, FileContext, FileRun, FileTask
@@ -272,7 +272,7 @@ class _FileCheck:
     def _check_records(self, shard: OpenShard, report: FileReport) -> None:
         decoders = self.context.decoders
         checker = Checker(self.context.expectations)
-        own = own_checks("check_record")
+        own = custom_checks("check_record")
 
         def check(data: bytes) -> Faults:
             return [*checker.check(data), *(fault for check in own for fault in check(data))]
@@ -282,7 +282,7 @@ class _FileCheck:
             with self.part.open() if self.part else no_part as part:
                 every = (
                     decoders or own or report.keys
-                )  # Python sees every record then, and not only those that the kernel leaves
+                )  # then Python sees every record, not only those that the kernel rejects
                 reader = RecordReader(
                     shard.content,
                     shard.name,
@@ -330,8 +330,8 @@ class _StreamObserver:
         self.read_to_end = False
         self.starts = array("Q")
         self._finds_records = finds_records
-        self._next = self._seen = 0  # offset of the next record, and of the bytes that come next
-        self._rest = b""  # of the bytes before, the beginning of a length
+        self._next = self._seen = 0  # offset of the next record, and of the next bytes
+        self._rest = b""  # an incomplete length at the end of the previous bytes
 
     def __call__(self, raw: ByteStream) -> ByteStream:
         self._raw = raw

@@ -75,7 +75,7 @@ class Checker(Census):
 
     def _check_example(self, features: Mapping[str, ParsedFeature]) -> Faults:
         schema, required = self._expectations.schema, self._expectations.required
-        if schema is not None:  # unset is as good as absent
+        if schema is not None:  # an unset feature counts as absent
             features = {name: feature for name, feature in features.items() if feature.kind}
         faults = [("schema", misfit) for feature in features.values() if (misfit := _misfit(feature, schema))]
         if missing := sorted(required - features.keys()):
@@ -139,7 +139,7 @@ def check_tfrecord(
 
 def _values(item: Sample) -> list[NamedValue]:
     """Return the bytes values of an example with the names of their features, except plain numbers."""
-    with suppress(ValueError):  # another message, which has no values
+    with suppress(ValueError):  # not an example
         features = parse(item.get("record", b""), sequence=True)
         named = (feature for feature in features.values() if feature.kind == "bytes")
         return [(item.name, part) for item in named if f"{item.name}/shape" not in features for part in item.parts()]
@@ -167,7 +167,7 @@ class _BadRecords:
         self._reader = reader
         self._report = report
         self._bad = Amount()
-        self._gaps = 0  # bad records that may be several records, or none
+        self._gaps = 0  # damaged gaps, each of which may be several records or none
 
     def reject(self, checked: CheckedUnit, length: int) -> None:
         """Add the faults of a record with correct framing, given the length of its data."""

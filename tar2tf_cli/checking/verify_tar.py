@@ -9,10 +9,10 @@ from types import ModuleType
 
 from tar2tf_cli.api.source import SampleFault
 from tar2tf_cli.api.values import KEY, Batch, Sample
-from tar2tf_cli.checking.checks import own_checks
+from tar2tf_cli.checking.checks import custom_checks
 from tar2tf_cli.checking.expectations import Expectations
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage
-from tar2tf_cli.checking.files import left_samples
+from tar2tf_cli.checking.files import unbatched_samples
 from tar2tf_cli.checking.values import CheckedUnit, Faults, NamedValue, decoded, value_checker
 from tar2tf_cli.errors import DamagedShardError, SampleError
 from tar2tf_cli.formats.example import delimited_name
@@ -45,9 +45,9 @@ def check_tar(
         report.add(damage(error, last=not more))
         report.cut = report.cut or not more
 
-    own = own_checks("check_sample")
+    own = custom_checks("check_sample")
     names = EntryNames(report, expectations)
-    every = decoders or own or report.keys  # samples are looked at one by one then
+    every = decoders or own or report.keys  # then samples are processed one by one
     rules = rules._replace(sizes_only=not (decoders or own), every_byte=True)
     with closing(TarSamples(shard, rules, note)) as tar:
 
@@ -57,7 +57,7 @@ def check_tar(
             return fitting
 
         def samples() -> Iterator[CheckedUnit]:
-            for stored in left_samples(tar, damaged, None if every else fits):
+            for stored in unbatched_samples(tar, damaged, None if every else fits):
                 report.records += 1
                 names.check(stored, tar.offset)
                 if report.keys and not (decoders or own):
@@ -154,6 +154,6 @@ class EntryNames:
             yield "schema", f" lacks {', '.join(map(repr, missing))}, which all others have"
         for name in names:
             try:
-                delimited_name(name)  # which no feature can have, either
+                delimited_name(name)  # raises an error for a name that no feature can have
             except SampleError as error:
                 yield "name", f": {error.message}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tar2tf_cli.api.shard_format import ShardFormat
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
-from tar2tf_cli.checking.checks import own_checks
+from tar2tf_cli.checking.checks import custom_checks
 from tar2tf_cli.checking.expectations import Expectations
 from tar2tf_cli.checking.faults import Amount, Fault, FileReport, damage
 from tar2tf_cli.checking.verify_tar import EntryNames
@@ -34,7 +34,7 @@ def check_units(
     reader, names, own = (
         kind.units(shard.content, shard.name),
         EntryNames(report, expectations),
-        own_checks("check_sample"),
+        custom_checks("check_sample"),
     )
 
     def damaged(error: DamagedShardError, more: bool) -> None:

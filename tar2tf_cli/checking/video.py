@@ -77,7 +77,7 @@ def mp4_header(data: bytes, whole: int) -> VideoHeader:
     if len(data) >= whole:
         more, duration = _in_fragments(data, counted.number, ticks.get(counted.number, 0))
         frames += more
-    if duration and (counted.frames or seconds is None):  # a movie that is all fragments may state the sum
+    if duration and (counted.frames or seconds is None):  # a fully fragmented movie may state the total duration
         seconds = (seconds or 0) + duration / counted.scale
     return VideoHeader(counted.shape, seconds, (frames or None) if picture else None, sound)
 
@@ -176,7 +176,7 @@ def matroska_header(data: bytes, whole: int) -> VideoHeader:
         struct.error: when its duration is damaged.
     """
     found: dict[int, bytes] = {}
-    blocks: dict[int, int] = {}  # of each track
+    blocks: dict[int, int] = {}  # frames of each track
     picture = latest = 0  # numbers of tracks
     complete = len(data) >= whole
     try:

@@ -266,7 +266,7 @@ def _in_order(
 
 
 def _class_parser(
-    example_class: type[examples.Example], known: Mapping[str, Mapping[str, object]]
+    example_class: type[examples.RowExample], known: Mapping[str, Mapping[str, object]]
 ) -> Callable[[object], tuple[tf.Tensor, ...]]:
     """Return a function from a record to its tensors, as declared by a class, with ranks from a manifest."""
     features: dict[str, Any] = {}
@@ -280,7 +280,7 @@ def _class_parser(
     return _in_order(example_class.fields(), record_parser(features))
 
 
-class Example(examples.Example):
+class Example(examples.RowExample):
     """Base class of examples: subclasses declare stored attributes with `tfrecordable`, and define how to make an
     example.
 

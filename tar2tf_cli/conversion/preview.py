@@ -284,7 +284,7 @@ def _describe_values(values: Sample, palettes: Collection[str] = ()) -> dict[str
     looks = {name: _describe_value(value) for name, value in values.items() if name == KEY or not name.startswith("__")}
     for name, value in values.items():
         if (name in palettes or image.is_named_like_mask(name)) and getattr(value, "ndim", 0) in (2, 3):
-            looks[name] += f", {image.values_described(image.distinct_values(value))}"
+            looks[name] += f", {image.describe_values(image.distinct_values(value))}"
     return looks
 
 

@@ -32,7 +32,7 @@ _TOGETHER: Final = 1 << 13
 _STORED: Final = {"int64": "<i8", "float": "<f4"}
 
 
-class Reading(NamedTuple):
+class BatchOptions(NamedTuple):
     """The examples to read, their order, and the size of batches.
 
     Attributes:
@@ -52,7 +52,7 @@ class Reading(NamedTuple):
     epochs: int | None = 1
 
 
-def check_reading(reading: Reading) -> None:
+def check_batch_options(reading: BatchOptions) -> None:
     """Raise an error for impossible arguments.
 
     Raises:
@@ -67,7 +67,7 @@ def check_reading(reading: Reading) -> None:
         raise UsageError(f"shard must be (hosts, host), such as (4, 0) to (4, 3), not {reading.part!r}")
 
 
-class Samples(Protocol):
+class ColumnSource(Protocol):
     """A sequence of samples with random access by column."""
 
     def __len__(self) -> int: ...
@@ -90,8 +90,8 @@ class Batches(Iterator[dict[str, Any]]):
         read: how many examples were read, `start` included: all that is needed to continue with the next one.
     """
 
-    def __init__(self, records: Samples, reading: Reading, threads: int) -> None:
-        check_reading(reading)
+    def __init__(self, records: ColumnSource, reading: BatchOptions, threads: int) -> None:
+        check_batch_options(reading)
         self.read = reading.start
         self._records = records
         self._reading = reading

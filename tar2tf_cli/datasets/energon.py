@@ -24,7 +24,7 @@ from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.inputs.energon_index import (
     DALI,
     EnergonSample,
-    dali_beside_energon,
+    dali_path_for_energon,
     energon_samples,
     index_writer,
     packed_offsets,
@@ -143,13 +143,13 @@ def _write_index(
     path = f"{tar}.idx"
     is_dali = index_writer(files.read(path) or b"") == DALI
     if is_dali and not (dali or overwrite):
-        hint = f"--for dali,energon writes DALI's as {os.path.basename(dali_beside_energon(tar))}, and Energon's here"
+        hint = f"--for dali,energon writes DALI's as {os.path.basename(dali_path_for_energon(tar))}, and Energon's here"
         raise OutputExistsError(
             "is an index of DALI, and Energon's needs this name", shard=files.locate(path), hint=hint
         )
     if dali or is_dali:
         lines = b"".join(index_lines_of(shards.source, item, "first"))
-        other = dali_beside_energon(tar)
+        other = dali_path_for_energon(tar)
         files.write({other: lines}, "exists, and is not DALI's index of this shard", overwrite=overwrite)
     what = "exists, and is not Energon's index of this shard"
     files.write({path: data}, what, overwrite=overwrite or is_dali)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 AnyDataset: TypeAlias = "tf.data.Dataset[Any]"
 
-Features: TypeAlias = "Described"
 
 Parse: TypeAlias = "Callable[[Any], dict[str, tf.Tensor]]"
 """Makes tensors of a batch of serialised examples."""
@@ -43,11 +42,11 @@ Reader: TypeAlias = "Callable[[tf.Tensor], AnyDataset]"
 """Makes a dataset of the serialised examples in the shards with these names, one after the other."""
 
 _AT_ONCE: Final = 16
-_PIECE: Final = 1 << 20  # bytes of records that are given to TensorFlow at once
-_MOST_TOGETHER: Final = 256  # examples that are read and parsed at once where they are wanted one by one
-_BYTES_TOGETHER: Final = 4 << 20  # and how large they are together
+_PIECE: Final = 1 << 20  # bytes of records passed to TensorFlow at once
+_MOST_TOGETHER: Final = 256  # examples read and parsed at once for a dataset of single examples
+_BYTES_TOGETHER: Final = 4 << 20  # total bytes of these examples
 _READ: Final = 1 << 20  # bytes of small batches that are read at once
-_LEAST_READS: Final = 16  # reads of an epoch, at least, which threads divide among them
+_LEAST_READS: Final = 16  # minimum number of reads per epoch, which threads share
 _AS_WRITTEN: Final = -1
 
 
@@ -60,7 +59,7 @@ class Examples(Protocol):
     def each(self) -> AnyDataset:
         """Return a dataset of the serialised examples, one by one."""
 
-    def batches(self, size: int, drop_remainder: bool, features: Features, parse: Parse) -> AnyDataset:
+    def batches(self, size: int, drop_remainder: bool, features: Described, parse: Parse) -> AnyDataset:
         """Return a dataset of parsed batches.
 
         Args:
@@ -105,13 +104,13 @@ class ByPosition:
 
     def each(self) -> AnyDataset:
         """Return a dataset of the serialised examples, one by one."""
-        return self.one_by_one(self._batches(self._reader.messages, at_once(self._mean), drop_remainder=False))
+        return self.one_by_one(self._batches(self._reader.messages, examples_at_once(self._mean), drop_remainder=False))
 
     def one_by_one(self, batches: AnyDataset) -> AnyDataset:
         """Unbatch the examples; the cardinality is unknown if the first epoch is shorter."""
         return batches.unbatch() if self._skipped else _counted(batches.unbatch(), self._count)
 
-    def batches(self, size: int, drop_remainder: bool, features: Features, parse: Parse) -> AnyDataset:
+    def batches(self, size: int, drop_remainder: bool, features: Described, parse: Parse) -> AnyDataset:
         """Return a dataset of parsed batches."""
         return self._batches(self._reader.columns(features, parse), size, drop_remainder, self._several(size))
 
@@ -147,7 +146,7 @@ class ByPosition:
             return reading(first, last, several * size, seed, read_several).unbatch().concatenate(rest)
 
         def next_epoch(_: object) -> object:
-            # it changes what it returns, but a checkpoint keeps what it returned
+            # not deterministic between calls, but checkpoints store its result
             return tf.numpy_function(self._next_epoch, [_], [tf.int64, tf.int64], stateful=False)
 
         if self._order == Order(None):
@@ -187,7 +186,7 @@ class RecordsByPosition:
         messages.set_shape([None])
         return messages
 
-    def columns(self, features: Features, parse: Parse) -> Read:
+    def columns(self, features: Described, parse: Parse) -> Read:
         """Return a function that reads and parses the examples at a range of positions."""
         return lambda first, last, seed: parse(self.messages(first, last, seed))
 
@@ -225,7 +224,7 @@ class Streamed:
         """Unbatch the examples, and set the cardinality."""
         return _counted(batches.unbatch(), self._count)
 
-    def batches(self, size: int, drop_remainder: bool, features: Features, parse: Parse) -> AnyDataset:
+    def batches(self, size: int, drop_remainder: bool, features: Described, parse: Parse) -> AnyDataset:
         """Return a dataset of parsed batches."""
         import tensorflow as tf
 
@@ -240,12 +239,12 @@ def _counted(dataset: AnyDataset, count: int) -> AnyDataset:
     return dataset.apply(tf.data.experimental.assert_cardinality(count))
 
 
-def at_once(mean: int) -> int:
+def examples_at_once(mean: int) -> int:
     """Return the number of examples of a mean size to read at once for a dataset of single examples."""
     return min(max(_BYTES_TOGETHER // mean, 1), _MOST_TOGETHER)
 
 
-def in_shards(names: Sequence[str], read: Reader, shuffle: int | None, seed: int | None) -> AnyDataset:
+def records_of_shards(names: Sequence[str], read: Reader, shuffle: int | None, seed: int | None) -> AnyDataset:
     """Return the records of shards one after another; to shuffle them, interleave shards in random order."""
     import tensorflow as tf
 
@@ -270,7 +269,7 @@ def any_reader(places: Mapping[str, tuple[Document, ShardEntry]]) -> Reader:
         wanted = [places[path.decode("utf-8", "surrogateescape")] for path in paths]
         for one, alike in groupby(wanted, lambda place: place[0]):
             items = one.find([entry for _, entry in alike])
-            folder = copy(one.folder)  # what is fetched ahead belongs to this iteration alone
+            folder = copy(one.folder)  # prefetched data belongs to this iteration alone
             with folder.prefetch(items, _AT_ONCE):
                 for item in items:
                     with OpenShard(folder, item) as shard:

@@ -41,7 +41,7 @@ from tar2tf_cli.formats.tfrecord import (
     packed_index,
     read_index,
 )
-from tar2tf_cli.inputs.energon_index import DALI, ENERGON, dali_beside_energon, index_writer
+from tar2tf_cli.inputs.energon_index import DALI, ENERGON, dali_path_for_energon, index_writer
 from tar2tf_cli.inputs.open_shard import OpenShard, not_a_shard, shard_format, unreadable
 from tar2tf_cli.inputs.shard_set import nothing_found, resolve
 from tar2tf_cli.inputs.tar_index import (
@@ -67,7 +67,7 @@ _RECORD_HEAD: Final = 12
 _SAMPLES: Final = 8
 _READ: Final = 1 << 20
 _MOST_ZEROS: Final = 1 << 20
-_MOST_GAPS: Final = 64  # in a bucket, where each costs a request
+_MOST_GAPS: Final = 64  # most gaps in a bucket, where each costs a request
 _MOST_AT_ONCE: Final = 1 << 25
 _IN_STREAMS: Final = "tar2tf convert divides it into streams of 1 MiB: -o 'new-<>"
 _SMALLER: Final = {
@@ -111,7 +111,7 @@ class Layout(ABC):
         """
 
     @abstractmethod
-    def from_beside(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
+    def parse_index(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
         """Parse an index file next to the shard; None unless it is certainly complete and for these bytes."""
 
     def contents(self, buffers: list[bytes], places: Places) -> list[bytes]:
@@ -159,19 +159,19 @@ class RecordLayout(Layout):
         """Whether reading all records is cheaper than requesting the length of each."""
         if shard.records:
             return shard.size / shard.records < ranges.gap
-        with suppress(DamagedShardError):  # which says where when it is raised again
+        with suppress(DamagedShardError):  # raised again with its location when the shard is read
             return record_length(ranges.read(shard.item, 0, _RECORD_HEAD)) < ranges.gap
         return False
 
     def read(self, opened: OpenShard, shard: DatasetShard) -> ShardIndex:
         return ShardIndex(self.of, offsets_in(RecordReader(opened.content, shard.name, want="lengths")))
 
-    def from_beside(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
+    def parse_index(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
         """Parse an index file; only the manifest's number of records can show that no line is missing."""
         offsets = index_of_lines(data, shard.size)
         if offsets is None or shard.records != len(offsets) - 1:
             return None
-        for record in _some(len(offsets) - 1, ranges):
+        for record in _spread_numbers(len(offsets) - 1, ranges):
             start, end = offsets[record : record + 2].tolist()
             try:
                 if record_length(ranges.read(shard.item, start, _RECORD_HEAD)) != end - start - FRAMING:
@@ -205,7 +205,7 @@ class UnitLayout(Layout):
         offsets.append(units.offset)
         return ShardIndex(self.of, np.frombuffer(offsets, np.int64))
 
-    def from_beside(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
+    def parse_index(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
         """Return None, as there is no index format for units."""
         return None
 
@@ -233,7 +233,7 @@ class TarLayout(Layout):
     def read(self, opened: OpenShard, shard: DatasetShard) -> ShardIndex:
         return self._index(find_in_batches(opened.seekable or opened, shard.name, self._key_split), shard)
 
-    def from_beside(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
+    def parse_index(self, data: bytes, shard: DatasetShard, ranges: Ranges) -> ShardIndex | None:
         """Parse an index of `wds2idx`, which is complete if nothing but its entries is in the tar.
 
         Other members, and long headers, lie in gaps between entries, each of which is read. What the index says of each
@@ -250,7 +250,7 @@ class TarLayout(Layout):
         gaps = [place for place, entry in enumerate(entries) if entry.offset != ends[place] + BLOCK]
         if len(gaps) > _MOST_GAPS and ranges.parallel > 1:
             return None
-        for place in {*gaps, *_some(len(entries), ranges)}:
+        for place in {*gaps, *_spread_numbers(len(entries), ranges)}:
             stream = RangeStream(partial(ranges.read, shard.item), ends[place])
             if not is_next(stream, ends[place], entries[place], shard.name, self._key_split):
                 return None
@@ -320,11 +320,11 @@ class Indexes:
         """
         index = self._kept(shard)
         if index is None:
-            requested = file and file()  # in a bucket, each costs a round trip
+            requested = file and file()  # each costs a round trip in a bucket
             head = ranges.read(shard.item, 0, _HEAD)
             method, layout = compression_of(head), self._layout_of(head)
             data = requested.result() if requested and not method else None
-            index = None if data is None else layout.from_beside(data, shard, ranges)
+            index = None if data is None else layout.parse_index(data, shard, ranges)
             if index is None:
                 self._say(shard)
                 index = self._decompressed(shard, method) if method else layout.scan(shard, ranges)
@@ -373,7 +373,7 @@ class Indexes:
     def keep(self, shard: DatasetShard, index: ShardIndex) -> None:
         """Save an index for the next time if possible."""
         if path := self._path(shard):
-            with suppress(OSError, SinkError):  # a home that cannot be written to is no fault of the shard's
+            with suppress(OSError, SinkError):  # an unwritable cache folder is no error
                 os.makedirs(self.folder, exist_ok=True)
                 write_whole(path, packed_index(index, shard.name, str(shard.item.version)), lasting=False)
 
@@ -402,7 +402,7 @@ class Indexes:
         return os.path.join(self.folder, f"{hashlib.sha256(whole).hexdigest()[:32]}.index")
 
 
-def _some(count: int, ranges: Ranges) -> range:
+def _spread_numbers(count: int, ranges: Ranges) -> range:
     """Return the numbers of a few evenly spaced samples; only one in a bucket, where each costs a request."""
     most = _SAMPLES if ranges.parallel == 1 else 1
     return range(0, count, -(-count // most) or 1)
@@ -464,7 +464,7 @@ def write_indexes(
             path = f"{shard}.idx"
             writer = index_writer(files.read(path) or b"")
             if writer == ENERGON:
-                path = dali_beside_energon(shard)
+                path = dali_path_for_energon(shard)
             elif writer not in (None, DALI) and not overwrite:
                 hint = "both have this name: keep it, or move it elsewhere first"
                 raise OutputExistsError(f"is an index of {writer}", shard=files.locate(path), hint=hint)

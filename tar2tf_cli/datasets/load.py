@@ -15,14 +15,13 @@ from tar2tf_cli.datasets.examples import (
     AnyDataset,
     ByPosition,
     Examples,
-    Features,
     Order,
     RecordsByPosition,
     Streamed,
     any_reader,
-    at_once,
-    in_shards,
+    examples_at_once,
     local_reader,
+    records_of_shards,
 )
 from tar2tf_cli.datasets.parsing import batch_parser, record_parser
 from tar2tf_cli.datasets.process_resources import ProcessResources
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from typing_extensions import Unpack
 
+    from tar2tf_cli.features.described import Described
     from tar2tf_cli.inputs.manifest import Document, ShardEntry
     from tar2tf_cli.spec.urls import ConnectionOptions
 
@@ -158,7 +158,7 @@ def load_dataset(
         every = [entry.records for _, entry in shards]
         by_records = RecordsByPosition(records, every, part.chosen, part.numbers)
         examples = ByPosition(by_records, part.count, order, part.mean())
-    return _presented(examples, features, total, batch, at_once(part.mean()), ragged=ragged, pad=pad)
+    return _build_dataset(examples, features, total, batch, examples_at_once(part.mean()), ragged=ragged, pad=pad)
 
 
 def _op_reads(read: Sequence[Document]) -> bool:
@@ -210,15 +210,15 @@ def _streamed(part: _HostShare, read: Sequence[Document], shuffle: int | None, s
         reader = any_reader(dict(zip(names, part.shards, strict=True)))
     else:
         reader = local_reader(methods.pop())
-    records = in_shards(names, reader, shuffle, seed)
+    records = records_of_shards(names, reader, shuffle, seed)
     hosts, host = part.numbers
     if hosts > 1:
         records = records.shard(hosts, host)
     return Streamed(records.shuffle(shuffle, seed) if shuffle else records, part.count)
 
 
-def _presented(
-    examples: Examples, features: Features, total: int, batch: int | None, together: int, *, ragged: bool, pad: bool
+def _build_dataset(
+    examples: Examples, features: Described, total: int, batch: int | None, together: int, *, ragged: bool, pad: bool
 ) -> AnyDataset:
     """Return the examples in the requested form: parsed, one by one or in batches."""
     import tensorflow as tf
@@ -231,14 +231,14 @@ def _presented(
 
     if batch and parse and not (ragged or pad):
         return batches(batch)
-    empty = any(0 in feature["shape"] for feature in features.values())  # which tf.data cannot take out of batches
+    empty = any(0 in feature["shape"] for feature in features.values())  # tf.data cannot unbatch empty tensors
     records = examples.one_by_one(batches(together)) if parse and not empty else _parsed(examples, features, total)
     if batch:
         return _batched(records, batch, ragged=ragged, pad=pad).prefetch(tf.data.AUTOTUNE)
-    return _batching_at_once(records, batches) if parse else records
+    return _batch_while_parsing(records, batches) if parse else records
 
 
-def _parsed(examples: Examples, features: Features, total: int) -> AnyDataset:
+def _parsed(examples: Examples, features: Described, total: int) -> AnyDataset:
     """Return the examples parsed one by one; serialised if their features are unknown."""
     import tensorflow as tf
 
@@ -248,7 +248,7 @@ def _parsed(examples: Examples, features: Features, total: int) -> AnyDataset:
     return records.map(record_parser(features, total), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
-def _batching_at_once(records: AnyDataset, batches: Callable[[int, bool], AnyDataset]) -> AnyDataset:
+def _batch_while_parsing(records: AnyDataset, batches: Callable[[int, bool], AnyDataset]) -> AnyDataset:
     """Override `records.batch(n)` to return parsed batches, so that examples are not batched twice."""
     batch_any = records.batch
 
@@ -309,14 +309,14 @@ def _batched(records: AnyDataset, batch: int, *, ragged: bool, pad: bool) -> Any
         return example, {name: tf.shape(example[name]) for name in varying}
 
     def checked(examples: dict[str, tf.Tensor], shapes: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        with tf.control_dependencies([_alike(name, shapes[name]) for name in varying]):
+        with tf.control_dependencies([_assert_equal_shapes(name, shapes[name]) for name in varying]):
             return {name: tf.identity(value) for name, value in examples.items()}
 
     records = records.map(shaped)
-    return records.padded_batch(batch).map(checked)  # which fills up nothing where shapes are equal
+    return records.padded_batch(batch).map(checked)  # pads nothing, as the shapes are equal
 
 
-def _alike(name: str, shapes: tf.Tensor) -> object:
+def _assert_equal_shapes(name: str, shapes: tf.Tensor) -> object:
     """Assert that the shapes of a feature's values in a batch, a row each, are equal."""
     import tensorflow as tf
 

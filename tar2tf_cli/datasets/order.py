@@ -20,7 +20,7 @@ _64_BITS: Final = (1 << 64) - 1
 
 def epoch_seed(seed: int, epoch: int) -> int:
     """Return the seed of one epoch's order, a number from 0 to 2^63 - 1."""
-    return int(_scattered(np.array([(seed + 1) * _GOLDEN + epoch & _64_BITS], np.uint64))[0]) >> 1
+    return int(_mix_bits(np.array([(seed + 1) * _GOLDEN + epoch & _64_BITS], np.uint64))[0]) >> 1
 
 
 def permuted(seed: int, positions: NDArray[np.int64], total: int) -> NDArray[np.int64]:
@@ -31,19 +31,19 @@ def permuted(seed: int, positions: NDArray[np.int64], total: int) -> NDArray[np.
     """
     half = max(1, ((total - 1).bit_length() + 1) // 2)
     mask, width = np.uint64((1 << half) - 1), np.uint64(half)
-    keys = _scattered(np.array([seed + (number + 1) * _GOLDEN & _64_BITS for number in range(_ROUNDS)], np.uint64))
+    keys = _mix_bits(np.array([seed + (number + 1) * _GOLDEN & _64_BITS for number in range(_ROUNDS)], np.uint64))
     numbers = positions.astype(np.uint64)
     wanted = np.arange(len(numbers))
     while len(wanted):
         left, right = numbers[wanted] >> width, numbers[wanted] & mask
         for key in keys:
-            left, right = right, left ^ (_scattered(right ^ key) & mask)
+            left, right = right, left ^ (_mix_bits(right ^ key) & mask)
         numbers[wanted] = left << width | right
         wanted = wanted[numbers[wanted] >= total]
     return numbers.astype(np.int64)
 
 
-def _scattered(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix_bits(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Mix the bits of numbers, as the finalizer of splitmix64 does."""
     numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

@@ -105,7 +105,7 @@ def _restored(name: str, feature: FeatureDescription, parsed: Mapping[str, tf.Te
     if feature["encoding"] == "raw":
         value = _from_bytes(tf.strings.reduce_join(value) if optional else value, dtype)
     if optional and shape == []:
-        pass  # a vector of one value or none, as of other optional values
+        pass  # optional values become a vector of one value or none
     elif feature["encoding"] == "raw" or shape is None or len(shape) > 1 or f"{name}/shape" in parsed:
         own = _own_shape(name, shape, parsed)
         if optional:  # if the array is missing, so is its shape
@@ -141,6 +141,6 @@ def _own_shape(name: str, shape: list[int | None], parsed: Mapping[str, tf.Tenso
     if f"{name}/shape" in parsed:
         return parsed[f"{name}/shape"]
     if shape.count(None) <= 1:
-        return tf.constant([-1 if size is None else size for size in shape], tf.int32)  # none is float32
+        return tf.constant([-1 if size is None else size for size in shape], tf.int32)  # [] would be float32
     folder = name.rpartition("/")[0]
     return tf.stack([parsed[f"{folder}/{axis}"] for axis in ("height", "width", "channels")])

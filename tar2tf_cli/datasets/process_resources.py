@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import OnFile, Ranges, Source
 from tar2tf_cli.datasets.batches import OpenFiles
-from tar2tf_cli.datasets.ranges import RecentStreams
+from tar2tf_cli.datasets.ranges import StreamCache
 from tar2tf_cli.formats.streams import read_to_end
-from tar2tf_cli.inputs.energon_index import dali_beside_energon, energon_offsets
+from tar2tf_cli.inputs.energon_index import dali_path_for_energon, energon_offsets
 from tar2tf_cli.stores.objects import read_object
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ class ProcessResources:
         self._open()
 
     def _open(self) -> None:
-        self.recent = RecentStreams()
-        self._ranges: dict[int, tuple[Source, Ranges]] = {}  # with the source, so that no other has its number
+        self.recent = StreamCache()
+        self._ranges: dict[int, tuple[Source, Ranges]] = {}  # with the source, so that no other object gets its id
         self.files = OpenFiles()
-        self._pool = ThreadPoolExecutor(_THREADS, "tar2tf-read")  # its threads start with the first requests
-        self._index_pool = ThreadPoolExecutor(_THREADS, "tar2tf-index")  # as those above wait for these files
+        self._pool = ThreadPoolExecutor(_THREADS, "tar2tf-read")  # threads start with the first requests
+        self._index_pool = ThreadPoolExecutor(_THREADS, "tar2tf-index")  # as the first pool waits for these files
 
     def close(self) -> None:
         """Close open files and connections after pending reads; later reads reopen them."""
@@ -137,7 +137,7 @@ class ProcessResources:
 
 def _index_file(source: Source, shard: str) -> bytes | None:
     """Return the bytes of SHARD.idx, or of DALI's index if SHARD.idx is Energon's; None if it does not exist."""
-    for name in (f"{shard}.idx", dali_beside_energon(shard)):
+    for name in (f"{shard}.idx", dali_path_for_energon(shard)):
         if (data := _read_file(source, name)) is None:
             return None
         if not energon_offsets(data):

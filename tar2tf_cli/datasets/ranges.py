@@ -47,7 +47,7 @@ class RegroupedRanges(Ranges):
         return b"".join(self._stored.read_each(item, spans))
 
 
-class RecentStreams:
+class StreamCache:
     """Cache of the most recently used decompressed streams, for all threads of a process.
 
     A stream that one thread decompresses is not decompressed by another.
@@ -103,7 +103,7 @@ class DecompressedRanges(Ranges):
 
     gap = 0
 
-    def __init__(self, stored: Ranges, streams: StreamPositions, name: str, recent: RecentStreams) -> None:
+    def __init__(self, stored: Ranges, streams: StreamPositions, name: str, recent: StreamCache) -> None:
         self.parallel = stored.parallel
         self._stored = stored
         self._streams = streams

@@ -20,7 +20,7 @@ from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.shard_format import FormatTraits
 from tar2tf_cli.api.source import Ranges
 from tar2tf_cli.api.values import KEY, KeySplit, Sample
-from tar2tf_cli.datasets.batches import Batches, ColumnReader, Reading, stacked
+from tar2tf_cli.datasets.batches import Batches, BatchOptions, ColumnReader, stacked
 from tar2tf_cli.datasets.indexes import Indexes, Layout, Places
 from tar2tf_cli.datasets.process_resources import ProcessResources
 from tar2tf_cli.datasets.ranges import DecompressedRanges, RegroupedRanges
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tar2tf_cli.features.decoder import Decoder
-    from tar2tf_cli.formats.tfrecord import Keys
+    from tar2tf_cli.formats.tfrecord import KeyHashes
     from tar2tf_cli.inputs.manifest import Document
     from tar2tf_cli.spec.urls import ConnectionOptions
 
@@ -183,7 +183,7 @@ class _RecordSpan(NamedTuple):
     end: int
 
 
-class _Together(NamedTuple):
+class _ReadGroup(NamedTuple):
     """Records of one shard that are read together, in contiguous stretches of bytes.
 
     Attributes:
@@ -223,7 +223,7 @@ class _Findings:
         self.knows_columns = False
         self.columns: ColumnReader | None = None
         self.offsets: NDArray[np.int64] | None = None
-        self.by_key: tuple[Keys, NDArray[np.int64]] | None = None
+        self.by_key: tuple[KeyHashes, NDArray[np.int64]] | None = None
 
 
 class Records(Sequence[T]):
@@ -329,7 +329,7 @@ class Records(Sequence[T]):
         """
         if self._raw:
             raise UsageError("raw=True returns the bytes of records, which have no columns", hint="leave it out")
-        reading = Reading(size, seed if shuffle else None, start, shard, drop_remainder, epochs)
+        reading = BatchOptions(size, seed if shuffle else None, start, shard, drop_remainder, epochs)
         return Batches(self, reading, threads)
 
     def columns(self, indices: NDArray[np.int64]) -> dict[str, object]:
@@ -366,8 +366,8 @@ class Records(Sequence[T]):
         shards = np.searchsorted(self._ends, numbers, "right")
         names = {number: self._shards[number].name for number in np.unique(shards).tolist()}
         files = np.zeros(len(self._shards), np.int64)
-        files[list(names)] = [self._here.files.descriptor(name) for name in names.values()]
-        at = numbers + shards  # as each shard has one offset more than records
+        files[list(names)] = [self._resources.files.descriptor(name) for name in names.values()]
+        at = numbers + shards  # each shard has one offset more than records
         return np.stack([files[shards], offsets[at], offsets[at + 1]], axis=1)
 
     def __iter__(self) -> Iterator[T]:
@@ -433,7 +433,7 @@ class Records(Sequence[T]):
 
     def close(self) -> None:
         """Close files and connections; later reads reopen them."""
-        self._here.close()
+        self._resources.close()
 
     def __enter__(self) -> Records[T]:
         return self
@@ -442,7 +442,7 @@ class Records(Sequence[T]):
         self.close()
 
     @property
-    def _here(self) -> ProcessResources:
+    def _resources(self) -> ProcessResources:
         """Return the files, connections and threads of this process; forked processes create their own."""
         if self._process.number != os.getpid():
             self._process = ProcessResources()
@@ -465,17 +465,17 @@ class Records(Sequence[T]):
             else:
                 yield from self._values(together.shard, together.records, contents)
 
-    def _contents(self, batches: Iterable[NDArray[np.int64]]) -> Iterator[tuple[_Together, list[bytes | Sample]]]:
+    def _contents(self, batches: Iterable[NDArray[np.int64]]) -> Iterator[tuple[_ReadGroup, list[bytes | Sample]]]:
         """Yield records or samples by number, as they are read."""
-        waiting: deque[tuple[_Together, list[Future[bytes]], int]] = deque()
+        waiting: deque[tuple[_ReadGroup, list[Future[bytes]], int]] = deque()
         requests = 0
-        for together in chain.from_iterable(map(self._together, batches)):
+        for together in chain.from_iterable(map(self._group_reads, batches)):
             ranges, item = self._ranges(together.shard), self._shards[together.shard].item
             if ranges.parallel == 1:
                 buffers = (ranges.read(item, start, end - start) for start, end in together.stretches)
                 yield together, self._unpacked(together, buffers)
                 continue
-            ask = self._here.submit
+            ask = self._resources.submit
             futures = [ask(ranges.read, item, start, end - start) for start, end in together.stretches]
             count_as = sum(1 + (end - start) // _LARGE for start, end in together.stretches)
             waiting.append((together, futures, count_as))
@@ -487,7 +487,7 @@ class Records(Sequence[T]):
         for together, futures, _ in waiting:
             yield together, self._unpacked(together, (future.result() for future in futures))
 
-    def _together(self, numbers: NDArray[np.int64]) -> Iterator[_Together]:
+    def _group_reads(self, numbers: NDArray[np.int64]) -> Iterator[_ReadGroup]:
         """Group records by shard and, if there are many, by size."""
         shards = np.searchsorted(self._ends, numbers, "right")
         edges = (np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist()
@@ -501,16 +501,16 @@ class Records(Sequence[T]):
             sizes = np.cumsum(ends - starts) // _TOGETHER
             cuts = (np.flatnonzero(sizes[1:] != sizes[:-1]) + 1).tolist() if sizes[-1] else []
             for first, last in pairwise([0, *cuts, len(records)]):
-                yield self._stretched(shard, records[first:last], starts[first:last], ends[first:last])
+                yield self._merge_reads(shard, records[first:last], starts[first:last], ends[first:last])
 
-    def _stretched(
+    def _merge_reads(
         self, shard: int, records: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> _Together:
+    ) -> _ReadGroup:
         """Group records that are close to each other into contiguous reads, unless there are only a few."""
         if len(records) <= _FEW and self._ranges(shard).parallel == 1:
             each = list(zip(starts.tolist(), ends.tolist(), strict=True))
             few = np.array([(number, 0, end - start) for number, (start, end) in enumerate(each)], np.int64)
-            return _Together(shard, records, each, few)
+            return _ReadGroup(shard, records, each, few)
         apart = (starts[1:] > ends[:-1] + self._ranges(shard).gap) | (starts[1:] < starts[:-1])
         begins = np.concatenate(([0], np.flatnonzero(apart) + 1))
         places = np.zeros((len(records), 3), np.int64)
@@ -519,13 +519,13 @@ class Records(Sequence[T]):
         begin, end = starts[begins], np.maximum.reduceat(ends, begins)
         base = begin[places[:, 0]]
         places[:, 1], places[:, 2] = starts - base, ends - base
-        return _Together(shard, records, list(zip(begin.tolist(), end.tolist(), strict=True)), places)
+        return _ReadGroup(shard, records, list(zip(begin.tolist(), end.tolist(), strict=True)), places)
 
-    def _unpacked(self, together: _Together, reads: Iterable[bytes]) -> list[bytes | Sample]:
+    def _unpacked(self, together: _ReadGroup, reads: Iterable[bytes]) -> list[bytes | Sample]:
         """Return the records or samples in the bytes of contiguous reads."""
         try:
             buffers = list(reads)
-        except DamagedShardError:  # where it is compressed, by which alone nobody knows the record
+        except DamagedShardError:  # compressed data, whose error does not identify the record
             return [self._one(together.span(place)) for place in range(len(together.records))]
         contents: list[Any] = self._layout(together.shard).contents(buffers, together.places)
         for place in range(len(contents), len(together.records)):
@@ -551,7 +551,7 @@ class Records(Sequence[T]):
     def _index(self, number: int) -> ShardIndex:
         index = self._indexes.get(number)
         if index is None:
-            with self._here.indexing(number):
+            with self._resources.indexing(number):
                 if number not in self._indexes:
                     self._indexes[number] = self._usable(self._shards[number], self._stored(number))
                 index = self._indexes[number]
@@ -561,7 +561,7 @@ class Records(Sequence[T]):
         """Find the indexes of several shards concurrently."""
         missing = [number for number in numbers if number not in self._indexes]
         if len(missing) > 1:
-            for found in [self._here.submit(self._index, number) for number in missing]:
+            for found in [self._resources.submit(self._index, number) for number in missing]:
                 found.result()
 
     def _layout(self, number: int) -> Layout:
@@ -571,7 +571,7 @@ class Records(Sequence[T]):
         return find_format(self._index(number).of).traits
 
     def _usable(self, shard: DatasetShard, ranges: Ranges) -> ShardIndex:
-        index = self._where.find(shard, ranges, partial(self._here.index_file, shard.source, shard.item.name))
+        index = self._where.find(shard, ranges, partial(self._resources.index_file, shard.source, shard.item.name))
         of_samples = find_format(index.of).traits.holds == "sample"
         if self._raw and of_samples:
             raise UsageError(f"is a {index.of}, and raw=True returns the bytes of records", shard=shard.name)
@@ -580,7 +580,7 @@ class Records(Sequence[T]):
             raise UsageError("holds records, and preset decodes the entries of tars", shard=shard.name, hint=hint)
         return index
 
-    def _keys(self, number: int) -> Keys:
+    def _keys(self, number: int) -> KeyHashes:
         """Return the hashes of a shard's keys; 0 for a record without a key."""
         index = self._index(number)
         if index.keys is None:
@@ -605,10 +605,10 @@ class Records(Sequence[T]):
             return stored
         if streams.method == MEMBERS:
             return RegroupedRanges(stored, streams)
-        return DecompressedRanges(stored, streams, self._shards[number].name, self._here.recent)
+        return DecompressedRanges(stored, streams, self._shards[number].name, self._resources.recent)
 
     def _stored(self, number: int) -> Ranges:
-        return self._here.ranges(self._shards[number].source)
+        return self._resources.ranges(self._shards[number].source)
 
     def _content(self, span: _RecordSpan, data: bytes) -> bytes | Sample:
         layout = self._layout(span.shard)
@@ -617,7 +617,7 @@ class Records(Sequence[T]):
             digest = None if digests is None else int(digests[span.record])
             return layout.content(data, self._shards[span.shard], digest)
         except DamagedShardError as error:
-            if error.kind in layout.wrong_index and (other := self._indexed_again(span)):
+            if error.kind in layout.wrong_index and (other := self._reindex(span)):
                 return self._one(other)
             raise self._at(error, span) from None
 
@@ -670,7 +670,7 @@ class Records(Sequence[T]):
         error.offset, error.hint = self._index(span.shard).stored_offset(span.start), hint
         return error.at(shard=shard, member=f"record {span.record}")
 
-    def _indexed_again(self, span: _RecordSpan) -> _RecordSpan | None:
+    def _reindex(self, span: _RecordSpan) -> _RecordSpan | None:
         """Reindex a shard by reading it; return the record's range if the index next to the shard was wrong."""
         shard = self._shards[span.shard]
         try:

@@ -18,7 +18,7 @@ from tar2tf_cli.events import Events
 from tar2tf_cli.features.decoder import Decoder
 from tar2tf_cli.features.feature_map import Look, Schema
 from tar2tf_cli.inputs.manifest import Document, ShardEntry
-from tar2tf_cli.inputs.shard_set import OnListing, ShardSet, documents_beside, may_hold_examples, resolve_each
+from tar2tf_cli.inputs.shard_set import OnListing, ShardSet, documents_next_to, may_hold_examples, resolve_each
 from tar2tf_cli.plugins import find_format
 from tar2tf_cli.spec.urls import without_secrets
 
@@ -106,10 +106,10 @@ def _decoders(named: ShardSet, reach: ConnectionOptions) -> Iterator[tuple[str, 
     """Yield decoders for individually named shards, by name, if a manifest next to them describes them."""
     items = [] if named.listed else [item for item in named.items if may_hold_examples(item.name)]
     paths = {os.path.normpath(named.source.locate(item.name)): item for item in items}
-    for document in documents_beside(named.source, items, reach):
+    for document in documents_next_to(named.source, items, reach):
         manifest = document.manifest
         if find_format(manifest.format).traits.carries_examples:
-            with suppress(SourceError):  # what it says cannot be decoded
+            with suppress(SourceError):  # its features cannot be decoded
                 decode = Decoder(manifest.features, manifest.records)
                 for entry in manifest.shards:
                     item = paths.get(os.path.normpath(document.folder.locate(entry.path)))
@@ -176,7 +176,7 @@ def read_manifests(
         raise UsageError("there is no manifest: name one or several")
     read = list[Document]()
     for named in resolve_each(paths, on_listing, **reach):
-        documents = documents_beside(named.source, named.items, reach) if beside and not named.documents else ()
+        documents = documents_next_to(named.source, named.items, reach) if beside and not named.documents else ()
         _check(named)
         read += named.documents or _beside(named, documents)
     return read

@@ -12,7 +12,7 @@ from zlib import crc32
 from tar2tf_cli.formats import kernel
 
 try:
-    from _blake2 import blake2b as blake2b  # what hashlib has, too
+    from _blake2 import blake2b as blake2b  # the same function as hashlib.blake2b
 except ImportError:
     from hashlib import blake2b as blake2b
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Wanted(NamedTuple):
+class ImageOptions(NamedTuple):
     """Options for decoding an image.
 
     Attributes:
@@ -38,13 +38,13 @@ class Wanted(NamedTuple):
     indices: bool = False
 
 
-_HEAD: Final = 1024  # enough for the name of an npz file's first array
+_HEAD: Final = 1024  # bytes, enough for the name of an npz file's first array
 
 Parts: TypeAlias = "dict[str, Any]"
 """The parts of a value: the value itself has an empty name."""
 
 
-def decode(data: bytes, wanted: Wanted = Wanted()) -> Parts:  # noqa: B008
+def decode(data: bytes, wanted: ImageOptions = ImageOptions()) -> Parts:  # noqa: B008
     """Decode an image, sound or array.
 
     Returns:
@@ -73,7 +73,7 @@ def can_decode(kind: str) -> bool:
     return kind in _OTHERS or kind in _IMAGES
 
 
-def _image(data: bytes, wanted: Wanted) -> object:
+def _image(data: bytes, wanted: ImageOptions) -> object:
     if wanted.indices:
         return codecs.decode_indices(data, max_pixels=wanted.max_pixels)
     if wanted.at_least and headers.image_format(data) == "jpeg" and wanted.dtype == "uint8":
@@ -92,13 +92,13 @@ def _npy(data: bytes) -> Parts:
 
 # --- Sound: WAV by numpy, FLAC, Ogg, MP3 and AIFF by libsndfile ---
 
-# It is float32 (samples, channels), where whole numbers are scaled to -1 up to 1, and `sample_rate`, samples for each
+# Sounds become float32 (samples, channels), integers scaled to the range from -1 to 1, and `sample_rate` in samples per
 # second.
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _LAST_PAGE: Final = 4
 _BLOCK: Final = 1 << 20
-_UNKNOWN: Final = 0xFFFFFFFF  # the size that writers of pipes leave
+_UNKNOWN: Final = 0xFFFFFFFF  # the size in files written to pipes
 
 
 def decode_wav(data: bytes) -> Parts:
@@ -126,7 +126,7 @@ def decode_wav(data: bytes) -> Parts:
         raise SampleError(f"damaged WAV: {channels} channels of {bits} bits in {align} bytes")
     if len(sound) % align:
         raise SampleError(f"damaged WAV: {len(sound):,} bytes of sound, which is not a multiple of {align}")
-    raw = _of_three_bytes(sound) if bits == 24 else np.frombuffer(sound, _WAV_DTYPES[code, bits])
+    raw = _widen_24_bit(sound) if bits == 24 else np.frombuffer(sound, _WAV_DTYPES[code, bits])
     samples: NDArray[np.float32] = raw.astype(np.float32)
     if code == _PCM:
         samples -= np.float32(128 if bits == 8 else 0)
@@ -154,7 +154,7 @@ def _wav_chunks(data: bytes) -> tuple[bytes, memoryview]:
     raise SampleError("truncated WAV: no sound in it")
 
 
-def _of_three_bytes(sound: memoryview) -> NDArray[np.generic]:
+def _widen_24_bit(sound: memoryview) -> NDArray[np.generic]:
     """Convert 24-bit samples to 32-bit integers, with the sample in the upper 24 bits."""
     import numpy as np
 
@@ -175,7 +175,7 @@ def decode_with_libsndfile(data: bytes) -> Parts:
     """
     try:
         import soundfile
-    except (ImportError, OSError):  # OSError: without libsndfile
+    except (ImportError, OSError):  # OSError: libsndfile is missing
         raise UsageError(
             "FLAC, Ogg, MP3 and AIFF need the package soundfile", hint="pip install 'tar2tf-cli[audio]'"
         ) from None
@@ -188,7 +188,7 @@ def decode_with_libsndfile(data: bytes) -> Parts:
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             frames, rate = file.frames, file.samplerate
-            samples = _blocks(file)
+            samples = _read_in_blocks(file)
     except soundfile.LibsndfileError as error:
         raise SampleError(f"damaged or unsupported sound: {error}") from None
     if len(samples) != frames:
@@ -196,7 +196,7 @@ def decode_with_libsndfile(data: bytes) -> Parts:
     return {"": samples, "sample_rate": rate}
 
 
-def _blocks(file: Any) -> NDArray[np.float32]:
+def _read_in_blocks(file: Any) -> NDArray[np.float32]:
     """Read all samples of a sound file block by block, as its header may promise more than fits into memory."""
     import numpy as np
 

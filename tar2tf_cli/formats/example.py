@@ -49,7 +49,7 @@ def bytes_list(values: Sequence[bytes], shape: tuple[int, ...] | None = None) ->
 
 def raw(data: bytes | memoryview, shape: tuple[int, ...], dtype: str = "uint8") -> Feature:
     """Make a feature of one bytes value with an array's bytes in C order, little-endian."""
-    return Feature("raw", dtype, shape, _one("bytes", data))
+    return Feature("raw", dtype, shape, _one_value("bytes", data))
 
 
 def float_list(values: Iterable[float], shape: tuple[int, ...] | None = None) -> Feature:
@@ -60,15 +60,15 @@ def float_list(values: Iterable[float], shape: tuple[int, ...] | None = None) ->
     """
     numbers = tuple(values)
     try:
-        data = struct.pack(f"<{len(numbers)}f", *numbers)  # an array would convert 1e300 to infinity
-    except struct.error:  # of an integer above 1e308
+        data = struct.pack(f"<{len(numbers)}f", *numbers)  # array.array would convert 1e300 to infinity
+    except struct.error:  # an integer above 1e308
         raise OverflowError("a value does not fit in a float32") from None
     return packed_floats(data, shape)
 
 
 def packed_floats(data: bytes | memoryview, shape: tuple[int, ...] | None = None, dtype: str = "float32") -> Feature:
     """Make a feature of float32 values from their little-endian bytes, such as `ndarray.tobytes()`."""
-    return Feature("float", dtype, (len(data) // 4,) if shape is None else shape, _one("float", data))
+    return Feature("float", dtype, (len(data) // 4,) if shape is None else shape, _one_value("float", data))
 
 
 def int64_list(values: Iterable[int], shape: tuple[int, ...] | None = None, dtype: str = "int64") -> Feature:
@@ -86,16 +86,16 @@ def int64_list(values: Iterable[int], shape: tuple[int, ...] | None = None, dtyp
 
 def packed_int64s(data: bytes, shape: tuple[int, ...], dtype: str = "int64") -> Feature:
     """Make a feature of int64 values from concatenated varints."""
-    return Feature("int64", dtype, shape, _one("int64", data))
+    return Feature("int64", dtype, shape, _one_value("int64", data))
 
 
-def _one(kind: Kind, data: bytes | memoryview) -> bytes:
+def _one_value(kind: Kind, data: bytes | memoryview) -> bytes:
     """Encode a list of one bytes value, or of packed numbers (perhaps none); `data` is copied only once."""
     head = b"\x0a" + varint(len(data)) if data or kind == "bytes" else b""
     return b"".join((TAGS[kind], varint(len(head) + len(data)), head, data))
 
 
-class _Heads(dict[int, bytes]):
+class _EntryHeads(dict[int, bytes]):
     """Cache of the bytes that precede the bytes value of a map entry with a given name, by the value's length."""
 
     LIMIT: Final = 8192
@@ -132,8 +132,8 @@ class Encoder:
     """Serialises features to tf.train.Example messages, and caches the parts that repeat."""
 
     def __init__(self) -> None:
-        self._orders: dict[tuple[str, ...], list[tuple[str, _Heads]]] = {}
-        self._heads: dict[str, _Heads] = {}
+        self._orders: dict[tuple[str, ...], list[tuple[str, _EntryHeads]]] = {}
+        self._heads: dict[str, _EntryHeads] = {}
 
     def encode(self, features: Features) -> tuple[list[MessagePart], int]:
         """Return the message as a list of parts, without copying or reading large values, and its length in bytes.
@@ -167,9 +167,9 @@ class Encoder:
             total += len(heads[length]) + length
         return self._finish([b""], total)[1]
 
-    def _order(self, names: tuple[str, ...]) -> list[tuple[str, _Heads]]:
+    def _order(self, names: tuple[str, ...]) -> list[tuple[str, _EntryHeads]]:
         heads = self._heads
-        order = [(name, heads.get(name) or heads.setdefault(name, _Heads(name))) for name in sorted(names)]
+        order = [(name, heads.get(name) or heads.setdefault(name, _EntryHeads(name))) for name in sorted(names)]
         self._orders[names] = order
         return order
 
@@ -223,7 +223,7 @@ def frame(parts: Sequence[MessagePart], size: int) -> Iterable[bytes]:
             return [header, data, crc_field(data)]
         for part in parts:
             crc = extend(crc, part)  # type: ignore[arg-type]
-    except TypeError:  # one of them is stored
+    except TypeError:  # a part is a stored value
         return _framed(header, parts)
     return [header, *parts, _CRC.pack(masked(crc))]  # type: ignore[list-item]
 
@@ -327,8 +327,8 @@ class ParsedFeature:
     @property
     def size(self) -> int:
         """Size in bytes of all values as serialised, without tags and lengths."""
-        whole: Mapping[int, int] = getattr(self.message, "lengths", {})  # of values that a Shortened lacks most of
-        return sum(whole.get(start, end - start) for start, end in self.runs)
+        full: Mapping[int, int] = getattr(self.message, "lengths", {})  # of values that a ShortenedExample has cut
+        return sum(full.get(start, end - start) for start, end in self.runs)
 
     @property
     def is_packed(self) -> bool:
@@ -408,10 +408,10 @@ def parse_features(message: bytes) -> dict[str, bytes | Feature]:
     Raises:
         ValueError: when the bytes are not an Example.
     """
-    return {name: _ready(feature) for name, feature in parse(message).items() if feature.kind}
+    return {name: _for_encoder(feature) for name, feature in parse(message).items() if feature.kind}
 
 
-def _ready(feature: ParsedFeature) -> Feature:
+def _for_encoder(feature: ParsedFeature) -> Feature:
     shape = () if feature.count == 1 else (feature.count,)
     if feature.kind == "bytes":
         return bytes_list(feature.parts(), shape)
@@ -689,7 +689,7 @@ def _check_value(message: bytes, start: int, end: int, feature: ParsedFeature) -
     if first == last or (kind != "bytes" and message[first] == _DELIMITED):
         return
     ends = [stop for _, stop in feature.runs if first < stop <= last]
-    if not ends or ends[-1] != last:  # there are unknown fields, or values of a list that another replaced
+    if not ends or ends[-1] != last:  # unknown fields, or values of a list that a later list replaced
         ends = [stop for *_, stop in fields(message, first, last, 4)]
     tag = _ONE_BY_ONE[kind]
     if any(message[place] != tag for place in chain((first,), ends[:-1])):

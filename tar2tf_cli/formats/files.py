@@ -36,7 +36,7 @@ MAX_ENTRY_SIZE: Final = 512 << 20
 """The default size in bytes of the largest entry that is held in memory as a whole."""
 
 PIECE: Final = 1 << 20
-_MOST_HELD: Final = 16 << 20  # of one sample in memory
+_MOST_HELD: Final = 16 << 20  # bytes of one sample in memory
 
 
 class _Descriptor:
@@ -305,7 +305,7 @@ def is_stream(path: str) -> bool:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
         return False
-    if stat.S_ISREG(mode):  # what the shell opened for us has a name in a folder of devices or descriptors
+    if stat.S_ISREG(mode):  # regular files that the shell opened are reached through a folder of descriptors
         return _holds_descriptors(os.path.dirname(path))
     return not stat.S_ISDIR(mode)
 
@@ -656,5 +656,5 @@ class RecordStream(_Buffered):
             raise ReaderGoneError(f"{self._name} was closed before everything was written") from None
         except OSError as error:
             raise write_failed(self._name, error) from None
-        except (ValueError, TypeError) as error:  # it is closed, or is a text file
+        except (ValueError, TypeError) as error:  # the file is closed, or a text file
             raise SinkError(f"cannot be written: {error}", shard=self._name) from None

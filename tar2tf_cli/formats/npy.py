@@ -20,7 +20,7 @@ MAGIC: Final = b"\x93NUMPY"
 _MOST_HEADER: Final = 10_000  # NumPy's own limit: parsing a longer literal is not safe
 _LENGTH_BYTES: Final = {1: 2, 2: 4, 3: 4}
 _KEYS: Final = {"descr", "fortran_order", "shape"}
-_PYTHON_2: Final = re.compile(r"(?<=\d)L\b")  # it wrote shapes such as (3L, 4L)
+_PYTHON_2: Final = re.compile(r"(?<=\d)L\b")  # Python 2 wrote shapes such as (3L, 4L)
 _ONE_AT_A_TIME: Final = threading.Lock()  # before Python 3.13, the parser can raise SystemError in several threads
 
 
@@ -30,7 +30,7 @@ def to_npy(array: Array) -> bytes:
 
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
     described = f"{{'descr': {array.dtype.str!r}, 'fortran_order': False, 'shape': {array.shape!r}, }}".encode()
-    described = described.ljust(-(-(len(described) + 11) // 64) * 64 - 11) + b"\n"  # so that data is aligned
+    described = described.ljust(-(-(len(described) + 11) // 64) * 64 - 11) + b"\n"  # align the data
     return b"".join((MAGIC, b"\1\0", len(described).to_bytes(2, "little"), described, array.tobytes()))
 
 
@@ -84,7 +84,7 @@ def read_header(data: bytes) -> tuple[tuple[Any, bool, tuple[int, ...]], int]:
     try:
         with _ONE_AT_A_TIME:
             header = ast.literal_eval(_PYTHON_2.sub("", text).strip())
-    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the parser raises it for what is nested too deep
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the parser raises MemoryError for deep nesting
         header = None
     if not isinstance(header, dict) or set(header) != _KEYS:
         raise ValueError("the npy header is damaged")
@@ -94,7 +94,7 @@ def read_header(data: bytes) -> tuple[tuple[Any, bool, tuple[int, ...]], int]:
     return (header["descr"], bool(fortran), shape), end
 
 
-_MOST_BYTES: Final = 2 << 30  # no tf.train.Example is larger
+_MOST_BYTES: Final = 2 << 30  # the maximum size of a tf.train.Example
 
 
 def read_arrays(data: bytes) -> dict[str, Array]:

@@ -121,7 +121,7 @@ IMAGE_SUFFIXES: Final = frozenset(
 )
 """Suffixes of image files, in lower case; the content decides whether a file is an image."""
 
-_LZMA: Final = rb"(?s)\x5d\0\0.{2}\xff{8}"  # of the usual settings, with an unknown size
+_LZMA: Final = rb"(?s)\x5d\0\0.{2}\xff{8}"  # usual settings, unknown size
 _RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"}
 _BRANDS: Final = {
     b"M4A ": "audio/mp4",
@@ -196,7 +196,7 @@ def _columns(text: str) -> list[str] | None:
 
         with suppress(ValueError, RecursionError):
             return [*json.loads(first)]
-        return []  # cut, or spread over several lines
+        return []  # truncated, or spread over several lines
     import csv
 
     for mark in "" if first.startswith("<") else ",;\t":
@@ -279,7 +279,7 @@ class PlainStream(_Prefetched):
             while len(self.head) < 512 and (more := self._read(first)):
                 self.head += more
         except BaseException:
-            raw.close()  # nobody else could
+            raw.close()  # no caller could
             raise
         self._pending = self.head
 
@@ -370,9 +370,9 @@ class CompressedStream(_Prefetched):
         self._streams = streams
         self.method = method
         self._library = _METHODS[method]()
-        self._decoder: Any = None  # between two streams
+        self._decoder: Any = None  # None between two streams
         self._compressed = self._first = b""
-        self._given = 0  # bytes of this stream
+        self._given = 0  # decompressed bytes of the current stream
 
     @property
     def consumed(self) -> int:
@@ -407,7 +407,7 @@ class CompressedStream(_Prefetched):
                 return False
             self._compressed = self._without_padding(data)
         first, self._first = self._first, self._first or self._compressed[:1]
-        if self._compressed[:1] != self._first and self.method != "zstd":  # whose frames begin in several ways
+        if self._compressed[:1] != self._first and self.method != "zstd":  # zstd frames have several magic numbers
             message = f"the bytes after the end of the {self.method} stream are not another {self.method} stream"
             raise self._damage(message, "trailing_garbage")
         if self._compressed[3:4] > b"\x1f" and self.method == "gzip":  # RFC 1952, section 2.3.1.2
@@ -445,7 +445,7 @@ class CompressedStream(_Prefetched):
         return data.lstrip(b"\0")
 
     def _refused(self, error: Exception) -> DamagedShardError:
-        if "too much memory" in str(error):  # as zstd says
+        if "too much memory" in str(error):  # zstd's message
             return self._damage("the zstd stream needs more than 128 MiB to be decompressed", self.method, _SHORTER)
         self.wrong = self._damage(f"the {self.method} stream is damaged: {error}", self.method)
         return self.wrong
@@ -572,7 +572,7 @@ def _is_zlib_tfrecord(head: bytes) -> bool:
     return begins_record(first)
 
 
-# --- A position: all that readers of tars and TFRecords stand on ---
+# --- Cursor: the base of the readers of tars and TFRecords ---
 
 OnDamage: TypeAlias = Callable[[DamagedShardError, bool], object]
 """Called with damage, and whether what is behind it is read; it may raise the damage instead."""
@@ -618,7 +618,7 @@ class Cursor:
         on_leap: called with the number of bytes that a seek left out.
     """
 
-    CHUNK = 1 << 18  # stays in the CPU cache until used; more would be returned to the system and faulted in each time
+    CHUNK = 1 << 18  # stays in the CPU cache; malloc would return larger blocks to the system each time
 
     def __init__(
         self, stream: Readable, chunk: int | None = None, *, seeks: bool = False, size: int | None = None
@@ -646,7 +646,7 @@ class Cursor:
             while have < size and (chunk := self._read(size - have)):
                 chunks.append(chunk)
                 have += len(chunk)
-        finally:  # what precedes an error is kept
+        finally:  # keep the bytes before an error
             self.start += self.position
             self.buffer = b"".join(chunks if chunks[0] else chunks[1:])
             self.position = 0
@@ -693,7 +693,7 @@ class Cursor:
 
     def skip(self, size: int) -> int:
         """Move forward by `size` bytes; return the number of bytes that are missing at the end."""
-        end = self.start + self.position + size  # not by `offset`, as all that is skipped passes here
+        end = self.start + self.position + size  # avoids the property `offset` in a hot path
         ahead = end - self.start - len(self.buffer)
         if ahead <= 0:
             self.position += size
@@ -718,11 +718,11 @@ class Cursor:
 
     def _leap(self, end: int) -> int:
         behind = self.start + len(self.buffer)
-        last = min(end, self._size or end) - 1  # one byte early, so that a cut there shows
+        last = min(end, self._size or end) - 1  # read the last byte, to detect truncation
         try:
             self.seek(last)
-            self.buffer = self._stream.read(self.chunk)  # not by `fill`, as each large member is left out here
-        except (OSError, OverflowError):  # no file is that long
+            self.buffer = self._stream.read(self.chunk)  # avoids `fill` in a hot path
+        except (OSError, OverflowError):  # OverflowError: no file is that long
             self.buffer = b""
         if self.buffer:
             self.position = 1

@@ -19,7 +19,7 @@ from tar2tf_cli.formats.streams import Cursor, foreign
 
 BLOCK: Final = 512
 ZEROS: Final = bytes(BLOCK)
-_SMALL: Final = 1 << 16  # of the members of a large sample, those that stay in memory
+_SMALL: Final = 1 << 16  # bytes of a member that stays in memory in a large sample
 
 _sums: Final[dict[bytes, int]] = {}
 
@@ -43,7 +43,7 @@ def size_in(header: bytes) -> int:
             return int(digits, 8)
     except ValueError:
         pass
-    return _any_size(header)
+    return _size_in_any_format(header)
 
 
 def text(name: bytes) -> str:
@@ -54,7 +54,7 @@ def text(name: bytes) -> str:
         return name.decode("utf-8", "surrogateescape")
 
 
-def _any_size(header: bytes) -> int:
+def _size_in_any_format(header: bytes) -> int:
     """Check a header's checksum and return the member's size, in any writer's format.
 
     Raises:
@@ -168,8 +168,8 @@ _GNU_NAMES: Final = {b"L": "path", b"K": "linkpath"}
 _SPARSE: Final = "GNU.sparse.name"
 _VOLUME: Final = "GNU.volume.filename"
 _STATED: Final = ("path", "linkpath", "size", _SPARSE)
-_RECORD: Final = 20 * BLOCK  # what tar and most other writers fill up with zeros
-_MOST_ZEROS: Final = 1 << 20  # at the end of the last archive, as records may be larger
+_RECORD: Final = 20 * BLOCK  # tar and most other writers pad archives to whole records
+_MOST_ZEROS: Final = 1 << 20  # bytes at the end of the last archive, as records may be larger
 _NOT_ANOTHER: Final = "the bytes after the end of the archive are not another archive"
 _UNREAD: Final = "is a {}, which tar2tf does not read"
 _PLAIN: Final = "recreate the shard with regular files only"
@@ -216,7 +216,7 @@ class TarReader:
         leaps = can_seek and headers_only and not every_byte
         self._most = 4096 if leaps else Cursor.CHUNK
         if large and large.least < self._most:
-            self._most = max(large.least, BLOCK)  # so that no member of that size is buffered whole
+            self._most = max(large.least, BLOCK)  # so that no member of that size is fully buffered
         in_place = large is not None and large.in_place
         self.cursor = Cursor(stream, self._most, seeks=leaps or (can_seek and in_place))
         self.cursor.on_leap = large.on_bytes if large else None
@@ -260,7 +260,7 @@ class TarReader:
                 if header[156] == _REGULAR and end < 100 and not header[345] and not extended.pending:
                     name = text(header[:end])
                 else:
-                    unusual = self._unusual(header, size, offset, start)
+                    unusual = self._read_unusual(header, size, offset, start)
                     if not unusual:
                         continue
                     name, size, linked = unusual
@@ -276,7 +276,7 @@ class TarReader:
                     self._skip(size, name)
                     yield name, b"", size, start
                 elif size > MAX_RECORD and not (self._large and self._large.keeps_any):
-                    self._skip(size, name)  # which is an error only where it is used
+                    self._skip(size, name)  # an unread value raises an error only when it is used
                     yield name, (self._large or LargeEntries(self._name, None)).unread(size, name), size, start
                 else:
                     yield name, self._data(size, name, offset), size, start
@@ -362,7 +362,7 @@ class TarReader:
         first = f"the file is {what}, not a tar" if what else "the first block is not a tar header"
         return self._damage(first, "unknown_format" if what else "bad_header", 0, hint=hint)
 
-    def _unusual(
+    def _read_unusual(
         self, header: bytes, size: int, offset: int, start: int
     ) -> tuple[str, int, bytes | StoredBytes | None] | None:
         """Return name and size of a member without a plain header, and the data of a link that was followed.
@@ -385,7 +385,7 @@ class TarReader:
             self._skip_sparse_map(header)
         self._skip(size, name)
         if kind == b"V":
-            self.skipped["volume label"] += 1  # never an entry, whatever it looks like
+            self.skipped["volume label"] += 1  # never an entry, even if its name looks like one
         elif _VOLUME in said or kind == b"M":
             what, name = "part of a file of another volume", said.get(_VOLUME) or name
             self._refuse(what, EntryError(_UNREAD.format(what), kind="volume", member=name, hint=_ONE_VOLUME), start)
@@ -402,7 +402,7 @@ class TarReader:
     ) -> tuple[str, int, bytes | StoredBytes] | None:
         """Return name, size and data of a link that was followed; None for another member that has no data."""
         kind = header[156:157]
-        if size and (block := self._block()) and not is_header(block):  # writers differ on what its size means
+        if size and (block := self._block()) and not is_header(block):  # writers disagree about such sizes
             self._skip(size, name)
         if kind not in (b"1", b"2") or not self._entries.wants(name):
             self.skipped[_DATALESS.get(kind, "directory")] += 1
@@ -429,7 +429,7 @@ class TarReader:
         """Return the size that a pax header states."""
         if digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _SIZE_DIGITS:
             return int(digits)
-        self.cursor.skip(padded(size))  # of the header proper, so that the search for another begins behind it
+        self.cursor.skip(padded(size))  # skip the data, so that the search for the next header begins after it
         message = f"the pax header states no possible size: {digits[:40]!r}"
         raise self._damage(message, "bad_header", offset, member=name)
 
@@ -446,7 +446,7 @@ class TarReader:
         if size > _EXTENSION_LIMIT:
             self.cursor.skip(padded(size))
             raise self._damage(f"an extended header claims {size:,} bytes", "bad_header", offset)
-        data = self._take(size, "(extended header)", offset)
+        data = self._take_data(size, "(extended header)", offset)
         if kind in _GNU_NAMES:
             extended.gnu[_GNU_NAMES[kind]] = text(data.partition(b"\0")[0])
         else:
@@ -458,13 +458,13 @@ class TarReader:
             records = pax_records(data)
         except ValueError:
             raise self._damage("a pax header is malformed", "bad_header", offset) from None
-        if kind != b"g":  # no more than is needed, as there may be many of them
+        if kind != b"g":  # global headers may be numerous, so keep only what is needed
             self._extended.pax = {key: records[key].partition("\0")[0] for key in _STATED if key in records}
             if any(key.startswith("GNU.sparse.") for key in records):
                 self._extended.pax.setdefault(_SPARSE, "")
         elif meddling := records.keys() & {"path", "size"}:
             raise self._damage(f"a global pax header sets one {min(meddling)} for all members", "bad_header", offset)
-        elif _VOLUME in records:  # only of the first member behind it
+        elif _VOLUME in records:  # a volume header concerns only the next member
             self._extended.gnu[_VOLUME], self._extended.pending = records[_VOLUME], True
 
     def _end_of_archive(self) -> bool:
@@ -477,7 +477,7 @@ class TarReader:
         while block and block == ZEROS[: len(block)]:
             size = self._zeros() or len(block)
             cursor.position += size
-            blocks += size // BLOCK  # a shorter rest at the very end is padding
+            blocks += size // BLOCK  # a shorter rest at the end of the file is padding
             if blocks * BLOCK > _MOST_ZEROS and self._need_end:
                 message = "more than 1 MiB of zeros follow: the shard is cut short here, or not completely written"
                 raise self._damage(message, "truncated", start, hint=_ASK_FOR_END)
@@ -561,7 +561,7 @@ class TarReader:
             self.cursor.chunk = _SMALL if full else self._most
             if size >= self._large.least or (full and size >= _SMALL):
                 return self._stored(self._large, size, name, offset)
-        return self._take(size, name, offset)
+        return self._take_data(size, name, offset)
 
     def _stored(self, large: LargeEntries, size: int, name: str, offset: int) -> StoredBytes:
         if large.in_place:
@@ -573,7 +573,7 @@ class TarReader:
         self._end_at(end, name, offset)
         return value
 
-    def _take(self, size: int, name: str, offset: int) -> bytes:
+    def _take_data(self, size: int, name: str, offset: int) -> bytes:
         end = self.offset + padded(size)
         data = self.cursor.take(size)
         self._end_at(end, name, offset)
@@ -703,8 +703,8 @@ _NAME: Final = 100
 _PREFIX: Final = 155
 _OWNER: Final = b"0000644\0" + 2 * b"0000000\0"  # mode, user, group
 _TIME: Final = b"%011o\0" % MTIME
-_MAGIC: Final = bytes(100) + b"ustar\0" + b"00" + bytes(80)  # behind the kind: no link, no names, no device
-_GNU: Final = bytes(100) + b"ustar  \0" + bytes(80)  # the same, of GNU's format
+_MAGIC: Final = bytes(100) + b"ustar\0" + b"00" + bytes(80)  # after the kind: no link, no names, no device
+_GNU: Final = bytes(100) + b"ustar  \0" + bytes(80)  # the same fields in GNU's format
 _NO_PREFIX: Final = bytes(BLOCK - 345)
 _MOST_IN_DIGITS: Final = 8 << 30  # larger sizes are written in base 256, as GNU tar does
 
@@ -721,7 +721,7 @@ def header(name: bytes, size: int) -> bytes:
     cut = name.find(b"/", len(name) - _NAME - 1)
     if 0 < cut <= _PREFIX and cut + 1 < len(name):
         return _block(name[cut + 1 :], size, prefix=name[:cut])
-    said = name + b"\0"  # as GNU tar says it, since DALI refuses pax headers
+    said = name + b"\0"  # in GNU's long-name format, since DALI refuses pax headers
     long = _block(b"././@LongLink", len(said), b"L", magic=_GNU)
     return long + said + padding(len(said)) + _block(name[:_NAME], size, magic=_GNU)
 

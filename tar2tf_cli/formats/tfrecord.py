@@ -59,7 +59,7 @@ class RecordReader:
         stream: the stream at its beginning.
         name: name of the stream in errors.
         want: what `data` is: whole `records`; `heads`, which are records too, but those of 32 MiB or more are
-            `Shortened`; or `lengths`, which give b"", as only lengths and their CRCs are looked at.
+            `ShortenedExample`; or `lengths`, which give b"", as only lengths and their CRCs are looked at.
         check_data: whether to check the CRC of the data; that of the length is always checked, before memory
             is allocated for the record.
         accept: knows which records the kernel may keep to itself; they are counted, but not returned.
@@ -96,8 +96,8 @@ class RecordReader:
         self._check_data = check_data
         self._accept = accept
         self._keep = keep
-        self._search_from: int | None = None  # after an error: how far from the cursor another record may begin
-        self._end: int | None = None  # after damage to data: how far from the cursor the record ends
+        self._search_from: int | None = None  # after an error: distance from the cursor to the next possible record
+        self._end: int | None = None  # after damage to data: distance from the cursor to the end of the record
         self.header = b""
         self.offset = 0
         self.count = 0
@@ -106,13 +106,13 @@ class RecordReader:
         if self._want == "lengths":
             return self._lengths()
         native = kernel.native() if self._accept else None
-        if self._accept and native and native.hardware:  # else the CRCs of Python are faster
-            return self._others(self._accept, native)
+        if self._accept and native and native.hardware:  # without hardware CRCs, Python's library is faster
+            return self._rejected_by_kernel(self._accept, native)
         return self._records()
 
     def size_of(self, data: bytes) -> int:
         """Return the length in the file of a record's data, which may be shortened."""
-        return data.length if isinstance(data, Shortened) else len(data)
+        return data.length if isinstance(data, ShortenedExample) else len(data)
 
     def _records(self) -> Iterator[tuple[int, bytes]]:
         cursor, known, crc_of, number = self._cursor, known_lengths, extend, int.from_bytes
@@ -126,7 +126,7 @@ class RecordReader:
                     if not self._fill(12):
                         break
                     continue
-                length = self._checked(header)
+                length = self._checked_length(header)
             end = position + 12 + length
             if len(buffer) >= end + 4:
                 data = buffer[position + 12 : end]
@@ -173,7 +173,7 @@ class RecordReader:
         cursor, known = self._cursor, known_lengths
         while len(cursor.buffer) - cursor.position >= 12 or self._fill(12):
             header = cursor.buffer[cursor.position : cursor.position + 12]
-            size = (known.get(header) or self._checked(header)) + FRAMING
+            size = (known.get(header) or self._checked_length(header)) + FRAMING
             end = cursor.position + size
             if end <= len(cursor.buffer):
                 cursor.position = end
@@ -186,11 +186,11 @@ class RecordReader:
     def blocks(self, accept: Accept) -> Iterator[bytes | tuple[int, bytes]]:
         """Yield the records in order: framed in blocks if the kernel accepts them, otherwise `(offset, data)`."""
         native = kernel.native()
-        if native and native.hardware:  # else the CRCs of Python are faster
+        if native and native.hardware:  # without hardware CRCs, Python's library is faster
             return self._blocks(accept, native, kept=True)
         return self._records()
 
-    def _others(self, accept: Accept, native: ModuleType) -> Iterator[tuple[int, bytes]]:
+    def _rejected_by_kernel(self, accept: Accept, native: ModuleType) -> Iterator[tuple[int, bytes]]:
         """Yield the records that the kernel does not accept."""
         for item in self._blocks(accept, native, kept=self._keep is not None):
             if isinstance(item, tuple):
@@ -277,7 +277,7 @@ class RecordReader:
         self.count += 1
         try:
             if end is not None:
-                start = self._inside(end)
+                start = self._search_start(end)
             more = start is None or self._search(start)
         finally:
             self.offset = self._cursor.offset
@@ -285,7 +285,7 @@ class RecordReader:
             error.lost = Lost(begin, None if breaks_off else self.offset, self.offset - begin)
         return more
 
-    def _inside(self, end: int) -> int | None:
+    def _search_start(self, end: int) -> int | None:
         """Return the offset in a damaged record to search from, or None after moving to the end of the record."""
         cursor = self._cursor
         cursor.fill(end + 12)
@@ -316,7 +316,7 @@ class RecordReader:
             raise self._cut(size - have, cursor.buffer[:12])
         return have > 0
 
-    def _checked(self, header: bytes) -> int:
+    def _checked_length(self, header: bytes) -> int:
         """Return the length in the header of a record after verifying the CRC of the length."""
         try:
             return record_length(header)
@@ -343,7 +343,7 @@ def _is_whole(data: bytes | bytearray, start: int, end: int, most: int) -> bool:
     return end - start >= 12 and (end - start >= length + FRAMING or length + FRAMING > most)
 
 
-# --- Lengths amid damage ---
+# --- Search for lengths after damage ---
 
 
 def find_length(data: bytes, start: int = 0) -> int | None:
@@ -384,11 +384,11 @@ def _tables() -> tuple[np.uint32, list[NDArray[np.uint32]]]:
 
 # --- Heads of large records ---
 
-_PATH: Final = (0x0A, 0x0A, 0x12, 0x0A)  # Example.features, an entry, its Feature, a BytesList
+_PATH_TO_BYTES: Final = (0x0A, 0x0A, 0x12, 0x0A)  # Example.features, an entry, its Feature, a BytesList
 _VALUE: Final = 0x0A
 
 
-class Shortened(bytes):
+class ShortenedExample(bytes):
     """A tf.train.Example whose large bytes values are cut to a mebibyte, so that checking it takes little memory.
 
     Attributes:
@@ -417,14 +417,14 @@ class _RecordData:
         self.left = length
         self.crc = 0
 
-    def shortened(self) -> Shortened:
+    def shortened(self) -> ShortenedExample:
         """Read the record to its end, or to the end of the stream, and return it with large values cut."""
         try:
-            data, fault = Shortened(self._message(self.left, 0, self._cuts)), None
+            data, fault = ShortenedExample(self._message(self.left, 0, self._cuts)), None
         except ValueError as error:
-            data, fault = Shortened(b"\xff"), str(error)
+            data, fault = ShortenedExample(b"\xff"), str(error)
         except EOFError:
-            data, fault = Shortened(), None
+            data, fault = ShortenedExample(), None
         self._skip(self.left)
         data.length, data.lengths, data.fault = self._length, dict(self._cuts), fault
         return data
@@ -449,7 +449,7 @@ class _RecordData:
                 head += varint(len(body))
             elif tag & 7 == 0:
                 body = self._varint()[1]
-            else:  # numbers of fixed size, and groups, which are rare
+            else:  # fixed-size numbers and groups, which are rare
                 body = self._take(self.left - end)
             cuts += ((start + written + len(head), length) for start, length in inner)
             parts += (head, body)
@@ -458,9 +458,9 @@ class _RecordData:
 
     def _field(self, tag: int, length: int, depth: int, cuts: list[tuple[int, int]]) -> bytes:
         """Return the content of a length-delimited field."""
-        if length <= HEAD or tag != (*_PATH, _VALUE, None)[depth]:
+        if length <= HEAD or tag != (*_PATH_TO_BYTES, _VALUE, None)[depth]:
             return self._take(length)
-        if depth < len(_PATH):
+        if depth < len(_PATH_TO_BYTES):
             return self._message(length, depth + 1, cuts)
         cuts.append((0, length))
         body = self._take(HEAD)
@@ -504,7 +504,7 @@ class _RecordData:
 # `i` takes the bytes from `index[i]` to `index[i + 1]`, framing included.
 
 Index: TypeAlias = "NDArray[np.int64]"
-Keys: TypeAlias = "NDArray[np.uint64]"
+KeyHashes: TypeAlias = "NDArray[np.uint64]"
 """The digest of the key of each record or sample."""
 
 
@@ -540,9 +540,9 @@ class ShardIndex(NamedTuple):
 
     of: str
     offsets: Index
-    keys: Keys | None = None
+    keys: KeyHashes | None = None
     streams: StreamPositions | None = None
-    digests: Keys | None = None
+    digests: KeyHashes | None = None
 
     def stored_offset(self, offset: int) -> int:
         """Return the offset in a regrouped tar of a sample, given its offset in the index."""
@@ -659,7 +659,7 @@ def read_index(data: bytes, shard: str, version: str, size: int) -> ShardIndex |
     try:
         said = json.loads(line)
         about = {name: said[name] for name in ("of", "keys", "method", "streams")}
-    except (ValueError, TypeError, KeyError):  # or it is of an older version
+    except (ValueError, TypeError, KeyError):  # invalid, or from an older version
         return None
     if line + end != _about_index(about, body, shard, version) or len(body) % 8:
         return None
@@ -676,7 +676,7 @@ def read_index(data: bytes, shard: str, version: str, size: int) -> ShardIndex |
 
 
 def _about_index(about: Mapping[str, object], body: bytes, shard: str, version: str) -> bytes:
-    import json  # which few commands need
+    import json  # imported here, as few commands need it
 
     said = {"format": "tar2tf index 4", **about, "shard": shard, "version": version}
     return json.dumps({**said, "crc32c": crc32c(body, crc32c(json.dumps(said).encode()))}).encode() + b"\n"

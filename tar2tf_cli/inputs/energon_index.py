@@ -90,12 +90,12 @@ ENERGON: Final = "Megatron Energon"
 DALI: Final = "DALI"
 
 
-def dali_beside_energon(tar: str) -> str:
+def dali_path_for_energon(tar: str) -> str:
     """Return the path of a tar's DALI index for when TAR.idx is Energon's index.
 
     `wds2idx` gives its index this name, too, and DALI reads an index of any name.
 
-    >>> dali_beside_energon("shards/a.tar")
+    >>> dali_path_for_energon("shards/a.tar")
     'shards/a.idx'
     """
     return f"{tar.removesuffix('.tar')}{'.dali' if not tar.endswith('.tar') else ''}.idx"

@@ -89,7 +89,7 @@ class Joined:
         self.bucket = bucket
         self.inputs = inputs
         self._many = many
-        self._ready: Joined | None = None  # an equal one that has the index
+        self._ready: Joined | None = None  # an equal dataset that has the index
         self._table: HashTable | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -247,16 +247,16 @@ class JoinedShards(Joined):
         self._source = shards.source
         self._described = shards.described
         self._key_split = key_split
-        self._open = _Open()
+        self._open = _OpenShards()
 
     def __getstate__(self) -> dict[str, object]:
-        return {**super().__getstate__(), "_open": _Open()}
+        return {**super().__getstate__(), "_open": _OpenShards()}
 
     def close(self) -> None:
         super().close()
         for file in self._open.unpacked.values():
             file.close()
-        self._open = _Open()
+        self._open = _OpenShards()
 
     def locate(self, item: ObjectInfo) -> str:
         return self._source.locate(item.name)
@@ -266,12 +266,12 @@ class JoinedShards(Joined):
             with OpenShard(self._source, item) as shard:
                 if not (kind := shard.kind):
                     what, hint = foreign(shard.head) or ("neither a tar nor a TFRecord", None)
-                    if not shard.plain:  # perhaps a table, which is read by ranges
+                    if not shard.plain:  # perhaps a table, which needs random access
                         hint = "decompress it first"
                     raise SourceError(f"cannot be joined: it is {what}", shard=shard.name, hint=hint)
                 stream: Readable = shard.seekable or shard
                 if not shard.plain:
-                    self._open.unpacked[number] = copy = _copy_of(shard)
+                    self._open.unpacked[number] = copy = _seekable_copy(shard)
                     stream = copy.view()
                 self._open.kinds[number] = kind
                 if kind.traits.carries_examples:
@@ -346,11 +346,11 @@ class JoinedShards(Joined):
                 sample = kind.sample(data, name, self._key_split)
             if self._key is None:
                 sample = {**sample, KEY: key_of(sample)}
-            return self._under_key(sample)
+            return self._keyed_sample(sample)
         except DamagedShardError as error:
             raise error.at(shard=name, offset=place.start) from None
 
-    def _under_key(self, sample: Sample) -> Sample:
+    def _keyed_sample(self, sample: Sample) -> Sample:
         """Return a sample keyed by the selected value, without the entry that holds only this value."""
         if self._key is None:
             return sample
@@ -359,7 +359,7 @@ class JoinedShards(Joined):
         return {**{name: value for name, value in sample.items() if name != whole_entry}, KEY: key}
 
 
-class _Open:
+class _OpenShards:
     """Open files of joined shards in this process."""
 
     def __init__(self) -> None:
@@ -375,7 +375,7 @@ class _Open:
         return self._ranges[1]
 
 
-def _copy_of(shard: OpenShard) -> SeekableShard:
+def _seekable_copy(shard: OpenShard) -> SeekableShard:
     """Return a compressed shard as a copy that can be read by offset."""
     return SeekableShard(lambda: shard.content, shard.name, seekable=False)
 
@@ -443,7 +443,7 @@ class JoinedTables(Joined):
         try:
             values = self._opened(place.file).values((0, place.start, place.size))
             key = str(values.pop(self.key_name))
-        except (SampleError, KeyError):  # which it had when it was indexed
+        except (SampleError, KeyError):  # the row was valid when it was indexed
             raise changed(self.locate(self.inputs[place.file]), place.start) from None
         return {KEY: key, **{name: as_entry(name, value) for name, value in values.items() if value is not None}}
 

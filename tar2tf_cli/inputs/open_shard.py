@@ -68,7 +68,7 @@ class OpenShard:
         self.format = shard_format(self.head)
         unknown = not (self.damage or self.format or foreign(self.head))
         by_name = (one.name for one in formats() if one.traits.named_only and one.is_named(item.name))
-        self.by_name = unknown and (named := next(by_name, None)) is not None  # its first bytes do not tell what it is
+        self.by_name = unknown and (named := next(by_name, None)) is not None  # its bytes do not identify a format
         if self.by_name:
             self.format = named
 

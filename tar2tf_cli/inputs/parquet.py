@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SUFFIX: Final = ".parquet"
 KEY_COLUMNS: Final = (KEY, "key")
 _KEPT: Final = 4  # row groups in memory, for rows that are read one by one
-_BATCH: Final = 64  # rows that are Python values at once; an image takes some hundred kilobytes
+_BATCH: Final = 64  # rows converted to Python at once; an image takes some hundred kilobytes
 _BLOB: Final = {"bytes", "path"}  # fields of the structs in which Hugging Face stores images, sounds and videos
 _CAPABILITIES: Final = Capabilities(gives="values", threads=1)
 
@@ -121,7 +121,7 @@ class ParquetFiles:
         self._templates = templates
         self._reach = reach
         self._read: dict[tuple[str, int], Any] = {}  # tables of pyarrow
-        self._open: tuple[int, Source, Ranges] | None = None  # of this process, which a forked one does not share
+        self._open: tuple[int, Source, Ranges] | None = None  # of this process; forked processes do not share it
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_open": None, "_read": {}}
@@ -164,7 +164,7 @@ class ParquetFiles:
         parquet = _pyarrow()
         try:
             return parquet.ParquetFile(_RangeFile(self._source()[1], item, count), pre_buffer=True)
-        except (ValueError, OSError) as error:  # pyarrow's errors are of these kinds
+        except (ValueError, OSError) as error:  # pyarrow's errors are subclasses of these
             raise self._damaged(item, error) from None
 
     def rows(

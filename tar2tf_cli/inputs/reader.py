@@ -319,7 +319,7 @@ class InputReader:
         if wrong is None or self._shard is None:
             return False
         wrong.message += "; any of its samples may be changed, so none is used"
-        wrong.lost = Lost(0, None, self._shard.size)  # decompressed, it depends on the pieces read
+        wrong.lost = Lost(0, None, self._shard.size)  # stored size, as the decompressed one depends on the reads
         self.report = InputReport()
         if self.records:
             self.records.forget()

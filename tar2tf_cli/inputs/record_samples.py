@@ -235,7 +235,7 @@ class RecordSamples:
         seen, lists = FeatureInference(self._described), self._forms_in_use.lists
         stem, key_feature = self._keys
         batcher = RecordBatcher(native, seen, self._described, lists, key_feature, numbered(stem))
-        number = offset = 0  # of the next record
+        number = offset = 0  # number and offset of the next record
         for block in self._reader.blocks(seen):
             if isinstance(block, bytes):
                 number = yield from self._samples_in(block, batcher, number, offset)
@@ -345,7 +345,7 @@ class RecordSamples:
             for block in self._reader.blocks(self._looks):
                 if isinstance(block, bytes):
                     yield from together()
-                    assert native  # as it made the block
+                    assert native  # the kernel made the block
                     yield RecordBatch(block, native.sizes(block))
                     waiting = 0
                     continue
@@ -443,8 +443,8 @@ class FeatureInference:
         self._wanted = expected(described)
         self._expected: dict[str, Expected] = {}
         self._shapes: dict[str, Expected] = {}  # features NAME/shape without a description
-        self._with_shapes: Counter[tuple[str, ...]] = Counter()  # combinations of names of examples that have them
-        self._ranks: dict[str, int | None] = {}  # of arrays whose size each NAME/shape states; None if one does not
+        self._with_shapes: Counter[tuple[str, ...]] = Counter()  # combinations of feature names with such shapes
+        self._ranks: dict[str, int | None] = {}  # ranks of arrays by their NAME/shape; None if a shape does not match
         self._census = Census(self._expected)
         self.others = 0
 
@@ -473,7 +473,7 @@ class FeatureInference:
             self._learn(features[name], self._shapes if is_shape else self._expected)
         if self._shapes.keys().isdisjoint(present):
             self._census.count(present)
-        else:  # not for the kernel, which does not compare values
+        else:  # not counted by the kernel, which does not compare values
             self._with_shapes[tuple(present)] += 1
 
     def _compare(self, name: str, features: Mapping[str, ParsedFeature]) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RowSpan: TypeAlias = tuple[int, int, int]
 """A row: its number from 1 without the header and blank rows, and its offset and size in bytes."""
 
-Form: TypeAlias = Literal["csv", "jsonl"]
+TableFormat: TypeAlias = Literal["csv", "jsonl"]
 
 RowsFound: TypeAlias = "tuple[list[int | None], list[Sample | None]]"
 """For each sample of a batch, the number of the row that matches it and the row's entries; None where there is none."""
@@ -64,7 +64,7 @@ class Rows:
     """
 
     def __init__(
-        self, path: str, *, header: bool = True, form: Form | None = None, file: io.BufferedReader | None = None
+        self, path: str, *, header: bool = True, form: TableFormat | None = None, file: io.BufferedReader | None = None
     ) -> None:
         self.path = path
         self.columns: Sequence[str] = ()
@@ -79,21 +79,21 @@ class Rows:
             self.close()
             raise
 
-    def _begin(self, header: bool, form: Form | None) -> None:
+    def _begin(self, header: bool, form: TableFormat | None) -> None:
         status = os.fstat(self._file.fileno())
         self.version = status.st_size, status.st_mtime_ns
         try:
             head = self._file.read(_HEAD)
         except OSError as error:
             raise read_failed(self.path, error) from None
-        self._start = len(_BOM) if head.startswith(_BOM) else 0  # which does not belong to the first cell
+        self._start = len(_BOM) if head.startswith(_BOM) else 0  # the byte order mark is not part of the first cell
         if method := compression_of(head):
             raise SourceError(f"is compressed with {method}", shard=self.path, hint="decompress it first")
         text = head[self._start :].lstrip()
         for begins, what, hint in _NO_TABLES:
             if text[: len(begins)].lower() == begins:
                 raise SourceError(f"is {what}, not a table", shard=self.path, hint=hint)
-        self.form: Form = form or ("jsonl" if text.startswith((b"{", b"[")) else "csv")
+        self.form: TableFormat = form or ("jsonl" if text.startswith((b"{", b"[")) else "csv")
         first, *_ = text.splitlines() or [b""]
         self._mark = "," if form else max(_MARKS, key=lambda mark: first.count(mark.encode()))
         if self.form == "csv" and header:
@@ -214,7 +214,7 @@ class Rows:
             SourceError: when the file cannot be read.
         """
         try:
-            return os.pread(self._file.fileno(), span[2], span[1])  # spans may be read at the same time
+            return os.pread(self._file.fileno(), span[2], span[1])  # spans may be read concurrently
         except OSError as error:
             raise read_failed(self.path, error) from None
 
@@ -246,7 +246,7 @@ class Rows:
         """
         try:
             line = data.decode()
-            if '"' not in line:  # a third of the time
+            if '"' not in line:  # a fast path that takes a third of the time
                 return line.rstrip("\r\n").split(self._mark)
             return next(self._reader([line]))
         except (UnicodeDecodeError, csv.Error):
@@ -327,7 +327,7 @@ SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".ndjson")
 """The suffixes of tables, before that of a compression."""
 
 _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".xz")
-_KEPT: Final = 64  # copies of tables that one process has
+_KEPT: Final = 64  # copies of tables per process
 
 
 def is_named_as_table(name: str) -> bool:
@@ -434,7 +434,7 @@ class _CopiedFile(io.RawIOBase):
 
     def __init__(self, copy: SeekableShard) -> None:
         super().__init__()
-        self._copy = copy  # which is closed when nothing refers to it
+        self._copy = copy  # the copy is closed when garbage-collected
         self._view = copy.view()
 
     def readable(self) -> bool:

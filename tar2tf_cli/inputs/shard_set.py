@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 
 _MANIFESTS: Final = "*manifest.json"
 _TFDS_INFO: Final = "dataset_info.json"
-_MOST_FOLDERS: Final = 16  # in which manifests are looked for
+_MOST_FOLDERS: Final = 16  # folders in which to look for manifests
 
 
-class LeftOut(NamedTuple):
+class SkippedFiles(NamedTuple):
     """Files found but not used as shards, as the user did not name them one by one.
 
     Attributes:
@@ -77,7 +77,7 @@ class LeftOut(NamedTuple):
         return manifests or [name for name in self.tfds if name == _TFDS_INFO]
 
 
-_NOTHING: Final = LeftOut()
+_NOTHING: Final = SkippedFiles()
 
 OnListing: TypeAlias = Callable[[Source], "OnFile | None"]
 """Called before a folder is listed; returns what is called with each of its files while the listing goes on."""
@@ -108,7 +108,7 @@ class ShardSet:
     documents: Sequence[Document] = ()
     described: Mapping[str, Described] = field(default_factory=dict)
     listed: bool = False
-    left_out: LeftOut = _NOTHING
+    left_out: SkippedFiles = _NOTHING
     gaps: Sequence[Gap] = ()
     splits: Mapping[str, str] = field(default_factory=dict)
     unfinished: Sequence[Unfinished] = ()
@@ -250,7 +250,7 @@ class ShardSet:
         splits = [*dict.fromkeys(self.splits.values())]
         if not self.listed and not self.manifests and len(splits) > 1:
             yield f"note: the shards belong to the splits {few(splits)}"
-        held = [_held(document) for document in self.documents if document.tfds]
+        held = [_describe_tfds(document) for document in self.documents if document.tfds]
         if held or self.left_out.tfds:
             files = few([*map(os.path.basename, self.left_out.tfds)] or [_TFDS_INFO])
             yield ": ".join([f"note: described for TensorFlow Datasets, by {files}", *held[:1]])
@@ -273,7 +273,7 @@ class ShardSet:
             yield f"{count(len(others), 'file')} skipped (neither tar nor TFRecord): {few(others)}"
 
 
-def _held(document: Document) -> str:
+def _describe_tfds(document: Document) -> str:
     """Describe a TensorFlow Datasets data set by its name and splits."""
     names = [*dict.fromkeys(shard.split for shard in document.manifest.shards if shard.split)]
     return f"{document.tfds.name if document.tfds else ''} with {count(len(names), 'split')} ({few(names)})"
@@ -435,7 +435,7 @@ def _with_splits(shards: ShardSet) -> ShardSet:
     splits = {
         item.name: entry.split
         for document in shards.documents
-        for entry, item in _both(document, where)
+        for entry, item in _listed_files(document, where)
         if entry.split is not None
     }
     splits = splits or splits_of([item.name for item in shards.items])
@@ -460,7 +460,7 @@ def _shards_of(document: Document, *, tolerant: bool) -> Iterator[LocatedShard]:
             yield unreadable_input(document.folder.locate(shard.path), document.missing(shard))
 
 
-def documents_beside(source: Source, items: Iterable[ObjectInfo], reach: ConnectionOptions) -> list[Document]:
+def documents_next_to(source: Source, items: Iterable[ObjectInfo], reach: ConnectionOptions) -> list[Document]:
     """Return the manifests in the folders of shards, ignoring unreadable ones."""
     folders: dict[str, None] = {}
     for item in items:
@@ -519,7 +519,7 @@ def described_by(shards: ShardSet, documents: Sequence[Document]) -> ShardSet:
         return replace(shards, documents=(), described={})
     where, items = _by_path(shards), shards.items
     for document in documents:
-        ordered = [item for _, item in _both(document, where)]
+        ordered = [item for _, item in _listed_files(document, where)]
         if shards.listed and len(ordered) == len(items):
             items = ordered
     return replace(shards, items=items, documents=documents, described=_described(shards, documents))
@@ -531,11 +531,11 @@ def _described(shards: ShardSet, documents: Sequence[Document]) -> dict[str, Des
         item.name: document.manifest.features
         for document in documents
         if find_format(document.manifest.format).traits.carries_examples
-        for _, item in _both(document, where)
+        for _, item in _listed_files(document, where)
     }
 
 
-def _both(document: Document, where: Mapping[str, ObjectInfo]) -> Iterator[tuple[ShardEntry, ObjectInfo]]:
+def _listed_files(document: Document, where: Mapping[str, ObjectInfo]) -> Iterator[tuple[ShardEntry, ObjectInfo]]:
     """Yield the manifest's entries that are among given files, with the same path and size."""
     for entry in document.manifest.shards:
         item = where.get(os.path.normpath(document.folder.locate(entry.path)))
@@ -586,7 +586,7 @@ def _with_documents(shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
         documents = [*_readable(names, lambda name: _document_in(shards, name, reach))]
         return described_by(_without_outputs(shards, documents), documents) if documents else shards
     described = (item for item in shards.items if may_hold_examples(item.name))
-    return described_by(shards, documents_beside(shards.source, described, reach))
+    return described_by(shards, documents_next_to(shards.source, described, reach))
 
 
 def _without_outputs(shards: ShardSet, documents: Sequence[Document]) -> ShardSet:
@@ -595,7 +595,7 @@ def _without_outputs(shards: ShardSet, documents: Sequence[Document]) -> ShardSe
     there = {(os.path.basename(item.name), item.size) for item in shards.items}
     made: dict[str, None] = {}
     for document in documents:
-        own = {item.name: (os.path.basename(item.name), item.size) for _, item in _both(document, where)}
+        own = {item.name: (os.path.basename(item.name), item.size) for _, item in _listed_files(document, where)}
         others = there.difference(own.values())
         if any((os.path.basename(item.name), item.size) in others for item in document.manifest.inputs):
             made.update(dict.fromkeys(own))
@@ -624,7 +624,7 @@ def _files_of(source: Source, templates: Sequence[str]) -> tuple[Sequence[Object
 
 def _shards_among(
     source: Source, items: Sequence[ObjectInfo], literal: set[str], *, listed: bool
-) -> tuple[Sequence[ObjectInfo], LeftOut]:
+) -> tuple[Sequence[ObjectInfo], SkippedFiles]:
     """Divide files into shards, by content if the name does not tell, and all others.
 
     A file with the name of a shard, or a name like those of the other shards, is one even if its content is that of
@@ -654,14 +654,14 @@ def _shards_among(
     names_of_others = [item.name for item in others if not item.name.endswith(".idx")]
     tfds = _tfds_files(names_of_others)
     contents = {name: data for name in manifests if (data := heads[name].manifest) is not None}
-    return kept, LeftOut([name for name in names_of_others if name not in tfds], manifests, (), tfds, contents)
+    return kept, SkippedFiles([name for name in names_of_others if name not in tfds], manifests, (), tfds, contents)
 
 
 def _tfds_files(names: Sequence[str]) -> list[str]:
     """Return the names of the files that describe a folder for TensorFlow Datasets."""
     if _TFDS_INFO not in names:
         return []
-    from tar2tf_cli.inputs.tfds_folder import side_files  # with all that reads manifests, and only for such folders
+    from tar2tf_cli.inputs.tfds_folder import side_files  # slow to import, and only for such folders
 
     return side_files(names)
 
@@ -722,11 +722,11 @@ def stems_of(items: Iterable[ObjectInfo]) -> dict[str, str]:
         item.name: stem
         for together in alike.values()
         if len(together) > 1
-        for item, stem in zip(together, _told_apart([item.name for item in together]), strict=True)
+        for item, stem in zip(together, _distinct_stems([item.name for item in together]), strict=True)
     }
 
 
-def _told_apart(names: Sequence[str]) -> list[str]:
+def _distinct_stems(names: Sequence[str]) -> list[str]:
     """Return distinct names for shards of the same stem: with folders that differ and, if needed, suffixes."""
     start = os.path.commonprefix(names).rfind("/") + 1  # noqa: RUF071 - of names, which may be URLs
     rest = [name[start:] for name in names]
@@ -823,7 +823,7 @@ def _joined(parts: Sequence[ShardSet]) -> ShardSet:
     files = [part.source.locate(item.name) for part in parts if not part.listed for item in part.items]
     gaps += [gap for gap in find_gaps(files, ends=False) if not os.path.exists(gap.first)]
     items = source.list(())
-    return ShardSet(source.bucket, source, items, left_out=LeftOut(others, manifests), gaps=gaps)
+    return ShardSet(source.bucket, source, items, left_out=SkippedFiles(others, manifests), gaps=gaps)
 
 
 def _is_index(path: str, others: set[str]) -> bool:

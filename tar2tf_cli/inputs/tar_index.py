@@ -25,7 +25,7 @@ from tar2tf_cli.samples.keys import split_name, unwanted
 from tar2tf_cli.structs import NamedTuple
 
 VERSION: Final = b"v1.2"
-_NUMBERS: Final = re.compile(rb"\d{19,}(?= )")  # more than an offset has
+_NUMBERS: Final = re.compile(rb"\d{19,}(?= )")  # more digits than an offset has
 _MOST_IN_BATCH: Final = 1 << 13  # the rest of a larger sample is not read, but skipped
 _PUT_TOGETHER: Final = "tar2tf convert IN -o 'new-<>.tar' writes tars in which"
 
@@ -112,7 +112,7 @@ def find_in_batches(stream: Readable, name: str, key_split: KeySplit) -> Iterato
     """
     grouper = _grouper(name, key_split)
     reader = TarReader(stream, name, headers_only=True, entries=_NoLinks(grouper.names.wants, name))
-    members: deque[tuple[int, TarEntry]] = deque()  # with the offsets of their headers
+    members: deque[tuple[int, TarEntry]] = deque()  # each with the offset of its header
     kernel = native()
     batcher = KernelBatcher(kernel, reader, grouper.names.rule, _MOST_IN_BATCH) if kernel else None
     for sample in grouper.samples(_noted(reader, grouper, members), batcher):
@@ -203,7 +203,7 @@ def sample_in(data: bytes, name: str, key_split: KeySplit) -> Sample:
     """
     grouper = _grouper(name, key_split)
     reader = TarReader(BytesIO(data), name, need_end=False, entries=_NoLinks(grouper.names.wants, name))
-    reader.start_at(0)  # which is not where the archive begins
+    reader.start_at(0)  # the part does not begin at an archive's start
     samples = list(grouper.samples(reader))
     if len(samples) != 1 or grouper.returned:
         raise DamagedShardError(
@@ -289,7 +289,7 @@ def _line(sample: TarSample) -> bytes:
                 continue
             message = f"the name {entry.member!r} contains a space, which an index of DALI cannot store"
             raise UsageError(message, hint="give the members other names")
-    begin = len(sample.key) + 1  # extensions are those of the names, as DALI tells JPG from jpg
+    begin = len(sample.key) + 1  # keep the case of extensions, as DALI distinguishes JPG from jpg
     text = " ".join([f"{member[begin:]} {offset} {size} {member}" for offset, size, member in sample.entries])
     return f"{text}\n".encode("utf-8", "surrogateescape")
 

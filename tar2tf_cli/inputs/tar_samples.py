@@ -89,7 +89,7 @@ class SeekableShard:
         self._name = name
         self._seekable = seekable
         self._file: PlainStream | IO[bytes] | None = None
-        self._damage: DamagedShardError | None = None  # why the copy is not whole
+        self._damage: DamagedShardError | None = None  # the reason why the copy is incomplete
 
     def view(self, on_read: Callable[[int], None] | None = None) -> FileView:
         """Return the shard as a seekable stream; each view has its own position.
@@ -211,7 +211,7 @@ class EntryLinks(MemberPolicy):
                     self._members[name] = (reader.offset - padded(size), size)
                 if reader.offset >= end:
                     break
-        except _Reached:
+        except _ScanEnded:
             pass
         except DamagedShardError as error:
             if reader.resume(error):
@@ -227,7 +227,7 @@ class EntryLinks(MemberPolicy):
         self._tar.close()
 
 
-class _Reached(Exception):
+class _ScanEnded(Exception):
     """Raised when a scan has reached its end offset."""
 
 
@@ -241,7 +241,7 @@ class _EarlierLinks(MemberPolicy):
 
     def follow(self, name: str, target: str | None, offset: int) -> None:
         if offset >= self._end:
-            raise _Reached
+            raise _ScanEnded
         if target in self._members:
             self._members[name] = self._members[target]
 

@@ -121,11 +121,11 @@ class TfdsFolder:
         """
         before = {split["name"]: split for split in self.info.get("splits", ())}
         now = splits_of_shards(shards, self.info.get("name", ""))
-        splits = [_renewed(before.get(split["name"], {}), split) for split in now]
+        splits = [_with_shards_of(before.get(split["name"], {}), split) for split in now]
         return {INFO: to_json({**self.info, "splits": splits}), **self.files}
 
 
-def _renewed(before: Json, now: Json) -> Json:
+def _with_shards_of(before: Json, now: Json) -> Json:
     """Return a split with new shards; its size and statistics are kept if its number of records is unchanged."""
     records = [sum(map(int, split.get("shardLengths", ()))) for split in (before, now)]
     return {**before, **now, "numBytes": before.get("numBytes", now["numBytes"])} if records[0] == records[1] else now
@@ -278,9 +278,9 @@ def _stored(feature: Json, level: _Level) -> Iterator[_Stored]:
         yield from _stored(sequence["feature"], level._replace(lengths=lengths))
     elif (video := feature.get("video")) is not None:
         first = _shape(video)[0] if _shape(video) else None
-        yield from _placed(level._replace(lengths=(*level.lengths, first)), "bytes", "bytes", ())
+        yield from _in_sequences(level._replace(lengths=(*level.lengths, first)), "bytes", "bytes", ())
     else:
-        yield from _single(feature, level)
+        yield from _leaf(feature, level)
 
 
 def _translation(about: Json, level: _Level) -> Iterator[_Stored]:
@@ -288,19 +288,21 @@ def _translation(about: Json, level: _Level) -> Iterator[_Stored]:
     varies = about.get("variableLanguagesPerExample")
     for name in ("language", "translation") if varies else about.get("languages", ()):
         inner = level.inner(name)
-        yield from _placed(inner._replace(lengths=(*inner.lengths, None)) if varies else inner, "bytes", "bytes", ())
+        yield from _in_sequences(
+            inner._replace(lengths=(*inner.lengths, None)) if varies else inner, "bytes", "bytes", ()
+        )
 
 
-def _single(feature: Json, level: _Level) -> Iterator[_Stored]:
+def _leaf(feature: Json, level: _Level) -> Iterator[_Stored]:
     """Yield the stored form of a feature without nested features."""
     if (tensor := feature.get("tensor") or feature.get("audio")) is not None:
         yield from _tensor(tensor, level, may_be_missing=bool(tensor.get("optional")))
     elif "classLabel" in feature:
-        yield from _placed(level, "int64", "int64", ())
+        yield from _in_sequences(level, "int64", "int64", ())
     elif (box := feature.get("boundingBox")) is not None:
-        yield from _placed(level, "float", box.get("dtype") or "float32", _shape(box) or (4,))
+        yield from _in_sequences(level, "float", box.get("dtype") or "float32", _shape(box) or (4,))
     elif "image" in feature or "text" in feature:
-        yield from _placed(level, "bytes", "bytes", ())
+        yield from _in_sequences(level, "bytes", "bytes", ())
     else:
         raise ValueError(f"the feature {level.name!r} is of the type {feature.get('pythonClassName')}")
 
@@ -310,19 +312,19 @@ def _tensor(tensor: Json, level: _Level, *, may_be_missing: bool) -> Iterator[_S
     encoding = str(tensor.get("encoding") or "none").lower()
     if encoding == "none" and not tensor.get("lazyDecode"):
         kind: Encoding = "int64" if dtype in DTYPES["int64"] else "float" if dtype in DTYPES["float"] else "bytes"
-        yield from _placed(level, kind, dtype if kind != "bytes" else "bytes", shape, always=not may_be_missing)
+        yield from _in_sequences(level, kind, dtype if kind != "bytes" else "bytes", shape, always=not may_be_missing)
         return
-    if shape.count(None) > 1:  # the bytes do not say what the lengths are
-        yield from _placed(level.inner("shape"), "int64", "int32", (len(shape),), always=not may_be_missing)
+    if shape.count(None) > 1:  # the bytes do not determine several unknown lengths
+        yield from _in_sequences(level.inner("shape"), "int64", "int32", (len(shape),), always=not may_be_missing)
         level = level.inner("value")
     elif encoding == "bytes" and not level.lengths and dtype in DTYPES["raw"]:
         about: FeatureDescription = {"dtype": dtype, "shape": [*shape], "encoding": "raw"}
         yield _Stored(level.name, about, not may_be_missing, level.kind)
         return
-    yield from _placed(level, "bytes", "bytes", (), always=not may_be_missing)
+    yield from _in_sequences(level, "bytes", "bytes", (), always=not may_be_missing)
 
 
-def _placed(
+def _in_sequences(
     level: _Level, encoding: Encoding, dtype: str, shape: Sequence[int | None], *, always: bool = True
 ) -> Iterator[_Stored]:
     """Yield a feature in the form in which its enclosing sequences store it."""

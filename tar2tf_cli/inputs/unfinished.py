@@ -64,7 +64,7 @@ def unfinished_at(manifest: str, source: Source | None = None) -> list[Unfinishe
 def unfinished_of(shards: Sequence[str], source: Source | None = None) -> list[Unfinished]:
     """Return the unfinished conversions that will write any of these shards, given by path or URL."""
     folders = dict.fromkeys(map(os.path.dirname, shards))
-    above = [os.path.dirname(folder) for folder in folders]  # of folders that are named after splits
+    above = [os.path.dirname(folder) for folder in folders]  # parents of folders that are named after splits
     return [one for one in _unfinished_in([*folders, *above], source) if any(map(one.writes, shards))]
 
 
@@ -96,7 +96,7 @@ def _unfinished_in(folders: Iterable[str], source: Source | None) -> Iterator[Un
 def _working_in(folder: str) -> Iterator[Unfinished]:
     """Yield the conversions whose working folders are in a local folder."""
     names = list[str]()
-    with suppress(OSError):  # of one that may be entered, but not listed
+    with suppress(OSError):  # a folder without permission to list it
         names += sorted(os.listdir(folder or "."))
     for name in names:
         if name.startswith(".") and name.endswith(_WORKING):

@@ -11,7 +11,7 @@ from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.values import KEY, Sample
 from tar2tf_cli.errors import ImageError, SampleError
 from tar2tf_cli.formats import image
-from tar2tf_cli.formats.decoding import Parts, Wanted, decode
+from tar2tf_cli.formats.decoding import ImageOptions, Parts, decode
 from tar2tf_cli.formats.files import StoredBytes
 from tar2tf_cli.formats.image import codecs, headers
 from tar2tf_cli.formats.image.geometry import Move, oriented, scaled
@@ -112,12 +112,12 @@ class Decode(ImageOp):
         if move and self.has_annotations(sample, name):
             self.record_move(sample, name, move)
 
-    def _wanted(self, context: OpContext) -> Wanted:
+    def _wanted(self, context: OpContext) -> ImageOptions:
         if isinstance(self.channels, str):
-            return Wanted(0, self.dtype, context.max_pixels, self.at_least, indices=True)
-        return Wanted(self.channels, self.dtype, context.max_pixels, self.at_least)
+            return ImageOptions(0, self.dtype, context.max_pixels, self.at_least, indices=True)
+        return ImageOptions(self.channels, self.dtype, context.max_pixels, self.at_least)
 
-    def _decoded(self, data: bytes, wanted: Wanted) -> tuple[Parts, Move | None]:
+    def _decoded(self, data: bytes, wanted: ImageOptions) -> tuple[Parts, Move | None]:
         """Return the decoded parts of an entry, and the move from the image in the file, or None."""
         parts = decode(data, wanted)
         return parts, self._reduction(data, parts) if self.at_least else None
@@ -153,7 +153,7 @@ class Orient(Decode):
             raise ImageError(message, hint=f"write orient:{self.ext} instead of decode:{self.ext}")
         super()._decode(sample, name, context)
 
-    def _decoded(self, data: bytes, wanted: Wanted) -> tuple[Parts, Move | None]:
+    def _decoded(self, data: bytes, wanted: ImageOptions) -> tuple[Parts, Move | None]:
         if headers.image_format(data) is None:
             raise ImageError("orient: not an image")
         parts, move = super()._decoded(data, wanted)

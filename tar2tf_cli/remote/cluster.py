@@ -35,7 +35,15 @@ from tar2tf_cli.formats.checksums import blake2b, crc32c
 from tar2tf_cli.formats.files import write_whole
 from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote import transformers as etl
-from tar2tf_cli.remote.stream import AnswerEnd, AnswerPart, Asked, Settings, StreamReader, end_record, from_example
+from tar2tf_cli.remote.stream import (
+    AnswerEnd,
+    AnswerPart,
+    AnswerRequest,
+    Settings,
+    StreamReader,
+    end_record,
+    from_example,
+)
 from tar2tf_cli.remote.transformers import Transformers
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores.objects import look_up, open_object, retry
@@ -50,7 +58,7 @@ if TYPE_CHECKING:
 """The message from which a transformer was made."""
 
 _BLOCK: Final = 1 << 20
-_MOST_NAMES: Final = 32  # of transformers that are asked what they are made of
+_MOST_NAMES: Final = 32  # most transformers whose specifications are requested
 _AGAIN: Final = "run the same command again"
 
 
@@ -157,7 +165,7 @@ class RemoteSource(ObjectSource):
         return self.transformers.fetch(self.made_of, item, **self._query(item, part))
 
     def _query(self, item: ObjectInfo, part: AnswerPart) -> dict[str, str]:
-        asked = Asked(item == self._first, part, self._entries).text
+        asked = AnswerRequest(item == self._first, part, self._entries).text
         return {"etl_args": asked} if asked else {}
 
     def check_input(self, item: ObjectInfo, size: int | None, on_bytes: Callable[[int], None] | None) -> None:
@@ -255,7 +263,7 @@ class MakeShard(NamedTuple):
             OutputExistsError: when another program wrote an object of that name.
         """
         there = look_up(context.store, self.path)
-        end = self._left(context)
+        end = self._saved_end(context)
         if end is None or end["bytes"] != (there.size if there else 0):
             if there and os.path.normpath(self.path) not in context.replaceable:
                 where = context.store.locate(self.path)
@@ -264,7 +272,7 @@ class MakeShard(NamedTuple):
             write_whole(self._end_file(context), [end_record(end)], lasting=False)
         return StoredShard(InputReport.from_json(end["report"]), end["bytes"], end["crc32c"])
 
-    def _left(self, context: _ShardContext) -> AnswerEnd | None:
+    def _saved_end(self, context: _ShardContext) -> AnswerEnd | None:
         """Return the end record that an interrupted run saved, or None."""
         where = context.source.locate(self.item.name)
         with contextlib.suppress(FileNotFoundError, DamagedShardError), open(self._end_file(context), "rb") as file:
@@ -284,7 +292,7 @@ class RemoteReading(StreamReader):
         finished: called with the size of the input when all was read.
     """
 
-    must_regroup = False  # the transformer does so
+    must_regroup = False  # the transformer regroups samples itself
 
     def __init__(self, stream: ByteStream, name: str, settings: str, finished: Callable[[int | None], None]) -> None:
         super().__init__(stream, name, settings)
@@ -371,7 +379,7 @@ class ClusterBackend(LocalBackend):
         return self._made
 
 
-def _grow(ops: Sequence[Op]) -> bool:
+def _may_grow(ops: Sequence[Op]) -> bool:
     """Whether ops leave decoded entries of unlimited size, or of floats."""
     names = [op.name for op in ops]
     is_small = bool({"resize", "crop"} & {*names}) and any(
@@ -387,7 +395,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
     def end(number: int, frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)
-        if os.getpid() != process:  # a forked one has nothing to clean up
+        if os.getpid() != process:  # a forked process has nothing to clean up
             os.kill(os.getpid(), number)
         raise SystemExit(128 + number)
 
@@ -419,7 +427,7 @@ class _ConversionTransformer:
         self._inputs = inputs
         self._kind = RemoteSamples if samples else RemoteSource
         self._entries = [*(conversion.select or ())] if samples else None
-        self._grow = samples and _grow(conversion.ops)
+        self._may_grow = samples and _may_grow(conversion.ops)
         self._settings = self._kind.needs(Settings.of(conversion))
         self._made_of: etl.TransformerMessage = {}
         self._stage: str | None = None
@@ -472,9 +480,9 @@ class _ConversionTransformer:
         running = [name for name, stage in stages.items() if stage == "Running"]
         running.sort(key=lambda name: name != self._settings.name)
         for name in running[:_MOST_NAMES]:
-            with contextlib.suppress(RemoteError):  # it has just been stopped
+            with contextlib.suppress(RemoteError):  # the transformer has just been stopped
                 made_of = self._cluster.message(name)
-                if etl.FOR_A_RUN in etl.variables_of(made_of):  # which is deleted when that run ends
+                if etl.FOR_A_RUN in etl.variables_of(made_of):  # a transformer that is deleted when its run ends
                     if etl.is_abandoned(made_of):
                         self._cluster.delete_if_there(name)
                 elif self._fits(made_of):
@@ -500,7 +508,7 @@ class _ConversionTransformer:
             self._why_not = f"the cluster's transformer cannot get the object {name!r}"
         elif not self._made_of:
             self._why_not = "the cluster has no running transformer for this spec"
-        elif self._grow:
+        elif self._may_grow:
             self._why_not = "decoded, the samples are larger than in the cluster; remote_exec=True sends them"
 
     @contextlib.contextmanager
@@ -535,7 +543,7 @@ class _ConversionTransformer:
         if not self._made_of and self._cluster.is_ready(name, self._stage):
             self._made_of = self._cluster.ask(lambda: self._cluster.message(name))
         if not self._made_of:
-            comm = "hpull" if self._odd() else "hpush"
+            comm = "hpull" if self._undeliverable() else "hpush"
             made_of = self._cluster.message_for(self._settings, self._inputs, comm=comm, for_a_run=True)
             self._leased = str(made_of["name"])
             lease()
@@ -561,10 +569,10 @@ class _ConversionTransformer:
                     events.note(f"note: interrupted; {command}")
                     raise
 
-    def _odd(self) -> str | None:
+    def _undeliverable(self) -> str | None:
         """Return the first input whose name hpush cannot deliver, as AIStore does not escape it; or None."""
         return next((item.name for item in self._inputs if _UNESCAPED.search(item.name)), None)
 
     def _unreachable(self) -> str | None:
         """Return the first input whose name the cluster could not pass to the transformer; or None."""
-        return self._odd() if str(self._made_of.get("communication")).startswith("hpush") else None
+        return self._undeliverable() if str(self._made_of.get("communication")).startswith("hpush") else None

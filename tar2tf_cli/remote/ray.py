@@ -79,7 +79,7 @@ def run_attempt(setup: Setup, task: Task, carried: bool) -> AttemptResult:
     outcome = Outcome(task)
     try:
         outcome = attempt(task, context)
-        files = _taken(context.scratch) if carried and not outcome.error else None
+        files = _mapped_files(context.scratch) if carried and not outcome.error else None
         return AttemptResult(outcome.result, outcome.error, meter.size, context.scratch, files)
     finally:
         if carried or outcome.error:
@@ -108,7 +108,7 @@ def _change_directory(path: str) -> None:
         os.chdir(path)
 
 
-def _taken(folder: str) -> dict[str, object]:
+def _mapped_files(folder: str) -> dict[str, object]:
     """Return the bytes of the files in a folder, memory-mapped, since Ray copies them anyway."""
     taken: dict[str, Any] = {}
     for name in os.listdir(folder):
@@ -132,12 +132,12 @@ class Meter:
         if self._clock.is_due():
             import ray
 
-            with contextlib.suppress(ValueError, ray.exceptions.RayError):  # there is no actor, or not yet
+            with contextlib.suppress(ValueError, ray.exceptions.RayError):  # the actor does not exist, or not yet
                 self._actor = self._actor or ray.get_actor(self._run)
                 self._actor.note.remote(ray.get_runtime_context().get_task_id(), self.size)
 
 
-class Probed(NamedTuple):
+class NodeProbe(NamedTuple):
     """The answer of a node to a probe.
 
     Attributes:
@@ -156,7 +156,7 @@ def token_file(folder: str, token: str, node: str) -> str:
     return os.path.join(folder, f".{token}-{node}")
 
 
-def probe(folder: str, token: str, node: str, inputs: Sequence[str], working_directory: str) -> Probed:
+def probe(folder: str, token: str, node: str, inputs: Sequence[str], working_directory: str) -> NodeProbe:
     """Check on a node whether the driver's file is visible in a folder, write the node's own, and look for inputs."""
     _change_directory(working_directory)
     shares = False
@@ -164,7 +164,7 @@ def probe(folder: str, token: str, node: str, inputs: Sequence[str], working_dir
         shares = os.path.exists(token_file(folder, token, "driver"))
         with open(token_file(folder, token, node), "x"):
             pass
-    return Probed(__version__, shares, [path for path in inputs if not os.path.exists(path)])
+    return NodeProbe(__version__, shares, [path for path in inputs if not os.path.exists(path)])
 
 
 _CONNECT_SECONDS: Final = 5.0
@@ -236,13 +236,13 @@ class RayBackend(Backend):
         with write_errors(folder), open(ours, "x"):
             pass
         nodes = [*self._probed(folder, token, inputs)]
-        shared = {node for _, node, probed in nodes if _removed(token_file(folder, token, node)) and probed.shares}
+        shared = {node for _, node, probed in nodes if _remove(token_file(folder, token, node)) and probed.shares}
         os.unlink(ours)
         for name, _, probed in nodes:
             _check(name, probed)
         return next((name for name, node, _ in nodes if node not in shared), None)
 
-    def _probed(self, folder: str, token: str, inputs: Sequence[str]) -> Iterator[tuple[str, str, Probed]]:
+    def _probed(self, folder: str, token: str, inputs: Sequence[str]) -> Iterator[tuple[str, str, NodeProbe]]:
         """Yield name, id and answer of each node."""
         asked = []
         for node in self._nodes():
@@ -253,7 +253,7 @@ class RayBackend(Backend):
             try:
                 yield name, node, self.ray.get(answer)
             except self.ray.exceptions.RayError as error:
-                if node in {alive["NodeID"] for alive in self._nodes()}:  # or it died, which Ray notices late
+                if node in {alive["NodeID"] for alive in self._nodes()}:  # else the node died, which Ray notices late
                     raise self._cannot_run(name, error) from None
 
     def _cannot_run(self, name: str, error: Exception) -> Tar2tfError:
@@ -279,17 +279,17 @@ class RayBackend(Backend):
     def _connect(self) -> None:
         if self.ray.is_initialized():
             return
-        address = self._address or of_this_machine() or "local"
+        address = self._address or local_cluster_address() or "local"
         _check_reachable(address)
         before = signal.getsignal(signal.SIGTERM)
         try:
             self.ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-        except Exception as error:  # of no class in particular when its processes take too long to start
+        except Exception as error:  # Ray raises a plain Exception when its processes start too slowly
             if address == "local":
                 raise WorkerError(f"Ray did not start on this machine: {last_line(error)}", hint=_AGAIN) from None
             raise WorkerError(f"there is no Ray cluster at {address}: {last_line(error)}", hint=_START) from None
         finally:
-            with contextlib.suppress(ValueError, TypeError):  # not the main thread, or a handler that is not Python's
+            with contextlib.suppress(ValueError, TypeError):  # not the main thread, or a handler not set from Python
                 signal.signal(signal.SIGTERM, before)
         self.connected_here = True
 
@@ -298,7 +298,7 @@ _START: Final = "see ray status, or leave out --address to start one on this mac
 _AGAIN: Final = "run the same command again, on a machine that is less busy, or see the logs in /tmp/ray"
 
 
-def of_this_machine() -> str | None:
+def local_cluster_address() -> str | None:
     """Return the address of the cluster that `ray start` started on this machine; None if it has ended."""
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     with contextlib.suppress(OSError, WorkerError), open(os.path.join(folder, "ray", "ray_current_cluster")) as file:
@@ -319,7 +319,7 @@ def _check_reachable(address: str) -> None:
         raise WorkerError(f"there is no Ray cluster at {address}: {error.strerror or error}", hint=_START) from None
 
 
-def _removed(path: str) -> bool:
+def _remove(path: str) -> bool:
     """Remove a file, and return whether it existed."""
     try:
         os.unlink(path)
@@ -328,7 +328,7 @@ def _removed(path: str) -> bool:
     return True
 
 
-def _check(name: str, probed: Probed) -> None:
+def _check(name: str, probed: NodeProbe) -> None:
     if probed.version != __version__:
         hint = "install the same version on all nodes"
         raise UsageError(f"the node {name} has tar2tf {probed.version}, but this is {__version__}", hint=hint)
@@ -416,7 +416,7 @@ class RayEngine(Engine):
 
     def close(self) -> None:
         """Abandon running tasks, whose later output is ignored."""
-        if not self._cluster.connected_here:  # or they end with the connection; Ray may abort when both are asked of it
+        if not self._cluster.connected_here:  # else tasks end with the connection; Ray may abort when asked for both
             for answer in self.running:
                 with contextlib.suppress(self._ray.exceptions.RayError):
                     self._ray.cancel(answer)
@@ -500,7 +500,7 @@ class Meters:
         if self._actor is None and time.monotonic() - self._began > SHORT_RUN:
             self._actor = self._ray.remote(_Counts).options(name=self._run, num_cpus=0).remote()
             self._asked = self._actor.sizes.remote()
-        with contextlib.suppress(self._ray.exceptions.RayError):  # without it, there is no progress within tasks
+        with contextlib.suppress(self._ray.exceptions.RayError):  # without the actor, there is no progress within tasks
             if self._asked and self._ray.wait([self._asked], timeout=0)[0]:
                 self._sizes = self._ray.get(self._asked)
                 self._asked = self._actor.sizes.remote()

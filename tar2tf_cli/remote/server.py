@@ -68,7 +68,7 @@ from tar2tf_cli.remote.stream import (
     NODES,
     TARGET,
     AnswerEnd,
-    Asked,
+    AnswerRequest,
     Settings,
     StreamWriter,
     end_record,
@@ -127,7 +127,7 @@ def _is_mount_path(folder: Path) -> bool:
     given = os.environ.get(MOUNT_PATHS)
     if given is not None:
         return str(folder) in {os.path.realpath(known) for known in given.split(os.pathsep) if known}
-    with suppress(OSError, AttributeError):  # the latter where there are no extended attributes
+    with suppress(OSError, AttributeError):  # AttributeError: no extended attributes on this system
         return bool(os.getxattr(folder, _MARK))
     return False
 
@@ -268,7 +268,7 @@ class AnswerWriter:
         self._conversion = settings.conversion()
         self._to_samples = settings.of_samples.conversion()
 
-    def __call__(self, path: str, name: str, asked: Asked, answer: str, check: Callable[[], None]) -> None:
+    def __call__(self, path: str, name: str, asked: AnswerRequest, answer: str, check: Callable[[], None]) -> None:
         """Write the answer for one object to a file.
 
         Args:
@@ -299,7 +299,7 @@ class AnswerWriter:
             os.replace(end_file, answer)
 
     def _write(
-        self, conversion: Conversion, source: _Object, asked: Asked, answer: str, check: Callable[[], None]
+        self, conversion: Conversion, source: _Object, asked: AnswerRequest, answer: str, check: Callable[[], None]
     ) -> AnswerEnd | None:
         (item,) = source.list()
         plan, at_once = ReadPlan.of(conversion, source), asked.gives_samples
@@ -344,9 +344,9 @@ _BUSY: Final = 120
 """Seconds after which a process that does not answer is replaced; an op may hold the interpreter for a while."""
 
 _PIECE: Final = 1 << 20
-LOOK_SECONDS: Final = 0.5  # seconds between two looks whether the client is still there
-_GROWN_SECONDS: Final = 0.02  # seconds between two looks whether a file that is being sent has grown
-PAUSES: Final = (0.5, 1.0, 2.0)  # seconds before a target or transformer that does not answer is asked again
+LOOK_SECONDS: Final = 0.5  # seconds between checks whether the client is still connected
+_GROWN_SECONDS: Final = 0.02  # seconds between checks whether the sent file has grown
+PAUSES: Final = (0.5, 1.0, 2.0)  # seconds before each retry of a target or transformer that does not answer
 
 
 def check_address(host: str, port: int) -> None:
@@ -357,7 +357,7 @@ def check_address(host: str, port: int) -> None:
     """
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError as error:  # for which uvicorn would exit with 1
+    except OSError as error:  # uvicorn would exit with status 1
         message = f"cannot listen on {host}:{port}: {error.strerror or error}"
         raise Tar2tfError(message, hint="choose another with --host and --port") from None
 
@@ -469,7 +469,7 @@ class _GrowingResponse(StreamingResponse):
             ended = await self._job.wait(_GROWN_SECONDS)
             while data := await asyncio.to_thread(self._file.read, _PIECE):
                 yield data
-        await self._job.done  # what it raises cuts the answer off
+        await self._job.done  # an exception of the job truncates the answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer."""
@@ -488,7 +488,7 @@ class TransformerServer(FastAPIServer):  # type: ignore[misc]
         self.settings = settings
         self._transform = AnswerWriter(settings)
         self._threads = ThreadPoolExecutor(_AT_ONCE, "tar2tf")
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # which logs every request
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx logs every request
 
     def transform_stream(self, reader: object, path: str, etl_args: str) -> Iterator[bytes]:
         """Never called; AIStore's base class requires it."""
@@ -502,7 +502,7 @@ class TransformerServer(FastAPIServer):  # type: ignore[misc]
                 folder = stack.enter_context(TemporaryDirectory(prefix="tar2tf-"))
                 source = await self._object(request, Path(folder, "object"), is_get)
                 answer = Path(folder, "answer")
-                asked = Asked.load(request.query_params.get(QPARAM_ETL_ARGS, ""))
+                asked = AnswerRequest.load(request.query_params.get(QPARAM_ETL_ARGS, ""))
                 nodes = request.headers.get(HEADER_NODE_URL, "").strip()
                 job = _Job(self._threads, partial(self._transform, str(source), path, asked, str(answer)))
                 if asked.gives_samples and not nodes and await job.begun(request, answer):
@@ -523,7 +523,7 @@ class TransformerServer(FastAPIServer):  # type: ignore[misc]
         fqn = request.query_params.get(QPARAM_ETL_FQN, "").strip()
         raw = request.scope["raw_path"].decode("ascii")  # with the escapes that the target sent
         if fqn:
-            file = object_file(unquote(fqn, errors="surrogateescape"))  # which is escaped twice
+            file = object_file(unquote(fqn, errors="surrogateescape"))  # the target escapes it twice
             uname = only_a_part(file)
             if uname is None:
                 return file

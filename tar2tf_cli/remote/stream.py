@@ -118,7 +118,7 @@ class Settings:
         spec = {name: value for name, value in conversion.canonical().items() if name not in _ELSEWHERE}
         spec["input"] = {name: value for name, value in spec["input"].items() if name not in ("bucket", "template")}
         if conversion.shuffle:
-            spec.pop("limit", None)  # which then takes samples of all inputs
+            spec.pop("limit", None)  # the limit applies to the samples of all inputs together
         settings = cls({name: value for name, value in spec.items() if value != {}}, bool(conversion.split), sources)
         if (size := len(settings.text)) > _MOST_SETTINGS:
             what = f"the settings of the transformer, with files of functions, have {size:,} bytes"
@@ -224,7 +224,7 @@ AnswerPart: TypeAlias = Literal["", "records", "end"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnswerRequest:
     """The options of one request to a transformer, sent as its `etl_args`.
 
     Attributes:
@@ -244,7 +244,7 @@ class Asked:
         return self.entries is not None
 
     @classmethod
-    def load(cls, text: str) -> Asked:
+    def load(cls, text: str) -> AnswerRequest:
         """Parse the JSON of a request, ignoring options for other transformers."""
         try:
             asked = json.loads(text)["tar2tf"]
@@ -307,10 +307,10 @@ _ARRAY: Final = "\0npy"
 """The suffix of the names of arrays; no name in a tar has a NUL."""
 _WHOLE: Final = "\0whole "
 _SCALED: Final = "\0scaled "
-_WORTH_IT: Final = 1024  # bytes of the smallest array that is sent as uint8 where it can be
-_FEW: Final = 64  # values that are tried first
+_WORTH_IT: Final = 1024  # minimum size in bytes of an array to send as uint8 if possible
+_FEW: Final = 64  # number of values to try first
 _CHUNK: Final = 1 << 20
-_SOON: Final = 0.1  # seconds for which bytes that a reader waits for may be buffered
+_SOON: Final = 0.1  # maximum seconds of buffering while a reader waits
 
 
 class StreamWriter:
@@ -395,7 +395,7 @@ class StreamReader:
         self._cursor = Cursor(stream, _CHUNK)
         self._name = name
         self._settings = settings
-        self._crc = 0  # of the bytes that were taken
+        self._crc = 0  # CRC of the bytes taken
         self.report = InputReport()
         self.size: int | None = None
 
@@ -419,7 +419,7 @@ class StreamReader:
                     self._end(control, before, crc, count)
                     return
                 if control.startswith(_ERROR):
-                    raise self._sent(control)
+                    raise self._sent_error(control)
                 if not control.startswith(_KEY):
                     raise self._damage("the cluster's answer has a record of an unknown kind", "damaged")
                 key = control[len(_KEY) :].decode("utf-8", "surrogateescape")
@@ -494,7 +494,7 @@ class StreamReader:
             raise self._damage("the cluster's answer continues after its end record", "damaged")
         self.report, self.size = InputReport.from_json(end["report"]), end["size"]
 
-    def _sent(self, control: bytes) -> Tar2tfError:
+    def _sent_error(self, control: bytes) -> Tar2tfError:
         """Return the error that a transformer sent as the end of a stream."""
         text = control[len(_ERROR) :].decode("utf-8", "surrogateescape")
         return error_of(text, self._name) or self._damage("the error in the cluster's answer is malformed", "damaged")
@@ -579,17 +579,17 @@ def _as_uint8(array: Array) -> tuple[str, Array]:
         return _ARRAY, array
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
     for suffix in (_WHOLE, _SCALED) if array.dtype.kind == "f" else (_WHOLE,):
-        for part in (array.reshape(-1)[:_FEW], array):  # few values tell most arrays that cannot be made of bytes
+        for part in (array.reshape(-1)[:_FEW], array):  # a few values rule out most arrays
             with np.errstate(invalid="ignore", over="ignore"):
                 small = (part * 255 + 0.5 if suffix == _SCALED else part).astype(np.uint8)
-            if not _same(_restored(suffix, array.dtype.name, small), part):
+            if not _bitwise_equal(_restored(suffix, array.dtype.name, small), part):
                 break
         else:
             return suffix + array.dtype.name, small
     return _ARRAY, array
 
 
-def _same(array: Array, other: Array) -> bool:
+def _bitwise_equal(array: Array, other: Array) -> bool:
     """Whether two arrays of one dtype are bitwise equal, so that 0.0 and -0.0 differ."""
     bits = f"u{array.dtype.itemsize}"
     return bool((array.view(bits) == other.view(bits)).all())

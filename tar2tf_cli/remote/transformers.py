@@ -26,7 +26,7 @@ from tar2tf_cli.stores import open_source, open_store
 from tar2tf_cli.stores.ais import LOGIN, message_of
 from tar2tf_cli.stores.control import parsed
 from tar2tf_cli.stores.objects import retry
-from tar2tf_cli.stores.retries import persist
+from tar2tf_cli.stores.retries import call_with_retries
 from tar2tf_cli.stores.web import text_of
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ _GONE: Final = "{name} does not exist|ETL {name} doesn't exist"
 _LATE: Final = re.compile("context deadline exceeded|Client.Timeout")
 _STUCK: Final = re.compile(r"failed to call t\[(\w+)\].*(?:EOF|context deadline exceeded)")
 _POD: Final = re.compile(r"message: (.*), exitCode: (-?\d+)", re.DOTALL)
-_KILLED: Final = (-9, -15, 137, 143)  # exit codes of what SIGKILL or SIGTERM ended
+_KILLED: Final = (-9, -15, 137, 143)  # exit codes of processes ended by SIGKILL or SIGTERM
 _STATE: Final = re.compile(r"state: (\w+)(?:, reason: (\w+))?")
-_SLACK: Final = 15.0  # seconds that the cluster takes to give up after its own limit
-_SLOW: Final = 90.0  # seconds in which a pod ends
-_OBJECT_SECONDS: Final = "45s"  # where a transformer does not say how long it may take
-_NODES: Final = 8  # whose addresses a transformer gets; one of them that answers is enough
+_SLACK: Final = 15.0  # seconds by which the cluster may exceed its own limit
+_SLOW: Final = 90.0  # seconds within which a pod ends
+_OBJECT_SECONDS: Final = "45s"  # default limit of a transformer
+_NODES: Final = 8  # number of nodes whose addresses a transformer gets; one that answers suffices
 _HELD: Final = 1 << 16
 """Bytes held back: where an answer breaks off, AIStore appends its own error text to it, and closes the connection."""
 
@@ -58,7 +58,7 @@ class NotRunning(Transient):
     """Raised for a transformer that was stopped, or whose pod has ended."""
 
 
-class Variable(TypedDict):
+class EnvironmentVariable(TypedDict):
     """An environment variable of a pod."""
 
     name: str
@@ -70,7 +70,7 @@ class Pod(TypedDict, total=False):
 
     image: str
     command: Sequence[str]
-    env: Sequence[Variable]
+    env: Sequence[EnvironmentVariable]
 
 
 class TransformerMessage(TypedDict, total=False):
@@ -169,9 +169,9 @@ class Transformers:
         request = partial(self._ask, "DELETE", f"/{name}")
         try:
             request()
-        except KeyboardInterrupt:  # which leaves it without pods, and its name taken
+        except KeyboardInterrupt:  # leaves a transformer without pods whose name is taken
             with suppress(RemoteError):
-                persist(request, _END_SECONDS, shard=self.where)
+                call_with_retries(request, _END_SECONDS, shard=self.where)
             raise
 
     def delete_if_there(self, name: str) -> None:
@@ -181,7 +181,7 @@ class Transformers:
             SourceError: when the cluster does not answer.
         """
         with suppress(RemoteError):
-            persist(lambda: self.delete(name), _END_SECONDS, shard=self.where)
+            call_with_retries(lambda: self.delete(name), _END_SECONDS, shard=self.where)
 
     def make_for(
         self, settings: Settings, inputs: Iterable[ObjectInfo], *, seconds: float | None = None, **options: object
@@ -205,7 +205,7 @@ class Transformers:
         self, settings: Settings, inputs: Iterable[ObjectInfo], *, seconds: float | None = None, **options: Any
     ) -> TransformerMessage:
         """Return the specification of a transformer with given settings; the arguments are those of `make_for`."""
-        nodes = self.ask(self.nodes)  # before inputs are listed, as nobody may answer
+        nodes = self.ask(self.nodes)  # before inputs are listed, as the cluster may not answer
         return message(settings, nodes=nodes, seconds=object_seconds(inputs) if seconds is None else seconds, **options)
 
     def make_anew(self, message: TransformerMessage) -> None:
@@ -225,7 +225,7 @@ class Transformers:
         def make() -> None:
             nonlocal asked
             stage = self.stages().get(name)
-            if asked and self.is_ready(name, stage):  # by another process, or the answer was lost
+            if asked and self.is_ready(name, stage):  # another process created it, or the answer was lost
                 return
             if stage in ("Aborted", UNKNOWN):
                 self.delete(name)
@@ -294,7 +294,7 @@ class Transformers:
         response = self._request("GET", made_of, item, query)
         length = response.headers.get("Content-Length")
         size = int(length) if length is not None else None
-        return Body(held_back(response, size, DONE), response.close, 0, size, f"{made_of['name']} {item.version}")
+        return Body(withhold_end(response, size, DONE), response.close, 0, size, f"{made_of['name']} {item.version}")
 
     def store_as(
         self, made_of: TransformerMessage, item: ObjectInfo, target: AisStore, path: str, **query: str
@@ -367,7 +367,7 @@ class Transformers:
         try:
             self.store.refuse(answer, text, self.where)
         except Transient as fault:
-            if stuck := _STUCK.search(message):  # AIStore 5.0 does so after it has begun one during a rebalance
+            if stuck := _STUCK.search(message):  # AIStore 5.0 does so after starting a transformer during a rebalance
                 fault.hint = f"restart the target {stuck[1]}: it no longer answers about transformers"
             raise
 
@@ -382,7 +382,7 @@ class Transformers:
         if status == 404 and name:
             raise self._no_such(name, self.stages())
         if status == 409:
-            raise Transient(f"{message} (409)", self.where)  # another process has just begun to make it
+            raise Transient(f"{message} (409)", self.where)  # another process has just started to create it
         if status == 400 and (state := _STATE.search(message)):
             raise self._cannot(*_pod_failure(message, state))
 
@@ -412,7 +412,7 @@ def _pod_failure(message: str, state: re.Match[str]) -> tuple[str, str]:
     return f"the transformer's pod was not ready in time; its state is {state[1]}{why}", "allow more with --timeout"
 
 
-def held_back(response: Response, size: int | None, end: bytes) -> Callable[[int], bytes]:
+def withhold_end(response: Response, size: int | None, end: bytes) -> Callable[[int], bytes]:
     """Return a function that reads a response, but returns its end only if the response was complete.
 
     Args:
@@ -458,10 +458,10 @@ _SERVE: Final = ("python", "-m", "tar2tf_cli", "etl", "serve", "--host", "0.0.0.
 _NAME: Final = re.compile("[a-z0-9][-a-z0-9]{4,30}[a-z0-9]")
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _LEAST_SECONDS: Final = 120.0
-_BYTES_A_SECOND: Final = 2e6  # of an object, when its target is busy with others, too
+_BYTES_A_SECOND: Final = 2e6  # bytes of an object per second on a busy target
 _UNKNOWN_SIZE: Final = 1 << 30
 LOOK_SECONDS: Final = 0.5
-_END_SECONDS: Final = 10.0  # in which a transformer is deleted
+_END_SECONDS: Final = 10.0  # seconds in which a transformer is deleted
 _ANY_BUCKET: Final = "ais://tar2tf"
 
 
@@ -544,7 +544,7 @@ def is_abandoned(made_of: TransformerMessage) -> bool:
         os.kill(int(number), 0)
     except ProcessLookupError:
         return True
-    except OSError:  # it is another user's
+    except OSError:  # a file of another user
         return False
     return False
 

@@ -119,11 +119,11 @@ def open_store(bucket: str, **reach: Unpack[ConnectionOptions]) -> Store:
     Raises:
         UsageError: for an unknown scheme, and for a URL with credentials where they do not belong.
     """
-    from tar2tf_cli.stores.retries import wanted_retry_for
+    from tar2tf_cli.stores.retries import retry_seconds
 
     check_url(bucket)
     store = cast("OpenStore", store_class(bucket))(bucket, reach.get("endpoint"))
-    store.retry_for = wanted_retry_for(reach.get("retry_for"))
+    store.retry_for = retry_seconds(reach.get("retry_for"))
     store.unsigned = reach.get("no_sign_request", store.unsigned)
     return store
 

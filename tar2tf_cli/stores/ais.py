@@ -19,7 +19,7 @@ from tar2tf_cli.spec.urls import server_of, without_secrets
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.control import Answer, ask, parsed
 from tar2tf_cli.stores.curl import Response, WebClient
-from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, check_status, seconds_in, wrong_scheme
+from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, check_status, seconds_from_env, wrong_scheme
 from tar2tf_cli.stores.web import WebStore, body_of, byte_range, text_of
 
 LOGIN: Final = "log in with `ais auth login`, or set AIS_AUTHN_TOKEN or AIS_AUTHN_TOKEN_FILE"
@@ -39,7 +39,7 @@ def credentials() -> dict[str, str]:
 
 
 def _token_in_file() -> str | None:
-    given = network.file_of("AIS_AUTHN_TOKEN_FILE")
+    given = network.path_from_env("AIS_AUTHN_TOKEN_FILE")
     path = os.path.expanduser(given or _TOKEN_FILE)
     try:
         with open(path, encoding="utf-8") as file:
@@ -56,7 +56,7 @@ def tls() -> tuple[bool | str, tuple[str, str] | None]:
     Raises:
         UsageError: when a file does not exist.
     """
-    authority, certificate, key = map(network.file_of, ("AIS_CLIENT_CA", "AIS_CRT", "AIS_CRT_KEY"))
+    authority, certificate, key = map(network.path_from_env, ("AIS_CLIENT_CA", "AIS_CRT", "AIS_CRT_KEY"))
     skip = os.environ.get("AIS_SKIP_VERIFY_CRT") or os.environ.get("AIS_SKIP_VERIFY") or ""
     verify = False if skip.lower() in _TRUE else authority or True
     return verify, (certificate, key) if certificate and key else None
@@ -68,8 +68,8 @@ def timeouts() -> tuple[float, float]:
     Raises:
         UsageError: when a variable is not a number.
     """
-    connect = seconds_in("AIS_CONNECT_TIMEOUT", network.CONNECT_SECONDS)
-    return connect, seconds_in("AIS_READ_TIMEOUT", network.READ_SECONDS)
+    connect = seconds_from_env("AIS_CONNECT_TIMEOUT", network.CONNECT_SECONDS)
+    return connect, seconds_from_env("AIS_READ_TIMEOUT", network.READ_SECONDS)
 
 
 _PROVIDERS: Final = {
@@ -80,7 +80,7 @@ _PROVIDERS: Final = {
     **dict.fromkeys(("oc", "oci"), "oci"),
 }
 _URI: Final = re.compile(r"ais(?:\+(\w+))?://(?:@([^#/]*))?(?:#([^/]*))?(?(2)/|(?(3)/))([^/@#]+)(?:/(.*))?", re.DOTALL)
-_JWT: Final = re.compile(r"\beyJ[\w-]+\.[\w-]*\.[\w-]*")  # a revoked token is repeated in the cluster's message
+_JWT: Final = re.compile(r"\beyJ[\w-]+\.[\w-]*\.[\w-]*")  # the cluster's message repeats a revoked token
 _PASSING: Final = re.compile(
     r"no (storage )?targets|failed to call [pt]\[|connection (refused|reset)|not (yet )?ready|starting up|"
     r"i/o timeout|is being (restarted|shut down)|broken pipe|unexpected EOF|EOF$"
@@ -160,7 +160,7 @@ class AisStore(WebStore):
         """List page by page, in the cluster's order; fails while nodes join or leave, when listings are incomplete."""
         nodes, wanted = self.cluster_map(), self.root + prefix
         folder, slash, name = wanted.rpartition("/")
-        listed = wanted if name.strip(".") else folder + slash  # as it refuses `folder/.`
+        listed = wanted if name.strip(".") else folder + slash  # AIStore refuses `folder/.`
         asked = {"prefix": listed, "props": "name,size,checksum,version", "pagesize": self.PAGE}
         while True:
             page = self._list(asked)
@@ -247,21 +247,21 @@ class AisStore(WebStore):
         """Return the body of a response, with the object's checksum."""
         return body_of(response, start, self._version(response.headers), _checksum(response.headers))
 
-    def _look_at_map(self) -> _NodeMap:
+    def _fetch_map(self) -> _NodeMap:
         return _NodeMap(self.cluster_map())
 
     def put(self, name: str, path: str, *, absent: bool = False) -> None:
         """Upload the bytes to the target that the proxy names in answer to a request without a body."""
         if absent:
             self.refuse_existing(name)
-        where, length = self.locate(name), {"Content-Length": str(os.stat(path).st_size)}  # which the proxy signs
+        where, length = self.locate(name), {"Content-Length": str(os.stat(path).st_size)}  # the proxy signs the length
         response = self.client.send("PUT", self.url(name), {**length, "Connection": "close"}, follow=False)
         self.checked(response, where).drain()
         target = response.headers.get("Location")
         if not target:
             raise self._no_cluster("it does not redirect uploads")
         if server_of(target) != self.proxy:
-            length |= {"Authorization": ""}  # a target trusts what the proxy has signed
+            length |= {"Authorization": ""}  # a target needs no token besides the proxy's signature
         with open(path, "rb") as file:
             response = self.client.send("PUT", target, length, file)
         self.checked(response, where).drain()
@@ -297,7 +297,7 @@ class AisStore(WebStore):
 
     def _request(self, method: str, name: str, headers: Mapping[str, str] | None = None, **parameters: str) -> Response:
         """Send a request about an object; return the response if it is a success."""
-        nodes = self.of_process(self._look_at_map)
+        nodes = self.of_process(self._fetch_map)
         url = self.url(name, **parameters) if parameters else self.request_url(method, name)
         response = self.client.send(method, url, headers)
         try:
@@ -322,16 +322,16 @@ class AisStore(WebStore):
 
     def refuse(self, response: Response | Answer, text: str, where: str) -> None:
         """Raise the error of a response whose body is `text`."""
-        text = text or response.headers.get("Hdr-Error", "")  # which an answer to HEAD has
+        text = text or response.headers.get("Hdr-Error", "")  # an answer to HEAD has its message in a header
         status, document, node = response.status, parsed(text), response.server
         message = message_of(document)
         if status == 400 and not document and HTTP_TO_HTTPS.search(text or text_of(self.client.send("GET", node))):
             raise wrong_scheme(self.proxy, "https")
         from_target = node == self.proxy and str(document.get("node")).startswith("t[")
-        if from_target and self._about("snode").get("daemon_type") == "target":  # a proxy may pass on a target's error
+        if from_target and self._about("snode").get("daemon_type") == "target":  # a proxy may forward a target's error
             hint = "give the address of a proxy with --endpoint or AIS_ENDPOINT"
             raise SourceError("the endpoint is a target of the cluster, not a proxy", shard=self.proxy, hint=hint)
-        if status == 404 and message and not _is_of_object(document):
+        if status == 404 and message and not _is_missing_object(document):
             if _NO_BUCKET.search(message) and self._has_bucket():
                 raise Transient("a node does not know the bucket yet", node)
             missing = "" if "bucket" in message else "no such bucket: "
@@ -356,7 +356,7 @@ class AisStore(WebStore):
         return SourceError(f"the endpoint is not an AIStore cluster: {why}", shard=self.proxy, hint=hint)
 
 
-def _is_of_object(document: Mapping[str, object]) -> bool:
+def _is_missing_object(document: Mapping[str, object]) -> bool:
     """Whether an error says that the object, not its bucket, is missing; for a cloud bucket only the path shows it."""
     kind = document.get("tcode")
     return kind == "ErrNotFound" if kind else str(document.get("url_path", "")).startswith("/v1/objects/")

@@ -37,12 +37,19 @@ from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.client import ClientStore
 from tar2tf_cli.stores.control import ask
-from tar2tf_cli.stores.retries import HTTP_TO_HTTPS, TRANSIENT, check_status, in_time, tls_failed, wrong_scheme
+from tar2tf_cli.stores.retries import (
+    HTTP_TO_HTTPS,
+    TRANSIENT,
+    call_within_limit,
+    check_status,
+    tls_failed,
+    wrong_scheme,
+)
 from tar2tf_cli.stores.transfer import ResumingStream, crc32c_of
 
-_modules: Final[dict[int, ModuleType]] = {}  # by process
+_modules: Final[dict[int, ModuleType]] = {}  # by process id
 _library: Final[list[str]] = []  # the path of the compiled module as installed
-runtime_memory: Final[list[int]] = []  # descriptor of the file in memory for the copy that the forked processes share
+runtime_memory: Final[list[int]] = []  # descriptor of the in-memory file that forked processes share
 
 
 def obstore_store() -> ModuleType:
@@ -59,7 +66,7 @@ def obstore_store() -> ModuleType:
             _load_a_copy()
         _modules[os.getpid()] = importlib.import_module("obstore.store")
         _library[:] = _library or [str(sys.modules["obstore._obstore"].__file__)]
-        with suppress(AttributeError, OSError):  # neither every system nor every sandbox has them
+        with suppress(AttributeError, OSError):  # not available on every system or in every sandbox
             runtime_memory[:] = [os.memfd_create("obstore")]
     return _modules[os.getpid()]
 
@@ -88,14 +95,14 @@ def _load(copy: Callable[[], AbstractContextManager[str]]) -> None:
 @contextmanager
 def _copy_in_memory() -> Iterator[str]:
     """Yield the path of an in-memory copy of obstore's library, which the first forked process makes for all."""
-    import shutil  # which takes 10 ms, as tempfile does, and is not needed in most processes
+    import shutil  # takes 10 ms, and most processes do not need it
 
     descriptor = runtime_memory.pop()
-    path = f"/proc/{os.getpid()}/fd/{descriptor}"  # new in each process, or the linker would take the one it knows
+    path = f"/proc/{os.getpid()}/fd/{descriptor}"  # new in each process, or the linker would reuse the library
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_size != os.stat(_library[0]).st_size:
-            shutil.copyfile(_library[0], path)  # which ends the lock
+            shutil.copyfile(_library[0], path)  # closing the file releases the lock
         fcntl.lockf(descriptor, fcntl.LOCK_UN)
         yield path
     finally:
@@ -214,7 +221,7 @@ def _proxy(text: str) -> str:
 def _proxy_for(scheme: str, host: str) -> str:
     """Return the proxy that the environment configures for a server; empty if there is none."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
-        return ""  # which saves the import
+        return ""  # saves an import
     from urllib.request import getproxies, proxy_bypass
 
     return "" if proxy_bypass(host) else getproxies().get(scheme, "")
@@ -251,7 +258,7 @@ _SHARED: Final = "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"
 _CONFIG: Final = "AWS_CONFIG_FILE", "~/.aws/config"
 _KEYS: Final = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _OTHERS: Final = ("role_arn", "web_identity_token_file", "credential_process", "login_session", "sso_")
-_LIFETIME: Final = timedelta(minutes=10)  # until boto3 is called again, which renews credentials about to expire
+_LIFETIME: Final = timedelta(minutes=10)  # interval of calls to boto3, which renews credentials before they expire
 
 
 def aws_keys() -> dict[str, str]:
@@ -293,7 +300,7 @@ def _sections(variable: str, path: str) -> dict[str, dict[str, str]]:
     file = os.path.expanduser(os.environ.get(variable) or path)
     if not os.path.isfile(file):
         return {}
-    from configparser import Error, RawConfigParser  # 8 ms, for users who have such files
+    from configparser import Error, RawConfigParser  # the import takes 8 ms, only for users who have such files
 
     parser = RawConfigParser(default_section="")
     with contextlib.suppress(Error, UnicodeDecodeError):
@@ -319,7 +326,7 @@ def aws_provider() -> object | None:
         if not asked:
             return None
         for variable in _PROFILES[1:]:
-            network.file_of(variable)
+            network.path_from_env(variable)
         words = "AWS's configuration holds no credentials" if "Received None" in str(error) else f"AWS: {error}"
         hint = "check AWS_PROFILE; roles and single sign-on need boto3: pip install boto3"
         raise UsageError(words, hint=hint) from None
@@ -350,14 +357,14 @@ def region_of(bucket: str) -> dict[str, str]:
 
 
 _MD5: Final = re.compile(r"[0-9a-f]{32}")
-_NOWHERE: Final = "http://127.0.0.1:1"  # a port that only the system's own services may listen at, and none does
+_NOWHERE: Final = "http://127.0.0.1:1"  # a privileged port on which no service listens
 _CLOUDS: Final = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_", "SSL_CERT_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _PAGE: Final = 1000
-_PAGE_BYTES: Final = 1 << 19  # a page may have
-_BEGINNING: Final = 1 << 10  # bytes in which a listing says what it is
+_PAGE_BYTES: Final = 1 << 19  # maximum size of a page
+_BEGINNING: Final = 1 << 10  # bytes that identify a listing
 PART: Final = 64 << 20
 _COPY_MINUTES: Final = 32
-_FILE: Final = re.compile(r"\.(tar(\.\w+)?|tgz|tfrecords?|record|idx|json)$")  # how no folder is called
+_FILE: Final = re.compile(r"\.(tar(\.\w+)?|tgz|tfrecords?|record|idx|json)$")  # suffixes that no folder has
 CA_VARIABLES: Final = ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
@@ -398,7 +405,7 @@ class CloudStore(ClientStore):
         super().__init__(bucket, f"{folder}/" if folder else "")
         self._name = name
         self._endpoint = _address(next(filter(None, (endpoint, *map(os.environ.get, self.endpoints))), None))
-        self.exclusive = not self._endpoint  # servers of other makers may not look at conditions
+        self.exclusive = not self._endpoint  # compatible servers may ignore conditions
 
     @property
     def _anonymous(self) -> bool:
@@ -418,24 +425,24 @@ class CloudStore(ClientStore):
         """Create a client for requests that are answered at once; a stalled response fails after `READ_SECONDS`."""
         return self._connect(timeout=timedelta(days=7), read_timeout=timedelta(seconds=network.READ_SECONDS))
 
-    def connect_patiently(self, minutes: int) -> Any:
+    def connect_for_uploads(self, minutes: int) -> Any:
         """Create a client for uploads and copies, which are answered only when they are complete."""
         return self._connect(timeout=timedelta(minutes=minutes))
 
     def _connect(self, **timeouts: timedelta) -> object:
         for variable in [name for name, value in os.environ.items() if not value and name.startswith(_CLOUDS)]:
-            del os.environ[variable]  # obstore and boto3 take an empty one for an address, a file, or no proxy
-        path = network.first_file(CA_VARIABLES)
+            del os.environ[variable]  # obstore and boto3 misread an empty variable as an address, a file, or no proxy
+        path = network.first_path_from_env(CA_VARIABLES)
 
         def refuse(error: Exception) -> None:
             if path or "No CA certificates" not in str(error):
                 raise UsageError(sentence(error), shard=self.bucket, hint=self.login) from None
 
         with _obstore_errors(refuse):
-            return self._trusting(path, timeouts)
-        return self._trusting(network.own_bundle(), timeouts)  # a small container has none
+            return self._connect_with_ca_file(path, timeouts)
+        return self._connect_with_ca_file(network.certifi_bundle(), timeouts)  # minimal containers lack one
 
-    def _trusting(self, path: str | None, timeouts: dict[str, timedelta]) -> object:
+    def _connect_with_ca_file(self, path: str | None, timeouts: dict[str, timedelta]) -> object:
         """Create a client that accepts the system's CA certificates, and those in a file."""
         client: dict[str, Any] = {"allow_http": True, "connect_timeout": timedelta(seconds=network.CONNECT_SECONDS)}
         if path:
@@ -450,13 +457,13 @@ class CloudStore(ClientStore):
         """List the deepest folder in the prefix, up to the last name that can begin with the prefix."""
         whole = self.root + prefix
         with self._errors(self.bucket):
-            for meta in self._to_the_end(whole.rpartition("/")[0] or None, whole):
+            for meta in self._list_completely(whole.rpartition("/")[0] or None, whole):
                 name = meta["path"][len(self.root) :]
-                # consoles make folders as empty objects whose names end with a slash, which obstore strips
+                # web consoles create folders as empty objects named with a final slash, which obstore strips
                 if meta["path"].startswith(whole) and (meta["size"] or _FILE.search(name) or self.head(name)):
                     yield _info(name, meta)
 
-    def _to_the_end(self, folder: str | None, prefix: str) -> Iterator[ObjectMeta]:
+    def _list_completely(self, folder: str | None, prefix: str) -> Iterator[ObjectMeta]:
         """List a folder to its end, or up to a sorted page that is past all names with a prefix.
 
         The end is listed again, from the last object on, until nothing but that object is there.
@@ -475,12 +482,12 @@ class CloudStore(ClientStore):
                         last, before = max((last, before), (path, last), (last, path))
                 if _is_past([meta["path"] for meta in page], prefix):
                     return
-            if not (repeated if last else self._lists()):
+            if not (repeated if last else self._answers_with_listing()):
                 raise Transient("the answer is not a listing", self.server)
             if last == end or not self.lists_blindly:
                 return
 
-    def _lists(self) -> bool:
+    def _answers_with_listing(self) -> bool:
         """Whether the bucket answers with a real listing, since obstore treats any other answer as an empty one."""
         if not self.lists_blindly:
             return True
@@ -504,7 +511,7 @@ class CloudStore(ClientStore):
 
     def _pages(self, folder: str | None, after: str) -> Iterator[Sequence[ObjectMeta]]:
         pages = self.client.list(folder, offset=after or None, chunk_size=_PAGE)
-        while (page := in_time(lambda: next(pages, None), _PAGE_BYTES, self.server)) is not None:
+        while (page := call_within_limit(lambda: next(pages, None), _PAGE_BYTES, self.server)) is not None:
             yield page
 
     def head(self, name: str) -> ObjectInfo | None:
@@ -536,7 +543,7 @@ class CloudStore(ClientStore):
                 return next(chunks, b"")
 
         body = Body(read, lambda: None, answer.range[0], info.size, info.version)
-        if self._plain and size is None and info.size:  # TLS sees to it that bytes arrive as they were sent
+        if self._plain and size is None and info.size:  # TLS already protects the bytes
             body.checksum = self.expected_checksum(info)
             body.ask = partial(self._checksum, item.name)
         return body
@@ -566,14 +573,14 @@ class CloudStore(ClientStore):
     def put(self, name: str, path: str, *, absent: bool = False) -> None:
         """Upload with one PUT, which S3 checks against a SHA-256; files too large for one request go in parts."""
         if absent:
-            self.refuse_existing(name)  # as not every server looks at the condition, and one in parts has none
+            self.refuse_existing(name)  # some servers ignore the condition, and multipart uploads have none
         size = os.stat(path).st_size
-        client = self.of_process(self.connect_patiently, 2 << (size >> 27).bit_length())  # at least 1 MiB/s
+        client = self.of_process(self.connect_for_uploads, 2 << (size >> 27).bit_length())  # at least 1 MiB/s
         with open(path, "rb") as file, self._errors(self.locate(name)):
             if size > self.one_put:
                 self.abort_uploads(name)
                 client.put(self.root + name, Path(path), chunk_size=PART, max_concurrency=2)
-            else:  # the map is closed when obstore releases it
+            else:  # the memory map is closed when obstore releases it
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
                 client.put(self.root + name, data, use_multipart=False, mode="create" if absent else "overwrite")
 
@@ -583,7 +590,7 @@ class CloudStore(ClientStore):
 
     def copy(self, name: str, target: str) -> None:
         """Copy within the store; objects too large for one request are downloaded and uploaded."""
-        client = self.of_process(self.connect_patiently, _COPY_MINUTES)
+        client = self.of_process(self.connect_for_uploads, _COPY_MINUTES)
         copied = self.head(name)
         with self._errors(self.locate(target)):
             if copied and copied.size and copied.size > self.one_put:
@@ -626,7 +633,7 @@ def _obstore_errors(convert: Callable[[Exception], None]) -> Iterator[None]:
         convert(error)
 
 
-def _staying_at(endpoint: str) -> dict[str, object]:
+def _same_host_options(endpoint: str) -> dict[str, object]:
     """Return client options that allow connections to the endpoint's host only.
 
     obstore follows redirects, and takes the session token along in a header that its HTTP library does not know. So all
@@ -664,7 +671,7 @@ class S3Store(CloudStore):
         provider = None if self.unsigned or keys else aws_provider()
         stays = self._endpoint and not (self.unsigned or self.follows_redirects)
         if self._endpoint and stays and (provider or any(map(os.environ.get, _ENOUGH[:1])) or keys):
-            options["client_options"] |= _staying_at(self._endpoint)
+            options["client_options"] |= _same_host_options(self._endpoint)
         return stores.S3Store(self._name, config=config, credential_provider=provider, **options)
 
     @cached_property
@@ -716,7 +723,7 @@ class GcsStore(CloudStore):
 
     @property
     def _anonymous(self) -> bool:
-        return self._plain  # which only emulators are
+        return self._plain  # only emulators use plain HTTP
 
     def checksum_in(self, headers: Mapping[str, str]) -> str | None:
         """Return the object's CRC-32C."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from tar2tf_cli.api.store import Transient
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.spec.urls import server_of
-from tar2tf_cli.stores.retries import NOT_TLS, authorities, tls_failed, wrong_scheme
+from tar2tf_cli.stores.retries import NOT_TLS, ca_bundle, tls_failed, wrong_scheme
 from tar2tf_cli.structs import NamedTuple
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def ask(
         request.headers.update(headers or {})
         return request
 
-    if verify is False:  # as the user has asked
+    if verify is False:  # at the user's request
         requests.packages.urllib3.disable_warnings()  # type: ignore[attr-defined]
-    options: dict[str, Any] = {"verify": authorities() if verify is True else verify, "cert": cert}
+    options: dict[str, Any] = {"verify": ca_bundle() if verify is True else verify, "cert": cert}
     try:
         response = requests.request(
             method, url, json=message, auth=log_in, timeout=timeout, allow_redirects=follow, **options
@@ -112,7 +112,7 @@ def _raise_mapped(error: Exception, server: str, tls_hint: str) -> NoReturn:
     """
     from requests import exceptions
 
-    if isinstance(error, ValueError):  # as exceptions for invalid URLs and headers are
+    if isinstance(error, ValueError):  # requests raises it for invalid URLs and headers
         hint = "check the endpoint, and the token or password"
         raise UsageError("the address or a header of the request is not valid", hint=hint) from None
     if isinstance(error, exceptions.TooManyRedirects):

@@ -76,12 +76,12 @@ def raise_mapped(code: int, text: str, number: int, server: str, tls_hint: str, 
         UsageError: for a URL that is not valid.
         SourceError: for the rest.
     """
-    number *= code == pycurl.E_COULDNT_CONNECT or number not in _UNREACHED  # which another address of it was
+    number *= code == pycurl.E_COULDNT_CONNECT or number not in _UNREACHED  # the errno is of another address
     if code in _TLS and NOT_TLS.search(text.lower()):
         raise wrong_scheme(server, "http")
     if code in _TLS and not number:
         raise tls_failed(server, text, tls_hint)
-    if code in _BAD_URL:  # whose text may hold secrets
+    if code in _BAD_URL:  # libcurl's text may contain secrets
         raise UsageError("the address, or where it redirects to, is not a valid URL", hint=_ESCAPE)
     if code == pycurl.E_TOO_MANY_REDIRECTS:
         raise SourceError("the server redirects in a loop", shard=server)
@@ -89,17 +89,17 @@ def raise_mapped(code: int, text: str, number: int, server: str, tls_hint: str, 
         raise Transient(stalled, server)
     if number:
         raise Transient(": ".join([*_PROXY.findall(text), os.strerror(number)]), server)
-    broken = code in _BROKEN_OFF and "CONNECT" not in text  # which tells of a proxy
+    broken = code in _BROKEN_OFF and "CONNECT" not in text  # CONNECT in the text points to a proxy
     raise Transient("the connection was lost" if broken else text, server)
 
 
 _TLS_ALERT: Final = b"\x15\x03"
 _AT_ONCE: Final = 32
 _MOST_AT_ONCE: Final = 128
-SLOW: Final = 0.01  # seconds for as many answers from which on more requests at once may save time
-_LONGER: Final = 1.5  # times as long for twice as many: the server is busy, not far away
+SLOW: Final = 0.01  # seconds per window of answers, above which more concurrent requests may save time
+_LONGER: Final = 1.5  # a slowdown for twice as many requests that means a busy, not a distant server
 _REDIRECTS: Final = 20
-_SUPPRESS_CONNECT_HEADERS: Final = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, for which pycurl has no name
+_SUPPRESS_CONNECT_HEADERS: Final = 265  # CURLOPT_SUPPRESS_CONNECT_HEADERS, which pycurl does not export
 _BUFFER: Final = 1 << 18  # bytes that libcurl receives or sends at once
 
 
@@ -171,7 +171,7 @@ class CurlPool:
         """End a request, whether or not it is complete."""
         self._multi.remove_handle(easy)
         del self._open[easy]
-        easy.reset()  # which lets go of the response
+        easy.reset()  # drops the reference to the response
         self._idle.append(easy)
 
     def advance(self) -> None:
@@ -188,7 +188,7 @@ class CurlPool:
     def wait(self, seconds: float) -> None:
         """Wait until there is something to send or receive."""
         if self._multi.select(seconds) < 0:
-            time.sleep(0.005)  # libcurl waits for something else than a socket
+            time.sleep(0.005)  # libcurl is not waiting for a socket
 
 
 class RequestOptions(NamedTuple):
@@ -411,7 +411,7 @@ class Response:
     def _take(self, data: bytes) -> int:
         self._progress.received(len(data), self._options.least)
         self._received.add(data)
-        return len(data) if self._received.size <= self._options.most else 0  # which has libcurl stop
+        return len(data) if self._received.size <= self._options.most else 0  # 0 makes libcurl stop
 
     def _give(self, body: BinaryIO, size: int) -> bytes:
         self._progress.made()
@@ -466,7 +466,7 @@ class WebClient:
             pycurl.NOSIGNAL: 1,
             pycurl.TCP_NODELAY: 1,
             pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
-            pycurl.HTTP09_ALLOWED: 1,  # so that an answer that is not HTTP can be looked at
+            pycurl.HTTP09_ALLOWED: 1,  # to see answers that are not HTTP
             _SUPPRESS_CONNECT_HEADERS: 1,
             pycurl.BUFFERSIZE: _BUFFER,
             pycurl.UPLOAD_BUFFERSIZE: _BUFFER,
@@ -479,7 +479,7 @@ class WebClient:
             **dict(zip((pycurl.SSLCERT, pycurl.SSLKEY), cert or (), strict=False)),
         }
         if verify:
-            bundle = verify if isinstance(verify, str) else network.authorities()
+            bundle = verify if isinstance(verify, str) else network.ca_bundle()
             self._options[pycurl.CAPATH if os.path.isdir(bundle) else pycurl.CAINFO] = bundle
         else:
             self._options |= {pycurl.SSL_VERIFYPEER: 0, pycurl.SSL_VERIFYHOST: 0}
@@ -554,14 +554,14 @@ class WebClient:
         follow: bool = True,
         on_end: Callable[[], object] = lambda: None,
     ) -> Response:
-        server_of(url)  # raises for what is not a web address
+        server_of(url)  # raises an error for an invalid URL
         proxy = os.environ.get("HTTP_PROXY")
         easy = pool.handle(method, url, {**self._headers, **(headers or {})}, body)
         for option, value in self._options.items():
             easy.setopt(option, value)
         easy.setopt(pycurl.FOLLOWLOCATION, int(follow))
         if proxy and "http_proxy" not in os.environ and url[:5].lower() == "http:":
-            easy.setopt(pycurl.PROXY, proxy)  # libcurl reads this one in lower case only
+            easy.setopt(pycurl.PROXY, proxy)  # libcurl itself reads only the lower-case variable
         file = None if isinstance(body, bytes) else body
         options = self._usual._replace(wait=max(self._usual.wait, wait), most=most, follows=follow)
         return Response(pool, easy, url, file, options, on_end)

@@ -171,7 +171,7 @@ class UnchangedFile(FileIO):
         super().close()
         if _state(now) != _state(self._opened):
             raise changed(self._path)
-        with suppress(FileNotFoundError):  # what was read of one that is gone is whole
+        with suppress(FileNotFoundError):  # the bytes read from a deleted file are complete
             if _state(os.stat(self._path)) != _state(now):
                 raise changed(self._path)
 
@@ -195,7 +195,7 @@ class FileRanges(Ranges):
     """
 
     MOST_OPEN: Final = 128
-    SHARE: Final = 8  # of the files that a process may have open
+    SHARE: Final = 8  # fraction (1/8) of the files that a process may have open
 
     gap = 1 << 12
     parallel = 1
@@ -252,7 +252,7 @@ class _OpenFile:
         self.unchanged_until = monotonic() + self._SECONDS
         return True
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # os may be gone when Python ends
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # os may be gone at interpreter shutdown
         if self.descriptor >= 0:
             close(self.descriptor)
 

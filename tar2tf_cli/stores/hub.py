@@ -17,7 +17,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body, NoSuchObject
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.stores.curl import Response, WebClient
-from tar2tf_cli.stores.retries import check_status, file_of, persist
+from tar2tf_cli.stores.retries import call_with_retries, check_status, path_from_env
 from tar2tf_cli.stores.source import SMALL
 from tar2tf_cli.stores.web import WebStore, body_of, byte_range, text_of
 
@@ -46,7 +46,7 @@ def token() -> str | None:
         return given
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.path.expandvars(os.environ.get("HF_HOME") or os.path.join(cache, "huggingface"))
-    path = file_of("HF_TOKEN_PATH") or os.path.expanduser(os.path.join(home, "token"))
+    path = path_from_env("HF_TOKEN_PATH") or os.path.expanduser(os.path.join(home, "token"))
     try:
         with open(path, encoding="utf-8") as file:
             stored = _clean(file.read())
@@ -116,7 +116,7 @@ class HubStore(WebStore):
     def commit(self) -> str:
         """The commit to which the revision resolved when it was first needed; pickling keeps it."""
         if not self._commit:
-            self._commit = persist(self._resolve, self.retry_for, shard=self._top)
+            self._commit = call_with_retries(self._resolve, self.retry_for, shard=self._top)
         return self._commit
 
     def _resolve(self) -> str:
@@ -155,7 +155,7 @@ class HubStore(WebStore):
             try:
                 page, headers = self._ask(url)
             except NoSuchObject:
-                if folder:  # which is a folder that does not exist
+                if folder:  # the folder does not exist
                     return
                 raise
             if not isinstance(page, list):

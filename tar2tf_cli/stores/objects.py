@@ -12,7 +12,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body, NoSuchObject, Store
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.streams import read_to_end
-from tar2tf_cli.stores.retries import persist
+from tar2tf_cli.stores.retries import call_with_retries
 from tar2tf_cli.stores.transfer import ParallelStream
 
 _PARALLEL: Final = 32
@@ -32,7 +32,7 @@ def retry(store: Store, request: Callable[[], T], shard: str, offset: int | None
     Raises:
         SourceError: when no attempt succeeded.
     """
-    return persist(request, store.retry_for, shard=shard, offset=offset)
+    return call_with_retries(request, store.retry_for, shard=shard, offset=offset)
 
 
 def note_round_trip(store: Store, began: float) -> None:
@@ -52,7 +52,7 @@ def look_up_each(store: Store, names: Sequence[str]) -> dict[str, ObjectInfo]:
     """Look up objects with many concurrent requests and retries, and return those that exist by name."""
     began = time.monotonic()
     known = store.head_each(names)
-    if known:  # a store that does not ask for several at once answers without a request
+    if known:  # stores without concurrent lookups return an empty result
         note_round_trip(store, began)
     rest = [name for name in names if name not in known]
     found = {name: known[name] for name in names if name in known}

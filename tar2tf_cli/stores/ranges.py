@@ -17,13 +17,13 @@ from tar2tf_cli.api.source import Ranges
 from tar2tf_cli.api.store import Body, NoSuchObject, Store, Transient
 from tar2tf_cli.errors import SourceError, changed
 from tar2tf_cli.stores.objects import look_up, note_round_trip, retry
-from tar2tf_cli.stores.retries import in_time
+from tar2tf_cli.stores.retries import call_within_limit
 from tar2tf_cli.stores.transfer import fetch_threads
 
 Block: TypeAlias = "Future[bytes]"
 
-Blocks: TypeAlias = "dict[int, Block]"
-"""Blocks of one object by their numbers."""
+BlockMap: TypeAlias = "dict[int, Block]"
+"""BlockMap of one object by their numbers."""
 
 
 class ObjectRanges(Ranges):
@@ -48,7 +48,7 @@ class ObjectRanges(Ranges):
         self._store = store
         self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()
         self._ahead: dict[str, int] = {}
-        self._last: dict[str, int] = {}  # number of the block that was read last, by the name of its object
+        self._last: dict[str, int] = {}  # number of the last block read, by object name
         self._lock = threading.Lock()
 
     @property
@@ -73,7 +73,7 @@ class ObjectRanges(Ranges):
             item, data = retry(self._store, partial(self._begun, name), self._store.locate(name))
         except NoSuchObject:
             return None
-        except SourceError:  # also for an object of no bytes, of which there is no range
+        except SourceError:  # also for an empty object, which has no valid range
             return look_up(self._store, name)
         for number in range(-(-len(data) // self.BLOCK)):
             block: Block = Future()
@@ -111,7 +111,7 @@ class ObjectRanges(Ranges):
         data = b"".join([blocks[number].result() for number in range(first, (end - 1) // self.BLOCK + 1)])
         return data[start - first * self.BLOCK : end - first * self.BLOCK]
 
-    def _plan(self, item: ObjectInfo, spans: Sequence[tuple[int, int]]) -> tuple[dict[int, Block], list[Blocks]]:
+    def _plan(self, item: ObjectInfo, spans: Sequence[tuple[int, int]]) -> tuple[dict[int, Block], list[BlockMap]]:
         """Return the blocks of ranges, and the requests for those that this thread has to fetch."""
         name, kept = item.name, self._blocks
         blocks: dict[int, Block] = {}
@@ -122,7 +122,7 @@ class ObjectRanges(Ranges):
                 missing = [number for number in range(first, last + 1) if (name, number) not in kept]
                 if missing:
                     end = self._end(item, missing[0], missing[-1]) if len(spans) == 1 else missing[-1] + 1
-                    begin, end = self._around(item, missing[0], end)
+                    begin, end = self._extended(item, missing[0], end)
                     asked: dict[int, Block] = {n: Future() for n in range(begin, end) if (name, n) not in kept}
                     kept.update(((name, number), block) for number, block in asked.items())
                     mine |= asked
@@ -134,9 +134,9 @@ class ObjectRanges(Ranges):
                 kept.popitem(last=False)
         return blocks, self._requests(mine)
 
-    def _requests(self, mine: dict[int, Block]) -> list[Blocks]:
+    def _requests(self, mine: dict[int, Block]) -> list[BlockMap]:
         """Group blocks into runs of consecutive blocks, a MiB at most."""
-        requests: list[Blocks] = []
+        requests: list[BlockMap] = []
         for number in sorted(mine):
             latest = requests[-1] if requests else {}
             if number - 1 not in latest or len(latest) == self.MOST_AROUND:
@@ -151,7 +151,7 @@ class ObjectRanges(Ranges):
         self._ahead[item.name] = ahead
         return min(last + 1 + ahead, -(-(item.size or 0) // self.BLOCK))
 
-    def _around(self, item: ObjectInfo, first: int, end: int) -> tuple[int, int]:
+    def _extended(self, item: ObjectInfo, first: int, end: int) -> tuple[int, int]:
         """Extend a range of blocks to neighbours that are not cached, as far as a round trip makes them cheap."""
         window = max(1, self._window)
         least = first - first % window
@@ -162,19 +162,19 @@ class ObjectRanges(Ranges):
             end += 1
         return first, end
 
-    def _fetch_each(self, item: ObjectInfo, requests: Sequence[Blocks]) -> None:
+    def _fetch_each(self, item: ObjectInfo, requests: Sequence[BlockMap]) -> None:
         """Send requests concurrently, one of them in this thread."""
         rest = iter(requests)
 
         def send() -> None:
-            for mine in rest:  # which the threads share
+            for mine in rest:  # the threads share this iterator
                 self._fetch(item, mine)
 
         for _ in range(min(len(requests), self.parallel) - 1):
             fetch_threads().run(send)
         send()
 
-    def _fetch(self, item: ObjectInfo, mine: Blocks) -> None:
+    def _fetch(self, item: ObjectInfo, mine: BlockMap) -> None:
         """Request consecutive blocks, and set the bytes or the error of each."""
         start = min(mine) * self.BLOCK
         size = min(len(mine) * self.BLOCK, (item.size or 0) - start)
@@ -182,7 +182,7 @@ class ObjectRanges(Ranges):
         try:
             request = partial(self._request, item, start, size)
             if self._store.may_stall:
-                request = partial(in_time, request, size, self._store.bucket)
+                request = partial(call_within_limit, request, size, self._store.bucket)
             data = retry(self._store, request, where, start)
         except BaseException as error:
             with self._lock:

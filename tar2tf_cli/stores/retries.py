@@ -1,7 +1,7 @@
 """Failure handling for every store: HTTP statuses, retryable failures, pauses, and when to give up.
 
-A store raises `Transient` for a failure that a retry may fix. `persist` retries single requests, and `ResumingStream`
-downloads; `RetryPolicy` is the one policy for both.
+A store raises `Transient` for a failure that a retry may fix. `call_with_retries` retries single requests,
+`ResumingStream` retries downloads, and `RetryPolicy` is the one policy for both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ READ_SECONDS: Final = 10.0
 """Seconds without data after which a server counts as stalled."""
 
 
-def seconds_in(variable: str, otherwise: float) -> float:
+def seconds_from_env(variable: str, otherwise: float) -> float:
     """Return the seconds in an environment variable, or a default if it is not set.
 
     Raises:
@@ -47,9 +47,9 @@ def min_rate() -> float:
     return accepted(rule, os.environ.get("TAR2TF_MIN_RATE") or 1000.0, "TAR2TF_MIN_RATE")
 
 
-def wanted_retry_for(given: float | None) -> float:
+def retry_seconds(given: float | None) -> float:
     """Return how many seconds to retry: those given, else those in the environment, else 60."""
-    return seconds_in("TAR2TF_RETRY_FOR", 60.0) if given is None else given
+    return seconds_from_env("TAR2TF_RETRY_FOR", 60.0) if given is None else given
 
 
 def wrong_scheme(server: str, speaks: str) -> SourceError:
@@ -67,7 +67,7 @@ def tls_failed(server: str, reason: str, hint: str) -> SourceError:
     return SourceError(f"TLS failed: {reason}", shard=server, hint=hint)
 
 
-def file_of(variable: str) -> str | None:
+def path_from_env(variable: str) -> str | None:
     """Return the path in an environment variable; None when it is not set.
 
     Raises:
@@ -79,20 +79,20 @@ def file_of(variable: str) -> str | None:
     return path or None
 
 
-def first_file(variables: Iterable[str]) -> str | None:
-    """Return the path in the first environment variable that is set, as `file_of` does."""
-    return next(filter(None, map(file_of, variables)), None)
+def first_path_from_env(variables: Iterable[str]) -> str | None:
+    """Return the path in the first environment variable that is set, as `path_from_env` does."""
+    return next(filter(None, map(path_from_env, variables)), None)
 
 
 _CA: Final = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
-def authorities() -> str:
+def ca_bundle() -> str:
     """Return the path of the CA certificates to trust: from the environment, else certifi's."""
-    return first_file(_CA) or own_bundle()
+    return first_path_from_env(_CA) or certifi_bundle()
 
 
-def own_bundle() -> str:
+def certifi_bundle() -> str:
     """Return the path of certifi's CA certificates, without `certifi.where`, whose imports take 8 ms."""
     certifi = find_spec("certifi")
     return os.path.join(os.path.dirname(str(certifi and certifi.origin)), "cacert.pem")
@@ -177,8 +177,8 @@ class RetryPolicy:
         self._rate = min_rate()
         self._failures = 0
         self._began = 0.0
-        self._bytes = 0  # that came since the last failure
-        self._lasted = 0.0  # seconds spent on them, with the pause before
+        self._bytes = 0  # bytes since the last failure
+        self._lasted = 0.0  # seconds since the last failure, including the pause
 
     def received(self, size: int, seconds: float) -> None:
         """Record a transfer's bytes and seconds; more than the minimum rate since the last failure is progress."""
@@ -203,7 +203,7 @@ class RetryPolicy:
         if self._failures == _SAID_AFTER:
             what = f"{where.get('shard', '')}: {self._server(fault, where)}{fault}".lstrip(": ")
             waiting(f"{what}; retrying for {left:.0f} s, Ctrl-C stops it")
-        import random  # which takes 2 ms, where something failed
+        import random  # takes 2 ms, needed only after a failure
 
         pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
         pause = min(max(pause, fault.after), left)
@@ -226,7 +226,7 @@ class RetryPolicy:
         return error
 
 
-def persist(action: Callable[[], T], retry_for: float, **where: Unpack[Location]) -> T:
+def call_with_retries(action: Callable[[], T], retry_for: float, **where: Unpack[Location]) -> T:
     """Call a function, retrying after each `Transient`; Ctrl-C interrupts a call that is running.
 
     Args:
@@ -253,10 +253,10 @@ def _interruptible(action: Callable[[], T]) -> T:
         return future.result()
     finally:
         if future.done():
-            thread.join()  # a process with one thread can be forked
+            thread.join()  # so that the process can be forked with a single thread
 
 
-def in_time(action: Callable[[], T], size: int, server: str) -> T:
+def call_within_limit(action: Callable[[], T], size: int, server: str) -> T:
     """Call a function in a thread, and give up when its answer comes more slowly than the minimum rate allows.
 
     Args:

@@ -37,7 +37,7 @@ class ObjectSource(Source):
     def __init__(self, store: Store) -> None:
         self.bucket = store.bucket
         self._store = store
-        self._small: deque[ObjectInfo] = deque()  # those whose bodies come next
+        self._small: deque[ObjectInfo] = deque()  # objects whose bodies come next
         self._bodies: Bodies = None
         self._hidden: dict[str, list[str]] = {}  # names in hidden folders, by the prefix that was listed
         self._ahead: ReadAhead[ResumingStream] | None = None
@@ -47,7 +47,7 @@ class ObjectSource(Source):
     def list(self, templates: Sequence[str]) -> list[ObjectInfo]:
         """List the inputs that match the templates, with sizes and versions, in as few requests as possible."""
         templates = templates_of(self, templates)
-        if not templates and (only := self._only()):
+        if not templates and (only := self._single_object()):
             return [only]
         templates = [self._store.translate(template) for template in templates]
         objects = self.find([name for template in templates for name in expand(template) if self._may_be_literal(name)])
@@ -173,7 +173,7 @@ class ObjectSource(Source):
         wild = is_glob(name) or (self._store.numbers and is_numbered(name))
         return not wild or not self._store.can_list or "[" in name
 
-    def _only(self) -> ObjectInfo | None:
+    def _single_object(self) -> ObjectInfo | None:
         """Return the object that the bucket's URL itself names; None if it names a folder."""
         above = self._store.parent()
         if above is None:

@@ -20,7 +20,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body, Transient
 from tar2tf_cli.errors import SourceError, Tar2tfError, changed, machine_error
 from tar2tf_cli.formats.checksums import crc32c
-from tar2tf_cli.stores.retries import CONNECT_SECONDS, READ_SECONDS, RetryPolicy, in_thread, min_rate, persist
+from tar2tf_cli.stores.retries import CONNECT_SECONDS, READ_SECONDS, RetryPolicy, call_with_retries, in_thread, min_rate
 from tar2tf_cli.structs import NamedTuple
 
 
@@ -82,7 +82,7 @@ def crc32c_of(goog_hash: str) -> tuple[str, str] | None:
 class FetchThreads:
     """Pool of threads for fetching, since starting a thread costs as much as fetching a small object."""
 
-    LINGER: Final = 0.5  # seconds for which a thread waits for another job
+    LINGER: Final = 0.5  # seconds for which an idle thread waits for another job
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -123,7 +123,7 @@ def fetch_threads() -> FetchThreads:
     return _threads_of(os.getpid())
 
 
-class Blocks:
+class BlockQueue:
     """Bounded queue of blocks from the thread that fetches them to the reader.
 
     Attributes:
@@ -131,7 +131,7 @@ class Blocks:
         waited: seconds that the reader waited.
     """
 
-    MOST: Final = 32  # fetched ahead
+    MOST: Final = 32  # blocks fetched ahead
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[bytes | BaseException] = queue.SimpleQueue()
@@ -224,9 +224,9 @@ class ResumingStream:
         self.item = item
         self._name = name
         self._checksum: _ExpectedChecksum | None = None
-        self.blocks = Blocks()
+        self.blocks = BlockQueue()
         self._pending = b""
-        self._position = 0  # in what is pending
+        self._position = 0  # position in the pending bytes
         self._begun = False
         self._ended: BaseException | bytes | None = None
 
@@ -239,7 +239,7 @@ class ResumingStream:
         if self._position == len(self._pending):
             self._pending, self._position = self._next(), 0
         begin, self._position = self._position, min(self._position + size, len(self._pending))
-        return self._pending[begin : self._position]  # not a copy if it is the whole block
+        return self._pending[begin : self._position]  # slicing a whole block does not copy it
 
     def begin(self, threads: FetchThreads | None = None) -> None:
         """Start fetching the first blocks, in a new thread or one of a pool."""
@@ -304,7 +304,7 @@ class ResumingStream:
             return
         actual, expected, ask = self._checksum.hasher.hexdigest(), self._checksum.value, self._checksum.ask
         if actual != expected and ask:
-            expected = persist(ask, self._retry_for, shard=self._name) or actual
+            expected = call_with_retries(ask, self._retry_for, shard=self._name) or actual
         if actual != expected:
             raise self._error(f"the bytes received have the checksum {actual}, the object has {expected}", offset)
 
@@ -337,7 +337,7 @@ class ResumingStream:
 
     def _attach(self, offset: int, end: int | None) -> Body:
         """Request the bytes from an offset up to `end`, or to the end of the object, and check the object's version."""
-        again = offset > 0 and self.item.version is None  # from the beginning, as only its bytes say what it is
+        again = offset > 0 and self.item.version is None  # without a version, compare all bytes from the beginning
         body = self._fetch(0 if again else offset, None if end is None else end - offset)
         blind = offset > 0 and not again and body.size is None and body.version is None
         if blind or not body.is_of(self.item.size, self.item.version):
@@ -400,19 +400,19 @@ class ParallelStream(ResumingStream):
         for block in blocks:
             yield block
             offset += len(block)
-            if offset - measured >= self.PART and self._is_worth_it(offset):
+            if offset - measured >= self.PART and self._can_run_parallel(offset):
                 seconds = time.monotonic() - began
                 if self.blocks.waited - waited > self.MOSTLY * seconds and offset - measured < self.FAST * seconds:
                     blocks.close()
-                    yield from self._at_once(offset)
+                    yield from self._in_parallel(offset)
                     return
                 measured, began, waited = offset, time.monotonic(), self.blocks.waited
 
-    def _is_worth_it(self, offset: int) -> bool:
+    def _can_run_parallel(self, offset: int) -> bool:
         """Whether enough bytes remain for parallel requests, and a replaced object would be noticed."""
         return self.item.size is not None and self.item.size - offset > 2 * self.PART and self.item.version is not None
 
-    def _at_once(self, offset: int) -> Iterator[bytes]:
+    def _in_parallel(self, offset: int) -> Iterator[bytes]:
         """Yield the remaining bytes, requesting several parts in parallel."""
         size = self.item.size or 0
         begins = iter(range(offset, size, self.PART))

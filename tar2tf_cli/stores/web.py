@@ -88,7 +88,7 @@ class WebStore(ClientStore):
             yield self.body(response) if response and response.status == 200 else None
 
 
-_IDENTITY: Final = {"Accept-Encoding": "identity"}  # bytes as stored: .tar.gz must not be decompressed on the way
+_IDENTITY: Final = {"Accept-Encoding": "identity"}  # as stored: .tar.gz must not be decompressed in transit
 _LOGIN: Final = "name the server's login in ~/.netrc, or write it as http://USER:PASSWORD@HOST/..."
 
 
@@ -182,7 +182,7 @@ class HttpStore(WebStore):
             raise SourceError(message, shard=self.locate(name), hint=todo)
         if response.status >= 400:
             text = text_of(response)
-            said = text if HTTP_TO_HTTPS.search(text) else ""  # other servers answer with pages of HTML
+            said = text if HTTP_TO_HTTPS.search(text) else ""  # other servers send HTML pages
             hint = _LOGIN if response.status == 401 else None
             check_status(
                 response.status, said, self.locate(name), hint, server=self._server, after=response.retry_after

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inspect_runs import a_jpeg, a_png, look_into
 from make_bytes import npy
-from tar2tf_cli.checking.contents import Look, Stats, example_of, look_at
+from tar2tf_cli.checking.contents import Stats, ValueKind, detect_kind, example_of
 from verify_runs import a_tar, write
 
 # --- Kinds ---
@@ -37,7 +37,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_value_is_known_by_its_bytes(kind: str) -> None:
     stats = Stats()
-    stats.look(look_at(KINDS[kind]), str)
+    stats.look(detect_kind(KINDS[kind]), str)
     assert stats.kind == kind
 
 
@@ -58,7 +58,7 @@ def test_a_value_is_known_by_its_bytes(kind: str) -> None:
     ],
 )
 def test_a_value_that_only_begins_like_something_is_not_that(data: bytes, kind: str) -> None:
-    assert look_at(data) == Look(kind)
+    assert detect_kind(data) == ValueKind(kind)
 
 
 def test_several_kinds_are_all_named_the_most_frequent_first(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_several_kinds_are_all_named_the_most_frequent_first(tmp_path: Path) -> 
 def test_an_example_value_is_short_and_of_one_line(data: bytes) -> None:
     assert "\n" not in example_of(data)
     assert len(example_of(data)) <= 200
-    look_at(data)
+    detect_kind(data)
 
 
 @given(st.lists(st.lists(st.integers(0, 1000), max_size=5), max_size=5))

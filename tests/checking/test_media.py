@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from inspect_runs import look_into
 from make_bytes import npy
-from tar2tf_cli.checking.contents import Stats, look_at
+from tar2tf_cli.checking.contents import Stats, detect_kind
 from verify_runs import a_tar, write
 
 
@@ -99,14 +99,14 @@ DESCRIBED = {
 def test_values_are_described_by_their_headers(kind: str) -> None:
     stats = Stats()
     for data in DESCRIBED[kind]:
-        stats.look(look_at(data), str)
+        stats.look(detect_kind(data), str)
     assert stats.kind == kind
 
 
 @pytest.mark.parametrize("kind", DESCRIBED)
 def test_a_header_cut_anywhere_is_no_error(kind: str) -> None:
     for cut in range(len(DESCRIBED[kind][0])):
-        look_at(DESCRIBED[kind][0][:cut])
+        detect_kind(DESCRIBED[kind][0][:cut])
 
 
 BEGINNINGS = [b"RIFF\0\0\0\0WAVE", b"fLaC", b"\x93NUMPY\1\0", b"\0\0\0\x18ftypisom", b"\x08\x01\x12"]
@@ -114,13 +114,13 @@ BEGINNINGS = [b"RIFF\0\0\0\0WAVE", b"fLaC", b"\x93NUMPY\1\0", b"\0\0\0\x18ftypis
 
 @given(st.sampled_from(BEGINNINGS), st.binary(max_size=200))
 def test_any_bytes_have_a_header_or_none(beginning: bytes, data: bytes) -> None:
-    look_at(beginning + data)
+    detect_kind(beginning + data)
 
 
 def test_the_duration_of_a_long_recording_does_not_need_all_of_it() -> None:
     whole = a_wav(600, 8000, 1)
-    assert look_at(whole[:1000], len(whole)).seconds == 600
-    assert look_at(b"II*\0\xff\0\0\0", 1 << 30).kind == "image/tiff"
+    assert detect_kind(whole[:1000], len(whole)).seconds == 600
+    assert detect_kind(b"II*\0\xff\0\0\0", 1 << 30).kind == "image/tiff"
 
 
 def test_sounds_that_differ_in_rate_are_grouped(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from commands import tar2tf
 from shards import write_tar
-from tar2tf_cli.checking.contents import look_at
+from tar2tf_cli.checking.contents import detect_kind
 
 av = pytest.importorskip("av")
 
@@ -39,14 +39,14 @@ def video(form: str, codec: str, frames: int = 20, **options: str) -> bytes:
 
 @pytest.mark.parametrize(("form", "codec"), [("webm", "libvpx"), ("matroska", "mpeg4"), ("mp4", "mpeg4")])
 def test_the_header_of_a_video_has_its_size_and_duration(form: str, codec: str) -> None:
-    look = look_at(video(form, codec))
+    look = detect_kind(video(form, codec))
     assert look.shape == (64, 48)
     assert look.seconds == pytest.approx(2, abs=0.2)
 
 
 @pytest.mark.parametrize(("form", "codec"), [("mp4", "mpeg4"), ("webm", "libvpx"), ("matroska", "mpeg4")])
 def test_the_number_of_frames_is_counted_in_the_container(form: str, codec: str, tmp_path: Path) -> None:
-    assert look_at(video(form, codec)).frames == 20
+    assert detect_kind(video(form, codec)).frames == 20
     name = {"matroska": "mkv"}.get(form, form)
     write_tar(tmp_path / "a.tar", [("0", {name: video(form, codec)}), ("1", {name: video(form, codec, 10)})])
     shown = tar2tf("inspect", tmp_path / "a.tar").stdout
@@ -60,7 +60,7 @@ def test_frames_and_duration_of_fragments_are_counted(flags: str, frames: int) -
     data = video("mp4", "mpeg4", frames, movflags=flags)
     with av.open(io.BytesIO(data)) as container:
         decoded = list(container.decode(video=0))
-    look = look_at(data)
+    look = detect_kind(data)
     assert look.frames == len(decoded) == frames
     assert look.shape == (64, 48)
     assert look.seconds == pytest.approx(frames / 10, abs=0.11)
@@ -68,7 +68,7 @@ def test_frames_and_duration_of_fragments_are_counted(flags: str, frames: int) -
 
 def test_of_a_beginning_the_frames_are_not_counted() -> None:
     for data in (video("webm", "libvpx"), video("mp4", "mpeg4", movflags="frag_keyframe+empty_moov")):
-        look = look_at(data[:-9], len(data))
+        look = detect_kind(data[:-9], len(data))
         assert (look.shape, look.frames) == ((64, 48), None)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from tar2tf_cli.datasets.ranges import RecentStreams
+from tar2tf_cli.datasets.ranges import StreamCache
 
 SIZE = 1000
 
@@ -17,7 +17,7 @@ SIZE = 1000
 class Decompressing:
     """Counts how often each stream is decompressed."""
 
-    def __init__(self, streams: RecentStreams) -> None:
+    def __init__(self, streams: StreamCache) -> None:
         self.streams = streams
         self.times = Counter[int]()
         self._lock = threading.Lock()
@@ -33,8 +33,8 @@ class Decompressing:
 
 @pytest.fixture
 def decompressing(monkeypatch: pytest.MonkeyPatch) -> Decompressing:
-    monkeypatch.setattr(RecentStreams, "MOST", 3 * SIZE)
-    return Decompressing(RecentStreams())
+    monkeypatch.setattr(StreamCache, "MOST", 3 * SIZE)
+    return Decompressing(StreamCache())
 
 
 def test_the_streams_that_were_used_last_are_kept_and_no_others(decompressing: Decompressing) -> None:

@@ -13,7 +13,7 @@ import soundfile
 
 from images import by_pillow, jpeg, photo, png
 from tar2tf_cli.errors import SampleError
-from tar2tf_cli.formats.decoding import Wanted, can_decode, decode
+from tar2tf_cli.formats.decoding import ImageOptions, can_decode, decode
 from tar2tf_cli.formats.image.headers import orientation
 
 
@@ -66,7 +66,7 @@ def test_any_bytes_are_decoded_or_refused_by_name(capfd: pytest.CaptureFixture[s
         data = changed(bytearray(noise.choice(whole)), noise)
         assert 1 <= orientation(data) <= 8
         try:
-            decode(data, Wanted(noise.choice((0, 0, 0, 1, 3)), noise.choice(("uint8", "uint8", "uint16"))))
+            decode(data, ImageOptions(noise.choice((0, 0, 0, 1, 3)), noise.choice(("uint8", "uint8", "uint16"))))
         except (SampleError, ValueError):
             continue
         decoded += 1

@@ -16,7 +16,7 @@ from tar2tf_cli.features.described import Expected
 from tar2tf_cli.formats import tfrecord
 from tar2tf_cli.formats.example import FRAMING, parse
 from tar2tf_cli.formats.streams import Cursor
-from tar2tf_cli.formats.tfrecord import RecordReader, Shortened, Want
+from tar2tf_cli.formats.tfrecord import RecordReader, ShortenedExample, Want
 from verify_runs import an_example, framed
 
 
@@ -56,7 +56,7 @@ def test_features_and_sizes_are_those_of_the_whole(stream: Any) -> None:
                 theirs[name].size,
             )
             assert [part[:1000] for part in theirs[name].parts()] == feature.parts()
-    assert [type(data) for _, data in found] == [bytes, Shortened, bytes, Shortened]
+    assert [type(data) for _, data in found] == [bytes, ShortenedExample, bytes, ShortenedExample]
     assert len(found[1][1]) < 3000
 
 

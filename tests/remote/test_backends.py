@@ -63,14 +63,14 @@ def test_a_ray_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_cluster_that_has_ended_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    assert ray_module.of_this_machine() is None
+    assert ray_module.local_cluster_address() is None
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")
-    assert ray_module.of_this_machine() is None
+    assert ray_module.local_cluster_address() is None
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         (tmp_path / "ray" / "ray_current_cluster").write_text(address)
-        assert ray_module.of_this_machine() == address
+        assert ray_module.local_cluster_address() == address
 
 
 def test_an_engine_that_there_is_not(tmp_path: Path) -> None:

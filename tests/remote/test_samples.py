@@ -24,14 +24,14 @@ from tar2tf_cli.remote.cluster import RemoteSamples
 from tar2tf_cli.remote.server import AnswerWriter
 from tar2tf_cli.remote.stream import (
     DONE,
-    Asked,
+    AnswerRequest,
     Settings,
     StreamReader,
     StreamWriter,
     from_example,
     to_features,
 )
-from tar2tf_cli.remote.transformers import held_back, of_cluster
+from tar2tf_cli.remote.transformers import of_cluster, withhold_end
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores import open_source
 from verify_runs import a_tar, some_members
@@ -67,7 +67,7 @@ def test_a_transformer_sends_the_entries_that_were_selected_after_the_ops(tmp_pa
     settings = Settings.load(Settings.of(made_for).text)
     assert settings.of_samples == Settings.of(conversion).of_samples
     answer = tmp_path / "answer"
-    asked = Asked.load(Asked(first=True, entries=["label"]).text)
+    asked = AnswerRequest.load(AnswerRequest(first=True, entries=["label"]).text)
     AnswerWriter(settings)(str(tmp_path / "a.tar"), "/b/a.tar", asked, str(answer), lambda: None)
     with answer.open("rb") as file:
         framed = [b"".join(parts) for _, parts, *_ in StreamReader(file, "x", settings.digest).records()]
@@ -108,7 +108,7 @@ class Fetched(RemoteSamples):
     def answer(self, item: ObjectInfo, part: object) -> Body:
         self.asked.append(item.name)
         data = self.answers[item.name].pop(0)
-        return Body(held_back(Response(data), None, DONE), lambda: None, 0, None, "made")
+        return Body(withhold_end(Response(data), None, DONE), lambda: None, 0, None, "made")
 
     def check_input(self, item: ObjectInfo, size: int | None, on_bytes: object) -> None:
         assert size == item.size

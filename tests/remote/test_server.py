@@ -25,7 +25,7 @@ from servers import QuietHandler
 from shards import PHOTOS, write_tar
 from tar2tf_cli.errors import DamagedShardError, SampleError, UsageError
 from tar2tf_cli.remote.server import MOUNT_PATHS
-from tar2tf_cli.remote.stream import NODES, Asked, Settings, StreamReader, StreamWriter, error_of, from_example
+from tar2tf_cli.remote.stream import NODES, AnswerRequest, Settings, StreamReader, StreamWriter, error_of, from_example
 from tar2tf_cli.spec.conversion import Conversion
 from verify_runs import a_tar, some_members
 
@@ -243,7 +243,7 @@ def test_what_is_declared_on_an_image_follows_it_in_a_cluster_as_in_a_conversion
     settings = Settings.load(of(ops=ops, **declared).text)
     assert settings.name != of(ops=ops).name
     answer = tmp_path / "answer"
-    server_module.AnswerWriter(settings)(str(path), "ais://b/a.tar", Asked(), str(answer), lambda: None)
+    server_module.AnswerWriter(settings)(str(path), "ais://b/a.tar", AnswerRequest(), str(answer), lambda: None)
     reader = StreamReader(BytesIO(answer.read_bytes()), "ais://b/a.tar", settings.digest)
     records = b"".join(part for _, parts, *_ in reader.records() for part in parts)
     assert records == local(path.read_bytes(), ops=ops, **declared)
@@ -271,7 +271,7 @@ def test_faulty_samples_are_in_the_report() -> None:
 @pytest.mark.usefixtures("environment")
 def test_a_type_that_no_sample_of_the_first_input_has_is_wrong_usage() -> None:
     with served(of(types=["label=int64"])) as url:
-        answer = put(url, TAR, params={"etl_args": Asked(first=True).text})
+        answer = put(url, TAR, params={"etl_args": AnswerRequest(first=True).text})
         assert answer.status_code == 400
         assert isinstance(error_of(answer.text, "x"), UsageError)
         answer = put(url, TAR, params={"etl_args": '{"other": "transformers"}'})
@@ -464,7 +464,7 @@ def test_work_ends_when_the_client_has_gone(plain: str, mount_path: Path, monkey
     seen = threading.Event()
     stopped = threading.Event()
 
-    def slow(self: Any, path: str, name: str, asked: Asked, answer: str, check: Callable[[], None]) -> None:
+    def slow(self: Any, path: str, name: str, asked: AnswerRequest, answer: str, check: Callable[[], None]) -> None:
         seen.set()
         try:
             while not stopped.wait(0.01):
@@ -501,7 +501,7 @@ def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[threading.
     checks: list[Callable[[], None]] = []
     make = server_module.AnswerWriter.__call__
 
-    def noted(self: Any, path: str, name: str, asked: Asked, answer: str, check: Callable[[], None]) -> None:
+    def noted(self: Any, path: str, name: str, asked: AnswerRequest, answer: str, check: Callable[[], None]) -> None:
         checks.append(check)
         make(self, path, name, asked, answer, check)
 
@@ -511,7 +511,7 @@ def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[threading.
     let.set()
 
 
-SAMPLES = {"etl_args": Asked(entries=["cls"]).text}
+SAMPLES = {"etl_args": AnswerRequest(entries=["cls"]).text}
 
 
 def test_samples_arrive_before_the_last_one_is_made(plain: str, held: threading.Event, tmp_path: Path) -> None:
@@ -539,7 +539,7 @@ def test_a_fault_after_samples_were_sent_ends_them_and_one_before_is_a_status(lo
     image = jpeg(photo(40, 60))
     members = [(f"{number:03d}.jpg", image) for number in range(200)]
     settings = of(ops=["decode:jpg"])
-    asked = {"etl_args": Asked(entries=[]).text}
+    asked = {"etl_args": AnswerRequest(entries=[]).text}
     with pytest.raises(SampleError) as here:
         local(a_tar([*members, ("999.jpg", b"no image")]), ops=["decode:jpg"])
     with served(settings) as url:
@@ -554,9 +554,9 @@ def test_a_fault_after_samples_were_sent_ends_them_and_one_before_is_a_status(lo
 
 
 def test_samples_whose_members_are_not_adjacent_are_regrouped_before_the_first_is_sent(plain: str) -> None:
-    answer = put(plain, SCATTERED, params={"etl_args": Asked(entries=[]).text})
+    answer = put(plain, SCATTERED, params={"etl_args": AnswerRequest(entries=[]).text})
     samples = [from_example(message) for message in StreamReader(BytesIO(answer.content), "x", PLAIN.digest).messages()]
-    ordered = put(plain, TAR, params={"etl_args": Asked(entries=[]).text})
+    ordered = put(plain, TAR, params={"etl_args": AnswerRequest(entries=[]).text})
     expected = [
         from_example(message) for message in StreamReader(BytesIO(ordered.content), "x", PLAIN.digest).messages()
     ]

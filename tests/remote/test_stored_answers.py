@@ -17,8 +17,8 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.remote import cluster
 from tar2tf_cli.remote.cluster import RemoteReading, RemoteSource
 from tar2tf_cli.remote.server import AnswerWriter
-from tar2tf_cli.remote.stream import DONE, Asked, Settings, StreamReader
-from tar2tf_cli.remote.transformers import Transformers, held_back
+from tar2tf_cli.remote.stream import DONE, AnswerRequest, Settings, StreamReader
+from tar2tf_cli.remote.transformers import Transformers, withhold_end
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.stores.transfer import hasher
 from verify_runs import a_tar, some_members
@@ -39,7 +39,7 @@ class Trickle:
 
 
 def everything(data: bytes, size: int | None, end: bytes = b"") -> bytes:
-    read = held_back(Trickle(data), size, end)  # type: ignore[arg-type]
+    read = withhold_end(Trickle(data), size, end)  # type: ignore[arg-type]
     return b"".join(iter(lambda: read(1 << 18), b""))
 
 
@@ -52,7 +52,7 @@ def test_a_whole_answer_is_read_to_its_end(length: int) -> None:
 
 def test_what_a_cluster_appends_to_an_answer_that_broke_off_is_not_given() -> None:
     whole = bytes(range(256)) * 1000
-    read = held_back(Trickle(whole[:200_000] + b'{"message": "ETL error"}'), len(whole), b"")  # type: ignore[arg-type]
+    read = withhold_end(Trickle(whole[:200_000] + b'{"message": "ETL error"}'), len(whole), b"")  # type: ignore[arg-type]
     given = b"".join(read(10_000) for _ in range(13))
     assert len(given) > 100_000
     assert whole.startswith(given)
@@ -75,7 +75,9 @@ def answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "a.tar").write_bytes(a_tar(some_members(30)))
 
     def answer(part: Any = "") -> bytes:
-        AnswerWriter(SETTINGS)(str(tmp_path / "a.tar"), "/b/a.tar", Asked(part=part), str(tmp_path / "x"), lambda: None)
+        AnswerWriter(SETTINGS)(
+            str(tmp_path / "a.tar"), "/b/a.tar", AnswerRequest(part=part), str(tmp_path / "x"), lambda: None
+        )
         return (tmp_path / "x").read_bytes()
 
     return answer

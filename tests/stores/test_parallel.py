@@ -17,13 +17,13 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body, Transient
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import transfer
-from tar2tf_cli.stores.transfer import Blocks, ParallelStream, ResumingStream
+from tar2tf_cli.stores.transfer import BlockQueue, ParallelStream, ResumingStream
 
 DATA = random.Random(7).randbytes(6_000_000)
 
 
-class Announced(Blocks):
-    """Blocks that say when their reader begins to wait.
+class Announced(BlockQueue):
+    """A queue of blocks that says when its reader begins to wait.
 
     Args:
         waits: released once for each wait.

@@ -157,9 +157,9 @@ def test_a_spec_says_how_long_and_refuses_what_is_no_time() -> None:
 
 def test_the_environment_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAR2TF_RETRY_FOR", "soon")
-    assert retries.wanted_retry_for(3) == 3
+    assert retries.retry_seconds(3) == 3
     with pytest.raises(UsageError, match="TAR2TF_RETRY_FOR must be a number of seconds"):
-        retries.wanted_retry_for(None)
+        retries.retry_seconds(None)
 
 
 def test_the_timeouts_of_aistore_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.stores import transfer
-from tar2tf_cli.stores.transfer import Blocks, ResumingStream, whole_body
+from tar2tf_cli.stores.transfer import BlockQueue, ResumingStream, whole_body
 
 DATA = bytes(range(256))
 MD5 = "e2c865db4162bed963bfaa9ef6ac18f0"
@@ -147,4 +147,4 @@ def test_a_slow_reader_is_a_bounded_number_of_blocks_behind() -> None:
             time.sleep(0.002)
         ahead = max(ahead, given - taken)
     stream.close()
-    assert Blocks.MOST / 2 < ahead <= Blocks.MOST + 1
+    assert BlockQueue.MOST / 2 < ahead <= BlockQueue.MOST + 1

@@ -17,16 +17,16 @@ from typing import Any, TypeAlias
 
 from tar2tf_cli.plugins import load_plugin, plugin_names
 
-OwnCheck: TypeAlias = Callable[[Any], Iterable[tuple[str, str]]]
+CustomCheck: TypeAlias = Callable[[Any], Iterable[tuple[str, str]]]
 
 
-def own_checks(function: str) -> list[OwnCheck]:
+def custom_checks(function: str) -> list[CustomCheck]:
     """Return the custom check functions of one name in all declared modules."""
     modules = {name: load_plugin("checks", name) for name in plugin_names("checks")}
     return [_named(getattr(module, function), name) for name, module in modules.items() if hasattr(module, function)]
 
 
-def _named(check: OwnCheck, name: str) -> OwnCheck:
+def _named(check: CustomCheck, name: str) -> CustomCheck:
     """Wrap a check so that its exceptions become faults with the name of the check."""
 
     def run(value: object) -> Iterable[tuple[str, str]]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Image: TypeAlias = Array
 else:
 
-    class _OnFirstUse:
+    class _LazyModule:
         """Lazy module: imports a module on first access of an attribute, and caches the attribute."""
 
         def __init__(self, module: str) -> None:
@@ -39,7 +39,7 @@ else:
             setattr(self, name, value)
             return value
 
-    cv2, np = _OnFirstUse("cv2"), _OnFirstUse("numpy")
+    cv2, np = _LazyModule("cv2"), _LazyModule("numpy")
     Image = NDArray = Any
 
 Taps: TypeAlias = "tuple[NDArray[np.intp], NDArray[np.float32]]"
@@ -66,11 +66,11 @@ def resample(image: Image, height: int, width: int, method: str = "bilinear", *,
         return image.take(_nearest(rows, height), axis=0).take(_nearest(columns, width), axis=1)
     if (rows, columns) == (height, width) and method not in _BLURRING:
         return np.ascontiguousarray(image, np.float32)
-    lines = _summed(np.ascontiguousarray(image, np.float32), *_taps(rows, height, method, antialias))
-    return _transposed(_summed(_transposed(lines), *_taps(columns, width, method, antialias)))
+    lines = _weighted_sums(np.ascontiguousarray(image, np.float32), *_taps(rows, height, method, antialias))
+    return _transpose(_weighted_sums(_transpose(lines), *_taps(columns, width, method, antialias)))
 
 
-def _transposed(image: NDArray[np.float32]) -> NDArray[np.float32]:
+def _transpose(image: NDArray[np.float32]) -> NDArray[np.float32]:
     """Swap rows and columns, with OpenCV in a sixth of NumPy's time."""
     rows, columns, channels = image.shape
     if channels > 4:
@@ -79,7 +79,9 @@ def _transposed(image: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.ascontiguousarray(turned.reshape(columns, rows, channels))
 
 
-def _summed(image: NDArray[np.float32], indices: NDArray[np.intp], weights: NDArray[np.float32]) -> NDArray[np.float32]:
+def _weighted_sums(
+    image: NDArray[np.float32], indices: NDArray[np.intp], weights: NDArray[np.float32]
+) -> NDArray[np.float32]:
     """Return the weighted sums of rows, in the order of the taps."""
     rows = image.reshape(len(image), -1)
     total = np.empty((len(indices), rows.shape[1]), np.float32)
@@ -151,7 +153,7 @@ def _kernel_taps(size_in: int, size_out: int, kernel: _Kernel, radius: float, *,
     first = np.ceil(at - reach - np.float32(0.5)).astype(np.intp)
     last = np.floor(at + reach - np.float32(0.5)).astype(np.intp)
     indices = first[:, None] + np.arange(int((last - first).max()) + 1)
-    # in TensorFlow's precision and order, as a pixel at the rim of a kernel may count or not
+    # TensorFlow's precision and order matter for pixels at the edge of a kernel
     distances = indices.astype(np.float32) + np.float32(0.5) - at[:, None]
     weights = kernel(np.abs(distances * (np.float32(1) / stretch)).astype(np.float64))
     return _normalised(indices, weights, size_in)
@@ -232,13 +234,13 @@ def convert_dtype(image: Image, dtype: str) -> Image:
     if source.kind == target.kind == "f":
         return _plain_cast(image, dtype)
     if source.kind == "f":
-        return _plain_cast(_times(image, _most(target, source) + 0.5), dtype)
+        return _plain_cast(_multiply(image, _most(target, source) + 0.5), dtype)
     if target.kind == "f":
-        return _times(_plain_cast(image, dtype), 1 / _most(source, target))
+        return _multiply(_plain_cast(image, dtype), 1 / _most(source, target))
     range_in, range_out = int(np.iinfo(source).max) + 1, int(np.iinfo(target).max) + 1
     if range_in > range_out:
         return _plain_cast(image // source.type(range_in // range_out), dtype)
-    return _times(_plain_cast(image, dtype), range_out // range_in)
+    return _multiply(_plain_cast(image, dtype), range_out // range_in)
 
 
 def _most(integer: np.dtype[Any], floating: np.dtype[Any]) -> int:
@@ -248,7 +250,7 @@ def _most(integer: np.dtype[Any], floating: np.dtype[Any]) -> int:
     return most
 
 
-def _times(image: Image, factor: float) -> Image:
+def _multiply(image: Image, factor: float) -> Image:
     """Multiply pixels in the image's dtype, to which the factor is rounded first, as TensorFlow does."""
     with np.errstate(over="ignore"):
         product: Image = image * image.dtype.type(factor)
@@ -286,7 +288,7 @@ def _bounds(dtype: np.dtype[Any], wanted: str) -> tuple[Any, Any] | None:
     low, high = max(low_in, low_out), min(high_in, high_out)
     if source.kind != "f" and (low, high) == (low_in, high_in):
         return None
-    return _inward(low, source), _inward(high, source)
+    return _round_towards_zero(low, source), _round_towards_zero(high, source)
 
 
 def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
@@ -295,7 +297,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
     return number(info.min), number(info.max)
 
 
-def _inward(limit: float, dtype: np.dtype[np.generic]) -> object:
+def _round_towards_zero(limit: float, dtype: np.dtype[np.generic]) -> object:
     """Return a limit in a dtype that may not represent it exactly, rounded towards zero."""
     value = dtype.type(limit)
     return np.nextafter(value, dtype.type(0)) if abs(value.item()) > abs(limit) else value
@@ -309,11 +311,11 @@ def _supported(dtype: Any) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-# In pixels: where neighbours differ by 255 levels, 0.009 of a level. The rest of the 0.01 that the design
+# In pixels: 0.009 of a level where neighbours differ by 255 levels. The rest of the 0.01 that the design
 # allows is for the arithmetic of interpolation.
 _MOST_ROUNDING_GAP: Final = 0.009 / 255
 
-# OpenCV's path converts every pixel to float32, numpy's only those it reads. Measured break-even.
+# OpenCV converts every pixel to float32, NumPy only the pixels that it reads; measured break-even.
 _MOST_SHRINKING: Final = 16
 
 
@@ -379,7 +381,7 @@ def opencv(task: str) -> Iterator[None]:
         ImageError: what OpenCV cannot do.
         MemoryError: when it gets no memory.
     """
-    cv2.utils.logging.setLogLevel(0)  # what it finds is said once, with the place
+    cv2.utils.logging.setLogLevel(0)  # our own errors report its findings, once and with their location
     before = cv2.ipp.useIPP()
     cv2.ipp.setUseIPP(False)
     try:
@@ -438,7 +440,7 @@ def rotate(image: Image, angle: float, method: str = "bilinear") -> Image:
         raise ValueError(f"cannot rotate by {angle} degrees, {method}")
     quarters, rest = divmod(angle % 360, 90)
     if rest:
-        return _turned_by_nearest(image, angle) if method == "nearest" else _rotate_within_canvas(image, angle)
+        return _rotate_nearest(image, angle) if method == "nearest" else _rotate_within_canvas(image, angle)
     return np.ascontiguousarray(np.rot90(image, -int(quarters)))
 
 
@@ -450,7 +452,7 @@ _NUDGE: Final = 2**-20
 """Shift that assigns a point midway between two pixels to the second, as sines differ in the last bit by machine."""
 
 
-def _turned_by_nearest(image: Image, angle: float) -> Image:
+def _rotate_nearest(image: Image, angle: float) -> Image:
     """Rotate an image by nearest neighbour; pixels from outside the image are 0."""
     height, width, _ = image.shape
     sine, cosine = math.sin(math.radians(angle)), math.cos(math.radians(angle))
@@ -466,7 +468,7 @@ def _turned_by_nearest(image: Image, angle: float) -> Image:
 def _rotate_within_canvas(image: Image, angle: float) -> Image:
     height, width, channels = image.shape
     matrix = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), -angle, 1.0)
-    # OpenCV rounds positions to 1/32 of a pixel where it has two channels or other dtypes than these.
+    # OpenCV rounds positions to 1/32 pixel for two channels, or dtypes other than these.
     source = image if image.dtype.name in ("uint8", "uint16", "float32") else image.astype(np.float32)
     step = channels if channels in (1, 3, 4) else 1
     turned = []
@@ -527,7 +529,7 @@ def pad(
     """
     rows, columns, _ = shape_of(image)
     size, top, left = pad_layout(rows, columns, height, width)
-    return _framed(resample(image, *size, method, antialias=antialias), height, width, top, left, fill)
+    return _paste(resample(image, *size, method, antialias=antialias), height, width, top, left, fill)
 
 
 def pad_layout(rows: int, columns: int, height: int, width: int) -> tuple[tuple[int, int], int, int]:
@@ -538,7 +540,7 @@ def pad_layout(rows: int, columns: int, height: int, width: int) -> tuple[tuple[
     return (max(int(inner_height), 1), max(int(inner_width), 1)), top, left
 
 
-def _framed(image: Image, height: int, width: int, top: int, left: int, fill: float) -> Image:
+def _paste(image: Image, height: int, width: int, top: int, left: int, fill: float) -> Image:
     """Return a larger image that contains the image at a position, and a fill value elsewhere."""
     rows, columns, channels = image.shape
     if (rows, columns) == (height, width):
@@ -576,7 +578,7 @@ def crop(image: Image, height: int, width: int, at: str = "center", *, seed: int
     rows, columns, _ = shape_of(image)
     top, left = crop_start(rows, columns, height, width, at, seed=seed, key=key)
     part = np.ascontiguousarray(image[max(top, 0) : max(top, 0) + height, max(left, 0) : max(left, 0) + width])
-    return _framed(part, height, width, max(-top, 0), max(-left, 0), 0)
+    return _paste(part, height, width, max(-top, 0), max(-left, 0), 0)
 
 
 def crop_start(
@@ -638,7 +640,7 @@ def shape_of(image: Image) -> tuple[int, int, int]:
     return height, width, channels
 
 
-# --- Masks: images with a class or a distance for each pixel, which must not be mixed with its neighbours' ---
+# --- Masks: images with a class or distance per pixel, which must not be interpolated ---
 
 _NAMED: Final = re.compile(r"(?i)(^|[._-])(mask|seg|segm|segmentation|label|labels|depth|instance|panoptic)s?($|[._-])")
 
@@ -665,7 +667,7 @@ def distinct_values(pixels: NDArray[np.generic]) -> set[object]:
     return set(map(tuple, np.unique(rows, axis=0).tolist()))
 
 
-def values_described(values: Collection[Any]) -> str:
+def describe_values(values: Collection[Any]) -> str:
     """Describe distinct pixel values: their number, and the values if they are few."""
     if len(values) > MOST_VALUES:
         return f"more than {MOST_VALUES:,} distinct values"

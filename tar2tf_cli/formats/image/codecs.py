@@ -23,8 +23,8 @@ _ADAM7: Final = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 
 _FILTERS: Final = 4
 _BLOCK: Final = 65_535
 _BAND: Final = 4 << 20  # bytes of rows that are checked at a time
-_PIECE: Final = 1 << 20  # bytes of compressed data that are inflated at a time, as what is left of them is copied
-_MOST_STORED: Final = 64 << 20  # beyond, a second copy of the rows costs more memory than ISA-L saves time
+_PIECE: Final = 1 << 20  # bytes of compressed data to inflate at a time, as the rest is copied each time
+_MOST_STORED: Final = 64 << 20  # for more, a second copy of the rows costs more memory than ISA-L saves time
 
 
 def plain_png(data: bytes) -> bytes:
@@ -41,9 +41,11 @@ def plain_png(data: bytes) -> bytes:
     """
     kept, stream, passes = _png_parts(data)
     size = sum(count * length for count, length in passes)
-    rows = b"".join(_inflated(stream, size, size))
+    rows = b"".join(_inflate(stream, size, size))
     _check_filters(rows, 0, passes)
-    return b"".join([*kept, _chunk(b"IDAT", _stored(rows) if len(rows) < _MOST_STORED else stream), _chunk(b"IEND")])
+    return b"".join(
+        [*kept, _chunk(b"IDAT", _uncompressed(rows) if len(rows) < _MOST_STORED else stream), _chunk(b"IEND")]
+    )
 
 
 def check_png(data: bytes, max_pixels: int = DEFAULT_MAX_PIXELS) -> None:
@@ -54,7 +56,7 @@ def check_png(data: bytes, max_pixels: int = DEFAULT_MAX_PIXELS) -> None:
     _check_pixels(headers.header(data), max_pixels)
     _, stream, passes = _png_parts(data)
     position = 0
-    for rows in _inflated(stream, sum(count * length for count, length in passes), _BAND):
+    for rows in _inflate(stream, sum(count * length for count, length in passes), _BAND):
         _check_filters(rows, position, passes)
         position += len(rows)
 
@@ -71,7 +73,7 @@ def _png_parts(data: bytes) -> tuple[list[bytes], bytes, list[tuple[int, int]]]:
     width, height, depth, color, compression, filters, interlace = struct.unpack_from(">IIBBBBB", data, 16)
     if depth not in _DEPTHS[color] or compression or filters or interlace > 1 or max(width, height) > _WIDEST:
         raise ImageError("damaged or unsupported PNG: its IHDR chunk has values that libpng does not accept")
-    kept, stream = _essentials(data)
+    kept, stream = _split_png(data)
     return kept, stream, [*_passes(width, height, depth * _CHANNELS[color], interlaced=bool(interlace))]
 
 
@@ -86,7 +88,7 @@ def _check_filters(rows: bytes, position: int, passes: Iterable[tuple[int, int]]
         begin = end
 
 
-def _essentials(data: bytes) -> tuple[list[bytes], bytes]:
+def _split_png(data: bytes) -> tuple[list[bytes], bytes]:
     """Return a PNG's signature, header and palette, and its compressed image data."""
     palette = data[25] == headers.PNG_PALETTE
     kept: dict[bytes, bytes] = {}
@@ -113,7 +115,7 @@ def _checked_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
         for kind, start, end in headers.png_chunks(data):
             if not kind.isalpha():
                 raise ImageError(f"damaged PNG: no chunk begins at byte {start}")
-            if not kind[0] & 0x20:  # an upper-case initial
+            if not kind[0] & 0x20:  # an upper-case initial marks a critical chunk
                 _check_critical_chunk(data, kind, start, end)
             yield kind, start, end
     except struct.error:
@@ -149,7 +151,7 @@ def _passes(width: int, height: int, bits: int, *, interlaced: bool) -> Iterator
             yield rows, 1 + (columns * bits + 7) // 8
 
 
-def _inflated(stream: bytes, size: int, band: int) -> Iterator[bytes]:
+def _inflate(stream: bytes, size: int, band: int) -> Iterator[bytes]:
     """Yield the decompressed image data in bands; surplus data and bytes after the stream are ignored, as by libpng.
 
     What ISA-L refuses, zlib may accept: it goes on behind the bands that were given.
@@ -190,7 +192,7 @@ def _bands(inflater: Any, stream: bytes, size: int, band: int) -> Iterator[bytes
     raise EOFError
 
 
-def _stored(data: bytes) -> bytes:
+def _uncompressed(data: bytes) -> bytes:
     """Return a zlib stream of uncompressed blocks (RFC 1950, RFC 1951 3.2.4)."""
     from isal import isal_zlib
 
@@ -279,21 +281,21 @@ def decode_jpeg(
     """
     header, components = headers.jpeg_header(data)
     _check_pixels(header, max_pixels)
-    ratio = next((ratio for ratio in _RATIOS if _keeps(header, ratio, at_least)), 1) if at_least else 1
-    size = _at_ratio(header.height, header.width, ratio)
+    ratio = next((ratio for ratio in _RATIOS if _is_large_enough(header, ratio, at_least)), 1) if at_least else 1
+    size = _scaled_size(header.height, header.width, ratio)
     return _with_channels(_decode_jpeg(data, channels, size, components), channels)
 
 
-def _keeps(header: headers.ImageHeader, ratio: int, at_least: tuple[int, int]) -> bool:
+def _is_large_enough(header: headers.ImageHeader, ratio: int, at_least: tuple[int, int]) -> bool:
     """Whether a JPEG that is decoded at a fraction of its size still has at least a height and width."""
-    height, width = _at_ratio(header.height, header.width, ratio)
+    height, width = _scaled_size(header.height, header.width, ratio)
     return height >= at_least[0] and width >= at_least[1]
 
 
 _RATIOS: Final = (8, 4, 2)
 
 
-def _at_ratio(height: int, width: int, ratio: int) -> tuple[int, int]:
+def _scaled_size(height: int, width: int, ratio: int) -> tuple[int, int]:
     """Return height and width of a JPEG that is decoded at a fraction of its size."""
     return -(-height // ratio), -(-width // ratio)
 
@@ -311,10 +313,10 @@ def decode_indices(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDAr
     if color not in (0, headers.PNG_PALETTE) or depth > 8:
         raise ImageError("a PNG has indices if it has a palette, or gray levels of up to 8 bits; this one has neither")
     (signature, header, *_), stream, passes = _png_parts(data)
-    rows = b"".join(_inflated(stream, size := sum(count * length for count, length in passes), size))
+    rows = b"".join(_inflate(stream, size := sum(count * length for count, length in passes), size))
     _check_filters(rows, 0, passes)
     gray = _chunk(b"IHDR", header[8:17] + b"\0" + header[18:21])
-    levels = _by_opencv(b"".join([signature, gray, _chunk(b"IDAT", _stored(rows)), _chunk(b"IEND")]), "PNG")
+    levels = _opencv_decoded(b"".join([signature, gray, _chunk(b"IDAT", _uncompressed(rows)), _chunk(b"IEND")]), "PNG")
     if levels is None:
         raise ImageError("damaged PNG: OpenCV does not decode it")
     return np.ascontiguousarray(levels.reshape(*levels.shape[:2], -1)[..., :1] // (255 // ((1 << depth) - 1)))
@@ -330,13 +332,13 @@ def _with_channels(image: Array, channels: int) -> Array:
     return np.ascontiguousarray(image[..., :channels])
 
 
-def _by_opencv(data: bytes, name: str, flags: int | None = None) -> Any:
+def _opencv_decoded(data: bytes, name: str, flags: int | None = None) -> Any:
     """Decode with OpenCV, unchanged unless flags say otherwise; return None for an image that OpenCV cannot decode."""
     with opencv(f"decode a {name}"):
         return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED if flags is None else flags)
 
 
-def _swapped(image: Array) -> Array:
+def _swap_red_blue(image: Array) -> Array:
     """Convert colours between OpenCV's BGR and RGB, in either direction; grayscale is unchanged."""
     codes = {3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGBA}
     return cv2.cvtColor(image, codes[image.shape[2]]) if image.ndim == 3 and image.shape[2] in codes else image
@@ -394,7 +396,7 @@ def _libjpeg(data: bytes, colorspace: str, pixels: NDArray[np.uint8]) -> NDArray
     except ValueError as error:
         if not _is_ignored(error):
             raise
-        # simplejpeg ignores errors as well then: libjpeg stops, and the last row stays as it was
+        # simplejpeg then ignores errors too: libjpeg stops, and the last row keeps its old content
         unset = np.resize(np.arange(89, 255, dtype=np.uint8), pixels[-1].shape)
         pixels[-1] = unset
         image = decode_jpeg(essentials, strict=False)
@@ -425,7 +427,7 @@ def _rgb_of_cmyk(image: NDArray[np.uint8], *, inverted: bool) -> NDArray[np.uint
 
 
 def _decode_png(data: bytes, channels: int, dtype: str = "uint8") -> NDArray[np.generic]:
-    image = _by_opencv(plain_png(data), "PNG")
+    image = _opencv_decoded(plain_png(data), "PNG")
     if image is None:
         raise ImageError("damaged PNG: its image data do not inflate to the size in its header")
     if data[25] == headers.PNG_GRAY_ALPHA:
@@ -433,7 +435,7 @@ def _decode_png(data: bytes, channels: int, dtype: str = "uint8") -> NDArray[np.
     elif image.ndim == 3 and channels == 1:
         image = _png_gray(image, data)
     else:
-        image = _swapped(image)
+        image = _swap_red_blue(image)
     if image.dtype == np.uint16 and dtype == "uint8":
         image = (image >> 8).astype(np.uint8)
     elif image.dtype == np.uint8 and dtype == "uint16":
@@ -454,7 +456,7 @@ def _png_gray(image: Image, data: bytes) -> Image:
     blue, green, red = (image[..., place] for place in range(3))
     gamma = _png_gamma(data)
     inverse = int(1e10 / gamma + 0.5)
-    if not (_matters(gamma) or _matters(inverse)):
+    if not (_needs_correction(gamma) or _needs_correction(inverse)):
         weighed = _weighed(red, green, blue)
         return ((weighed + 0x4000 if image.dtype == np.uint16 else weighed) >> 15).astype(image.dtype)
     if image.dtype == np.uint16:
@@ -490,7 +492,7 @@ def _png_gamma(data: bytes) -> int:
             found.append((kind, int.from_bytes(data[start + 8 : end - 4], "big")))
     for kind, value in found:
         if value not in (_GAMMAS if kind == b"gAMA" else range(4)):
-            return _LINEAR  # libpng then ignores all of them
+            return _LINEAR  # libpng then ignores all gamma chunks
     if any(kind == b"sRGB" for kind, _ in found):
         return _OF_SRGB
     return found[0][1] if found else _LINEAR
@@ -499,7 +501,7 @@ def _png_gamma(data: bytes) -> int:
 _GAMMA_SIZES: Final = {b"gAMA": 4, b"sRGB": 1}
 
 
-def _matters(gamma: int) -> bool:
+def _needs_correction(gamma: int) -> bool:
     """Whether a gamma differs enough from 1 for libpng to apply it."""
     return not 95_000 <= gamma <= 105_000
 
@@ -507,7 +509,7 @@ def _matters(gamma: int) -> bool:
 @lru_cache(maxsize=16)
 def _gamma_table(gamma: int) -> NDArray[np.uint8]:
     """Return the corrected level of each of 256 levels (png.c, png_gamma_8bit_correct)."""
-    exponent = gamma * 0.00001 if _matters(gamma) else 1
+    exponent = gamma * 0.00001 if _needs_correction(gamma) else 1
     return np.array([int(255 * (level / 255) ** exponent + 0.5) for level in range(256)], np.uint8)
 
 
@@ -536,10 +538,10 @@ def _decode_webp(data: bytes, channels: int) -> NDArray[np.uint8]:
         raise ImageError("unsupported WebP: its colours cannot be decoded to 1 channel, only to 3")
     if int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise ImageError("truncated WebP: its header says that it is longer")
-    image = _by_opencv(data.ljust(_LEAST_WEBP, b"\0"), "WebP")
+    image = _opencv_decoded(data.ljust(_LEAST_WEBP, b"\0"), "WebP")
     if image is None:
         raise ImageError("damaged WebP")
-    return np.asarray(_swapped(image))
+    return np.asarray(_swap_red_blue(image))
 
 
 _Decoder: TypeAlias = "Callable[[bytes, int], Array]"
@@ -576,7 +578,7 @@ _ENCODED_CHANNELS: Final = {"jpeg": (1, 3), "png": (1, 2, 3, 4)}
 def _encode_with_opencv(image: Image, format: str, quality: int) -> bytes:
     options = [cv2.IMWRITE_JPEG_QUALITY, quality] if format == "jpeg" else []
     with opencv(f"encode {image.shape} as {format.upper()}"):
-        done, encoded = cv2.imencode(f".{format}", _swapped(np.ascontiguousarray(image)), options)
+        done, encoded = cv2.imencode(f".{format}", _swap_red_blue(np.ascontiguousarray(image)), options)
     if not done:
         raise ImageError(f"cannot encode {image.shape} as {format.upper()}")
     return encoded.tobytes()
@@ -636,7 +638,7 @@ def _decode_webp_frames(data: bytes, max_pixels: int) -> NDArray[np.uint8]:
         done, animation = cv2.imdecodeanimation(np.frombuffer(data, np.uint8))
     if not done or not animation.frames:
         raise ImageError("damaged or truncated WebP animation")
-    return np.stack([_swapped(frame) for frame in animation.frames])
+    return np.stack([_swap_red_blue(frame) for frame in animation.frames])
 
 
 class _Frame(NamedTuple):
@@ -739,10 +741,10 @@ def _indices(frame: _Frame, number: int) -> NDArray[np.uint8]:
     place = struct.pack("<BHHHHB", _FRAME, 0, 0, *size, 0x40 * frame.interlaced)
     alone = b"".join((screen, _GRAY, place, frame.codes, bytes([_END])))
     _require_gif()
-    indices = _by_opencv(alone, "GIF", cv2.IMREAD_COLOR)
+    indices = _opencv_decoded(alone, "GIF", cv2.IMREAD_COLOR)
     if indices is not None:
         return np.asarray(indices)
-    pixels = _unpack_lzw(frame.codes, frame.width * frame.height)  # it may have more data than OpenCV accepts
+    pixels = _unpack_lzw(frame.codes, frame.width * frame.height)  # a frame may have more data than OpenCV accepts
     if len(pixels) < frame.width * frame.height:
         raise ImageError(f"damaged GIF: frame {number} does not have all of its pixels")
     rows = np.frombuffer(pixels, np.uint8).reshape(frame.height, frame.width)
@@ -790,7 +792,7 @@ _DOT: Final = b"GIF89a\1\0\1\0\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\1\0\1\0\0\2\2L
 
 @cache
 def _require_gif() -> None:
-    _require("GIF", _by_opencv(_DOT, "GIF", cv2.IMREAD_COLOR) is not None)
+    _require("GIF", _opencv_decoded(_DOT, "GIF", cv2.IMREAD_COLOR) is not None)
 
 
 def _require(what: str, has_it: bool) -> None:

@@ -28,7 +28,7 @@ Size: TypeAlias = tuple[int, int]
 Matrix: TypeAlias = tuple[float, float, float, float, float, float]
 """a, b, c, d, e, f of x' = a x + b y + c and y' = d x + e y + f."""
 
-_NUDGE = 2**-20  # a centre that lies just between two pixels belongs to the second, as in `image.rotate`
+_NUDGE = 2**-20  # a centre exactly between two pixels belongs to the second, as in `image.rotate`
 
 
 class Move(NamedTuple):
@@ -165,8 +165,8 @@ def _move_mask(mask: image.Image, move: Move, fill: float) -> image.Image:
     a, b, c, d, e, f = move.matrix
     (height, width), (rows, columns) = move.after, move.before
     moved = np.full((height, width, *mask.shape[2:]), fill, mask.dtype)
-    if not (b or d) and min(a, e) > 0:  # by the tables of tf.image.resize
-        flat = mask.reshape(rows, columns, -1)  # a mask without channels, as in npy files
+    if not (b or d) and min(a, e) > 0:  # no rotation or mirroring: use the tables of tf.image.resize
+        flat = mask.reshape(rows, columns, -1)  # masks in npy files have no channels
         inner = image.resample(flat, round(e * rows), round(a * columns), "nearest")
         inner = inner.reshape(*inner.shape[:2], *mask.shape[2:])
         top, left = round(f), round(c)

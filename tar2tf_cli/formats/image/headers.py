@@ -205,7 +205,7 @@ def jpeg_essentials(data: bytes) -> bytes | None:
     try:
         for marker, start, end in jpeg_segments(data):
             if marker == _JPEG_SCAN:
-                return b"".join([*parts, data[start - 4 :]]) if _ends_behind(data, end) else None
+                return b"".join([*parts, data[start - 4 :]]) if _reaches_end_marker(data, end) else None
             body = data[start:end]
             if marker == _JPEG_APP0 and body.startswith(b"JFIF\0") and len(body) >= 14:
                 parts.append(data[start - 4 : start] + b"JFIF\0\x01" + body[6:])
@@ -216,7 +216,7 @@ def jpeg_essentials(data: bytes) -> bytes | None:
     return None
 
 
-def _ends_behind(data: bytes, offset: int) -> bool:
+def _reaches_end_marker(data: bytes, offset: int) -> bool:
     """Whether libjpeg, from the first scan on, reaches an end marker before it has to give up (jdmarker.c).
 
     Damage may make a marker of data: its segment, whose length is then any, may hide the end marker.
@@ -228,7 +228,7 @@ def _ends_behind(data: bytes, offset: int) -> bool:
             if marker == _JPEG_END:
                 return True
             if marker in _JPEG_BARE_MARKERS or (restarts and marker < _JPEG_LEAST):
-                continue  # where a restart is due, libjpeg looks for the next marker behind an impossible one
+                continue  # when a restart is due, libjpeg skips an impossible marker and searches for the next
             length = data[offset] << 8 | data[offset + 1]
             if marker not in _JPEG_SEGMENTS or length < 2:
                 return False

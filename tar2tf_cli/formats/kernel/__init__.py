@@ -21,7 +21,7 @@ _API: Final = 17
 
 def native() -> ModuleType | None:
     """Return the C extension; None if it is not built or not wanted, in which case Python does its work."""
-    return None if _unwanted() else built()
+    return None if _is_disabled() else built()
 
 
 def described() -> str:
@@ -29,10 +29,12 @@ def described() -> str:
     kernel = native()
     if kernel:
         return "kernel in C" + (", CRC-32C in hardware" if kernel.hardware else "")
-    return f"kernel in C {'turned off by TAR2TF_PURE' if _unwanted() else 'not built'}: Python instead, which is slower"
+    return (
+        f"kernel in C {'turned off by TAR2TF_PURE' if _is_disabled() else 'not built'}: Python instead, which is slower"
+    )
 
 
-def _unwanted() -> bool:
+def _is_disabled() -> bool:
     return os.environ.get("TAR2TF_PURE", "0") not in ("", "0")
 
 

@@ -1,4 +1,4 @@
-/* Rows of CSV that are joined to samples. Part of kernel.c, which includes it once. */
+/* CSV rows that are joined to samples. Part of kernel.c, which includes it once. */
 
 enum { MOST_CELLS = 64 };
 
@@ -60,8 +60,8 @@ static PyObject *table(PyObject *module, PyObject *args) {
     return _PyBytes_Resize(&result, used) ? NULL : result;
 }
 
-/* Read the row at a place of a file as a dict of its cells but that of the key, if it has that key; NULL without an
-   error if it has not, or if Python has to do it, which makes `odd` 1. */
+/* Read the row at an offset of a file as a dict of all cells but the key's, if the row has the key. NULL without an
+   error if it has another key, or if Python has to read it, which sets `odd` to 1. */
 static PyObject *read_row(int file, const uint64_t *place, char mark, PyObject *names, int key, Text wanted, int *odd) {
     char line[1 << 14];
     Text cells[MOST_CELLS];

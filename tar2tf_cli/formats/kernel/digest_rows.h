@@ -1,18 +1,18 @@
 /* Rows of digests, by which `diff` and `verify --against` compare samples and records. Part of kernel.c, which includes
    it once. */
 
-enum { ROW_SIZE = 32, SEVERAL = 1 }; /* SEVERAL: of bytes values, in place of the tag of their list */
+enum { ROW_SIZE = 32, SEVERAL = 1 }; /* SEVERAL: tag of several bytes values, used instead of their list's tag */
 
-/* How much room the details of a sample take. */
+/* Return the size of a sample's details. */
 static size_t room_for_details(const Entry *entries, int count) {
     size_t room = 8;
     for (int number = 0; number < count; number++) room += 12 + entries[number].name_size + (number ? 0 : entries[number].size);
     return room;
 }
 
-/* Put the row of a sample, whose key is its first entry, and its details, as checking/rows.py has them. */
+/* Write a sample's row and details in the format of checking/rows.py; the key is the first entry. */
 static unsigned char *put_details(unsigned char *out, unsigned char *row, const Entry *entries, int count, uint64_t offset) {
-    const Entry *key = entries->data ? entries : NULL; /* of a record without a key, the first entry is none */
+    const Entry *key = entries->data ? entries : NULL; /* a record without a key has an empty first entry */
     uint64_t content = 0, hash = 0;
     if (key) {
         hash = xxh64(key->data, key->size, xxh64((bytes_t)"__key__", 7, DELIMITED));
@@ -37,7 +37,7 @@ static unsigned char *put_details(unsigned char *out, unsigned char *row, const 
 typedef struct {
     PyObject *rows, *details;
     Py_ssize_t rows_room, details_room, count, used;
-    uint64_t offset; /* of the first details among all */
+    uint64_t offset; /* position of the first details in the whole file */
 } Digested;
 
 /* Add a sample; 0 without memory, as an error. */
@@ -54,7 +54,7 @@ static int add_digested(Digested *all, const Entry *entries, int count) {
     return 1;
 }
 
-/* The rows and their details as bytes, to be built into a result; 0 without memory, as an error. */
+/* Convert rows and details to bytes objects for the result; 0 without memory, as an error. */
 static int end_digested(Digested *all) {
     if (!all->rows && !(all->rows = PyBytes_FromStringAndSize(NULL, 0))) return 0;
     if (!all->details && !(all->details = PyBytes_FromStringAndSize(NULL, 0))) return 0;
@@ -116,8 +116,8 @@ static int is_shortest(const Feature *feature, int64_t count) {
     return 1;
 }
 
-/* Read an example of the usual form as a key, without data if there is none, and entries; returns how many they are, or
-   0 if Python has to do it. */
+/* Read an example of the usual form as entries, the first of which is the key (without data if there is none);
+   returns the number of entries, or 0 if Python has to do it. */
 static int read_example(bytes_t at, bytes_t end, Entry *entries) {
     Feature feature;
     bytes_t stop;
@@ -145,7 +145,7 @@ static int read_example(bytes_t at, bytes_t end, Entry *entries) {
     return count;
 }
 
-/* Note the entries that hold numbers or several values with their tags; 0 if one had another tag before, or is too many. */
+/* Note the tags of entries that hold numbers or several values; 0 if a tag has changed, or there are too many. */
 static int note_numbers(Entry *noted, int *noted_count, const Entry *entries, int count) {
     for (int number = 1; number < count; number++) {
         int other = 0;

@@ -1,5 +1,4 @@
-/* Framed tf.train.Examples: checked, counted, summed up, and read into columns and rows. Part of kernel.c, which
-   includes it once. */
+/* Framed tf.train.Examples: checks, counts, statistics, columns and rows. Part of kernel.c, which includes it once. */
 
 enum { MOST_KINDS = 512 };
 
@@ -8,7 +7,7 @@ typedef struct {
     Py_ssize_t size;
 } Text;
 
-/* The first of the bytes or the bytearray that has a part; NULL if there is no such part, as an error. */
+/* The start of a range in bytes or a bytearray; NULL if the range is out of bounds, as an error. */
 static bytes_t part_of(PyObject *data, Py_ssize_t position, Py_ssize_t end) {
     char *start = PyByteArray_Check(data) ? PyByteArray_AsString(data) : PyBytes_AsString(data);
     if (!start) return NULL;
@@ -18,7 +17,7 @@ static bytes_t part_of(PyObject *data, Py_ssize_t position, Py_ssize_t end) {
     return NULL;
 }
 
-/* The data of a framed record, of which at least the framing is there; NULL if it is not whole, or a CRC is wrong. */
+/* The data of a framed record, given at least its framing; NULL if the record is incomplete, or a CRC is wrong. */
 static bytes_t message_at(bytes_t at, bytes_t end, size_t *length) {
     bytes_t message = at + 12;
     uint64_t size = eight(at);
@@ -76,18 +75,18 @@ static PyObject *features(PyObject *module, PyObject *args) {
 }
 
 typedef struct {
-    int64_t count, total, least, most, fewest, most_values; /* of examples, of sizes, and of the values of each */
+    int64_t count, total, least, most, fewest, most_values; /* numbers of examples, sizes, and values of each */
 } Sums;
 
 typedef struct {
     Known known[MOST_KNOWN];
-    uint64_t kinds[MOST_KINDS], counts[MOST_KINDS]; /* of features as bits, and of examples */
+    uint64_t kinds[MOST_KINDS], counts[MOST_KINDS]; /* numbers of features as bits, and of examples */
     int names, kind_count;
     Sums sums[MOST_KNOWN];
-    unsigned char *numbers[MOST_KNOWN]; /* where those of the next example are put */
+    unsigned char *numbers[MOST_KNOWN]; /* position for the next example's values */
 } Tally;
 
-/* Add to the sums a feature of the usual form: its bytes, or its values if they are numbers, which are put together. */
+/* Add a feature of the usual form to the statistics: its bytes, or its numbers, which are concatenated. */
 static void add_sums(Sums *sums, const Feature *feature, unsigned char **numbers) {
     int64_t size, values = count_values(feature, &size), amount = feature->kind == DELIMITED ? size : values;
     if (!sums->count || amount < sums->least) sums->least = amount;
@@ -101,7 +100,7 @@ static void add_sums(Sums *sums, const Feature *feature, unsigned char **numbers
     *numbers += size;
 }
 
-/* Check and count framed records as long as they are examples of known kinds; returns where they end. */
+/* Check and count framed records as long as they are examples of known kinds; returns the end of the last one. */
 static bytes_t count_examples(bytes_t at, bytes_t end, Tally *tally, int sum) {
     uint64_t found, kind = 0, most = (uint64_t)tally->kind_count, tried;
     Feature features[MOST_KNOWN];
@@ -210,7 +209,7 @@ static PyObject *sizes(PyObject *module, PyObject *args) {
     return _PyBytes_Resize(&result, out - first) ? NULL : result;
 }
 
-/* Whether values that are known to be so can be returned in a form of `columns`. */
+/* Whether values of a known kind and count can be returned in a form of `columns`. */
 static int suits(const Known *known, int form) {
     int text = known->kind == DELIMITED, numbers = known->kind == FLOATS || known->kind == INTEGERS;
     switch (form) {
@@ -309,8 +308,8 @@ failed:
     return NULL;
 }
 
-/* Read records, check them, and put the numbers of their examples into columns, and where their texts are into `texts`;
-   returns how many there are before the first that cannot be read or has not the usual form. */
+/* Read and check records, and write their examples' numbers into columns and their texts' positions into `texts`;
+   returns the number of records before the first that cannot be read or has not the usual form. */
 static Py_ssize_t read_rows(
     const int64_t *spans, Py_ssize_t count, unsigned char *buffer, const Known *known, int known_count,
     const int64_t *widths, char **columns, Text **texts) {
@@ -436,7 +435,7 @@ static PyObject *unframed(PyObject *module, PyObject *args) {
     if (!(found = PyList_New(0))) return NULL;
     for (int64_t place[3]; size >= (Py_ssize_t)sizeof place; places += sizeof place, size -= sizeof place) {
         memcpy(place, places, sizeof place);
-        PyObject *buffer = PyList_GetItem(buffers, (Py_ssize_t)place[0]), *data; /* which fails for a wrong number */
+        PyObject *buffer = PyList_GetItem(buffers, (Py_ssize_t)place[0]), *data; /* fails for an invalid number */
         char *bytes;
         Py_ssize_t most;
         if (!buffer || PyBytes_AsStringAndSize(buffer, &bytes, &most)) goto failed;

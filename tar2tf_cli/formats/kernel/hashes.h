@@ -1,4 +1,4 @@
-/* Tables of hashes: made, sorted and looked up. Part of kernel.c, which includes it once. */
+/* Tables of hashes: creation, sorting and lookup. Part of kernel.c, which includes it once. */
 
 PyDoc_STRVAR(hashes_doc, "hashes(data)\n--\n\n"
 "The hash of each line by `key_hash`, as unsigned 64-bit integers; lines end with LF or CRLF, and empty ones do not count.");
@@ -32,7 +32,7 @@ static int compare_rows(const uint64_t *one, const uint64_t *other, Py_ssize_t w
 
 enum { SORTED_AT_ONCE = 32 };
 
-/* Sorts numbers in place by the byte at `shift`, and the numbers with the same one by the bytes below it. */
+/* Radix sort of numbers in place, by the byte at `shift` and then the less significant bytes. */
 static void sort_numbers(uint64_t *rows, size_t count, int shift) {
     if (count <= SORTED_AT_ONCE || shift < 0) {
         for (size_t last = 1; last < count; last++) {

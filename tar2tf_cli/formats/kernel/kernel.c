@@ -17,7 +17,7 @@
 
 #include "records.h"
 
-PyAPI_FUNC(int) _PyBytes_Resize(PyObject **, Py_ssize_t); /* of the stable ABI, but not in its headers */
+PyAPI_FUNC(int) _PyBytes_Resize(PyObject **, Py_ssize_t); /* part of the stable ABI, but missing in its headers */
 
 #include "digests.h"
 #include "members.h"

@@ -1,11 +1,11 @@
-/* Members of a tar that have nothing unusual. Part of kernel.c, which includes it once. */
+/* Plain members of a tar. Part of kernel.c, which includes it once. */
 
 enum { BLOCK = 512, MOST_ENTRIES = 32, MOST_NAMES = 512, MOST_SIGNATURES = 16, MOST_BYTES = 1 << 18 };
 enum { PLAIN = 1, SHORT = 0, ODD = -1 };
 
 typedef struct {
-    char name[100]; /* the entry's: the extension, in lower case where the key rule says so */
-    bytes_t start, key, data, next; /* start: of its first header */
+    char name[100]; /* the entry's name: the extension, in lower case if the key rule requires it */
+    bytes_t start, key, data, next; /* start: offset of the first header */
     size_t name_size, key_size, size;
 } Member;
 
@@ -16,7 +16,7 @@ static int has(bytes_t text, size_t size, const char *part) {
     return 0;
 }
 
-/* A number of exactly so many octal digits; -1 if it is anything else. */
+/* Parse a number of exactly `digits` octal digits; -1 for anything else. */
 static int64_t octal(bytes_t field, int digits) {
     int64_t number = 0;
     for (int digit = 0; digit < digits; digit++) {
@@ -26,11 +26,11 @@ static int64_t octal(bytes_t field, int digits) {
     return number;
 }
 
-/* The size in a header; -1 if it is not written in the usual way, or the checksum is not. */
+/* Return the size in a header; -1 if size or checksum is not in the usual format. */
 static int64_t plain_size(bytes_t header) {
     uint64_t total = 8 * ' ';
     for (int half = 0; half < BLOCK; half += 256) {
-        uint16_t sum = 0; /* has room for that of 256 bytes, and compilers add up many at once */
+        uint16_t sum = 0; /* 16 bits hold the sum of 256 bytes, and compilers vectorise it */
         for (int at = half; at < half + 256; at++) sum = (uint16_t)(sum + header[at]);
         total += sum;
     }
@@ -40,7 +40,7 @@ static int64_t plain_size(bytes_t header) {
     return ended && octal(header + 148, 6) == (int64_t)total ? octal(header + 124, 11) : -1;
 }
 
-/* Whether an extended header has nothing but times, such as those of webdataset: records `LENGTH KEY=VALUE\n`. */
+/* Whether an extended header contains only times, as webdataset's do, in records `LENGTH KEY=VALUE\n`. */
 static int has_only_times(bytes_t data, size_t size) {
     for (size_t at = 0; at < size;) {
         size_t length = 0, key = at;
@@ -53,8 +53,8 @@ static int has_only_times(bytes_t data, size_t size) {
     return size > 0;
 }
 
-/* Read the member whose header is at a position. It is PLAIN if it is a regular file with nothing unusual that is
-   buffered as a whole, SHORT if more bytes may show that it is, and ODD otherwise. */
+/* Read the member whose header is at a position. Returns PLAIN for a fully buffered regular file with nothing
+   unusual, SHORT if more bytes are needed to tell, and ODD otherwise. */
 static int read_member(bytes_t header, bytes_t end, int last_dot, int differs, Member *member) {
     member->start = header;
     if (end - header < BLOCK) return SHORT;

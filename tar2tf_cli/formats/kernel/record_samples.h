@@ -2,7 +2,8 @@
 
 enum { LISTED = 0x100 };
 
-/* The features of a sample: their numbers as they come, and how many values each has, -1 where samples differ. */
+/* The features of a sample: their numbers in order of appearance, and the count of each one's values, -1 where
+   samples differ. */
 typedef struct {
     unsigned char order[MOST_ENTRIES];
     int64_t counts[MOST_ENTRIES];
@@ -11,18 +12,18 @@ typedef struct {
 
 typedef struct {
     Known known[MOST_KNOWN];
-    Feature features[MOST_KNOWN]; /* of the last record */
+    Feature features[MOST_KNOWN]; /* layout of the last record */
     const char *forms, *stem;
     Py_ssize_t stem_size;
     int names, key, kinds;
     Row *rows;
     Place *places;
-    char *keys; /* those that are made */
+    char *keys; /* generated keys */
     Py_ssize_t count, entries, keys_size, most;
     Layout layouts[MOST_SIGNATURES];
 } Found;
 
-/* Whether protobuf writes packed integers like that: in as few bytes as possible. */
+/* Whether packed integers are encoded as protobuf does, in as few bytes as possible. */
 static int are_shortest(bytes_t at, bytes_t end) {
     unsigned char made[10];
     uint64_t number;
@@ -33,7 +34,7 @@ static int are_shortest(bytes_t at, bytes_t end) {
     return 1;
 }
 
-/* Find one value of a feature, or all of its list; 0 if protobuf would write it in another way. */
+/* Find the only value of a feature, or its whole list; 0 if protobuf would encode it differently. */
 static int find_value(const Feature *feature, int is_list, bytes_t data, Place *place) {
     bytes_t at = feature->list, end = feature->end, stop = at, value = at;
     if (is_list) *place = (Place){at - data, end - at};
@@ -46,7 +47,7 @@ static int find_value(const Feature *feature, int is_list, bytes_t data, Place *
     return 1;
 }
 
-/* Which layout the last record has, given the bits of its features; -1 if there is no room for it. */
+/* Return the number of the last record's layout, given the bits of its features; -1 if there is no room for it. */
 static int layout_of(Found *found, uint64_t bits) {
     unsigned char order[MOST_ENTRIES];
     int size = 0, kind = 0;
@@ -69,7 +70,7 @@ static int layout_of(Found *found, uint64_t bits) {
     return kind;
 }
 
-/* Find the key of the last record, or make one, whose offset is then that in `keys`; 0 if Python has to do it. */
+/* Find the key of the last record, or generate one in `keys`, with its offset there; 0 if Python has to do it. */
 static int find_key(Found *found, bytes_t data, int64_t number, Row *row) {
     Place place;
     uint64_t value;

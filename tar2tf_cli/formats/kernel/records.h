@@ -17,7 +17,7 @@
 #define CRC_8(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
 #define CRC_1(crc, byte) _mm_crc32_u8((crc), (byte))
 #define has_hardware() (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
-#define THIRD 512 /* of the bytes whose CRC is computed in three parts at once */
+#define THIRD 512 /* bytes per block of which the CRC is computed in three parallel parts */
 #elif defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
 #define HARDWARE
@@ -45,7 +45,7 @@ static void make_tables(void) {
             tables[table][byte] = tables[table - 1][byte] >> 8 ^ tables[0][tables[table - 1][byte] & 0xFF];
 }
 
-static uint64_t eight(bytes_t data) { /* compilers make one load of it */
+static uint64_t eight(bytes_t data) { /* compilers combine this into one load */
     return (uint64_t)data[0] | (uint64_t)data[1] << 8 | (uint64_t)data[2] << 16 | (uint64_t)data[3] << 24 |
            (uint64_t)data[4] << 32 | (uint64_t)data[5] << 40 | (uint64_t)data[6] << 48 | (uint64_t)data[7] << 56;
 }
@@ -64,7 +64,7 @@ static uint32_t crc_by_table(uint32_t before, bytes_t data, size_t size) {
 }
 
 #ifdef THIRD
-/* Go on by as many zeros as the power of x says, which is 8 times their number, minus 33. */
+/* Advance a CRC over zero bytes, given the power of x that is 8 times their number, minus 33. */
 HARDWARE static uint32_t shifted(uint32_t crc, uint32_t power) {
     __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128(crc), _mm_cvtsi64_si128(power), 0);
     return CRC_8(0, (uint64_t)_mm_cvtsi128_si64(product));
@@ -82,7 +82,7 @@ HARDWARE static uint32_t crc_by_hardware(uint32_t before, bytes_t data, size_t s
             second = CRC_8(second, eight(data + THIRD + at));
             third = CRC_8(third, eight(data + 2 * THIRD + at));
         }
-        crc = shifted(crc, 0x170076FA) ^ shifted(second, 0xDD7E3B0C) ^ third; /* by 2 and 1 THIRDs */
+        crc = shifted(crc, 0x170076FA) ^ shifted(second, 0xDD7E3B0C) ^ third; /* powers for two THIRDs and one THIRD */
     }
 #endif
     for (; size >= 8; data += 8, size -= 8) crc = CRC_8(crc, eight(data));
@@ -91,10 +91,10 @@ HARDWARE static uint32_t crc_by_hardware(uint32_t before, bytes_t data, size_t s
 }
 #endif
 
-/* That of bytes, going on from that of the bytes before them. */
+/* Compute the CRC of bytes, continuing from a previous one. */
 static uint32_t (*crc32c)(uint32_t before, bytes_t data, size_t size) = crc_by_table;
 
-/* Prepare the CRC, by hardware where that has it; returns whether it has. */
+/* Initialise the CRC, in hardware if available; returns whether it is. */
 static int begin_crc(void) {
     make_tables();
 #ifdef HARDWARE
@@ -110,17 +110,18 @@ static uint32_t masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EA
 enum { MOST_KNOWN = 64, HEAD = 20, FRAMING = 16, DELIMITED = 0x0A, VALUE = 0x12, FLOATS = 0x12, INTEGERS = 0x1A };
 
 typedef struct {
-    int32_t kind, count, size, name_size, valued; /* the tag of its list, its values, and their bytes; -1 for any */
-    bytes_t name, values; /* where `valued`: as many as `count`, each -1 for any */
+    int32_t kind, count, size, name_size, valued; /* tag of the list, number of values, and their bytes; -1 for any */
+    bytes_t name, values; /* if `valued`: `count` expected values, each -1 for any */
 } Known;
 
 typedef struct {
-    bytes_t name, list, end; /* end: of the list and the feature */
+    bytes_t name, list, end; /* end: of both the list and the feature */
     size_t name_size;
     int kind; /* the tag of the list */
 } Feature;
 
-/* The content of a field with this tag and a length, which ends at `stop`; NULL for any other, and past the end. */
+/* Return the content of a length-delimited field with a tag, which ends at `stop`; NULL for any other field, or past
+   the end. */
 static bytes_t content(bytes_t at, bytes_t end, int tag, bytes_t *stop) {
     size_t length = 0;
     if (at >= end || *at++ != tag) return NULL;
@@ -134,7 +135,7 @@ static bytes_t content(bytes_t at, bytes_t end, int tag, bytes_t *stop) {
     return NULL;
 }
 
-/* Read a feature of the usual form: a name, and one list; 0 for any other. */
+/* Read a feature of the usual form, a name and one list; 0 for any other form. */
 static int read_feature(bytes_t at, bytes_t end, Feature *feature) {
     bytes_t stop;
     if (!(at = content(at, end, DELIMITED, &feature->end))) return 0;
@@ -147,7 +148,7 @@ static int read_feature(bytes_t at, bytes_t end, Feature *feature) {
     return feature->list && stop == feature->end;
 }
 
-/* Read a number; NULL if it is longer than ten bytes, or does not end. */
+/* Read a varint; NULL if it is longer than ten bytes, or incomplete. */
 static bytes_t read_number(bytes_t at, bytes_t end, uint64_t *number) {
     *number = 0;
     for (int shift = 0; shift < 70 && at < end; shift += 7) {
@@ -157,7 +158,7 @@ static bytes_t read_number(bytes_t at, bytes_t end, uint64_t *number) {
     return NULL;
 }
 
-/* How many values a list has, and their bytes; -1 if it has not the usual form, in which numbers are packed. */
+/* Return the number of a list's values, and their bytes; -1 if numbers are not packed, as in the usual form. */
 static int64_t count_values(const Feature *feature, int64_t *size) {
     int64_t count = 0, continued = 0;
     bytes_t at = feature->list, end = feature->end, stop;
@@ -180,7 +181,7 @@ static int64_t count_values(const Feature *feature, int64_t *size) {
     return continued ? -1 : count;
 }
 
-/* Whether a packed list of integers has the values that are wanted. */
+/* Whether a packed list of integers has the expected values. */
 static int has_values(const Known *wanted, bytes_t at, bytes_t end) {
     uint64_t number, other;
     if (at < end) at = content(at, end, DELIMITED, &end);
@@ -191,7 +192,7 @@ static int has_values(const Known *wanted, bytes_t at, bytes_t end) {
     return 1;
 }
 
-/* Whether a list has the usual form, and the values that are wanted. */
+/* Whether a list has the usual form and the expected values. */
 static int fits(const Known *wanted, const Feature *feature) {
     int64_t size, count = count_values(feature, &size);
     if (count < 0 || (wanted->kind >= 0 && wanted->kind != feature->kind)) return 0;
@@ -199,7 +200,7 @@ static int fits(const Known *wanted, const Feature *feature) {
     return !wanted->valued || (feature->kind == INTEGERS && has_values(wanted, feature->list, feature->end));
 }
 
-/* Read what is known of features, as `examples` takes it; how many they are, or -1. */
+/* Parse known features in the format of `examples`; returns their number, or -1. */
 static int read_known(bytes_t at, ptrdiff_t size, Known *known) {
     int count = 0;
     for (bytes_t last = at + size; at < last; count++) {
@@ -215,7 +216,7 @@ static int read_known(bytes_t at, ptrdiff_t size, Known *known) {
     return count;
 }
 
-/* Whether a message is an example of known features in the usual form, each once; which ones are bits of `found`. */
+/* Whether a message is an example of known features in the usual form, each once; sets a bit in `found` for each. */
 static int is_usual(bytes_t at, bytes_t end, const Known *known, int names, uint64_t *found, Feature *features) {
     Feature feature;
     bytes_t stop;
@@ -237,7 +238,7 @@ static int is_usual(bytes_t at, bytes_t end, const Known *known, int names, uint
 
 /* --- Orders --- */
 
-static inline uint64_t scattered(uint64_t number) { /* the finalizer of splitmix64 */
+static inline uint64_t scattered(uint64_t number) { /* finalizer of splitmix64 */
     number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9;
     number = (number ^ number >> 27) * 0x94D049BB133111EB;
     return number ^ number >> 31;

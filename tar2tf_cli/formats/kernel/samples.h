@@ -1,7 +1,7 @@
-/* Samples in batches: those of tars are found, and all become records, members or lines of an index. Part of kernel.c,
-   which includes it once. */
+/* Batches of samples: found in tars, and written as records, members or index lines. Part of kernel.c, which
+   includes it once. */
 
-/* Where a sample is: offsets in the data of its first header and its key, and its first entry among all entries. */
+/* Position of a sample: offsets of its first header and its key in the data, and the number of its first entry. */
 typedef struct {
     int64_t start, key, key_size, kind, first;
     uint64_t hash;
@@ -12,7 +12,7 @@ typedef struct {
 } Place;
 
 typedef struct {
-    char names[MOST_NAMES]; /* of the entries as they come, each ended by a NUL */
+    char names[MOST_NAMES]; /* entry names in order of appearance, each followed by a NUL */
     size_t size;
 } Signature;
 
@@ -27,7 +27,7 @@ typedef struct {
     Member first, last;
 } Batch;
 
-/* Read the members of the sample that `members[0]` begins; the first one behind it becomes `next`. */
+/* Read the members of the sample that begins with `members[0]`; the first member after it becomes `next`. */
 static int read_sample(bytes_t end, int last_dot, int differs, Member *members, int *count, Member *next) {
     size_t total = members[0].size;
     for (*count = 1;; ++*count) {
@@ -42,7 +42,7 @@ static int read_sample(bytes_t end, int last_dot, int differs, Member *members, 
     }
 }
 
-/* Which of the combinations of names the sample has; -1 if there is no room for it. */
+/* Return the number of the sample's combination of names; -1 if there is no room for it. */
 static int kind_of(Batch *batch, const Member *members, int count) {
     char names[MOST_NAMES];
     size_t size = 0;
@@ -64,7 +64,7 @@ static int kind_of(Batch *batch, const Member *members, int count) {
     return kind;
 }
 
-/* Add a sample; 0 if it is left to Python. */
+/* Add a sample; 0 if Python has to do it. */
 static int add_sample(Batch *batch, const Member *members, int count) {
     PyObject *text = PyUnicode_FromStringAndSize((const char *)members->key, (Py_ssize_t)members->key_size);
     if (!text) return PyErr_Clear(), 0; /* not UTF-8 */
@@ -107,7 +107,7 @@ static PyObject *samples(PyObject *module, PyObject *args) {
     members[0] = next;
     if (found == PLAIN) found = read_sample(end, last_dot, differs, members, &count, &next);
     if (found != PLAIN) return PyBool_FromLong(found == SHORT);
-    size_t most = (size_t)(size - position) / BLOCK; /* of the samples, and of their entries */
+    size_t most = (size_t)(size - position) / BLOCK; /* numbers of samples and of their entries */
     Batch *batch = PyMem_Calloc(1, sizeof(Batch));
     char *room = PyMem_Malloc(most * (sizeof(Row) + sizeof(Place) + sizeof(int64_t)));
     PyObject *signatures = PyList_New(0), *result = NULL;
@@ -141,7 +141,7 @@ done:
     return result;
 }
 
-enum { RECORD, MEMBERS, CONTENT, MOST_ADDED = 32, EACH = 64 }; /* EACH: more than is put around a name and its data */
+enum { RECORD, MEMBERS, CONTENT, MOST_ADDED = 32, EACH = 64 }; /* EACH: at most around a name and its data */
 
 typedef struct {
     bytes_t data;
@@ -151,12 +151,12 @@ typedef struct {
     int form, last_dot;
 } Samples;
 
-/* Whether a number of bytes from an offset on lie in the data. */
+/* Whether a range of bytes is within the data. */
 static int within(const Samples *samples, int64_t offset, int64_t size) {
     return offset >= 0 && size >= 0 && offset <= samples->size && size <= samples->size - offset;
 }
 
-/* Add what is joined to a sample to its entries; returns how many there are then, or 0 if Python has to do it. */
+/* Add joined entries to a sample's entries; returns the total number of entries, or 0 if Python has to do it. */
 static int add_joined(const Samples *samples, Py_ssize_t number, Entry *entries, int count) {
     PyObject *joined = PyList_GetItem(samples->added, number), *name, *value;
     if (!joined) return PyErr_Clear(), 0;
@@ -177,7 +177,7 @@ static int add_joined(const Samples *samples, Py_ssize_t number, Entry *entries,
     return count;
 }
 
-/* Make a whole number of at most 18 digits of text in the usual form; 0 if it has another. */
+/* Parse text as an integer of at most 18 digits in the usual form; 0 for any other text. */
 static int as_integer(Entry *entry) {
     bytes_t at = entry->data, end = at + entry->size;
     int negative = at < end && *at == '-';
@@ -192,7 +192,7 @@ static int as_integer(Entry *entry) {
     return 1;
 }
 
-/* Make a float32 of text in the usual form; 0 if it has another, or is too large. */
+/* Parse text as a float32 in the usual form; 0 for any other text, or a number that is too large. */
 static int as_float(Entry *entry) {
     char text[41], *stop;
     uint32_t bits;
@@ -210,15 +210,15 @@ static int as_float(Entry *entry) {
     return 1;
 }
 
-/* Whether a float would not survive its way through Python, which makes a signalling NaN quiet. */
+/* Whether Python would change a float: it makes a signalling NaN quiet. */
 static int is_signalling(const Entry *entry) {
     uint32_t bits;
     memcpy(&bits, entry->data, sizeof bits);
     return (bits & 0x7FC00000) == 0x7F800000 && bits & 0x3FFFFF;
 }
 
-/* Make features of entries, as a map in the form of `records` says; returns how many there are, 0 if Python has to do
-   it, and -1 if the map is none. */
+/* Convert entries to features, according to a map in the format of `records`; returns their number, 0 if Python has
+   to do it, and -1 if the map is invalid. */
 static int map_entries(PyObject *map, Entry *entries, int count) {
     Entry made[MOST_ENTRIES + MOST_ADDED + 1];
     char *at;
@@ -253,16 +253,16 @@ static int map_entries(PyObject *map, Entry *entries, int count) {
     return left ? -1 : features;
 }
 
-/* Whether members can have a key of a record, which no reader of tars would read as another. */
+/* Whether a record's key can be part of member names without any tar reader changing it. */
 static int names_members(const Entry *key, int last_dot) {
     bytes_t text = key->data, at = text + key->size, end = at;
     while (at > text && at[-1] != '/') at--;
-    if (at == end || *text <= ' ' || *text > 126 || end[-1] <= ' ' || end[-1] > 126) return 0; /* space is stripped */
+    if (at == end || *text <= ' ' || *text > 126 || end[-1] <= ' ' || end[-1] > 126) return 0; /* readers strip it */
     if (!last_dot && memchr(at, '.', (size_t)(end - at))) return 0;
     return !memchr(text, 0, key->size) && !has(text, key->size, "._") && !has(text, key->size, "__meta__");
 }
 
-/* Make text of a number, the shortest from which it is read again, as NumPy writes it; 0 if Python has to do it. */
+/* Format a number as the shortest text that is parsed to the same number, as NumPy does; 0 if Python has to do it. */
 static int as_text(Entry *entry) {
     uint64_t integer;
     uint32_t bits;
@@ -280,12 +280,12 @@ static int as_text(Entry *entry) {
     memcpy(&bits, data, sizeof bits);
     memcpy(&number, &bits, sizeof number);
     float size = number < 0 ? -number : number;
-    if (bits << 1 && !(size >= 1e-4F && size < 1e6F)) return 0; /* or it has an exponent, in some versions of NumPy */
+    if (bits << 1 && !(size >= 1e-4F && size < 1e6F)) return 0; /* some versions of NumPy write an exponent */
     do {
         PyOS_snprintf(out, sizeof entry->number, "%.*e", digits, (double)number);
         value = PyOS_string_to_double(out, NULL, NULL);
     } while ((float)value != number && ++digits < 9);
-    if (!(bits & 0x7FFFFF) && bits << 1 && (digits > 6 || value != (double)number)) return 0; /* its neighbours are not as near */
+    if (!(bits & 0x7FFFFF) && bits << 1 && (digits > 6 || value != (double)number)) return 0; /* uneven neighbours */
     if (!(text = PyOS_double_to_string(value, 'r', 0, Py_DTSF_ADD_DOT_0, NULL))) return PyErr_Clear(), 0;
     entry->size = strlen(text);
     if (entry->size < sizeof entry->number) memcpy(out, text, entry->size);
@@ -319,7 +319,8 @@ static int as_members(Entry *entries, int count) {
     return 1;
 }
 
-/* The key and the entries of a sample; returns how many there are, 0 if Python has to do it, and -1 if it is none. */
+/* Collect the key and entries of a sample; returns their number, 0 if Python has to do it, and -1 if there is no
+   such sample. */
 static int read_entries(const Samples *samples, Py_ssize_t number, Entry *entries) {
     Row row;
     Place place;
@@ -349,7 +350,7 @@ static int read_entries(const Samples *samples, Py_ssize_t number, Entry *entrie
     return count > 0 && samples->form == MEMBERS && !as_members(entries, count) ? 0 : count;
 }
 
-/* Write what is made of a sample. */
+/* Write the output for a sample. */
 static unsigned char *put_sample(unsigned char *out, const Entry *entries, int count, int form) {
     if (form == MEMBERS) {
         for (int number = 1; number < count; number++) out = put_member(out, entries, &entries[number]);
@@ -369,7 +370,7 @@ static unsigned char *put_sample(unsigned char *out, const Entry *entries, int c
     return form == RECORD ? put_record(out, sorted, count) : put_content(out, sorted, count, entries);
 }
 
-/* How much room an entry takes at most in what is made of it. */
+/* Return the maximum size of the output for an entry. */
 static size_t room_of(const Entry *entry, int form) {
     return form == MEMBERS ? BLOCK + (entry->size + BLOCK - 1) / BLOCK * BLOCK : EACH + entry->name_size + entry->size;
 }
@@ -404,7 +405,7 @@ static PyObject *records(PyObject *module, PyObject *args) {
     if (!sizes || !(made = PyBytes_FromStringAndSize(NULL, room))) goto done;
     for (Py_ssize_t number = 0; number < count; number++) {
         int entry_count = read_entries(&all, number, entries);
-        if (entry_count == 1 && all.form == MEMBERS) entry_count = 0; /* nothing but a key */
+        if (entry_count == 1 && all.form == MEMBERS) entry_count = 0; /* a sample with only a key */
         if (entry_count < 0) PyErr_Format(PyExc_ValueError, "the rows are not those of samples in these bytes");
         if (!entry_count) result = Py_NewRef(Py_None);
         if (entry_count <= 0) goto done;
@@ -423,7 +424,7 @@ done:
     return result;
 }
 
-/* Put the part of a line of DALI's index that is about an entry; NULL if the member's name may have a blank. */
+/* Write an entry's part of a line of DALI's index; NULL if the member's name may have a blank. */
 static unsigned char *put_in_line(unsigned char *out, const Samples *samples, const Entry *key, const Entry *entry, Py_ssize_t begin) {
     const Py_ssize_t position = (bytes_t)entry->data - samples->data;
     if (position < BLOCK) return NULL;
@@ -464,7 +465,7 @@ static PyObject *index_lines(PyObject *module, PyObject *args) {
             Py_XDECREF(made);
             return PyErr_Format(PyExc_ValueError, "the rows are not those of samples in these bytes");
         }
-        Py_ssize_t needed = count * 256; /* of an entry, two names, two numbers and four blanks */
+        Py_ssize_t needed = count * 256; /* an entry's two names, two numbers and four blanks */
         if (!made && !(made = PyBytes_FromStringAndSize(NULL, room = all.size / 8 + needed))) return NULL;
         if (needed > room - used && _PyBytes_Resize(&made, room = 2 * (used + needed))) return NULL;
         unsigned char *first = (unsigned char *)PyBytes_AsString(made), *out = first + used;

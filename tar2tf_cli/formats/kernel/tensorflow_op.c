@@ -80,9 +80,9 @@ static int find_functions(void) {
 
 typedef struct {
     const char *path;
-    int64_t first, count, known; /* of its records: the number of the first, all, and those whose place is known */
-    int64_t *offsets;            /* where they start, and where the last of them ends */
-    int64_t scanned;             /* up to where the disk was asked to read ahead */
+    int64_t first, count, known; /* numbers of its records: the first, the total, and those with a known position */
+    int64_t *offsets;            /* starts of the known records, and the end of the last one */
+    int64_t scanned;             /* end of the requested read-ahead */
     int file;                    /* -1 while it is closed */
     pthread_mutex_t lock;
 } Shard;
@@ -99,7 +99,7 @@ typedef struct {
     int types[MOST_COLUMNS];
 } Reader;
 
-/* What went wrong, and where. */
+/* The error and its location. */
 typedef struct {
     int code;
     char text[512];
@@ -124,7 +124,7 @@ static int opened(Reader *reader, Shard *shard, Fault *fault) {
     if (__atomic_add_fetch(&reader->open, 1, __ATOMIC_RELAXED) > MOST_OPEN) return file;
     int closed = -1;
     if (__atomic_compare_exchange_n(&shard->file, &closed, file, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return file;
-    close(file); /* another thread was first */
+    close(file); /* another thread has opened it first */
     return closed;
 }
 
@@ -132,7 +132,7 @@ static void done_with(Shard *shard, int file) {
     if (file >= 0 && __atomic_load_n(&shard->file, __ATOMIC_ACQUIRE) != file) close(file);
 }
 
-/* Read as many bytes as there are, at most `size`. */
+/* Read at most `size` bytes, fewer only at the end of the file. */
 static int64_t read_at(int file, void *data, int64_t size, int64_t offset) {
     int64_t done = 0;
     while (done < size) {
@@ -144,7 +144,7 @@ static int64_t read_at(int file, void *data, int64_t size, int64_t offset) {
     return done;
 }
 
-/* Go from length to length until the place of a record is known. */
+/* Read lengths until the position of a record is known. */
 static int scan(Shard *shard, int file, int64_t record, int ahead, Fault *fault) {
     unsigned char lengths[LENGTHS];
     int64_t at = shard->offsets[shard->known], begin = at, size = 0;
@@ -154,7 +154,7 @@ static int scan(Shard *shard, int file, int64_t record, int ahead, Fault *fault)
             shard->scanned = at + AHEAD;
         }
         if (at + 12 > begin + size) {
-            int sparse = shard->known && at - shard->offsets[shard->known - 1] > SPARSE; /* then few lengths are read at once */
+            int sparse = shard->known && at - shard->offsets[shard->known - 1] > SPARSE; /* small reads */
             size = read_at(file, lengths, sparse ? 12 : LENGTHS, begin = at);
             if (size < 0) return fail(fault, DATA_LOSS, shard, strerror(errno), shard->known);
             if (!size) return fail(fault, FAILED, shard, "the shard has fewer records than the manifest says", shard->known);
@@ -178,7 +178,7 @@ typedef struct {
     int64_t record, start, end;
 } Span;
 
-/* Find where the record with a number among all of them is. */
+/* Find the position of a record, given its number among all shards' records. */
 static int locate(Reader *reader, int64_t number, int ahead, Span *span, Fault *fault) {
     int low = 0, high = reader->shard_count;
     while (high - low > 1) {
@@ -209,12 +209,12 @@ typedef struct {
     void *context, *status;
     Span *spans;
     int64_t count;
-    int in_messages; /* rather than in columns */
+    int in_messages; /* messages instead of columns */
     void *outputs[MOST_COLUMNS];
     char *data[MOST_COLUMNS];
 } Task;
 
-/* Put what a record has into the tensors; 0 if its example has not the usual form. */
+/* Write a record's content into the tensors; 0 if its example has not the usual form. */
 static int put_record(Task *task, int64_t row, bytes_t message, bytes_t end) {
     Reader *reader = task->reader;
     if (task->in_messages) return tf.copy_string(task->data[0] + 24 * row, (const char *)message, (size_t)(end - message)), 1;
@@ -239,7 +239,7 @@ static int put_record(Task *task, int64_t row, bytes_t message, bytes_t end) {
     return 1;
 }
 
-/* Read records that follow each other in a shard, and put them into rows from `first` on. */
+/* Read consecutive records of a shard into rows from `first` on. */
 static int put_run(Task *task, int64_t first, int64_t last, char **buffer, int64_t *room, Fault *fault) {
     Span *begin = &task->spans[first], *end = &task->spans[last - 1];
     int64_t size = end->end - begin->start;
@@ -367,7 +367,7 @@ static void delete_reader(void *kernel) {
     free(reader);
 }
 
-/* Take the paths of shards, and how many records each has. */
+/* Parse the paths of the shards, and the number of records in each. */
 static void read_shards(void *construction, Reader *reader, void *status) {
     int32_t count = 0, size = 0;
     tf.attribute_size(construction, "paths", &count, &size, status);
@@ -395,7 +395,7 @@ static void read_shards(void *construction, Reader *reader, void *status) {
     free(lengths);
 }
 
-/* Take what is known of the features, and the form of each. */
+/* Parse the known features, and the form of each. */
 static void read_features(void *construction, Reader *reader, void *status) {
     int32_t count = 0, size = 0;
     tf.attribute_size(construction, "features", &count, &size, status);

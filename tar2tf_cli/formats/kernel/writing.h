@@ -1,4 +1,4 @@
-/* Records and members of a tar, as they are written. Part of kernel.c, which includes it once. */
+/* Writers of records and tar members. Part of kernel.c, which includes it once. */
 
 static size_t varint_size(uint64_t number) {
     size_t size = 1;
@@ -38,9 +38,9 @@ static unsigned char *put_delimited(unsigned char *out, unsigned char tag, size_
 typedef struct {
     const void *name, *data;
     size_t name_size, size;
-    int tag;                  /* of its list: DELIMITED, FLOATS or INTEGERS */
-    unsigned char number[24]; /* the data, where it is made: a number, or the text of one */
-    int listed;               /* whether the data is all of a list, and not one value of it */
+    int tag;                  /* tag of its list: DELIMITED, FLOATS or INTEGERS */
+    unsigned char number[24]; /* buffer for generated data: a number, or its text */
+    int listed;               /* whether the data is a whole list rather than one value */
 } Entry;
 
 static size_t list_size(const Entry *entry) { return entry->listed ? entry->size : delimited(entry->size); }
@@ -67,7 +67,7 @@ static unsigned char *put_record(unsigned char *out, const Entry **entries, int 
     return put_number(out, masked(crc32c(0, message, (size_t)(out - message))), 4);
 }
 
-/* Write what the digest of a sample is computed of, as flow/select.py has it: all entries but the key. */
+/* Write the bytes of which a sample's digest is computed, as in flow/select.py: all entries but the key. */
 static unsigned char *put_content(unsigned char *out, const Entry **entries, int count, const Entry *key) {
     for (int number = 0; number < count; number++) {
         const Entry *entry = entries[number];
@@ -82,7 +82,7 @@ static unsigned char *put_content(unsigned char *out, const Entry **entries, int
     return out;
 }
 
-static unsigned char blank_header[BLOCK]; /* of a member without a name and data */
+static unsigned char blank_header[BLOCK]; /* header of a member without name and data */
 static uint32_t blank_sum;
 
 static unsigned char *put_octal(unsigned char *out, uint64_t number, int digits) {

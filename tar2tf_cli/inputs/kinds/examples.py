@@ -70,6 +70,7 @@ def tfrecordable(dtype: str) -> Callable[[Callable[[object], object]], _Attribut
     Raises:
         UsageError: for another dtype.
 
+    >>> from tar2tf_cli.recorder import Example
     >>> class Two(Example):
     ...     @tfrecordable(dtype=Example.Field.TYPE_FLOAT)
     ...     def number(self):
@@ -80,7 +81,7 @@ def tfrecordable(dtype: str) -> Callable[[Callable[[object], object]], _Attribut
     return _ATTRIBUTES[dtype]
 
 
-class Example:
+class RowExample:
     """One example. Subclasses declare stored attributes with `tfrecordable`, and define how an example is made.
 
     Methods are called in the workers, with those of the run's arguments that they accept.
@@ -176,7 +177,7 @@ def _float(value: object) -> object:
 
 
 def _double(value: object) -> object:
-    return raw(struct.pack("<d", _number(value)), (), "float64")  # a float list would lose half of the digits
+    return raw(struct.pack("<d", _number(value)), (), "float64")  # a float list would lose half of the precision
 
 
 def _number(value: Any) -> float:
@@ -227,8 +228,8 @@ _VALUES: Final[Mapping[str, Callable[[Any], Any]]] = {
 _ATTRIBUTES: Final = {dtype: type(f"_{dtype}", (_Attribute,), {"dtype": dtype}) for dtype in _VALUES}
 
 
-def find_class(where: type[Example] | str) -> type[Example]:
-    """Return a subclass of `Example`, given as a class, as `package.module:name`, or as `path/file.py:name`.
+def find_class(where: type[RowExample] | str) -> type[RowExample]:
+    """Return a subclass of `RowExample`, given as a class, as `package.module:name`, or as `path/file.py:name`.
 
     Raises:
         UsageError: when it cannot be found, or has no attributes to store.
@@ -239,7 +240,7 @@ def find_class(where: type[Example] | str) -> type[Example]:
         raise UsageError(
             f"example_class: {error}", hint="name a subclass of tar2tf_cli.recorder.Example as FILE.py:CLASS"
         ) from None
-    if not (inspect.isclass(cls) and issubclass(cls, Example)):
+    if not (inspect.isclass(cls) and issubclass(cls, RowExample)):
         raise UsageError(f"example_class: {where!r} is not a subclass of tar2tf_cli.recorder.Example")
     if not cls.fields():
         raise UsageError(
@@ -285,7 +286,7 @@ class ExamplesSource(RowsSource):
     def __init__(
         self,
         bucket: str,
-        example_class: type[Example] | str,
+        example_class: type[RowExample] | str,
         example_args: Mapping[str, object],
         *,
         seed: int | None = None,
@@ -328,7 +329,7 @@ class ExamplesSource(RowsSource):
             stored, described = report.samples, row
             try:
                 example = _call(cls, "from_csv_row", row, **self._arguments["from_csv_row"])
-                if not isinstance(example, Example):
+                if not isinstance(example, RowExample):
                     raise SampleError(f"{cls.__name__}.from_csv_row returned {type(example).__name__}, not an Example")
                 _call(example, "load", **self._arguments["load"])
                 described = _call(example, "to_csv_row") or row
@@ -367,7 +368,7 @@ def _rows(path: str) -> Rows:
     return Rows(path, header=False, form="csv")
 
 
-def _parts(example: Example, key: str, arguments: Mapping[str, object]) -> Iterator[Sample]:
+def _parts(example: RowExample, key: str, arguments: Mapping[str, object]) -> Iterator[Sample]:
     """Yield a sample for each part of an example; a part is released when the next one is requested."""
     given = _call(example, "split", **arguments)
     parts = iter([example]) if given is None else _call(given, "__iter__")
@@ -376,7 +377,7 @@ def _parts(example: Example, key: str, arguments: Mapping[str, object]) -> Itera
             part = _call(parts, "__next__")
         except StopIteration:
             break
-        if not isinstance(part, Example):
+        if not isinstance(part, RowExample):
             raise SampleError(f"{type(example).__name__}.split returned {type(part).__name__}, not an Example")
         yield {KEY: key, **_call(part, "values")}
         if part is not example:
@@ -397,7 +398,7 @@ def _call(owner: Any, method: str, *values: Any, **arguments: Any) -> Any:
         raise failure(f"{name}.{method} raised", error) from error
 
 
-def _arguments(cls: type[Example], given: Mapping[str, object]) -> dict[str, dict[str, object]]:
+def _arguments(cls: type[RowExample], given: Mapping[str, object]) -> dict[str, dict[str, object]]:
     """Return, for each method, those of the given arguments that it accepts.
 
     Raises:

@@ -92,7 +92,7 @@ class ImageFolderSource(ListSource):
         self._shards = shards
         self._splits: Sequence[str] = ()
         self._by_split = by_split
-        self._chunks: dict[str, str] = {}  # joined by NUL: a million names are large enough as one text a chunk
+        self._chunks: dict[str, str] = {}  # names joined by NUL, as a million separate strings would need much memory
 
     def listing_info(self) -> ListingInfo:
         """Return the classes and the number of files; the label map is written as `labels.json`."""
@@ -126,7 +126,7 @@ class ImageFolderSource(ListSource):
             self._check_classes(names)
             self._check_synsets(names)
             classes = {self._class(name) for name in names}
-            named = classes <= imagenet_labels().keys()  # whatever other folders are left out
+            named = classes <= imagenet_labels().keys()  # other folders are ignored
             self._labels = number_classes(classes if named else {self._class(name) for name in files})
         else:
             self._labels = self._labels_of(self._labels_path, names)

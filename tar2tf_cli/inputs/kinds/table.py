@@ -75,7 +75,7 @@ class RowsSource(ListSource):
         self._seed = seed
         self._rows = slice(*rows) if rows else slice(None)
         self._limit = limit
-        self._chunks: dict[str, array[int]] = {}  # the positions of each input's rows, end to end
+        self._chunks: dict[str, array[int]] = {}  # the concatenated positions of each input's rows
         self._count: int | None = None
         self._version = (0, 0)
 
@@ -175,7 +175,7 @@ class TableSource(RowsSource):
                     sample = self._sample(key, values)
                 except SampleError as error:
                     fault(error.at(key=key, member=f"row {number}"))
-                # their versions are asked for after the files are read, to see that they are those listed
+                # request versions after reading, to verify that they are the listed ones
                 total, described = self._described(number, data, values)
                 version.update(described)
                 if on_bytes:
