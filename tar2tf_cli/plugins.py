@@ -135,8 +135,8 @@ def traits_of(format: str | None) -> FormatTraits:
 
 @cache
 def formats() -> tuple[ShardFormat, ...]:
-    """Return the built-in shard formats, ordered by name."""
-    return tuple(find_format(name) for name in sorted(format_names()))
+    """Return the built-in shard formats in the order in which a folder is searched: those of samples first."""
+    return tuple(sorted(map(find_format, format_names()), key=lambda one: one.traits.holds != "sample"))
 
 
 def plugin_formats() -> list[ShardFormat]:

@@ -25,7 +25,7 @@ class FormatTraits(NamedTuple):
     """The properties of a format that decide how it is planned, encoded, divided and named.
 
     Attributes:
-        plural: what several shards are called, such as `tars`.
+        plural: what several shards are called, such as `tars`; one is called so without the `s` at the end.
         listed_as: the files that a folder is searched for, such as `*.tar, *.tar.gz`.
         holds: what one unit of a shard is: a `record`, which is made of features, or a `sample`, which is made of
             entries of bytes under a key that no other sample of the shard has.
@@ -47,6 +47,11 @@ class FormatTraits(NamedTuple):
     one_member: bool = False
     carries_examples: bool = False
     named_only: bool = False
+
+    @property
+    def singular(self) -> str:
+        """The name of one shard, such as `tar`."""
+        return self.plural.removesuffix("s")
 
 
 NO_TRAITS: Final = FormatTraits("files", "")

@@ -18,7 +18,7 @@ from tar2tf_cli.formats.example import ParsedFeature, fields, read_varint
 from tar2tf_cli.formats.image import MOST_VALUES, describe_values
 from tar2tf_cli.formats.npy import read_header
 from tar2tf_cli.formats.streams import riff_chunks, sniff
-from tar2tf_cli.plugins import traits_of
+from tar2tf_cli.plugins import formats, traits_of
 from tar2tf_cli.structs import dataclass, field
 
 _MOST_JSON: Final = 1 << 20
@@ -656,6 +656,12 @@ class Contents:
         """The format of the shards: `tar`, `tfrecord`, `mixed` if both, or `unknown` if none can be opened."""
         formats: set[str] = {shard.format for shard in self.shards if shard.format}
         return "mixed" if len(formats) > 1 else next(iter(formats), "unknown")
+
+    @property
+    def shard_noun(self) -> str:
+        """The name of one of the shards, such as `tar shard`, or `tar and TFRecord shard` if there may be both."""
+        names = sorted({shard.format for shard in self.shards if shard.format}) or [one.name for one in formats()]
+        return f"{' and '.join(traits_of(name).singular for name in names)} shard"
 
     @property
     def of_examples(self) -> bool:

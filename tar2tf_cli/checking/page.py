@@ -129,7 +129,6 @@ def _body(contents: Contents, pages: Sequence[ShardPage], report: Report) -> Ite
 
 
 def _facts(contents: Contents, labels: Counter[str], copies: Duplicates, faults: int) -> str:
-    what = {"tar": "tar shard", "tfrecord": "TFRecord shard"}.get(contents.format, "tar and TFRecord shard")
     splits = Counter(split for shard in contents.shards if (split := split_of(shard.name)))
     named = ", ".join(f"{number:,} {split}" for split, number in splits.items())
     of_records = contents.of_examples
@@ -142,7 +141,7 @@ def _facts(contents: Contents, labels: Counter[str], copies: Duplicates, faults:
     ]
     sizes = [(_size(contents.bytes), "on disk"), (_size(contents.bytes / max(contents.samples, 1)), "per sample")]
     tiles = facts([*((text.partition(" ")[0], text.partition(" ")[2]) for text in counted), *sizes])
-    shards = f"{count(len(contents.shards), what)}{f': {named}' if named else ''}"
+    shards = f"{count(len(contents.shards), contents.shard_noun)}{f': {named}' if named else ''}"
     return f'<p class="soft">{shards}</p>{tiles}'
 
 

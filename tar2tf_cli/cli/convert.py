@@ -46,7 +46,7 @@ from tar2tf_cli.cli.output import (
     size,
 )
 from tar2tf_cli.errors import SampleError, alternatives, count, few
-from tar2tf_cli.plugins import input_kinds, preset_names
+from tar2tf_cli.plugins import format_names, input_kinds, preset_names
 from tar2tf_cli.structs import replace
 
 if TYPE_CHECKING:
@@ -505,7 +505,7 @@ _SHORT: Final = "Convert shards, image folders or tables to TFRecords or tars."
 )
 @output_option(
     "--to",
-    type=NameChoice(("tfrecord", "tar"), "formats"),
+    type=NameChoice(tuple(format_names()), "formats"),
     help="Format of the shards.",
     more="The default is tar if PATH ends in .tar, .tar.gz, .tgz or .tar.zst, which also sets the compression, and "
     "tfrecord otherwise.",

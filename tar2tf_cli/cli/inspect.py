@@ -231,8 +231,7 @@ def _check_modes(options: dict[str, object], bucket: str) -> None:
 
 
 def _print_contents(contents: Contents, *, every_shard: bool) -> None:
-    what = {"tar": "tar", "tfrecord": "TFRecord"}.get(contents.format, "tar and TFRecord")
-    shards, samples = count(len(contents.shards), f"{what} shard"), count(contents.samples, _noun(contents))
+    shards, samples = count(len(contents.shards), contents.shard_noun), count(contents.samples, _noun(contents))
     echo(f"{contents.bucket}: {shards}, {samples}, {size(contents.bytes)}")
     if contents.not_adjacent:
         echo(f"{count(contents.not_adjacent, 'sample')} with members that are not adjacent; convert regroups them")

@@ -163,9 +163,7 @@ class ShardSet:
                 if kind := self._kind_of(item):
                     kinds.setdefault(kind, []).append(item.name)
         if len(kinds) > 1:
-            held = " and ".join(
-                count(len(names), find_format(kind).traits.plural.removesuffix("s")) for kind, names in kinds.items()
-            )
+            held = " and ".join(count(len(names), find_format(kind).traits.singular) for kind, names in kinds.items())
             examples = " or ".join(repr(_template_of(names[0])) for names in kinds.values())
             hint = f"name one kind with a template, such as {examples}"
             raise UsageError(f"holds {held}", shard=without_secrets(self.bucket), hint=hint)
