@@ -43,6 +43,7 @@ WHOLE_LIST_FLAG: Final = 0x100
 """The bit added in `Batch.lists` to the tag of an entry that holds all values of its list."""
 
 _FORMS: Final[tuple[Form, ...]] = ("record", "members", "content")
+_RULES: Final[tuple[KeySplit, ...]] = ("first", "last")
 _ROW: Final = 6  # integers in a row
 _ROW_SIZE: Final = 8 * _ROW
 
@@ -214,16 +215,9 @@ class Batch:
         spans = zip(self._column(1), self._column(2), strict=True)
         return [self.data[start : start + size] for start, size in spans]
 
-    def count_names(self, added: Sequence[Sample] | None = None) -> Counter[tuple[str, ...]]:
-        """Count the samples with each combination of entry names, including `__key__` and names of added entries."""
-        if added is None:
-            counts = self.count_signatures()
-            return Counter({(KEY, *self.names_of(kind)): count for kind, count in counts.items()})
-        if len(names := set(map(tuple, added))) == 1:  # which takes a third of the time
-            (more,) = names
-            return Counter({(*known, *more): count for known, count in self.count_names().items()})
-        both = Counter(zip(self._column(3), map(tuple, added), strict=True))
-        return Counter({(KEY, *self.names_of(kind), *more): count for (kind, more), count in both.items()})
+    def count_names(self) -> Counter[tuple[str, ...]]:
+        """Count the samples with each combination of entry names, including `__key__`."""
+        return Counter({(KEY, *self.names_of(kind)): count for kind, count in self.count_signatures().items()})
 
     def count_signatures(self) -> Mapping[int, int]:
         """Count the samples with each signature, by the signature's number."""
@@ -239,27 +233,43 @@ class Batch:
         self,
         native: ModuleType,
         form: Form,
-        added: Sequence[Sample] | None = None,
         maps: Sequence[bytes | None] | None = None,
-        key_split: KeySplit = "first",
+        key_split: KeySplit | None = None,
     ) -> tuple[bytes, bytes] | None:
         """Encode the samples with the kernel, and return their bytes and the size of each as unsigned 64-bit integers.
 
         Args:
             native: the kernel.
             form: the form in which samples are encoded.
-            added: more entries for each sample; None for none.
             maps: for each signature, the features that its samples become, as `records` in samples.h takes them; None
                 where they become all entries.
-            key_split: the rule by which members are named.
+            key_split: the rule by which members are named; None if a tar has members of these names already.
 
         Returns:
-            None if an entry cannot be added by the kernel, for example as its name is taken, or a value is not plain.
+            None where a value is not plain, or a member cannot be named so.
         """
         encoded: tuple[bytes, bytes] | None
+        rule = -1 if key_split is None else _RULES.index(key_split)
         found = self.data, self.rows, self.spans, self.signatures
-        encoded = native.records(*found, added, _FORMS.index(form), maps, self.lists or None, key_split == "last")
+        encoded = native.records(*found, _FORMS.index(form), maps, self.lists or None, rule)
         return encoded
+
+    def widened(self, native: ModuleType, added: Sequence[Sample | None]) -> Batch | None:
+        """Return the samples with more entries, in a dict for each.
+
+        Args:
+            native: the kernel.
+            added: the entries of each sample; None for none.
+
+        Returns:
+            None where an entry is not bytes, an integer or a float, or has the name of another one.
+        """
+        made = native.widened(self.data, self.rows, self.spans, self.signatures, [*self.lists], added)
+        return made and self.replaced(made)
+
+    def replaced(self, made: Sequence[Any]) -> Batch:
+        """Return the batch with other data, rows, spans, signatures and lists."""
+        return replace(self, **dict(zip(("data", "rows", "spans", "signatures", "lists"), made, strict=True)))
 
     def column(self, name: str) -> list[bytes | None]:
         """Return the entry with a given name from each sample; None for a sample without it."""

@@ -164,7 +164,7 @@ def can_express(conversion: Conversion) -> bool:
     """
     if conversion.labels or conversion.preset or conversion.record_to_example or conversion.example_ops:
         return False
-    if conversion.input.join or conversion.input.key:
+    if conversion.input.key:
         return False
     selections = flatten(conversion.select or {}).values()
     ops = conversion.ops[len(leading_filters(conversion.ops)) :]

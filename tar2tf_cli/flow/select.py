@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import accumulate, chain, compress, pairwise, repeat
 from itertools import count as count_up
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from tar2tf_cli.api.op import OpContext
 from tar2tf_cli.api.source import OnFault
@@ -245,34 +245,26 @@ class Join:
                 raise
             return []
 
-    def entries_for(self, batch: Batch, report: InputReport) -> list[Sample | None] | None:
-        """Return the entries to add to each sample of a batch, None for a skipped sample; or None if an error is
-        possible.
+    def join(self, native: ModuleType, batch: Batch, report: InputReport) -> Batch | None:
+        """Return the samples of a batch with the entries that are added, without those that are skipped.
+
+        Returns:
+            None if an error is possible.
         """
         if not self.takes_batches:
             return None
-        added: list[Sample | None] = [{}] * len(batch)
-        for dataset_number, dataset in enumerate(self._datasets):
-            rows, joined = dataset.find_all(batch)
-            if self._missing == "error" and None in rows:
+        for number, dataset in enumerate(self._datasets):
+            if (joined := dataset.join(native, batch)) is None:
                 return None
-            keys: Sequence[bytes] = batch.keys() if None in rows else ()
-            if dataset_number:
-                taken = [before is not None for before in added]
-                rows, keys = [*compress(rows, taken)], [*compress(keys, taken)]
-            report.add_matches(rows, keys, dataset_number, len(self._datasets))
-            if not dataset_number:  # so no entries were added before
-                added = [entries or {} for entries in joined] if self._missing == "keep" else joined
-                continue
-            for number, entries in enumerate(joined):
-                before = added[number]
-                if entries is None:
-                    added[number] = None if self._missing == "skip" else before
-                elif before is not None:
-                    if not before.keys().isdisjoint(entries):
-                        return None
-                    added[number] = {**before, **entries} if before else entries
-        return added
+            rows, batch = joined
+            missing = rows.count(None)
+            if missing and self._missing == "error":
+                return None
+            report.add_matches(rows, batch.keys() if missing else (), number, len(self._datasets))
+            if missing and self._missing == "skip":
+                batch = batch.compress([row is not None for row in rows])
+                report.asked["--join"] += missing
+        return batch
 
 
 def _as_lists(rows: Sequence[Sample]) -> Sample:
@@ -378,14 +370,14 @@ class SampleDigester:
         key.digest = _digest(sample, names)
         sample[KEY] = key
 
-    def of_batch(self, native: ModuleType, batch: Batch, added: Added) -> list[tuple[int, int]] | None:
+    def of_batch(self, native: ModuleType, batch: Batch) -> list[tuple[int, int]] | None:
         """Return the digest of each sample of a batch; None if an error is possible."""
         if self._entry != ANY:
-            samples = _samples_with(batch, self._entry, added)
+            samples = _samples_with(batch, self._entry)
             return [_digest(sample, [self._entry]) for sample in samples] if all(samples) else None
         from xxhash import xxh3_128_intdigest
 
-        if (made := batch.encode(native, "content", added)) is None:
+        if (made := batch.encode(native, "content")) is None:
             return None
         data, sizes = made
         ends = [*accumulate(array("Q", sizes), initial=0)]
@@ -420,18 +412,9 @@ def _pieces(value: object) -> Iterable[bytes]:
     return (repr(value).encode("utf-8", "surrogateescape"),)
 
 
-Added: TypeAlias = "list[Sample] | None"
-"""The entries to join to each sample; None without any."""
-
-
-def _samples_with(batch: Batch, name: str, added: Added) -> list[Sample]:
+def _samples_with(batch: Batch, name: str) -> list[Sample]:
     """Return the samples of a batch, each reduced to the entry of a given name, if it has one."""
-    values = batch.column(name)
-    samples: list[Sample] = [{} if value is None else {name: value} for value in values]
-    for sample, joined in zip(samples, added or (), strict=False):
-        if name in joined:
-            sample[name] = joined[name]
-    return samples
+    return [{} if value is None else {name: value} for value in batch.column(name)]
 
 
 class _BatchEncoder:
@@ -454,16 +437,11 @@ class _BatchEncoder:
         self._columns = None if conversion.only_chooses else FeatureColumns(conversion)
         self._key_split = conversion.input.key_split
 
-    @property
-    def keeps_names(self) -> bool:
-        """Whether the features of records have the names of the entries."""
-        return self._columns is None
-
     def names(self, batch: Batch) -> set[str]:
         """Return the names of the features of a batch's records, without that of the key."""
         return (self._columns.names(batch) if self._columns else {*chain.from_iterable(batch.names())}) - {KEY}
 
-    def records(self, batch: Batch, added: Added, digests: list[tuple[int, int]], schema: Schema) -> RecordBatch | None:
+    def records(self, batch: Batch, digests: list[tuple[int, int]], schema: Schema) -> RecordBatch | None:
         """Return the records of a batch, whose features are added to a schema; None if there may be an error.
 
         Raises:
@@ -472,11 +450,11 @@ class _BatchEncoder:
         if columns := self._columns:
             encoded = columns.encode(self.native, batch)
         else:
-            encoded = batch.encode(self.native, self._form, added, key_split=self._key_split)
+            encoded = batch.encode(self.native, self._form, key_split=self._key_split)
         if encoded is None:
             return None
         looks = {} if columns or self._form == "members" else looks_in(batch)
-        schema.update(columns.schema(batch) if columns else Schema(batch.count_names(added), looks))
+        schema.update(columns.schema(batch) if columns else Schema(batch.count_names(), looks))
         return RecordBatch(*encoded, batch.keys() if self._needs_keys else (), batch.hashes.tobytes(), digests)
 
 
@@ -597,61 +575,45 @@ class SampleFilter:
         assert self._encoder
         counted = InputReport()
         try:
-            selected = self._of_batch(batch, counted) if self._takes(batch) else None
+            selected = self._of_batch(batch, counted, self._encoder.native)
             if selected is None or (len(selected[0]) < len(batch) and not batch.is_uniform):
                 return None
-            batch, added, digests = selected
-            records = self._encoder.records(batch, added, digests, report.schema)
+            if check := self._check_name:
+                for name in self._encoder.names(selected[0]):
+                    check(batch.first, name)
+            records = self._encoder.records(*selected, report.schema)
         except (SampleError, UsageError):
             return None
         if records is None:
             return None
-        report.samples += len(batch)
+        report.samples += len(records)
         report.asked += counted.asked
         report.keys += counted.keys
         report.take_matches(counted)
         return records
 
-    def _takes(self, batch: Batch) -> bool:
-        """Whether the samples of a batch can be selected as a batch.
-
-        Raises:
-            SampleError: for an entry of records whose name no member of a tar can have.
-        """
-        encoder = self._encoder
-        if encoder and self._check_name and (batch.lists or not encoder.keeps_names):
-            for name in encoder.names(batch):
-                self._check_name(batch.first, name)
-        return batch.has_single_bytes or not (self._digester or self._filters)
-
-    def _of_batch(self, batch: Batch, report: InputReport) -> tuple[Batch, Added, list[tuple[int, int]]] | None:
-        """Return the selected samples of a batch, the entries to add to each, and their digests."""
+    def _of_batch(
+        self, batch: Batch, report: InputReport, native: ModuleType
+    ) -> tuple[Batch, list[tuple[int, int]]] | None:
+        """Return the selected samples of a batch, with the joined entries, and their digests."""
         if self._keys:
             batch = batch.compress(self._keys.accepts_each(batch, report))
-        added: Added = None
         if self._join:
-            entries = self._join.entries_for(batch, report)
-            if entries is None:
+            if (joined := self._join.join(native, batch, report)) is None:
                 return None
-            batch = batch.compress([each is not None for each in entries])
-            added = [each for each in entries if each is not None]
-            report.asked["--join"] += len(entries) - len(added)
-            if check := self._check_name:
-                for name in {name for each in added for name in each}:
-                    check(batch.first, name)
+            batch = joined
+        if (self._digester or self._filters) and not batch.has_single_bytes:
+            return None
         digests: list[tuple[int, int]] = []
         if self._digester:
-            assert self._encoder
-            made = self._digester.of_batch(self._encoder.native, batch, added)
-            if made is None:
+            if (made := self._digester.of_batch(native, batch)) is None:
                 return None
             digests = made
         for op in self._filters:
             assert op.filter_entry is not None
-            samples = _samples_with(batch, op.filter_entry, added)
+            samples = _samples_with(batch, op.filter_entry)
             kept = [op.apply(sample, self._context) is not None for sample in samples]
             batch = batch.compress(kept)
-            added = added and [*compress(added, kept)]
             digests = [*compress(digests, kept)]
             report.asked[op.as_flag] += len(samples) - len(batch)
-        return batch, added, digests
+        return batch, digests

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from tar2tf_cli.api.objects import ObjectInfo, Readable
@@ -25,7 +26,7 @@ from tar2tf_cli.formats.tfrecord import RecordReader
 from tar2tf_cli.inputs.kinds.table import as_entry
 from tar2tf_cli.inputs.open_shard import OpenShard
 from tar2tf_cli.inputs.parquet import KEY_COLUMNS, ParquetFiles, entries, key_text
-from tar2tf_cli.inputs.rows import Rows, RowsFound, TableFiles, has_table_suffix, is_named_as_table, no_rows
+from tar2tf_cli.inputs.rows import Rows, RowsJoined, TableFiles, has_table_suffix, is_named_as_table, no_rows
 from tar2tf_cli.inputs.tar_index import find_samples
 from tar2tf_cli.inputs.tar_samples import SeekableShard
 from tar2tf_cli.samples.keys import key_of
@@ -126,18 +127,25 @@ class Joined:
         ready, table = self._prepared()
         return [*ready._matches_at(table, table.find(key_hash(key)), key)]
 
-    def find_all(self, batch: Batch) -> RowsFound:
-        """Return, for each sample of a batch, the first sample with its key: index number and entries."""
+    def join(self, native: ModuleType, batch: Batch) -> RowsJoined | None:
+        """Join to each sample of a batch the first sample with its key; None if that must be done one by one.
+
+        Args:
+            native: the kernel.
+            batch: the samples.
+        """
         ready, table = self._prepared()
         numbers = table.find_all(batch.hashes)
-        if found := ready.find_plain(table, numbers, batch):
-            return found
+        if joined := ready.join_plain(table, numbers, batch):
+            return joined
         keyed = zip(numbers, batch.keys(), strict=True)
         matches = [next(ready._matches_at(table, number, key.decode()), None) for number, key in keyed]
-        return [match and match.row for match in matches], [match and match.entries for match in matches]
+        if (widened := batch.widened(native, [match and match.entries for match in matches])) is None:
+            return None
+        return [match and match.row for match in matches], widened
 
-    def find_plain(self, table: HashTable, numbers: Sequence[int], batch: Batch) -> RowsFound | None:
-        """Return the result of `find_all`, computed by the kernel; None (the default) if that is impossible.
+    def join_plain(self, table: HashTable, numbers: Sequence[int], batch: Batch) -> RowsJoined | None:
+        """Return what `join` returns, without reading sample by sample; None if that cannot be done, as by default.
 
         Args:
             table: the index.
@@ -435,7 +443,7 @@ class JoinedTables(Joined):
             rows += found
         return rows
 
-    def find_plain(self, table: HashTable, numbers: Sequence[int], batch: Batch) -> RowsFound | None:
+    def join_plain(self, table: HashTable, numbers: Sequence[int], batch: Batch) -> RowsJoined | None:
         found = array("q", numbers).tobytes()
         return self._opened(0).joined(table.data, found, batch, self.key_name) if len(self.inputs) == 1 else None
 

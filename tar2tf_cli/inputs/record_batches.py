@@ -10,7 +10,7 @@ from tar2tf_cli.api.values import KEY, Batch, Kind
 from tar2tf_cli.features.described import DTYPES, MOST_KNOWN, Described, Expected, for_kernel
 from tar2tf_cli.structs import NamedTuple
 
-_MOST: Final = 4096  # most samples or entries in a batch
+_MOST: Final = 1024  # samples or entries of a batch, as a member of a tar takes a kibibyte at least
 
 
 class SeenFeatures(Protocol):

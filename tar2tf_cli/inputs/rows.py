@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
-from tar2tf_cli.api.values import KEY, Batch, Sample
+from tar2tf_cli.api.values import Batch
 from tar2tf_cli.errors import NothingFoundError, SampleError, SourceError, UsageError, few, read_failed
 from tar2tf_cli.formats import kernel
 from tar2tf_cli.formats.streams import LFS_POINTER, LFS_PULL, compression_of, open_stream
@@ -33,8 +33,8 @@ RowSpan: TypeAlias = tuple[int, int, int]
 
 TableFormat: TypeAlias = Literal["csv", "jsonl"]
 
-RowsFound: TypeAlias = "tuple[list[int | None], list[Sample | None]]"
-"""For each sample of a batch, the number of the row that matches it and the row's entries; None where there is none."""
+RowsJoined: TypeAlias = "tuple[list[int | None], Batch]"
+"""The number of the row that matches each sample of a batch, or None; and the samples with the entries of the rows."""
 
 _BLOCK: Final = 1 << 20
 _LONGEST_CELL: Final = 2**31 - 1
@@ -182,16 +182,18 @@ class Rows:
             self._file.seek(offset)
             while lines := b"".join(self._file.readlines(_BLOCK)):
                 made = native.table(lines, self._mark.encode(), len(self.columns), column, file, offset)
-                if made is None:
+                if made is None or not made[1]:
                     return None
-                rows.frombytes(made)
-                offset += len(lines)
+                rows.frombytes(made[0])
+                offset += made[1]
+                if made[1] < len(lines):  # the last row goes on in the next lines
+                    self._file.seek(offset)
         except OSError as error:
             raise read_failed(self.path, error) from None
         return rows
 
-    def joined(self, rows: bytes, found: bytes, batch: Batch, key: str) -> RowsFound | None:
-        """Return the rows that match a batch's keys, by the kernel; None if one of them is not plain.
+    def joined(self, rows: bytes, found: bytes, batch: Batch, key: str) -> RowsJoined | None:
+        """Join the rows with the keys of the samples of a batch, by the kernel; None if one of them is not plain.
 
         Args:
             rows: what `hashed` returned, in their order.
@@ -200,12 +202,11 @@ class Rows:
             key: the column with the key.
         """
         native = kernel.native()
-        if native is None or self.form != "csv" or key not in self.columns or KEY in {*self.columns} - {key}:
+        if native is None or self.form != "csv" or key not in self.columns:
             return None
-        names, file = [*self.columns], self._file.fileno()
-        made: RowsFound | None
-        made = native.joined(file, rows, found, batch.data, batch.rows, self._mark.encode(), names, names.index(key))
-        return made
+        names, of_batch = [*self.columns], (batch.data, batch.rows, batch.spans, batch.signatures, [*batch.lists])
+        made = native.joined(*of_batch, self._file.fileno(), rows, found, self._mark.encode(), names, names.index(key))
+        return made and (made[0], batch.replaced(made[1]))
 
     def data(self, span: RowSpan) -> bytes:
         """Return the bytes of a row, given its position.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from make_bytes import END, member
@@ -102,6 +104,21 @@ SELECTIONS = [
     ["--join", "{}/captions.csv", "--join-missing", "keep", "--op", "filter:caption"],
     ["--join", "{}/captions.csv", "--join-missing", "keep", "--drop-duplicates", "*"],
     ["--join", "{}/texts.jsonl", "--join-missing", "keep"],
+    ["--join", "{}/quoted.csv", "--join-missing", "skip", "--select", "a=caption,b=cls,k=__key__"],
+    ["--join", "{}/quoted.csv", "--join-missing", "keep", "--op", "filter:caption", "--op", "rename:label=cls"],
+    ["--join", "{}/scores.jsonl", "--join-missing", "skip", "--type", "score=float"],
+    ["--join", "{}/scores.jsonl", "--join-missing", "keep"],
+    [
+        "--join",
+        "{}/quoted.csv",
+        "--join",
+        "{}/scores.jsonl",
+        "--join-missing",
+        "keep",
+        "--op",
+        "keep:caption,score,cls",
+    ],
+    ["--join", "{}/rows.parquet", "--join-missing", "skip", "--op", "keep:text,number", "--keys", "{}/keys"],
 ]
 
 FAULTS_IN_EACH_BATCH = [
@@ -129,6 +146,10 @@ def odd_bucket(folder: Path) -> None:
     keys = [f"{shard}-{number:03d}" for shard, number in numbers]
     (folder / "keys").write_text("\n".join(keys))
     (folder / "captions.csv").write_text("key,caption\n" + "".join(f"{key},of {key}\n" for key in keys))
+    lines = (f'{key},"of ""{key}"",\n{number}"\n' for number, key in enumerate(keys))
+    (folder / "quoted.csv").write_text("key,caption\n" + "".join(lines))
+    texts = [f"of {key}" * (number % 9 > 0) or None for number, key in enumerate(keys)]
+    pq.write_table(pa.table({"key": keys, "text": texts, "number": [*range(len(keys))]}), folder / "rows.parquet")
     (folder / "scores.jsonl").write_text(
         "".join(f'{{"key": "{key}", "score": {number}.5}}\n' for key, number in zip(keys, range(300), strict=True))
     )

@@ -44,7 +44,7 @@ def test_samples_are_found_and_framed(with_kernel: ModuleType, tmp_path: Path) -
     assert buffer is data
     assert (first, last, ascending, signatures, end) == ("0000", "0018", True, [b"cls\0jpg\0"], 19 * 2048)
     assert [*array("q", rows)[::6]] == [2048 * number for number in range(19)]
-    made, sizes = with_kernel.records(data, rows, places, signatures, None, 0)
+    made, sizes = with_kernel.records(data, rows, places, signatures, 0)
     path = tmp_path / "a.record"
     path.write_bytes(made)
     assert [len(record) + 16 for record in records(path)] == list(array("Q", sizes))
@@ -66,13 +66,46 @@ def found(native: ModuleType, *files: tuple[str, bytes]) -> tuple[bytes, bytes, 
 
 @pytest.mark.parametrize(
     "added",
-    [{"cls": b"1"}, {"__key__": b"1"}, {"a": "text"}, {"a": 1}, {1: b"a"}, {"\udc80": b""}, {"a": bytes(1 << 19)}],
+    [
+        *({"cls": b"1"}, {"__key__": b"1"}, {"a": "text"}, {1: b"a"}, {"\udc80": b""}, {"": b""}, {"a\0b": b""}),
+        *(
+            {"a": True},
+            {"a": 1 << 63},
+            {"a": 1e39},
+            {"a": float("nan")},
+            {"a": [1]},
+            {"a": None},
+            {"a": bytes(1 << 24)},
+        ),
+        *({"a" * 600: b""}, {str(number): b"" for number in range(65)}),
+    ],
 )
 def test_entries_that_are_not_plainly_added_are_left_to_python(added: Any, with_kernel: ModuleType) -> None:
-    assert with_kernel.records(*found(with_kernel, ("a.cls", b"1")), [added], 0) is None
-    assert with_kernel.records(*found(with_kernel, ("a.cls", b"1")), [{"é": b"1", "b": b"2"}], 0) is not None
-    assert with_kernel.records(*found(with_kernel, ("a.cls", b"1")), [{"é": b"1"}], 1) is None
-    assert with_kernel.records(*found(with_kernel, ("a.cls", b"1")), [{"e" * 98: b"1"}], 1) is None
+    assert with_kernel.widened(*found(with_kernel, ("a.cls", b"1")), [], [added]) is None
+
+
+def test_entries_are_added_to_those_of_each_sample(with_kernel: ModuleType) -> None:
+    batch = found(with_kernel, ("a.cls", b"1"), ("b.cls", b"2"), ("b.txt", b"3"))
+    added: list[dict[str, Any] | None] = [{"é": b"x", "n": -1}, None]
+    data, rows, places, signatures, lists = with_kernel.widened(*batch, [], added)
+    assert signatures == [b"cls\0\xc3\xa9\0n\0", b"cls\0txt\0"]
+    assert [[*array("q", each)] for each in lists] == [[0x0A, 1, 0x0A, 1, 0x1A, 1], [0x0A, 1, 0x0A, 1]]
+    spans = array("q", places)
+    values = [data[start : start + size] for start, size in zip(spans[::2], spans[1::2], strict=True)]
+    assert values == [b"1", b"x", b"\xff" * 9 + b"\1", b"2", b"3"]
+    assert with_kernel.records(data, rows, places, signatures, 0, None, lists)
+    assert with_kernel.records(data, rows, places, signatures, 1, None, lists, 0) is None
+    *_, again = with_kernel.widened(data, rows, places, signatures, lists, [{"b": 0.5}, {"b": 0.5}])
+    assert [[*array("q", each)][-2:] for each in again] == [[0x12, 1]] * 2
+    with pytest.raises(IndexError):
+        with_kernel.widened(*batch, [], added[:1])
+
+
+@pytest.mark.parametrize("name", ["é", "e" * 98])
+def test_members_of_unusual_names_are_left_to_python(name: str, with_kernel: ModuleType) -> None:
+    data, rows, places, signatures, _ = with_kernel.widened(*found(with_kernel, ("a.cls", b"1")), [], [{name: b"1"}])
+    assert with_kernel.records(data, rows, places, signatures, 0)
+    assert with_kernel.records(data, rows, places, signatures, 1) is None
 
 
 @pytest.mark.parametrize("column", range(6))
@@ -82,14 +115,17 @@ def test_rows_that_are_not_those_of_the_data_are_refused(column: int, with_kerne
         numbers = array("q", rows)
         numbers[column] = wrong
         if column in (0, 5):  # which are not used for records
-            assert with_kernel.records(data, numbers.tobytes(), places, signatures, None, 0)
+            assert with_kernel.records(data, numbers.tobytes(), places, signatures, 0)
         else:
             with pytest.raises(ValueError, match="rows"):
-                with_kernel.records(data, numbers.tobytes(), places, signatures, None, 0)
+                with_kernel.records(data, numbers.tobytes(), places, signatures, 0)
+            if column in (3, 4):
+                with pytest.raises(ValueError, match="rows"):
+                    with_kernel.widened(data, numbers.tobytes(), places, signatures, [], [None, None])
         numbers = array("q", places)
         numbers[column] = wrong
         with pytest.raises(ValueError, match="rows"):
-            with_kernel.records(data, rows, numbers.tobytes(), signatures, None, 1)
+            with_kernel.records(data, rows, numbers.tobytes(), signatures, 1)
 
 
 @pytest.mark.parametrize(
@@ -217,9 +253,9 @@ def test_maps_of_features_that_do_not_fit_the_entries_are_refused(with_kernel: M
     data = tar_of(files_of(5))
     _, rows, places, _, _, _, _, signatures, _ = with_kernel.samples(data, 0, 0, 0, b"")
     with pytest.raises((ValueError, IndexError)):
-        with_kernel.records(data, rows, places, signatures, None, 0, [wrong])
+        with_kernel.records(data, rows, places, signatures, 0, [wrong])
     with pytest.raises((ValueError, IndexError)):
-        with_kernel.records(data, rows, places, signatures, None, 0, [])
+        with_kernel.records(data, rows, places, signatures, 0, [])
     with pytest.raises(TypeError):
-        with_kernel.records(data, rows, places, signatures, None, 0, wrong)
-    assert with_kernel.records(data, rows, places, signatures, None, 0, [None]) is None
+        with_kernel.records(data, rows, places, signatures, 0, wrong)
+    assert with_kernel.records(data, rows, places, signatures, 0, [None]) is None

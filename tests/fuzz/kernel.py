@@ -158,8 +158,12 @@ def records_of(
     """Have records made of samples that were found, and of rows that are wrong; returns how many were made."""
     signatures, count = others[-2], len(rows) // 48
     joined = [{"jpg": b"x"}, {"b": bytes(generator.randrange(3000)), "ä": b""}, {"a" * generator.randrange(99): b"1"}]
-    added = generator.choice([None, generator.choices([None, {}, {"z": b"1"}, *joined], k=count)])
-    made = native.records(data, rows, places, signatures, added, generator.randrange(3))
+    added = generator.choices([None, {}, {"z": b"1"}, {"n": generator.randrange(1 << 64), "f": 0.5}, *joined], k=count)
+    form, lists = generator.randrange(3), None
+    if generator.random() < 0.5 and (wider := native.widened(data, rows, places, signatures, [], added)):
+        data, rows, places, signatures, lists = wider
+        form = generator.randrange(2) if lists else form
+    made = native.records(data, rows, places, signatures, form, None, lists or None, generator.randrange(-1, 2))
     native.index_lines(data, rows, places, signatures, generator.randrange(1 << 40))
     native.sample_rows(data, rows, places, signatures, generator.randrange(1 << 40), None)
     columns = [array("q", rows), array("q", places)]
@@ -171,8 +175,46 @@ def records_of(
     with contextlib.suppress(ValueError):
         native.sample_rows(data, *wrong, signatures, 0, None)
     with contextlib.suppress(ValueError):
-        native.records(data, *wrong, signatures, added, generator.randrange(3))
+        native.records(data, *wrong, signatures, generator.randrange(3))
+    with contextlib.suppress(ValueError):
+        native.widened(data, *wrong, signatures, [], added)
+    joined_to(native, generator, data, rows, places, signatures)
     return len(made[1]) // 8 if made else 0
+
+
+def joined_to(
+    native: ModuleType, generator: random.Random, data: bytes, samples: bytes, places: bytes, signatures: list[bytes]
+) -> None:
+    """Join rows of CSV to samples, of which some are odd, and some are changed after they were indexed."""
+    parts = [
+        b"001",
+        b"002",
+        b'"003"',
+        b"x",
+        b'""',
+        b'"a, ""b"""',
+        b'"',
+        b",",
+        b"\n",
+        b"\r\n",
+        bytes(generator.randrange(9)),
+    ]
+    lines = b"".join(
+        generator.choice([b"%03d,text\n" % generator.randrange(9), generator.choice(parts)]) for _ in range(30)
+    )
+    lines = lines.replace(b"\0", generator.choice([b"\0", b"", b"x"]))
+    if (made := native.table(lines, b",", 2, 0, 0, 0)) is None:
+        return
+    table, size = native.ordered(made[0], 4), made[1]
+    assert size <= len(lines)
+    changed = bytearray(lines)
+    changed[generator.randrange(len(lines))] = generator.choice(b'",\nx')
+    found = native.find(table, 4, array("Q", samples)[5::6].tobytes())
+    with tempfile.TemporaryFile() as file:
+        file.write(generator.choice([lines, changed, lines[: generator.randrange(len(lines))]]))
+        file.flush()
+        before = data, samples, places, signatures, []
+        native.joined(*before, file.fileno(), table, found, b",", ["key", generator.choice(["text", "jpg"])], 0)
 
 
 def fuzz(native: ModuleType, seconds: float) -> None:

@@ -69,7 +69,7 @@ PyDoc_STRVAR(sample_rows_doc, "sample_rows(data, rows, places, signatures, offse
 
 static PyObject *sample_rows(PyObject *module, PyObject *args) {
     PyObject *data, *result = NULL;
-    Samples all = {.added = Py_None, .maps = Py_None};
+    Samples all = {.maps = Py_None};
     Digested made = {.count = 0};
     unsigned long long offset;
     char *start;
@@ -80,7 +80,7 @@ static PyObject *sample_rows(PyObject *module, PyObject *args) {
     if (all.maps != Py_None && !PyList_Check(all.maps)) return PyErr_Format(PyExc_TypeError, "a list, or None");
     all.data = (bytes_t)start;
     made.offset = offset;
-    Entry entries[MOST_ENTRIES + MOST_ADDED + 1];
+    Entry entries[MOST_ALL + 1];
     for (Py_ssize_t number = 0; number < all.rows_size / (Py_ssize_t)sizeof(Row); number++) {
         int count = read_entries(&all, number, entries);
         if (count < 0) PyErr_Format(PyExc_ValueError, "the rows are not those of samples in these bytes");

@@ -141,40 +141,20 @@ done:
     return result;
 }
 
-enum { RECORD, MEMBERS, CONTENT, MOST_ADDED = 32, EACH = 64 }; /* EACH: at most around a name and its data */
+enum { RECORD, MEMBERS, CONTENT, EACH = 64 }; /* EACH: at most around a name and its data */
+enum { MOST_ADDED = 64, MOST_ALL = MOST_ENTRIES + MOST_ADDED, IN_TAR = -1, FIRST_DOT, LAST_DOT };
 
 typedef struct {
     bytes_t data;
     Py_ssize_t size, rows_size, places_size;
     const char *rows, *places;
-    PyObject *signatures, *added, *maps, *lists; /* lists: NULL if all entries are one bytes value */
-    int form, last_dot;
+    PyObject *signatures, *maps, *lists; /* lists: NULL if all entries are one bytes value */
+    int form, rule;
 } Samples;
 
 /* Whether a range of bytes is within the data. */
 static int within(const Samples *samples, int64_t offset, int64_t size) {
     return offset >= 0 && size >= 0 && offset <= samples->size && size <= samples->size - offset;
-}
-
-/* Add joined entries to a sample's entries; returns the total number of entries, or 0 if Python has to do it. */
-static int add_joined(const Samples *samples, Py_ssize_t number, Entry *entries, int count) {
-    PyObject *joined = PyList_GetItem(samples->added, number), *name, *value;
-    if (!joined) return PyErr_Clear(), 0;
-    if (joined == Py_None) return count;
-    if (!PyDict_Check(joined) || PyDict_Size(joined) > MOST_ADDED) return 0;
-    size_t total = 0;
-    for (Py_ssize_t at = 0; PyDict_Next(joined, &at, &name, &value); count++) {
-        Py_ssize_t name_size, size;
-        char *data;
-        if (!PyUnicode_Check(name) || !PyBytes_Check(value) || PyBytes_AsStringAndSize(value, &data, &size)) return 0;
-        const char *text = PyUnicode_AsUTF8AndSize(name, &name_size);
-        if (!text) return PyErr_Clear(), 0; /* not UTF-8 */
-        entries[count] = (Entry){text, data, (size_t)name_size, (size_t)size, DELIMITED, {0}, 0};
-        if ((total += (size_t)(size + name_size)) > MOST_BYTES) return 0;
-        for (int other = 0; other < count; other++)
-            if (!compare(entries[other].name, entries[other].name_size, text, (size_t)name_size)) return 0;
-    }
-    return count;
 }
 
 /* Parse text as an integer of at most 18 digits in the usual form; 0 for any other text. */
@@ -220,7 +200,7 @@ static int is_signalling(const Entry *entry) {
 /* Convert entries to features, according to a map in the format of `records`; returns their number, 0 if Python has
    to do it, and -1 if the map is invalid. */
 static int map_entries(PyObject *map, Entry *entries, int count) {
-    Entry made[MOST_ENTRIES + MOST_ADDED + 1];
+    Entry made[MOST_ALL + 1];
     char *at;
     Py_ssize_t left;
     int features = 0;
@@ -230,7 +210,8 @@ static int map_entries(PyObject *map, Entry *entries, int count) {
     for (int32_t head[3]; left >= (Py_ssize_t)sizeof head; features++) { /* source, tag, length of the name */
         memcpy(head, at, sizeof head);
         left -= (Py_ssize_t)sizeof head;
-        if (head[0] < 0 || head[0] >= count || head[2] < 0 || head[2] > left || features > MOST_ENTRIES) return -1;
+        if (head[0] < 0 || head[0] >= count || head[2] < 0 || head[2] > left) return -1;
+        if (features > MOST_ALL) return 0;
         Entry *entry = &made[features];
         *entry = entries[head[0]];
         entry->name = at + sizeof head;
@@ -332,11 +313,10 @@ static int read_entries(const Samples *samples, Py_ssize_t number, Entry *entrie
     PyObject *signature = PyList_GetItem(samples->signatures, (Py_ssize_t)row.kind);
     if (!signature || PyBytes_AsStringAndSize(signature, &names, &left)) return PyErr_Clear(), -1;
     entries[count++] = (Entry){"__key__", samples->data + row.key, 7, (size_t)row.key_size, DELIMITED, {0}, 0};
-    const int checked = samples->lists || samples->maps != Py_None; /* or else the key is that of a tar, and stays */
-    if (checked && samples->form == MEMBERS && !names_members(entries, samples->last_dot)) return 0;
+    if (samples->form == MEMBERS && samples->rule != IN_TAR && !names_members(entries, samples->rule == LAST_DOT)) return 0;
     for (int64_t entry = row.first; left > 0; entry++) {
         const char *stop = memchr(names, 0, (size_t)left);
-        if (!stop || count > MOST_ENTRIES || entry >= samples->places_size / (Py_ssize_t)sizeof place) return -1;
+        if (!stop || count > MOST_ALL || entry >= samples->places_size / (Py_ssize_t)sizeof place) return -1;
         memcpy(&place, samples->places + entry * (int64_t)sizeof place, sizeof place);
         if (!within(samples, place.data, place.size)) return -1;
         entries[count++] =
@@ -346,7 +326,6 @@ static int read_entries(const Samples *samples, Py_ssize_t number, Entry *entrie
         names += stop + 1 - names;
     }
     if (samples->maps != Py_None) count = map_entries(PyList_GetItem(samples->maps, (Py_ssize_t)row.kind), entries, count);
-    else if (samples->added != Py_None) count = add_joined(samples, number, entries, count);
     return count > 0 && samples->form == MEMBERS && !as_members(entries, count) ? 0 : count;
 }
 
@@ -356,7 +335,7 @@ static unsigned char *put_sample(unsigned char *out, const Entry *entries, int c
         for (int number = 1; number < count; number++) out = put_member(out, entries, &entries[number]);
         return out;
     }
-    const Entry *sorted[MOST_ENTRIES + MOST_ADDED + 1];
+    const Entry *sorted[MOST_ALL + 1];
     for (int number = 0; number < count; number++) {
         const Entry *entry = &entries[number];
         int place = number;
@@ -375,31 +354,30 @@ static size_t room_of(const Entry *entry, int form) {
     return form == MEMBERS ? BLOCK + (entry->size + BLOCK - 1) / BLOCK * BLOCK : EACH + entry->name_size + entry->size;
 }
 
-PyDoc_STRVAR(records_doc, "records(data, rows, places, signatures, added, form[, maps, lists, last_dot])\n--\n\n"
+PyDoc_STRVAR(records_doc, "records(data, rows, places, signatures, form[, maps, lists, rule])\n--\n\n"
 "Make framed records of samples that were found, or for the form 1 members of another tar, or for 2 what digests are\n"
 "computed of.\n\n"
-"The first four arguments are those of the `Batch` (samples/grouping.py); `added` is None, or a list of dicts of bytes\n"
-"with what each sample gets besides, None for nothing. `maps` is None, or for each signature the features that its\n"
-"samples become, None if Python has to make them: for each the number of its entry, 0 for the key, the tag of its list\n"
-"and the length of its name, as 32-bit integers, and the name; text becomes the numbers of the other lists. `lists` is\n"
-"that of the batch, None if all entries are bytes, and `last_dot` the key rule. Returns what is made, and the size of it\n"
-"for each sample, as unsigned 64-bit integers; None if there is an entry that is not plain, or two of one name.");
+"The first four arguments are those of the `Batch` (api/values.py). `maps` is None, or for each signature the features that\n"
+"its samples become, None if Python has to make them: for each the number of its entry, 0 for the key, the tag of its list\n"
+"and the length of its name, as 32-bit integers, and the name; text becomes the numbers of the other lists. For members,\n"
+"the first one is the key. `lists` is that of the batch, None if all entries are bytes; `rule` is the key rule by which\n"
+"members are named, 0 for the first dot and 1 for the last, or -1 if a tar has members of these names already. Returns what\n"
+"is made, and the size of it for each sample, as unsigned 64-bit integers; None if there is an entry that is not plain.");
 
 static PyObject *records(PyObject *module, PyObject *args) {
     PyObject *data, *made = NULL, *result = NULL;
     PyObject *lists = Py_None;
-    Samples all = {.maps = Py_None};
+    Samples all = {.maps = Py_None, .rule = IN_TAR};
     char *start;
     if (!PyArg_ParseTuple(
-            args, "Sy#y#O!Oi|OOp", &data, &all.rows, &all.rows_size, &all.places, &all.places_size, &PyList_Type,
-            &all.signatures, &all.added, &all.form, &all.maps, &lists, &all.last_dot)) return NULL;
+            args, "Sy#y#O!i|OOi", &data, &all.rows, &all.rows_size, &all.places, &all.places_size, &PyList_Type,
+            &all.signatures, &all.form, &all.maps, &lists, &all.rule)) return NULL;
     if (PyBytes_AsStringAndSize(data, &start, &all.size)) return NULL;
-    if ((all.added != Py_None && !PyList_Check(all.added)) || (all.maps != Py_None && !PyList_Check(all.maps)) ||
-        (lists != Py_None && !PyList_Check(lists)))
+    if ((all.maps != Py_None && !PyList_Check(all.maps)) || (lists != Py_None && !PyList_Check(lists)))
         return PyErr_Format(PyExc_TypeError, "a list, or None");
     all.lists = lists == Py_None ? NULL : lists;
     all.data = (bytes_t)start;
-    Entry entries[MOST_ENTRIES + MOST_ADDED + 1];
+    Entry entries[MOST_ALL + 1];
     Py_ssize_t count = all.rows_size / (Py_ssize_t)sizeof(Row), used = 0, room = all.size + EACH;
     uint64_t *sizes = PyMem_Malloc((size_t)count * 8 + 1);
     if (!sizes || !(made = PyBytes_FromStringAndSize(NULL, room))) goto done;
@@ -450,7 +428,7 @@ PyDoc_STRVAR(index_lines_doc, "index_lines(data, rows, places, signatures, begin
 
 static PyObject *index_lines(PyObject *module, PyObject *args) {
     PyObject *data, *made = NULL;
-    Samples all = {.added = Py_None, .maps = Py_None};
+    Samples all = {.maps = Py_None};
     Py_ssize_t begin, used = 0, room = 0;
     char *start;
     if (!PyArg_ParseTuple(
@@ -458,7 +436,7 @@ static PyObject *index_lines(PyObject *module, PyObject *args) {
             &begin)) return NULL;
     if (PyBytes_AsStringAndSize(data, &start, &all.size)) return NULL;
     all.data = (bytes_t)start;
-    Entry entries[MOST_ENTRIES + MOST_ADDED + 1];
+    Entry entries[MOST_ALL + 1];
     for (Py_ssize_t number = 0; number < all.rows_size / (Py_ssize_t)sizeof(Row); number++) {
         int count = read_entries(&all, number, entries);
         if (count < 2) {
