@@ -83,27 +83,27 @@ def find_shards(
     """
     if not paths:
         raise UsageError("there are no shards: name a manifest, files or a folder")
-    raw, read, shards = Decoder(), list[Document](), list[DatasetShard]()
+    raw, read, shards = Decoder(), list[Document](), list[tuple[DatasetShard, bool]]()
     for named in resolve_each(paths, process.on_listing, **reach):
         read += named.documents
         if split is not None and not named.documents:
             message = f"there is no manifest, so there is no split {split!r}"
             raise UsageError(message, shard=without_secrets(named.bucket))
         for document in named.documents:
-            shards += _of_manifest(document, split, raw, process)
+            shards += ((shard, True) for shard in _of_manifest(document, split, raw, process))
         _check(named)
-        decoders = dict(_decoders(named, reach))
-        shards += [DatasetShard(named.source, item, decoders.get(item.name, raw)) for item in named.items]
+        shards += ((shard, False) for shard in _named_shards(named, raw, reach))
     if split is not None:
         listed(read, split)
     if len(read) > 1:  # examples of all manifests have the same features, dtypes and ranks
         decode = Decoder(*together(read))
-        shards = [shard if shard.records is None else replace(shard, decode=decode) for shard in shards]
-    return shards
+        return [replace(shard, decode=decode) if of_manifest else shard for shard, of_manifest in shards]
+    return [shard for shard, _ in shards]
 
 
-def _decoders(named: ShardSet, reach: ConnectionOptions) -> Iterator[tuple[str, Decoder]]:
-    """Yield decoders for individually named shards, by name, if a manifest next to them describes them."""
+def _named_shards(named: ShardSet, raw: Decoder, reach: ConnectionOptions) -> list[DatasetShard]:
+    """Return the shards of a set without manifests, each as a manifest next to it describes it, if there is one."""
+    shards = {item.name: DatasetShard(named.source, item, raw) for item in named.items}
     items = [] if named.listed else [item for item in named.items if may_hold_examples(item.name)]
     paths = {os.path.normpath(named.source.locate(item.name)): item for item in items}
     for document in documents_next_to(named.source, items, reach):
@@ -114,7 +114,9 @@ def _decoders(named: ShardSet, reach: ConnectionOptions) -> Iterator[tuple[str, 
                 for entry in manifest.shards:
                     item = paths.get(os.path.normpath(document.folder.locate(entry.path)))
                     if item and item.size in (None, entry.bytes):
-                        yield item.name, decode
+                        records = None if item.size is None else entry.records
+                        shards[item.name] = DatasetShard(named.source, item, decode, records)
+    return list(shards.values())
 
 
 def shards_of(read: Sequence[Document], split: str | None, process: ProcessResources) -> list[DatasetShard]:

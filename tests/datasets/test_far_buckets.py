@@ -159,14 +159,43 @@ def requests(moto: str, s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[li
         yield asked
 
 
+def upload(folder: Path, moto: str, bucket: str) -> None:
+    """Upload the files of a folder to a new bucket."""
+    client = boto3.client("s3", endpoint_url=moto, region_name="us-east-1")
+    client.create_bucket(Bucket=bucket)
+    for path in folder.iterdir():
+        client.upload_fileobj(io.BytesIO(path.read_bytes()), bucket, f"in/{path.name}")
+
+
+@pytest.mark.xdist_group("s3")
+def test_of_shards_that_a_template_names_only_those_are_read_that_have_a_wanted_record(
+    out: Path, moto: str, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, read = out.parent / "named", list[str]()
+    ran = tar2tf("convert", out.parent / "in.tar", "-o", folder / "y-<>.record", "--num-shards", "3", "--index")
+    assert ran.returncode == 0
+    upload(folder, moto, "far-template")
+
+    class Noting(Forwarder):
+        url = moto
+
+        def do_GET(self) -> None:
+            read.append(self.path.partition("?")[0].rpartition("/")[2])
+            super().do_GET()
+
+    with serving(Noting) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        records = open_records("s3://far-template/in/y-{1..3}.record")
+        assert len(records) == 20 * SHARDS, "the manifest next to them says how many records they have"
+        assert keys(records.__getitems__([0, 45])) == [b"00", b"45"]
+    assert read.count("y-2.record") + read.count("y-2.record.idx") == 1, "it was only looked up"
+
+
 @pytest.mark.xdist_group("s3")
 def test_a_folder_is_listed_and_nothing_in_it_is_looked_up_or_read_twice(
     out: Path, moto: str, requests: list[str]
 ) -> None:
-    client = boto3.client("s3", endpoint_url=moto, region_name="us-east-1")
-    client.create_bucket(Bucket="far")
-    for path in out.iterdir():
-        client.upload_fileobj(io.BytesIO(path.read_bytes()), "far", f"in/{path.name}")
+    upload(out, moto, "far")
     records = open_records("s3://far/in")
     assert keys(records.__getitems__([0, 25, 45])) == [b"00", b"25", b"45"]
     asked = Counter(requests)
