@@ -265,11 +265,11 @@ class Batch:
             None where an entry is not bytes, an integer or a float, or has the name of another one.
         """
         made = native.widened(self.data, self.rows, self.spans, self.signatures, [*self.lists], added)
-        return made and self.replaced(made)
+        return made and self.replaced(*made)
 
-    def replaced(self, made: Sequence[Any]) -> Batch:
-        """Return the batch with other data, rows, spans, signatures and lists."""
-        return replace(self, **dict(zip(("data", "rows", "spans", "signatures", "lists"), made, strict=True)))
+    def replaced(self, data: bytes, rows: bytes, spans: bytes, signatures: list[bytes], lists: list[bytes]) -> Batch:
+        """Return the batch with other entries, as the kernel makes them."""
+        return replace(self, data=data, rows=rows, spans=spans, signatures=signatures, lists=lists)
 
     def column(self, name: str) -> list[bytes | None]:
         """Return the entry with a given name from each sample; None for a sample without it."""

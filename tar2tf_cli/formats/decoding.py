@@ -18,6 +18,7 @@ from tar2tf_cli.structs import NamedTuple
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from soundfile import SoundFile
 
 
 class ImageOptions(NamedTuple):
@@ -196,7 +197,7 @@ def decode_with_libsndfile(data: bytes) -> Parts:
     return {"": samples, "sample_rate": rate}
 
 
-def _read_in_blocks(file: Any) -> NDArray[np.float32]:
+def _read_in_blocks(file: SoundFile) -> NDArray[np.float32]:
     """Read all samples of a sound file block by block, as its header may promise more than fits into memory."""
     import numpy as np
 

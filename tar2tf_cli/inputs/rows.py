@@ -206,7 +206,7 @@ class Rows:
             return None
         names, of_batch = [*self.columns], (batch.data, batch.rows, batch.spans, batch.signatures, [*batch.lists])
         made = native.joined(*of_batch, self._file.fileno(), rows, found, self._mark.encode(), names, names.index(key))
-        return made and (made[0], batch.replaced(made[1]))
+        return made and (made[0], batch.replaced(*made[1]))
 
     def data(self, span: RowSpan) -> bytes:
         """Return the bytes of a row, given its position.

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class _Claim:
-    """What a run puts into the bucket to say that it writes the output.
+    """The object by which a run tells others that it writes the output.
 
     Attributes:
         run: the run; empty before it is known.

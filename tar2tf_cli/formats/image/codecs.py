@@ -332,7 +332,7 @@ def _with_channels(image: Array, channels: int) -> Array:
     return np.ascontiguousarray(image[..., :channels])
 
 
-def _opencv_decoded(data: bytes, name: str, flags: int | None = None) -> Any:
+def _opencv_decoded(data: bytes, name: str, flags: int | None = None) -> Array | None:
     """Decode with OpenCV, unchanged unless flags say otherwise; return None for an image that OpenCV cannot decode."""
     with opencv(f"decode a {name}"):
         return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED if flags is None else flags)
