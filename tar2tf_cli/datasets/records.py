@@ -259,8 +259,7 @@ class Records(Sequence[T]):
         self._found = _Findings()
         self._indexes: dict[int, ShardIndex] = {}  # found when a shard is read for the first time
         self._process = process
-        uncounted = [number for number, shard in enumerate(shards) if shard.records is None]
-        self._index_each(uncounted)
+        self._index_each([number for number, shard in enumerate(shards) if shard.records is None or preset])
         counts = [len(self._index(p).offsets) - 1 if s.records is None else s.records for p, s in enumerate(shards)]
         self._ends = list(accumulate(counts))
         self._numbers = range(sum(counts))
@@ -558,9 +557,11 @@ class Records(Sequence[T]):
         return index
 
     def _index_each(self, numbers: Sequence[int]) -> None:
-        """Find the indexes of several shards concurrently."""
+        """Find the indexes of shards, several concurrently."""
         missing = [number for number in numbers if number not in self._indexes]
-        if len(missing) > 1:
+        if len(missing) == 1:
+            self._index(missing[0])
+        else:
             for found in [self._resources.submit(self._index, number) for number in missing]:
                 found.result()
 

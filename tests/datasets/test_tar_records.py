@@ -112,8 +112,9 @@ def test_entries_are_decoded_as_the_preset_does(tmp_path: Path) -> None:
     bad = write(tmp_path / "b.tar", a_tar([("a.cls", b"seven")]))
     with pytest.raises(Tar2tfError, match=r"b\.tar.*sample a.*'cls' cannot be decoded"):
         open_records(bad, preset="webdataset")[0]
-    with pytest.raises(UsageError, match="preset"):
-        open_records(tmp_path / "a.record", preset="webdataset")
+    for records in ("a.record", "_a-manifest.json"):
+        with pytest.raises(UsageError, match="preset"):
+            open_records(tmp_path / records, preset="webdataset")
     with pytest.raises(UsageError, match="preset"):
         open_records(tar, preset="imagenet")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="is a tar"):
