@@ -87,9 +87,9 @@ def conditions(bench: Bench) -> str:
     found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     cpu = found[1] if found else platform.machine()
-    cores = len(os.sched_getaffinity(0))
+    cores, linux = len(os.sched_getaffinity(0)), ".".join(platform.release().split(".")[:2])
     return (
-        f"{datetime.date.today():%B %Y}: {cores} cores of {cpu}, {memory:.0f} GiB, Linux {platform.release()}, Python "
+        f"{datetime.date.today():%B %Y}: {cores} cores of {cpu}, {memory:.0f} GiB, Linux {linux}, Python "
         f"{platform.python_version()}; medians of {bench.rounds} rounds, inputs in the page cache, at a scale of "
         f"{bench.store.scale:g}."
     )
@@ -122,8 +122,6 @@ def seconds(times: Times, imports: bool) -> float:
 
 
 def ratio(ours: float, theirs: float, name: str) -> str:
-    return (
-        f"{theirs / ours:.2g} times as fast as {name}"
-        if theirs > ours
-        else f"{ours / theirs:.2g} times as long as {name}"
-    )
+    times, what = (theirs / ours, "fast") if theirs > ours else (ours / theirs, "long")
+    shown = f"{float(f'{times:.2g}'):g}"
+    return f"as {what} as {name}" if shown == "1" else f"{shown} times as {what} as {name}"
