@@ -393,3 +393,10 @@ def test_the_entries_of_many_samples_are_counted_and_measured(
         about = found["entries"][name]
         assert (about["count"], about["missing"]) == (len(of), 900 - len(of))
         assert (about["min"], round(about["mean"], 1), about["max"]) == (min(of), round(sum(of) / len(of), 1), max(of))
+
+
+def test_the_first_hundred_values_of_a_single_tar_are_examined(tmp_path: Path) -> None:
+    members = [(f"{number:03}.x", b"text" if number < 90 else a_png(2, 2)) for number in range(120)]
+    stats = inspect(str(write(tmp_path / "a.tar", a_tar(members)))).entries["x"]
+    assert (stats.count, stats.kinds.total()) == (120, 100)
+    assert stats.kinds["text"] == 90

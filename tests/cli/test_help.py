@@ -75,3 +75,8 @@ def test_a_command_with_one_group_calls_it_options() -> None:
 
 def test_the_list_of_commands_cuts_no_sentence_short() -> None:
     assert "..." not in CliRunner().invoke(cli, ["--help"]).output.partition("Commands:")[2]
+
+
+def test_help_comes_before_any_fault_of_the_command_line() -> None:
+    ran = CliRunner().invoke(cli, ["convert", "-j", "none", "--help"])
+    assert (ran.exit_code, ran.output.partition(" ")[0]) == (0, "Usage:")

@@ -197,3 +197,8 @@ def test_verify_finds_a_shape_of_equal_size(
     assert ran.code == 1
     assert "(schema)" in ran.out
     assert (feature.rpartition("/")[0] or feature) in ran.out
+
+
+def test_the_summary_has_the_bytes_of_all_shards(tmp_path: Path) -> None:
+    made = convert(Conversion(Input(PHOTOS), Output(tmp_path / "x-<>.record", records_per_shard=5)))
+    assert made.bytes == sum(path.stat().st_size for path in tmp_path.glob("x-*.record"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from example_messages import MESSAGE, comparable, encoded, features_of_any_kind, hand_encoded_examples, parsed
 from hypothesis_profile import example_count
-from tar2tf_cli.formats.example import Encoder, decode, parse_features, varint
+from tar2tf_cli.formats.example import Encoder, decode, feature_in, parse_features, varint
 
 pytestmark = pytest.mark.spread
 
@@ -76,6 +76,13 @@ def test_a_feature_in_two_parts_is_merged():
     entry = b"\x0a\x01x" + b"".join(parts)
     message = b"\x0a" + varint(len(entry) + 2) + b"\x0a" + varint(len(entry)) + entry
     assert decode(message) == parsed(message) == {"x": ("int64", [5, 6])}
+
+
+def test_the_values_of_a_list_in_several_packed_parts_are_counted_together():
+    message = b"\x1a\x07\x0a\x02\x01\x02\x0a\x01\x03"
+    assert list(tf.train.Feature.FromString(message).int64_list.value) == [1, 2, 3]
+    feature = feature_in(message, 0, len(message))
+    assert (feature.count, feature.values()) == (3, [1, 2, 3])
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3, 4])

@@ -137,8 +137,9 @@ def test_classes_and_arguments_that_cannot_be_are_refused(toys, tmp_path, option
 
 def test_an_argument_that_no_method_takes_is_refused(tmp_path):
     path = write_rows(tmp_path / "examples.csv", ROWS)
-    with pytest.raises(UsageError, match="no method of Plain accepts the argument 'nomalize'"):
+    with pytest.raises(UsageError, match="no method of Plain accepts the argument 'nomalize'") as caught:
         generate_and_save_train_eval_test_tfrecords_files(tmp_path / "out", Plain, path, nomalize=True)
+    assert caught.value.hint == "its methods are from_csv_row, load, split"
 
 
 class Plain(AllTypes):
