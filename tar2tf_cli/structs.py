@@ -115,7 +115,7 @@ def _compiled_init(cls: Any) -> Any:
 
 
 def _standard_dataclass(cls: Any) -> Any:
-    """Make the standard library's dataclass with the annotations of a class, to use its constructor."""
+    """Make the standard library's dataclass with the annotations and defaults of a class, for its fields."""
     import dataclasses
 
     fields: list[tuple[str, Any, Any]] = []
@@ -124,8 +124,7 @@ def _standard_dataclass(cls: Any) -> Any:
         if name in cls._factories:
             known = {"default_factory": cls._factories[name]}
         fields.append((name, cls._types[name], dataclasses.field(**known)))
-    after = {name: getattr(cls, name) for name in ("__post_init__",) if hasattr(cls, name)}
-    return dataclasses.make_dataclass(cls.__name__, fields, frozen=cls._is_frozen, namespace=after)
+    return dataclasses.make_dataclass(cls.__name__, fields)
 
 
 def _values(self: Any) -> tuple[object, ...]:

@@ -14,6 +14,7 @@ from tar2tf_cli.api.values import FeatureDescription
 from tar2tf_cli.checking.contents import STEPS, TENSOR_DTYPES, Contents, Stats
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.features.described import DTYPES, Described
+from tar2tf_cli.inputs.shard_set import MANIFEST_SUFFIX
 
 if TYPE_CHECKING:
     from tar2tf_cli.inputs.manifest import Manifest
@@ -167,7 +168,7 @@ def _beside(paths: Sequence[str]) -> list[Manifest]:
 
     manifests, folders = [], dict.fromkeys(map(os.path.dirname, paths))
     for folder in folders:
-        for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*manifest.json"))):
+        for path in sorted(glob.glob(os.path.join(glob.escape(folder), f"*{MANIFEST_SUFFIX}"))):
             with suppress(SourceError):
                 manifest = read_document(path).manifest
                 if any(os.path.join(folder, shard.path) in paths for shard in manifest.shards):

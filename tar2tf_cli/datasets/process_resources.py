@@ -15,6 +15,7 @@ from tar2tf_cli.datasets.batches import OpenFiles
 from tar2tf_cli.datasets.ranges import StreamCache
 from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.inputs.energon_index import dali_path_for_energon, energon_offsets
+from tar2tf_cli.inputs.shard_set import MANIFEST_SUFFIX
 from tar2tf_cli.stores.objects import read_object
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class ProcessResources:
                 return
             seen[file.name] = file
             shard = seen.get(file.name.removesuffix(".idx"), file)
-            if file.name.endswith("manifest.json"):
+            if file.name.endswith(MANIFEST_SUFFIX):
                 source.begin(file)
             elif f"{shard.name}.idx" in seen and len(shards) < _MOST_BEFOREHAND:
                 shards.add(shard.name)

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from tar2tf_cli.inputs.manifest import Document, ShardEntry
     from tar2tf_cli.inputs.tfds_folder import TfdsFolder
 
-_MANIFESTS: Final = "*manifest.json"
+MANIFEST_SUFFIX: Final = "manifest.json"
+_MANIFESTS: Final = f"*{MANIFEST_SUFFIX}"
 _TFDS_INFO: Final = "dataset_info.json"
 _MOST_FOLDERS: Final = 16  # folders in which to look for manifests
 
@@ -73,7 +74,7 @@ class SkippedFiles(NamedTuple):
 
     def describing(self) -> list[str]:
         """Return the names of the files that list shards: manifests, or else `dataset_info.json`."""
-        manifests = sorted(name for name in self.manifests if name.endswith("manifest.json"))
+        manifests = sorted(name for name in self.manifests if name.endswith(MANIFEST_SUFFIX))
         return manifests or [name for name in self.tfds if name == _TFDS_INFO]
 
 

@@ -75,10 +75,10 @@ class ObjectRanges(Ranges):
             return None
         except SourceError:  # also for an empty object, which has no valid range
             return look_up(self._store, name)
-        for number in range(-(-len(data) // self.BLOCK)):
-            block: Block = Future()
-            block.set_result(data[number * self.BLOCK : (number + 1) * self.BLOCK])
-            with self._lock:
+        with self._lock:
+            for number, start in enumerate(range(0, len(data), self.BLOCK)):
+                block: Block = Future()
+                block.set_result(data[start : start + self.BLOCK])
                 self._blocks.setdefault((name, number), block)
         return item
 
