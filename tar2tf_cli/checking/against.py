@@ -130,13 +130,13 @@ def _compare(run: CheckRun, plan: Plan, shards: Source, reports: list[FileReport
 
 
 def _plan(run: CheckRun, manifest: Manifest, bucket: str, templates: Sequence[str]) -> Plan:
-    reach = run.reach
-    given: dict[str, Any] = {"bucket": bucket, "no_sign_request": reach.get("no_sign_request", False)}
+    connection = run.connection
+    given: dict[str, Any] = {"bucket": bucket, "no_sign_request": connection.get("no_sign_request", False)}
     own = templates or _own(manifest, bucket)
     if own is not None:
         given["template"] = tuple(own)
-    spec = merge_specs(manifest.spec, {"input": given, "retry_for": reach.get("retry_for")})
-    plan = make_plan(build(spec), endpoint=reach.get("endpoint"), paths=bool(templates))
+    spec = merge_specs(manifest.spec, {"input": given, "retry_for": connection.get("retry_for")})
+    plan = make_plan(build(spec), endpoint=connection.get("endpoint"), paths=bool(templates))
     maps = {name: manifest.labels.get(name, {}) for name, labels in plan.conversion.labels.items() if labels == AUTO}
     forms = [forms_in(plan.source, item) for item in plan.undescribed]
     plan = plan._replace(

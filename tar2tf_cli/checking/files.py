@@ -71,7 +71,7 @@ class FileRun:
         rules: how tars are read.
         workers: how many files are read at once; None for the number of CPUs.
         events: notified of progress.
-        reach: how the servers of buckets are reached.
+        connection: `ConnectionOptions` of remote buckets.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class FileRun:
         self.rules = rules or TarRules()
         self.workers = number_of(workers)
         self.events = events or Events()
-        self.reach = ConnectionOptions(endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
+        self.connection = ConnectionOptions(endpoint=endpoint, retry_for=retry_for, no_sign_request=no_sign_request)
 
     def shards(
         self, bucket: PathText, templates: PathText | Sequence[PathText] = (), *, paths: bool = False
@@ -98,7 +98,7 @@ class FileRun:
             SourceError: when the only manifest does not exist or cannot be read, or there are no shards.
             UsageError: when something else than paths was given.
         """
-        shards = resolve(*as_texts(bucket, templates), paths=paths, tolerant=True, described=False, **self.reach)
+        shards = resolve(*as_texts(bucket, templates), paths=paths, tolerant=True, described=False, **self.connection)
         if shards.manifests and not shards.items:
             raise lists_nothing(shards.source.bucket)
         return shards

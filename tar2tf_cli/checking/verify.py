@@ -125,7 +125,7 @@ def _sums_at(path: str, run: CheckRun) -> Sums | None:
     from tar2tf_cli.checking.checksum_list import read_sums
 
     def fetch(url: str) -> bytes | None:
-        found = read_with_folder(url, **run.reach)
+        found = read_with_folder(url, **run.connection)
         return found[0] if found else None
 
     return read_sums(path, fetch)
@@ -137,8 +137,8 @@ def _verify_sums(run: CheckRun, bucket: str, templates: Sequence[str], sums: Sum
     from tar2tf_cli.inputs.manifest import read_document
 
     report = _verify(run, bucket, templates, paths=paths)
-    manifests = manifests_named(bucket, templates, run.reach)
-    source = read_document(manifests[0], **run.reach).folder if manifests else run.shards(bucket, templates).source
+    manifests = manifests_named(bucket, templates, run.connection)
+    source = read_document(manifests[0], **run.connection).folder if manifests else run.shards(bucket, templates).source
     check_sums(run, source, sums, report)
     return report
 
@@ -174,7 +174,7 @@ def _check_readers(run: CheckRun, shards: ShardSet, readers: Sequence[str], repo
 
 
 def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], against: str) -> Report:
-    manifests = manifests_named(bucket, [name for name in templates if names_manifest(name)], run.reach)
+    manifests = manifests_named(bucket, [name for name in templates if names_manifest(name)], run.connection)
     if not manifests and (beside := run.shards(bucket).folder_manifest()):
         manifests = [beside]
     if not manifests:
@@ -185,7 +185,7 @@ def _verify_against(run: CheckRun, bucket: str, templates: Sequence[str], agains
 
 
 def _verify(run: CheckRun, bucket: str, templates: Sequence[str], *, paths: bool) -> Report:
-    if manifests := manifests_named(bucket, templates, run.reach):
+    if manifests := manifests_named(bucket, templates, run.connection):
         return _verify_documents(run, manifests)
     shards = run.shards(bucket, templates, paths=paths)
     for note in shards.notes(of_faults=False):
@@ -201,7 +201,7 @@ def _verify_documents(run: CheckRun, paths: Sequence[str], against: Origin | Non
     documents: list[Document] = []
     for path in paths:
         try:
-            document = read_document(path, **run.reach)
+            document = read_document(path, **run.connection)
             files += verify_manifest(run, document).files
             documents.append(document)
         except SourceError as error:

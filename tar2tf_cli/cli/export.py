@@ -116,7 +116,13 @@ def _export_side_file(format: str, manifest: str, options: dict[str, Any]) -> in
 @retry_option
 @quiet_option
 def index(
-    bucket: str, template: tuple[str, ...], key_split: str, readers: str, overwrite: bool, quiet: bool, **reach: object
+    bucket: str,
+    template: tuple[str, ...],
+    key_split: str,
+    readers: str,
+    overwrite: bool,
+    quiet: bool,
+    **connection: object,
 ) -> int:
     """Write an index next to each shard.
 
@@ -139,7 +145,7 @@ def index(
     given = {name.strip() for name in readers.split(",")}
     if unknown := given - {"dali", "energon"}:
         raise UsageError(f"--for knows no reader {min(unknown)!r}", hint="readers: dali, energon")
-    for path, number in _written(bucket, template, key_split, given, overwrite=overwrite, **reach):
+    for path, number in _written(bucket, template, key_split, given, overwrite=overwrite, **connection):
         if not quiet:
             message(f"{path}: {count(number, 'sample')}")
     return 0

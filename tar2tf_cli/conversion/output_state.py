@@ -27,7 +27,7 @@ from tar2tf_cli.inputs.report import InputReport
 from tar2tf_cli.sinks import Sink, open_sink
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.templates import PathTemplate, check_replaceable, hidden_name
-from tar2tf_cli.stores import reach_of
+from tar2tf_cli.stores import connection_options
 from tar2tf_cli.structs import dataclass, field
 
 JournalEntry: TypeAlias = list[Any]
@@ -246,7 +246,7 @@ def destination(plan: Plan, *, endpoint: str | None, apart: bool = False, **how:
             "--update keeps the shards that have not changed, and --overwrite replaces all: use one of them"
         )
     conversion, path = plan.conversion, plan.conversion.output.path
-    sink = open_sink(path, **reach_of(path, conversion, endpoint))
+    sink = open_sink(path, **connection_options(path, conversion, endpoint))
     usual = Destination(plan, sink, own=None, **how)
     earlier = usual.template.earlier_manifest()
     if not sink.exists(usual.manifest) and sink.exists(earlier):  # an earlier version wrote it

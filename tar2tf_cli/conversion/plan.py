@@ -24,7 +24,7 @@ from tar2tf_cli.inputs.shard_set import ShardSet, nothing_found, resolve
 from tar2tf_cli.spec.conversion import SHARDS, Conversion, Input
 from tar2tf_cli.spec.sample_keys import selection_of
 from tar2tf_cli.spec.urls import is_remote
-from tar2tf_cli.stores import reach_of
+from tar2tf_cli.stores import connection_options
 from tar2tf_cli.structs import NamedTuple, replace
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def find_inputs(
         return ShardSet.of(source, spec.template)
     if spec.kind not in SHARDS:
         return ShardSet.of(_opened(conversion, endpoint), spec.template)
-    reach = reach_of(spec.bucket, conversion, endpoint)
-    shards = _without_output(conversion, resolve(spec.bucket, spec.template, paths=paths, **reach), reach)
+    connection = connection_options(spec.bucket, conversion, endpoint)
+    shards = _without_output(conversion, resolve(spec.bucket, spec.template, paths=paths, **connection), connection)
     if not (shards.items or shards.manifests):
         try:
             shards.source.list(())
@@ -91,10 +91,10 @@ def _joined(dataset: str, conversion: Conversion, endpoint: str | None) -> Joine
     spec, many = conversion.input, conversion.input.join_many != "error"
     column = spec.joined_by.column if spec.joined_by else None
     if is_parquet(dataset):
-        files = ParquetFiles(dataset, **reach_of(dataset, conversion, endpoint))
+        files = ParquetFiles(dataset, **connection_options(dataset, conversion, endpoint))
         return JoinedParquet(files, column or spec.join_key, many)
     if is_table(dataset):
-        tables = TableFiles(dataset, **reach_of(dataset, conversion, endpoint))
+        tables = TableFiles(dataset, **connection_options(dataset, conversion, endpoint))
         return JoinedTables(tables, column or spec.join_key, many)
     key = selection_of(column, "--join-on") if column and column != KEY else None
     own = Input(dataset, key_split=spec.key_split, no_sign_request=spec.no_sign_request, ignore_gaps=spec.ignore_gaps)
@@ -108,7 +108,7 @@ def _opened(conversion: Conversion, endpoint: str | None) -> Source:
     return open_kind(conversion, endpoint)
 
 
-def _without_output(conversion: Conversion, shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
+def _without_output(conversion: Conversion, shards: ShardSet, connection: ConnectionOptions) -> ShardSet:
     """Return the inputs without the shards that an earlier run of this conversion wrote into the same folder."""
     output = conversion.output
     if output.is_stream or not shards.items:
@@ -122,7 +122,7 @@ def _without_output(conversion: Conversion, shards: ShardSet, reach: ConnectionO
     if _real(os.path.dirname(manifest)) != _real(os.path.dirname(shards.source.locate(shards.items[0].name))):
         return shards
     try:
-        written = read_document(manifest, **reach)
+        written = read_document(manifest, **connection)
     except Tar2tfError:  # there is no manifest
         return shards
     names = {os.path.basename(shard.path) for shard in written.manifest.shards}

@@ -32,7 +32,7 @@ class AdjacentFiles:
         self._copies = TemporaryDirectory(prefix="tar2tf-") if self._sink.store else None
 
     @classmethod
-    def of(cls, bucket: str, **reach: Unpack[ConnectionOptions]) -> Self:
+    def of(cls, bucket: str, **connection: Unpack[ConnectionOptions]) -> Self:
         """Return the adjacent files for the shards of a folder, template or bucket.
 
         Raises:
@@ -41,7 +41,7 @@ class AdjacentFiles:
         if bucket == "-":
             raise UsageError("standard input has no folder for an index", hint="name a folder, a shard or a bucket")
         folder = split_template(bucket)[0].rstrip("/")
-        return cls(open_sink(f"{folder}/_", **reach) if is_remote(folder) else None)
+        return cls(open_sink(f"{folder}/_", **connection) if is_remote(folder) else None)
 
     def inside(self, located: str) -> str:
         """Convert a path or URL to the path or name of the file."""

@@ -67,7 +67,7 @@ def prepare_energon(
     *,
     dali: bool = False,
     overwrite: bool = False,
-    **reach: Unpack[ConnectionOptions],
+    **connection: Unpack[ConnectionOptions],
 ) -> Iterator[tuple[str, int]]:
     """Write the files that Megatron Energon needs to read a folder of tars; yield each index and its sample count.
 
@@ -79,15 +79,15 @@ def prepare_energon(
         templates: names in the bucket, or further paths.
         dali: also write the index of each tar for NVIDIA DALI, as `a.idx` for `a.tar`.
         overwrite: whether files that describe other shards are replaced, and DALI's indexes moved to `a.idx`.
-        reach: how servers are reached.
+        connection: `ConnectionOptions` of remote buckets.
 
     Raises:
         OutputExistsError: when there is another file of such a name.
         SourceError: when a tar is damaged or cannot be read.
         UsageError: when Energon cannot read a shard, two samples have the same key, or the bucket cannot be written to.
     """
-    files = AdjacentFiles.of(bucket, **reach)
-    shards = resolve(bucket, templates, paths=True, **reach)
+    files = AdjacentFiles.of(bucket, **connection)
+    shards = resolve(bucket, templates, paths=True, **connection)
     if not shards.items:
         raise nothing_found(bucket)
     for note in shards.notes():

@@ -426,7 +426,7 @@ def write_indexes(
     *,
     key_split: KeySplit = "first",
     overwrite: bool = False,
-    **reach: Unpack[ConnectionOptions],
+    **connection: Unpack[ConnectionOptions],
 ) -> Iterator[tuple[str, int]]:
     """Write SHARD.idx next to each shard; yield its path and its number of samples or records.
 
@@ -439,15 +439,15 @@ def write_indexes(
         templates: names in the bucket, or further paths.
         key_split: where the names of members are split into key and extension.
         overwrite: whether an index that is not the shard's is replaced.
-        reach: how servers are reached.
+        connection: `ConnectionOptions` of remote buckets.
 
     Raises:
         OutputExistsError: when there is another file of that name.
         SourceError: when shards are damaged or cannot be read, after the indexes of the others were written.
         UsageError: when a shard is compressed, members of a sample are not adjacent, or nobody can write to the bucket.
     """
-    files = AdjacentFiles.of(bucket, **reach)
-    named = resolve(bucket, templates, paths=True, described=False, **reach)
+    files = AdjacentFiles.of(bucket, **connection)
+    named = resolve(bucket, templates, paths=True, described=False, **connection)
     if named.manifests:
         raise UsageError("is a manifest: name the shards, or their folder", shard=bucket)
     for note in named.notes():

@@ -129,10 +129,10 @@ def load_dataset(
     _check_numbers(shuffle, batch, start)
     _check_order(shuffle, seed, shard, start)
     _check_batching(batch, ragged=ragged, pad=pad)
-    reach: ConnectionOptions = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
+    connection: ConnectionOptions = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     paths = paths_in(manifest, more)
     process = ProcessResources()
-    read = read_manifests(paths, beside=True, on_listing=process.on_listing if shuffle is True else None, **reach)
+    read = read_manifests(paths, beside=True, on_listing=process.on_listing if shuffle is True else None, **connection)
     for document in read:
         document.check_records()
     features, total = together(read)

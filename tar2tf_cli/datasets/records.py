@@ -155,9 +155,9 @@ def open_records(
         raise UsageError(
             "raw=True returns the bytes of records, which default cannot add to", hint="leave out one of them"
         )
-    reach: ConnectionOptions = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
+    connection: ConnectionOptions = {"endpoint": endpoint, "retry_for": retry_for, "no_sign_request": no_sign_request}
     process = ProcessResources()
-    chosen = find_shards(paths_in(shards, more), split, process, **reach)
+    chosen = find_shards(paths_in(shards, more), split, process, **connection)
     indexes = Indexes(None if index_folder is None else os.fspath(index_folder), key_split)
     return Records(chosen, indexes, process, raw=raw, preset=preset, default=default)
 

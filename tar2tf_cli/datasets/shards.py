@@ -66,7 +66,7 @@ class DatasetShard:
 
 
 def find_shards(
-    paths: Sequence[str], split: str | None, process: ProcessResources, **reach: Unpack[ConnectionOptions]
+    paths: Sequence[str], split: str | None, process: ProcessResources, **connection: Unpack[ConnectionOptions]
 ) -> list[DatasetShard]:
     """Return the shards that manifests, files, folders and templates name, in the given order.
 
@@ -75,7 +75,7 @@ def find_shards(
             it has one, otherwise for all its files.
         split: only the shards of this split of the manifests.
         process: asks far buckets for what will be read.
-        reach: how servers are reached.
+        connection: `ConnectionOptions` of remote buckets.
 
     Raises:
         SourceError: when there is nothing at a path, a shard of a manifest is missing or has another size.
@@ -84,7 +84,7 @@ def find_shards(
     if not paths:
         raise UsageError("there are no shards: name a manifest, files or a folder")
     raw, read, shards = Decoder(), list[Document](), list[tuple[DatasetShard, bool]]()
-    for named in resolve_each(paths, process.on_listing, **reach):
+    for named in resolve_each(paths, process.on_listing, **connection):
         read += named.documents
         if split is not None and not named.documents:
             message = f"there is no manifest, so there is no split {split!r}"
@@ -92,7 +92,7 @@ def find_shards(
         for document in named.documents:
             shards += ((shard, True) for shard in _of_manifest(document, split, raw, process))
         _check(named)
-        shards += ((shard, False) for shard in _named_shards(named, raw, reach))
+        shards += ((shard, False) for shard in _named_shards(named, raw, connection))
     if split is not None:
         listed(read, split)
     if len(read) > 1:  # examples of all manifests have the same features, dtypes and ranks
@@ -101,12 +101,12 @@ def find_shards(
     return [shard for shard, _ in shards]
 
 
-def _named_shards(named: ShardSet, raw: Decoder, reach: ConnectionOptions) -> list[DatasetShard]:
+def _named_shards(named: ShardSet, raw: Decoder, connection: ConnectionOptions) -> list[DatasetShard]:
     """Return the shards of a set without manifests, each as a manifest next to it describes it, if there is one."""
     shards = {item.name: DatasetShard(named.source, item, raw) for item in named.items}
     items = [] if named.listed else [item for item in named.items if may_hold_examples(item.name)]
     paths = {os.path.normpath(named.source.locate(item.name)): item for item in items}
-    for document in documents_next_to(named.source, items, reach):
+    for document in documents_next_to(named.source, items, connection):
         manifest = document.manifest
         if find_format(manifest.format).traits.carries_examples:
             with suppress(SourceError):  # its features cannot be decoded
@@ -160,7 +160,7 @@ def read_manifests(
     *,
     beside: bool = False,
     on_listing: OnListing | None = None,
-    **reach: Unpack[ConnectionOptions],
+    **connection: Unpack[ConnectionOptions],
 ) -> list[Document]:
     """Read manifests, each given by path, URL, folder or template.
 
@@ -168,7 +168,7 @@ def read_manifests(
         paths: paths or URLs.
         beside: whether shards may be named, too: the manifest in their folder is read, with `named` these shards.
         on_listing: called before a folder is listed.
-        reach: how servers are reached.
+        connection: `ConnectionOptions` of remote buckets.
 
     Raises:
         SourceError: when there is none, or it cannot be read.
@@ -177,8 +177,8 @@ def read_manifests(
     if not paths:
         raise UsageError("there is no manifest: name one or several")
     read = list[Document]()
-    for named in resolve_each(paths, on_listing, **reach):
-        documents = documents_next_to(named.source, named.items, reach) if beside and not named.documents else ()
+    for named in resolve_each(paths, on_listing, **connection):
+        documents = documents_next_to(named.source, named.items, connection) if beside and not named.documents else ()
         _check(named)
         read += named.documents or _beside(named, documents)
     return read

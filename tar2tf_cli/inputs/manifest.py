@@ -599,12 +599,12 @@ class Document:
         return NothingFoundError("is missing", shard=self.folder.locate(shard.path), hint=hint)
 
 
-def read_document(path: str, **reach: Unpack[ConnectionOptions]) -> Document:
+def read_document(path: str, **connection: Unpack[ConnectionOptions]) -> Document:
     """Read a manifest, or `dataset_info.json` of TensorFlow Datasets in the form of a manifest.
 
     Args:
         path: its path or URL.
-        reach: how its server is reached.
+        connection: `ConnectionOptions` of the bucket's server.
 
     Raises:
         SourceError: when it does not exist, or cannot be read.
@@ -619,7 +619,7 @@ def read_document(path: str, **reach: Unpack[ConnectionOptions]) -> Document:
             return _tfds_document(path, DirectorySource(os.path.dirname(path) or "."))
         if manifest := Manifest.load(path):
             return Document(path, manifest, DirectorySource(os.path.dirname(path) or "."))
-    elif inside := read_with_folder(path, **reach):
+    elif inside := read_with_folder(path, **connection):
         if is_tfds:
             return _tfds_document(name, inside[1])
         return Document(name, Manifest.from_bytes(inside[0], name), inside[1])

@@ -113,13 +113,13 @@ class ParquetFiles:
     Args:
         bucket: the path or URL.
         templates: templates for the names of files in it.
-        reach: connection options.
+        connection: `ConnectionOptions` of the bucket's server.
     """
 
-    def __init__(self, bucket: str, templates: Sequence[str] = (), **reach: Unpack[ConnectionOptions]) -> None:
+    def __init__(self, bucket: str, templates: Sequence[str] = (), **connection: Unpack[ConnectionOptions]) -> None:
         self.bucket = bucket
         self._templates = templates
-        self._reach = reach
+        self._connection = connection
         self._read: dict[tuple[str, int], Any] = {}  # tables of pyarrow
         self._open: tuple[int, Source, Ranges] | None = None  # of this process; forked processes do not share it
 
@@ -133,7 +133,7 @@ class ParquetFiles:
 
     def _source(self) -> tuple[Source, Ranges]:
         if self._open is None or self._open[0] != os.getpid():
-            source = open_source(self.bucket, **self._reach)
+            source = open_source(self.bucket, **self._connection)
             self._open = os.getpid(), source, source.ranges()
         return self._open[1:]
 

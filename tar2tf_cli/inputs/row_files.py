@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tar2tf_cli.spec.urls import ConnectionOptions
     from tar2tf_cli.stores.source import ObjectSource
 
-Reach: TypeAlias = "Callable[[str], ConnectionOptions]"
+ConnectionFor: TypeAlias = "Callable[[str], ConnectionOptions]"
 """Returns the connection options of a URL."""
 
 T = TypeVar("T")
@@ -51,13 +51,13 @@ class RowFiles:
     Args:
         folder: path or URL of the table's folder.
         store: the store in which the table is, at this folder; None for a local table.
-        reach: gives the connection options of URLs.
+        connection_for: gives the connection options of URLs.
     """
 
-    def __init__(self, folder: str, store: Store | None, reach: Reach) -> None:
+    def __init__(self, folder: str, store: Store | None, connection_for: ConnectionFor) -> None:
         self._folder = folder
         self._store = store
-        self._reach = reach
+        self._connection_for = connection_for
         self._forget()
 
     def _forget(self) -> None:
@@ -66,7 +66,7 @@ class RowFiles:
         self._known: dict[tuple[int, str], ObjectInfo | None] = {}  # objects by the number of their source, and name
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_folder": self._folder, "_store": self._store, "_reach": self._reach}
+        return {"_folder": self._folder, "_store": self._store, "_connection_for": self._connection_for}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -185,7 +185,7 @@ class RowFiles:
         where = f"{folder}/{mark}{query}"
         if where not in self._folders:
             try:
-                store = open_store(where, **self._reach(url))
+                store = open_store(where, **self._connection_for(url))
             except UsageError as error:
                 raise SampleError(error.message) from None
             prefix = store.root.lstrip("/")

@@ -356,13 +356,13 @@ class TableFiles:
     Args:
         bucket: the path or URL.
         templates: templates for the names of files in it or, if it is a file, further paths.
-        reach: connection options.
+        connection: `ConnectionOptions` of the bucket's server.
 
     Raises:
         SourceError: when a path does not exist.
     """
 
-    def __init__(self, bucket: str, templates: Sequence[str] = (), **reach: Unpack[ConnectionOptions]) -> None:
+    def __init__(self, bucket: str, templates: Sequence[str] = (), **connection: Unpack[ConnectionOptions]) -> None:
         self.bucket = bucket
         self._templates = templates
         self._source: Source
@@ -371,7 +371,7 @@ class TableFiles:
             several = [TableFiles(path) for path in (bucket, *templates)]
             self._source = MergedSource([LocatedShard(one._source, item) for one in several for item in one.list()])
         else:
-            self._source = open_source(bucket, **reach)
+            self._source = open_source(bucket, **connection)
 
     def list(self) -> list[ObjectInfo]:
         """List the tables; in a folder without a template, the files that have a table's suffix.

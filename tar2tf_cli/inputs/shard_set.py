@@ -285,7 +285,7 @@ def resolve(
     paths: bool = False,
     tolerant: bool = False,
     described: bool = True,
-    **reach: Unpack[ConnectionOptions],
+    **connection: Unpack[ConnectionOptions],
 ) -> ShardSet:
     """Return the set of shards that a user names.
 
@@ -297,33 +297,33 @@ def resolve(
             are read nevertheless.
         described: whether to read the manifests next to shards that were named one by one, too, and not only those in
             a folder that was listed.
-        reach: how servers are reached.
+        connection: `ConnectionOptions` of remote buckets.
 
     Raises:
         SourceError: when nothing is found, or something cannot be read.
         DamagedShardError: when a shard has another size than in the manifest that was named.
         UsageError: when a manifest is followed by something else, or a file is given twice.
     """
-    if manifests := manifests_named(bucket, templates, reach):
-        return _of_manifests(bucket, manifests, reach, tolerant=tolerant)
+    if manifests := manifests_named(bucket, templates, connection):
+        return _of_manifests(bucket, manifests, connection, tolerant=tolerant)
     if paths and _are_paths(bucket, templates):
         shards = _of_paths((bucket, *templates), tolerant=tolerant)
-        return _completed(shards, reach, described=described)
+        return _completed(shards, connection, described=described)
     if names_manifest(bucket) and templates:
         raise UsageError("a manifest takes no template, as it lists its shards; give only further manifests")
-    shards = _found(open_source(bucket, **reach), templates, alone=True)
-    return _completed(shards, reach, described=described or shards.listed)
+    shards = _found(open_source(bucket, **connection), templates, alone=True)
+    return _completed(shards, connection, described=described or shards.listed)
 
 
 def resolve_each(
-    paths: Sequence[str], on_listing: OnListing | None = None, **reach: Unpack[ConnectionOptions]
+    paths: Sequence[str], on_listing: OnListing | None = None, **connection: Unpack[ConnectionOptions]
 ) -> Iterator[ShardSet]:
     """Yield a set for each path or URL; a folder with a manifest means the shards that the manifest lists.
 
     Args:
         paths: paths or URLs.
         on_listing: called before a folder is listed.
-        reach: how servers are reached.
+        connection: `ConnectionOptions` of remote buckets.
 
     Raises:
         SourceError: when a path does not exist, or nothing is found or listed.
@@ -331,15 +331,15 @@ def resolve_each(
     """
     from tar2tf_cli.inputs.manifest import read_document
 
-    opened = cache(lambda bucket: open_source(bucket, **(reach if is_remote(bucket) else {})))
+    opened = cache(lambda bucket: open_source(bucket, **(connection if is_remote(bucket) else {})))
     for path in paths:
         shards = None
-        manifests = manifests_named(path, (), reach)
-        documents = [read_document(manifest, **reach) for manifest in manifests]
+        manifests = manifests_named(path, (), connection)
+        documents = [read_document(manifest, **connection) for manifest in manifests]
         if not manifests:
             shards = _found_at(path, opened, on_listing)
             if inside := shards.folder_manifest():
-                manifests, documents = [inside], [_document_in(shards, shards.left_out.describing()[0], reach)]
+                manifests, documents = [inside], [_document_in(shards, shards.left_out.describing()[0], connection)]
         if shards is None or manifests:
             source = shards.source if shards else MergedSource([])
             if shards is None or not shards.items or any(document.manifest.is_complete for document in documents):
@@ -349,7 +349,7 @@ def resolve_each(
             for document in documents if shards.manifests else ():
                 if not document.manifest.is_complete:
                     raise lists_nothing(document.path)
-        yield _with_splits(shards) if shards.manifests else _completed(shards, reach, described=False)
+        yield _with_splits(shards) if shards.manifests else _completed(shards, connection, described=False)
 
 
 def lists_nothing(path: str) -> SourceError:
@@ -374,7 +374,7 @@ def names_manifest(path: str) -> bool:
     return without_secrets(path).endswith(".json")
 
 
-def manifests_named(bucket: str, templates: Sequence[str], reach: ConnectionOptions) -> Sequence[str]:
+def manifests_named(bucket: str, templates: Sequence[str], connection: ConnectionOptions) -> Sequence[str]:
     """Return the manifests that bucket and templates name; nothing if they name other files.
 
     Raises:
@@ -389,10 +389,10 @@ def manifests_named(bucket: str, templates: Sequence[str], reach: ConnectionOpti
         return [bucket, *templates]
     if not templates:
         return []
-    return [_below(bucket, item.name) for item in open_source(bucket, **reach).list_with_unreadable(templates)]
+    return [_below(bucket, item.name) for item in open_source(bucket, **connection).list_with_unreadable(templates)]
 
 
-def _of_manifests(bucket: str, paths: Sequence[str], reach: ConnectionOptions, *, tolerant: bool) -> ShardSet:
+def _of_manifests(bucket: str, paths: Sequence[str], connection: ConnectionOptions, *, tolerant: bool) -> ShardSet:
     """Return the shards that manifests list."""
     from tar2tf_cli.inputs.manifest import read_document  # slow to import, and only for manifests
 
@@ -401,7 +401,7 @@ def _of_manifests(bucket: str, paths: Sequence[str], reach: ConnectionOptions, *
     unfinished: list[Unfinished] = []
     for path in paths:
         try:
-            document = read_document(path, **reach)
+            document = read_document(path, **connection)
         except SourceError as error:
             if not tolerant or len(paths) == 1:
                 raise
@@ -420,11 +420,11 @@ def _of_manifests(bucket: str, paths: Sequence[str], reach: ConnectionOptions, *
     return _with_splits(replace(whole, described=_described(whole, documents)))
 
 
-def _completed(shards: ShardSet, reach: ConnectionOptions, *, described: bool) -> ShardSet:
+def _completed(shards: ShardSet, connection: ConnectionOptions, *, described: bool) -> ShardSet:
     """Add manifests (if asked for), splits and unfinished conversions to a set."""
     paths = [shards.source.locate(item.name) for item in shards.items]
     with searching(unfinished_of, paths, shards.source) as unfinished:
-        shards = _with_splits(_with_documents(shards, reach) if described else shards)
+        shards = _with_splits(_with_documents(shards, connection) if described else shards)
     return replace(shards, unfinished=unfinished())
 
 
@@ -459,7 +459,7 @@ def _shards_of(document: Document, *, tolerant: bool) -> Iterator[LocatedShard]:
             yield unreadable_input(document.folder.locate(shard.path), document.missing(shard))
 
 
-def documents_next_to(source: Source, items: Iterable[ObjectInfo], reach: ConnectionOptions) -> list[Document]:
+def documents_next_to(source: Source, items: Iterable[ObjectInfo], connection: ConnectionOptions) -> list[Document]:
     """Return the manifests in the folders of shards, ignoring unreadable ones."""
     folders: dict[str, None] = {}
     for item in items:
@@ -470,9 +470,9 @@ def documents_next_to(source: Source, items: Iterable[ObjectInfo], reach: Connec
         if not (is_remote(folder) or os.path.isdir(folder or ".")):
             continue
         with suppress(Tar2tfError):
-            place = open_source(folder or ".", **(reach if is_remote(folder) else {}))
+            place = open_source(folder or ".", **(connection if is_remote(folder) else {}))
             names = _describing_in(place)
-            documents += _readable(map(place.locate, names), lambda path: _read_document(path, reach))
+            documents += _readable(map(place.locate, names), lambda path: _read_document(path, connection))
     return documents
 
 
@@ -491,13 +491,13 @@ def _readable(names: Iterable[str], read: Callable[[str], Document]) -> Iterator
             yield read(name)
 
 
-def _read_document(path: str, reach: ConnectionOptions) -> Document:
+def _read_document(path: str, connection: ConnectionOptions) -> Document:
     from tar2tf_cli.inputs.manifest import read_document  # slow to import, and only for manifests
 
-    return read_document(path, **reach)
+    return read_document(path, **connection)
 
 
-def _document_in(shards: ShardSet, name: str, reach: ConnectionOptions) -> Document:
+def _document_in(shards: ShardSet, name: str, connection: ConnectionOptions) -> Document:
     """Read a manifest in a listed folder, using the listing where possible.
 
     Raises:
@@ -505,7 +505,7 @@ def _document_in(shards: ShardSet, name: str, reach: ConnectionOptions) -> Docum
     """
     path, content = _below(shards.bucket, name), shards.left_out.contents.get(name)
     if content is None or "/" in name:
-        return _read_document(path, reach)
+        return _read_document(path, connection)
     from tar2tf_cli.inputs.manifest import Document, Manifest  # slow to import, and only for manifests
 
     path, listed = without_secrets(path), {item.name: item for item in shards.items}
@@ -576,16 +576,16 @@ def _gaps(source: Source, names: Sequence[str], templates: Sequence[str]) -> lis
     return [gap for gap in find_gaps(names) if not matches or any(match.match(gap.first) for match in matches)]
 
 
-def _with_documents(shards: ShardSet, reach: ConnectionOptions) -> ShardSet:
+def _with_documents(shards: ShardSet, connection: ConnectionOptions) -> ShardSet:
     """Add the manifests in the folders of its shards to a set."""
     if shards.source.capabilities().gives != "bytes" or not shards.source.capabilities().repeatable:
         return shards
     if shards.listed:
         names = shards.left_out.describing()
-        documents = [*_readable(names, lambda name: _document_in(shards, name, reach))]
+        documents = [*_readable(names, lambda name: _document_in(shards, name, connection))]
         return described_by(_without_outputs(shards, documents), documents) if documents else shards
     described = (item for item in shards.items if may_hold_examples(item.name))
-    return described_by(shards, documents_next_to(shards.source, described, reach))
+    return described_by(shards, documents_next_to(shards.source, described, connection))
 
 
 def _without_outputs(shards: ShardSet, documents: Sequence[Document]) -> ShardSet:

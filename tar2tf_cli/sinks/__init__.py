@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["DirectorySink", "Flusher", "Sink", "open_sink"]
 
 
-def open_sink(path: str, **reach: Unpack[ConnectionOptions]) -> Sink:
+def open_sink(path: str, **connection: Unpack[ConnectionOptions]) -> Sink:
     """Return the sink of an output path: a folder, or the bucket of a URL.
 
     Args:
         path: the output path.
-        reach: connection options.
+        connection: `ConnectionOptions` of the bucket's server.
 
     Raises:
         UsageError: for a URL that cannot be written to, or that contains credentials.
@@ -42,7 +42,7 @@ def open_sink(path: str, **reach: Unpack[ConnectionOptions]) -> Sink:
         raise UsageError(f"the output path {path!r} has a field in its bucket name", hint="put fields after the bucket")
     from tar2tf_cli.sinks.objects import ObjectSink
 
-    return ObjectSink(open_store(url, **reach), url)
+    return ObjectSink(open_store(url, **connection), url)
 
 
 def bucket_url(path: str) -> str:

@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
     OpenStore: TypeAlias = Callable[[str, "str | None"], Store]
 
-__all__ = ["open_source", "open_store", "reach_of", "read_with_folder", "schemes", "store_class"]
+__all__ = ["connection_options", "open_source", "open_store", "read_with_folder", "schemes", "store_class"]
 
 
-def open_source(bucket: str, **reach: Unpack[ConnectionOptions]) -> Source:
+def open_source(bucket: str, **connection: Unpack[ConnectionOptions]) -> Source:
     """Open a bucket as a source of shards: a directory, a tar file, `-` for one tar on standard input, or a URL.
 
     Args:
         bucket: `ais://`, `ais+s3://`, `ais+gs://`, `s3://`, `gs://`, `az://`, `http://`, `https://`, a path, or `-`;
             it may end with a template, as in `shards/train-{0..9}.tar`.
-        reach: connection options.
+        connection: `ConnectionOptions` of the bucket's server.
 
     Raises:
         SourceError: when a local bucket does not exist; other buckets are checked when they are listed.
@@ -61,7 +61,7 @@ def open_source(bucket: str, **reach: Unpack[ConnectionOptions]) -> Source:
     if is_remote(folder):
         from tar2tf_cli.stores.source import ObjectSource
 
-        source = ObjectSource(open_store(folder, **reach))
+        source = ObjectSource(open_store(folder, **connection))
     elif folder == "-":
         from tar2tf_cli.stores.directory import StdinSource
 
@@ -75,7 +75,7 @@ def open_source(bucket: str, **reach: Unpack[ConnectionOptions]) -> Source:
     return source
 
 
-def read_with_folder(url: str, **reach: Unpack[ConnectionOptions]) -> tuple[bytes, Source] | None:
+def read_with_folder(url: str, **connection: Unpack[ConnectionOptions]) -> tuple[bytes, Source] | None:
     """Read a small object at a URL, such as a manifest: return its bytes and its folder; None if it does not exist.
 
     Raises:
@@ -85,7 +85,7 @@ def read_with_folder(url: str, **reach: Unpack[ConnectionOptions]) -> tuple[byte
     from tar2tf_cli.stores.objects import read_object
     from tar2tf_cli.stores.source import ObjectSource
 
-    parent = open_store(url, **reach).parent()
+    parent = open_store(url, **connection).parent()
     if parent is None:
         return None
     folder, name = parent
@@ -94,7 +94,7 @@ def read_with_folder(url: str, **reach: Unpack[ConnectionOptions]) -> tuple[byte
     return None if data is None else (data, ObjectSource(folder))
 
 
-def reach_of(url: str, conversion: Conversion, endpoint: str | None) -> ConnectionOptions:
+def connection_options(url: str, conversion: Conversion, endpoint: str | None) -> ConnectionOptions:
     """Return the connection options for the input or the output of a conversion, given its URL or path.
 
     The endpoint is that of AIStore when one end is AIStore, else that of every cloud bucket; a path has none.
@@ -113,7 +113,7 @@ def _kind(url: str) -> str:
     return url.partition("://")[0].partition("+")[0] if is_remote(url) else ""
 
 
-def open_store(bucket: str, **reach: Unpack[ConnectionOptions]) -> Store:
+def open_store(bucket: str, **connection: Unpack[ConnectionOptions]) -> Store:
     """Open the object store of a URL.
 
     Raises:
@@ -122,9 +122,9 @@ def open_store(bucket: str, **reach: Unpack[ConnectionOptions]) -> Store:
     from tar2tf_cli.stores.retries import retry_seconds
 
     check_url(bucket)
-    store = cast("OpenStore", store_class(bucket))(bucket, reach.get("endpoint"))
-    store.retry_for = retry_seconds(reach.get("retry_for"))
-    store.unsigned = reach.get("no_sign_request", store.unsigned)
+    store = cast("OpenStore", store_class(bucket))(bucket, connection.get("endpoint"))
+    store.retry_for = retry_seconds(connection.get("retry_for"))
+    store.unsigned = connection.get("no_sign_request", store.unsigned)
     return store
 
 

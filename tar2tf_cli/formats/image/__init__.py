@@ -149,9 +149,9 @@ def _kernel_taps(size_in: int, size_out: int, kernel: _Kernel, radius: float, *,
     inverse = np.float32(1) / (np.float32(size_out) / np.float32(size_in))
     stretch = max(inverse, np.float32(1)) if antialias else np.float32(1)
     at = (np.arange(size_out, dtype=np.float32) + np.float32(0.5)) * inverse
-    reach = np.float32(radius) * stretch
-    first = np.ceil(at - reach - np.float32(0.5)).astype(np.intp)
-    last = np.floor(at + reach - np.float32(0.5)).astype(np.intp)
+    support = np.float32(radius) * stretch
+    first = np.ceil(at - support - np.float32(0.5)).astype(np.intp)
+    last = np.floor(at + support - np.float32(0.5)).astype(np.intp)
     indices = first[:, None] + np.arange(int((last - first).max()) + 1)
     # TensorFlow's precision and order matter for pixels at the edge of a kernel
     distances = indices.astype(np.float32) + np.float32(0.5) - at[:, None]

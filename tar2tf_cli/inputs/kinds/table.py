@@ -23,11 +23,11 @@ from tar2tf_cli.formats.checksums import blake2b
 from tar2tf_cli.formats.image import headers
 from tar2tf_cli.formats.streams import IMAGE_SUFFIXES, sniff
 from tar2tf_cli.inputs.base import ListSource, divided, shuffled, stems_of
-from tar2tf_cli.inputs.row_files import Reach, RowFiles
+from tar2tf_cli.inputs.row_files import ConnectionFor, RowFiles
 from tar2tf_cli.inputs.rows import Rows, RowSpan, TableFiles, no_rows
 from tar2tf_cli.spec.conversion import Conversion
 from tar2tf_cli.spec.fields import Column
-from tar2tf_cli.stores import reach_of
+from tar2tf_cli.stores import connection_options
 
 if TYPE_CHECKING:
     from tar2tf_cli.spec.urls import ConnectionOptions
@@ -40,22 +40,27 @@ def open_input(conversion: Conversion, endpoint: str | None) -> Source:
     spec = conversion.input
     columns = {name: Column.parse(text) for name, text in spec.columns.items()}
     if is_parquet(spec.bucket) or any(map(is_parquet, spec.template)):
-        files = ParquetFiles(spec.bucket, spec.template, **reach_of(spec.bucket, conversion, endpoint))
-        named = RowFiles(os.path.dirname(spec.bucket), None, partial(_reach, conversion, endpoint))
+        files = ParquetFiles(spec.bucket, spec.template, **connection_options(spec.bucket, conversion, endpoint))
+        named = RowFiles(os.path.dirname(spec.bucket), None, partial(_row_connection, conversion, endpoint))
         return ParquetSource(files, columns, partial(entries_of_row, columns, named))
-    tables = TableFiles(spec.bucket, spec.template, **reach_of(spec.bucket, conversion, endpoint))
+    tables = TableFiles(spec.bucket, spec.template, **connection_options(spec.bucket, conversion, endpoint))
     first, *others = tables.list()
-    reach = partial(_reach, conversion, endpoint)
+    connection_for = partial(_row_connection, conversion, endpoint)
     if others:
-        return TablesSource(tables, [first, *others], columns, reach)
+        return TablesSource(tables, [first, *others], columns, connection_for)
     return TableSource(
-        tables, first, columns, reach, seed=conversion.seed if conversion.shuffle else None, limit=conversion.limit
+        tables,
+        first,
+        columns,
+        connection_for,
+        seed=conversion.seed if conversion.shuffle else None,
+        limit=conversion.limit,
     )
 
 
-def _reach(conversion: Conversion, endpoint: str | None, url: str) -> ConnectionOptions:
+def _row_connection(conversion: Conversion, endpoint: str | None, url: str) -> ConnectionOptions:
     """Return the connection options for URLs in cells: the input's own options where they fit the URL's store."""
-    return {**reach_of(url, conversion, endpoint), "no_sign_request": conversion.input.no_sign_request}
+    return {**connection_options(url, conversion, endpoint), "no_sign_request": conversion.input.no_sign_request}
 
 
 class RowsSource(ListSource):
@@ -123,7 +128,7 @@ class TableSource(RowsSource):
         table: the file, in UTF-8.
         columns: the column of each entry, and what its cells are. If there are none, every column is an entry, as it
             is. The entry `__key__` is the sample's key.
-        reach: gives the connection options of URLs in cells.
+        connection_for: gives the connection options of URLs in cells.
         stem: the beginning of keys, before the number of the row with six digits, where no column has the key; without
             it, a key is just that number.
         seed: shuffle the rows with this random seed.
@@ -135,7 +140,7 @@ class TableSource(RowsSource):
         tables: TableFiles,
         table: ObjectInfo,
         columns: Mapping[str, Column],
-        reach: Reach,
+        connection_for: ConnectionFor,
         *,
         stem: str = "",
         seed: int | None = None,
@@ -147,7 +152,7 @@ class TableSource(RowsSource):
         self._stem = stem
         self._header = not (columns and all(column.name.isdecimal() for column in columns.values()))
         self._files = [column.name for column in columns.values() if column.is_file]
-        self._named = RowFiles(os.path.dirname(self.bucket), tables.store(table), reach)
+        self._named = RowFiles(os.path.dirname(self.bucket), tables.store(table), connection_for)
 
     def listing_info(self) -> ListingInfo:
         """Return the number of rows."""
@@ -249,15 +254,21 @@ class TablesSource(Source):
         tables: what the user named.
         items: the files.
         columns: the column of each entry, as for a single file.
-        reach: gives the connection options of URLs in cells.
+        connection_for: gives the connection options of URLs in cells.
     """
 
     def __init__(
-        self, tables: TableFiles, items: Sequence[ObjectInfo], columns: Mapping[str, Column], reach: Reach
+        self,
+        tables: TableFiles,
+        items: Sequence[ObjectInfo],
+        columns: Mapping[str, Column],
+        connection_for: ConnectionFor,
     ) -> None:
         self.bucket = tables.bucket
         stems = stems_of([item.name for item in items])
-        self._sources = {item.name: TableSource(tables, item, columns, reach, stem=stems[item.name]) for item in items}
+        self._sources = {
+            item.name: TableSource(tables, item, columns, connection_for, stem=stems[item.name]) for item in items
+        }
         self._chunks: dict[str, tuple[TableSource, ObjectInfo]] = {}
 
     def capabilities(self) -> Capabilities:
