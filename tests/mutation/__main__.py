@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.mutation.reach import HOME, Reach, make_map
+from tests.mutation.coverage import HOME, CoverageMap, make_map
 
 
 def main() -> int:
@@ -20,11 +20,11 @@ def main() -> int:
     from tests.mutation.mutants import Mutant, draw
     from tests.mutation.trial import Laboratory, Outcome
 
-    begin, reach = time.monotonic(), Reach.load()
+    begin, coverage = time.monotonic(), CoverageMap.load()
     mutants = draw(options.seed, options.count, options.rooms)
     free: queue.SimpleQueue[Laboratory] = queue.SimpleQueue()
     for number in range(options.processes):
-        free.put(Laboratory(HOME / f"copy-{number}", reach, options.seconds))
+        free.put(Laboratory(HOME / f"copy-{number}", coverage, options.seconds))
 
     def tried(mutant: Mutant) -> Outcome:
         laboratory = free.get()
@@ -49,7 +49,7 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.mutation", description=__doc__)
     add = parser.add_argument
-    add("--map", action="store_true", help="first run all tests, to see which of them reach which lines")
+    add("--map", action="store_true", help="first run all tests, to record the lines that each of them executes")
     add("--seed", type=int, default=1, help="which mutants to draw (default: %(default)s)")
     add("--count", type=int, default=60, help="how many mutants to draw (default: %(default)s)")
     add("--rooms", nargs="*", default=[], metavar="ROOM", help="folders of the package to draw from (default: all)")

@@ -14,7 +14,7 @@ import libcst as cst
 import libcst.matchers as m
 from mutmut.mutation.mutators import mutation_operators
 
-from tests.mutation.reach import PACKAGE, ROOT
+from tests.mutation.coverage import PACKAGE, ROOT
 
 Operator = Callable[[cst.CSTNode], Iterable[cst.CSTNode]]
 

@@ -14,7 +14,7 @@ import pytest
 FAILED, PASSED = map(os.environ.get, ("MUTATION_FAILED", "MUTATION_PASSED"))  # tests change the environment
 
 MOST_CASES = 40
-"""Of each function that reaches a mutant."""
+"""The most cases run of each test function that covers a mutant."""
 
 
 def function_of(name: str) -> str:

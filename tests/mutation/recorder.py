@@ -1,4 +1,4 @@
-"""Note which test reaches which block: `reach.py` puts a copy of this file into a copy of the package.
+"""Record the blocks that each test executes: `coverage.py` puts a copy of this file into a copy of the package.
 
 The test is known by a variable that pytest sets, which all processes of a test inherit. Each note is written at once,
 as tests kill processes, and by functions that no test can have replaced.
@@ -14,8 +14,8 @@ _open, _write, _close = os.open, os.write, os.close
 _test, _seen = "", set[int]()
 
 
-def reached(block: int) -> None:
-    """Note that the test that runs now has reached the block of this number."""
+def executed(block: int) -> None:
+    """Note that the test that runs now has executed the block of this number."""
     global _test, _seen
     test = os.environ.get("PYTEST_CURRENT_TEST", "")
     if test != _test:

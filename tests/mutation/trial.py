@@ -1,4 +1,4 @@
-"""Trials of mutants: the tests that reach one run on a copy of the repository that holds it, until one fails."""
+"""Trials of mutants: the tests that cover a mutant run on a mutated copy of the repository until one fails."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.mutation.coverage import PACKAGE, CoverageMap, Test, copy_repository, environment
 from tests.mutation.mutants import Mutant
-from tests.mutation.reach import PACKAGE, Reach, Test, copy_repository, environment
 from tests.mutation.warm import Request
 
 FIRST = 10.0
@@ -22,25 +22,25 @@ FIRST = 10.0
 
 
 class Outcome(NamedTuple):
-    """Which test found a mutant, empty if none did; how many of the tests that reach it ran; how long it took."""
+    """The test that found a mutant, empty if none did; how many of the tests that cover it ran; how long it took."""
 
     mutant: Mutant
     found_by: str
     ran: int
-    reaching: int
+    covering: int
     seconds: float
 
     def __str__(self) -> str:
-        found = f"found by {self.found_by}" if self.found_by else f"SURVIVED {self.ran} of {self.reaching} tests"
+        found = f"found by {self.found_by}" if self.found_by else f"SURVIVED {self.ran} of {self.covering} tests"
         return f"{self.mutant}\n    {found}, {self.seconds:.0f} s"
 
 
 class Laboratory:
     """A copy of the repository that holds one mutant at a time."""
 
-    def __init__(self, folder: Path, reach: Reach, seconds: float) -> None:
+    def __init__(self, folder: Path, coverage: CoverageMap, seconds: float) -> None:
         self._folder = copy_repository(folder)
-        self._reach = reach
+        self._coverage = coverage
         self._seconds = seconds
         self._warm = subprocess.Popen(
             [sys.executable, self._folder / "tests/mutation/warm.py"],
@@ -52,10 +52,10 @@ class Laboratory:
         )
 
     def try_(self, mutant: Mutant) -> Outcome:
-        """Run the tests that reach a mutant, those of its room first, until one fails that passes without it."""
+        """Run the tests that cover a mutant, those of its room first, until one fails that passes without it."""
         begin = time.monotonic()
         source = (self._folder / PACKAGE / mutant.file).read_text()
-        tests = in_order(mutant, self._reach.of(mutant.file, source, mutant.line))
+        tests = in_order(mutant, self._coverage.of(mutant.file, source, mutant.line))
         took = [*accumulate(test.seconds for test in tests)]
         first, last = (sum(so_far <= most for so_far in took) for most in (FIRST, self._seconds))
         room = f"tests/{mutant.room}"
@@ -126,6 +126,6 @@ class Laboratory:
 
 
 def in_order(mutant: Mutant, tests: list[Test]) -> list[Test]:
-    """Sort tests: those of the mutant's room first, of these the ones that reach little, and short ones."""
+    """Sort tests: those of the mutant's room first, of these the ones that cover few blocks, and short ones."""
     mirrored = f"tests/{mutant.room}"
     return sorted(tests, key=lambda test: (not test.name.startswith(mirrored), len(test.blocks), test.seconds))

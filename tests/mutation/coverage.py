@@ -1,4 +1,4 @@
-"""Which tests reach which block of the package, found out by running each once on a copy that notes it."""
+"""A map of the blocks of the package that each test executes, recorded on an instrumented copy of the package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.mutation.plugin import function_of
 ROOT = Path(__file__).parents[2]
 PACKAGE = "tar2tf_cli"
 HOME = Path(tempfile.gettempdir(), "tar2tf-mutation")
-"""Where the map of tests and copies of the repository lie."""
+"""Folder of the map and of the copies of the repository."""
 
 
 def copy_repository(to: Path) -> Path:
@@ -38,22 +38,22 @@ def environment(copy: Path, **more: str) -> dict[str, str]:
 
 
 class Test(NamedTuple):
-    """A function of tests, how long one case of it took, and the numbers of blocks that this case reached."""
+    """A test function, the duration of one of its cases, and the numbers of the blocks that this case executed."""
 
     name: str
     seconds: float
     blocks: frozenset[int]
 
 
-class Reach:
-    """The map: which tests reach a block."""
+class CoverageMap:
+    """The tests that cover each block of the package."""
 
     def __init__(self, blocks: list[str], tests: list[Test]) -> None:
         self.tests = tests
         self._blocks = blocks
 
     @classmethod
-    def load(cls) -> Reach:
+    def load(cls) -> CoverageMap:
         """Read the map that was made last.
 
         Raises:
@@ -62,7 +62,9 @@ class Reach:
         try:
             kept = json.loads(MAP.read_text())
         except FileNotFoundError:
-            raise SystemExit("no map of what tests reach: make it with `python -m tests.mutation --map`") from None
+            raise SystemExit(
+                "no map of the blocks that tests cover: make it with `python -m tests.mutation --map`"
+            ) from None
         tests = [Test(name, seconds, frozenset(of)) for name, seconds, of in kept["tests"]]
         return cls(kept["blocks"], [test for test in tests if (ROOT / test.name.partition("::")[0]).exists()])
 
@@ -75,7 +77,7 @@ class Reach:
         return found
 
     def of(self, file: str, source: str, line: int) -> list[Test]:
-        """List the tests that reach a line; outside of functions, and in new blocks, those that reach its file."""
+        """List the tests that cover a line; outside of functions, and in new blocks, the tests that cover its file."""
         block = block_at(source, line)
         if block and f"{file}:{block}" in self._blocks:
             return self._of_block.get(f"{file}:{block}", [])
@@ -83,11 +85,11 @@ class Reach:
         return [test for test in self.tests if test.blocks & within]
 
 
-NOTES, PASSED, MAP = HOME / "notes", HOME / "passed", HOME / "reach.json"
+NOTES, PASSED, MAP = HOME / "notes", HOME / "passed", HOME / "coverage.json"
 
 
 def make_map(processes: int, *arguments: str) -> None:
-    """Run a case of each test without the kernel on a copy that notes the blocks they reach, and keep the map."""
+    """Run a case of each test without the kernel on a copy that records the blocks they execute, and keep the map."""
     shutil.rmtree(HOME, ignore_errors=True)
     NOTES.mkdir(parents=True)
     copy = copy_repository(HOME / "map")
@@ -104,7 +106,7 @@ def make_map(processes: int, *arguments: str) -> None:
 
 
 def keep_map(names: list[str]) -> None:
-    """Put together what tests have noted."""
+    """Write the map from the notes of the tests."""
     tests = []
     for line in PASSED.read_text().splitlines():
         seconds, _, name = line.partition(" ")
@@ -112,11 +114,11 @@ def keep_map(names: list[str]) -> None:
         if noted.exists():
             tests.append((function_of(name), float(seconds), sorted({*map(int, noted.read_text().split())})))
     MAP.write_text(json.dumps({"blocks": names, "tests": tests}))
-    print(f"{len(tests):,} tests that passed reach {len({block for _, _, of in tests for block in of}):,} blocks")
+    print(f"{len(tests):,} tests that passed cover {len({block for _, _, of in tests for block in of}):,} blocks")
 
 
 def _instrument(package: Path, notes: Path) -> list[str]:
-    """Have each block of a package note that it is reached; returns the names of the blocks by number."""
+    """Instrument each block of a package so that it records its execution; return the names of the blocks by number."""
     names: list[str] = []
     for path in sorted(package.rglob("*.py")):
         file = str(path.relative_to(package))
@@ -124,11 +126,11 @@ def _instrument(package: Path, notes: Path) -> list[str]:
             continue
         tree = ast.parse(path.read_text())
         for block in blocks_of(tree):
-            block.body.insert(_after_docstring(block.body), ast.parse(f"_reached({len(names)})").body[0])
+            block.body.insert(_after_docstring(block.body), ast.parse(f"_executed({len(names)})").body[0])
             names.append(f"{file}:{block.name}")
         last = [place for place, node in enumerate(tree.body) if getattr(node, "module", "") == "__future__"]
         place = last[-1] + 1 if last else _after_docstring(tree.body)
-        tree.body.insert(place, ast.parse(f"from {PACKAGE}._recorder import reached as _reached").body[0])
+        tree.body.insert(place, ast.parse(f"from {PACKAGE}._recorder import executed as _executed").body[0])
         path.write_text(ast.unparse(ast.fix_missing_locations(tree)))
     recorder = Path(__file__).with_name("recorder.py").read_text()
     (package / "_recorder.py").write_text(recorder.replace('"FOLDER"', repr(str(notes))))
