@@ -348,11 +348,11 @@ class SourceReport(Protocol):
     Attributes:
         samples: how many of the samples given so far became examples.
         skipped: how many items were skipped, by reason.
-        asked: how many samples were skipped as asked for, by what asked for it.
+        filtered: how many samples options and ops filtered out, by option or op.
         described: CSV rows that describe the stored examples.
     """
 
     samples: int
     skipped: Counter[str]
-    asked: Counter[str]
+    filtered: Counter[str]
     described: str

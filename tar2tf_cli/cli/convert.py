@@ -114,7 +114,7 @@ def _print_totals(summary: Summary, output: Output) -> None:
     print_members(summary.skipped)
     for note in summary.shapes:
         message(note)
-    for name, number in sorted(summary.asked.items()):
+    for name, number in sorted(summary.filtered.items()):
         print_count(number, "sample", f" skipped: {name}")
     if summary.boxes:
         message(f"boxes: {', '.join(f'{number:,} {what}' for what, number in sorted(summary.boxes.items()))}")

@@ -113,7 +113,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
         )
         counts[directory] = summary.records
         skipped += summary.skipped_samples
-        ignored += summary.asked["IgnoreExample"]
+        ignored += summary.filtered["IgnoreExample"]
     if skipped:
         warnings.warn(f"{root} lacks {count(skipped, 'example')} that could not be made", stacklevel=2)
     if ignored:

@@ -72,7 +72,7 @@ class Summary:
         errors: shard, key, member, offset and message of each skipped sample; empty if up to date.
         skipped: number of skipped members, by reason.
         skipped_samples: number of faulty samples that were skipped, also if up to date.
-        asked: number of samples that each option or op skipped on request, also if up to date.
+        filtered: number of samples that each option or op filtered out, also if up to date.
         boxes: boxes that were clipped at the edge of their image, dropped as they left it, or invalid.
         keys_missing: keys of `--keys` that are in no input, also if up to date.
         joined: for each dataset that is joined, its `bucket`, how many samples are `matched` and `unmatched`, and how
@@ -100,7 +100,7 @@ class Summary:
     errors: list[dict[str, object]] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     skipped_samples: int = 0
-    asked: Counter[str] = field(default_factory=Counter)
+    filtered: Counter[str] = field(default_factory=Counter)
     boxes: Counter[str] = field(default_factory=Counter)
     keys_missing: Sequence[str] = ()
     gaps: Sequence[str] = ()
@@ -119,7 +119,7 @@ class Summary:
     def left_out(self) -> dict[str, object]:
         """Return the counts of samples and members left out of the shards, as plain JSON."""
         more = {
-            "asked": dict(sorted(self.asked.items())),
+            "asked": dict(sorted(self.filtered.items())),
             "boxes": dict(sorted(self.boxes.items())),
             "keys_missing": [*self.keys_missing],
             "lost": self.lost,
@@ -196,8 +196,8 @@ class Tally:
         self._growth.read += item.size or 0
         if report.skipped:
             self.summary.skipped.update(report.skipped)
-        if report.asked:
-            self.summary.asked.update(report.asked)
+        if report.filtered:
+            self.summary.filtered.update(report.filtered)
         if report.boxes:
             self.summary.boxes.update(report.boxes)
         if self._wanted:
@@ -223,7 +223,7 @@ class Tally:
 
     def add_duplicates(self, report: InputReport, repeated: Sequence[int]) -> None:
         """Count the samples of an input that equal earlier ones, given by their numbers, and report their keys."""
-        self.summary.asked["--drop-duplicates"] += len(repeated)
+        self.summary.filtered["--drop-duplicates"] += len(repeated)
         if report.sample_keys:  # an update does not know the keys of inputs that it need not read
             self._events.duplicates([report.sample_keys[number] for number in repeated])
 
@@ -271,8 +271,8 @@ class Tally:
             hint = _grouped(self.summary.errors) or "pass --overwrite to try again"
             message = f"no sample could be converted: {count(faulty, 'sample')} skipped as faulty"
             raise SourceError(message, shard=self._plan.source.bucket, hint=hint)
-        if not self.summary.records and self.summary.asked:
-            reasons = ", ".join(f"{name} {number:,}" for name, number in _most_first(self.summary.asked))
+        if not self.summary.records and self.summary.filtered:
+            reasons = ", ".join(f"{name} {number:,}" for name, number in _most_first(self.summary.filtered))
             self._events.note(f"warning: no records were written, because all samples were skipped: {reasons}")
 
     def fill_in(self, manifest: Manifest) -> None:

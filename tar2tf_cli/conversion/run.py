@@ -210,7 +210,7 @@ def _finished_before(manifest: Manifest, path: str | None) -> Summary:
         manifest.totals["bytes"],
         skipped=Counter(manifest.skipped["members"]),
         skipped_samples=manifest.skipped["samples"],
-        asked=Counter(manifest.skipped.get("asked", {})),
+        filtered=Counter(manifest.skipped.get("asked", {})),
         boxes=Counter(manifest.skipped.get("boxes", {})),
         keys_missing=manifest.skipped.get("keys_missing", []),
         gaps=manifest.skipped.get("gaps", []),

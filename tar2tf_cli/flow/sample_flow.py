@@ -322,7 +322,7 @@ class InputFlow:
         self.reader = reader = InputReader(plan.source, item, rules, report, self.faults, on_bytes)
         transform = plan.transform_records if reader.of_records else plan.transform
         self._palettes: set[str] = set()
-        self.transform = transform.for_input(self._palettes, report.asked)
+        self.transform = transform.for_input(self._palettes, report.filtered)
 
     # --- The input ---
 

@@ -178,12 +178,12 @@ class KeyFilter:
     def _takes(self, key: bytes, number: int, report: InputReport) -> bool:
         """Decide whether to convert the sample with a key, given its number in the key list, or -1 without one."""
         if number < 0:
-            report.asked["--keys"] += 1
+            report.filtered["--keys"] += 1
             return False
         if self._keys:
             report.keys.append(number)
         if self._part is not None and hash64(self._seed + key) >= self._part:
-            report.asked["--sample"] += 1
+            report.filtered["--sample"] += 1
             return False
         return True
 
@@ -220,7 +220,7 @@ class Join:
             more = [match.row for match in matches[1:]]
             report.add_matches(first, [sample[KEY]], number, len(self._datasets), more)
             if not matches and self._missing == "skip":
-                report.asked["--join"] += 1
+                report.filtered["--join"] += 1
                 return []
             if not matches and self._missing == "error":
                 hint = "pass --join-missing skip to skip such samples, or keep to convert them without its entries"
@@ -263,7 +263,7 @@ class Join:
             report.add_matches(rows, batch.keys() if missing else (), number, len(self._datasets))
             if missing and self._missing == "skip":
                 batch = batch.compress([row is not None for row in rows])
-                report.asked["--join"] += missing
+                report.filtered["--join"] += missing
         return batch
 
 
@@ -587,7 +587,7 @@ class SampleFilter:
         if records is None:
             return None
         report.samples += len(records)
-        report.asked += counted.asked
+        report.filtered += counted.filtered
         report.keys += counted.keys
         report.take_matches(counted)
         return records
@@ -615,5 +615,5 @@ class SampleFilter:
             kept = [op.apply(sample, self._context) is not None for sample in samples]
             batch = batch.compress(kept)
             digests = [*compress(digests, kept)]
-            report.asked[op.as_flag] += len(samples) - len(batch)
+            report.filtered[op.as_flag] += len(samples) - len(batch)
         return batch, digests

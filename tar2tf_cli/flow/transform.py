@@ -77,16 +77,16 @@ class Transform:
             return self
         return (lambda sample: (features(sample),)) if features else (lambda sample: (sample,))
 
-    def for_input(self, palettes: set[str], asked: Counter[str]) -> Transform:
+    def for_input(self, palettes: set[str], filtered: Counter[str]) -> Transform:
         """Return the transform for the samples of one input.
 
         Args:
             palettes: receives the names of entries that ops find to be images with a palette.
-            asked: receives the number of samples that each op skips.
+            filtered: receives the number of samples that each op filters out.
         """
         if not (self.ops or self.example_ops):
             return self
-        return replace(self, context=self.context._replace(palettes=palettes), skipped=_counting(asked))
+        return replace(self, context=self.context._replace(palettes=palettes), skipped=_counting(filtered))
 
     def each(self) -> Iterator[tuple[Op | None, Transform]]:
         """Iterate over the steps of the transform: each op by itself, then None with everything after the ops."""
@@ -95,13 +95,13 @@ class Transform:
         yield None, replace(self, ops=())
 
 
-def _counting(asked: Counter[str]) -> Callable[[Op], None]:
+def _counting(filtered: Counter[str]) -> Callable[[Op], None]:
     """Return a thread-safe callback that counts the samples that each op skips."""
     lock = threading.Lock()
 
     def skipped(op: Op) -> None:
         with lock:
-            asked[op.as_flag] += 1
+            filtered[op.as_flag] += 1
 
     return skipped
 

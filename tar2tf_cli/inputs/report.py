@@ -22,7 +22,7 @@ class InputReport:
     Attributes:
         samples: the number of samples that became examples.
         skipped: members skipped, by reason.
-        asked: samples skipped as asked for, by the option or op that says so.
+        filtered: samples that options and ops filtered out, by option or op; `asked` in JSON, as in the manifest.
         boxes: boxes that were clipped at the edge of their image, dropped as they left it, or invalid.
         keys: numbers of the keys of `--keys` that the input has.
         matched: for each dataset that is joined, the rows that match a sample.
@@ -49,7 +49,7 @@ class InputReport:
 
     samples: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
-    asked: Counter[str] = field(default_factory=Counter)
+    filtered: Counter[str] = field(default_factory=Counter)
     boxes: Counter[str] = field(default_factory=Counter)
     keys: list[int] = field(default_factory=list)
     matched: list[list[int]] = field(default_factory=list)
@@ -133,15 +133,15 @@ class InputReport:
 
     def without_schema(self) -> dict[str, object]:
         """Return the fields that differ from an empty report, without the schema, as plain JSON."""
-        values = vars(self).items()
-        return {name: _ordered(value) for name, value in values if value and value != _EMPTY[name] and name != "schema"}
+        values = [(name, value) for name, value in vars(self).items() if name != "schema" and value != _EMPTY[name]]
+        return {_JSON_KEYS.get(name, name): _ordered(value) for name, value in values if value}
 
     def as_before(self) -> dict[str, object]:
         """Return the counts as plain JSON, from which `from_json` restores the report of an earlier run."""
         kept = {
             "samples": self.samples,
             "skipped": self.skipped,
-            "asked": self.asked,
+            "asked": self.filtered,
             "boxes": self.boxes,
             "keys": self.keys,
             "matched": self.matched,
@@ -157,8 +157,10 @@ class InputReport:
     def from_json(cls, whole: dict[str, Any], schema: Schema | None = None) -> InputReport:
         """Restore a report from the JSON of `to_json`; a given schema completes JSON without one."""
         schema = schema or Schema.from_json(whole["schema"])
-        counts = {name: Counter(whole.get(name, {})) for name in ("skipped", "asked", "boxes")}
-        return cls(**{**whole, **counts, "schema": schema})
+        values = {**whole, "filtered": whole.get("asked", {})}
+        values.pop("asked", None)
+        counts = {name: Counter(values.get(name, {})) for name in ("skipped", "filtered", "boxes")}
+        return cls(**{**values, **counts, "schema": schema})
 
 
 def _ordered(value: T) -> T | dict[str, int]:
@@ -175,6 +177,8 @@ def fault_note(error: Tar2tfError) -> dict[str, object]:
 
 
 _EMPTY: Final = vars(InputReport())
+_JSON_KEYS: Final = {"filtered": "asked"}
+"""Keys in JSON of the fields that have another name there."""
 
 
 class Notes:

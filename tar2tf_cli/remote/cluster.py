@@ -204,7 +204,7 @@ class RemoteSamples(RemoteSource):
             for message in reading.messages():
                 yield {}, from_example(message)
             report.skipped.update(reading.report.skipped)
-            report.asked.update(reading.report.asked)
+            report.filtered.update(reading.report.filtered)
             for note in reading.report.errors:
                 fault(_noted_fault(note))
 

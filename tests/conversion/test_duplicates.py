@@ -70,9 +70,9 @@ def test_the_first_of_each_stays_for_any_number_of_workers(
     run(bucket, tmp_path / "2", 2, drop_duplicates=option, max_shard_size=4_000)
     assert keys_in(one.manifest) == expected
     assert tree(tmp_path / "1") == tree(tmp_path / "2")
-    assert one.asked == {"--drop-duplicates": len(every) - len(expected)}
+    assert one.filtered == {"--drop-duplicates": len(every) - len(expected)}
     manifest = json.loads((tmp_path / "1/_a-manifest.json").read_text())
-    assert manifest["skipped"]["asked"] == dict(one.asked)
+    assert manifest["skipped"]["asked"] == dict(one.filtered)
     assert manifest["spec"]["drop_duplicates"] == ("*" if option is True else option)
     whole = {record["__key__"]: record for record in open_records(run(bucket, tmp_path / "all").manifest or "")}
     assert [whole[key.encode()] for key in expected] == [*open_records(one.manifest or "")]
@@ -120,7 +120,7 @@ def test_several_records_of_one_sample_are_no_duplicates_of_each_other(tmp_path:
     (tmp_path / "twice.py").write_text("def twice(sample):\n    return [sample, dict(sample, n=b'2')]\n")
     made = run(tmp_path / "in", tmp_path / "out", drop_duplicates=True, ops=[f"func:{tmp_path}/twice.py:twice"])
     assert keys_in(made.manifest) == ["0", "0", "2", "2"]
-    assert made.asked == {"--drop-duplicates": 1}
+    assert made.filtered == {"--drop-duplicates": 1}
 
 
 def test_a_sample_without_the_entry_is_faulty(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_sample_without_a_partner_is_faulty_skipped_or_kept(bucket: Path, tmp_
     assert (raised.value.key, raised.value.shard) == (KEYS[100], str(bucket / "c.tar"))
     made = run(bucket, tmp_path / "skip", table, join_missing="skip", workers=2)
     assert [*open_records(made.manifest or "")] == expected(bucket, some)
-    assert made.asked == {"--join": 20}
+    assert made.filtered == {"--join": 20}
     kept = [*open_records(run(bucket, tmp_path / "keep", table, join_missing="keep").manifest or "")]
     assert [record["__key__"].decode() for record in kept] == KEYS
     assert ["caption" in record and bool(len(record["caption"])) for record in kept] == [True] * 100 + [False] * 20

@@ -58,7 +58,7 @@ def test_only_listed_keys_are_converted_whatever_order_they_are_in(bucket: Path,
     two = run(bucket, tmp_path / "2", 2, keys=wanted)
     assert keys_in(one.manifest) == every[1::3]
     assert tree(tmp_path / "1") == tree(tmp_path / "2")
-    assert one.asked == {"--keys": len(every) - len(every[1::3])}
+    assert one.filtered == {"--keys": len(every) - len(every[1::3])}
     assert one.left_out()["asked"] == json.loads((tmp_path / "2/_all-manifest.json").read_text())["skipped"]["asked"]
     assert two.keys_missing == ()
     assert tar2tf("verify", tmp_path / "1/_all-manifest.json", "--against", bucket).returncode == 0
@@ -173,7 +173,7 @@ def test_a_part_is_the_same_for_any_order_and_grows_with_the_data(bucket: Path, 
     assert tree(tmp_path / "half") == (run(bucket, tmp_path / "two", 2, sample=0.5), tree(tmp_path / "two"))[1]
     chosen = keys_in(half.manifest)
     assert chosen == [key for key in every if key in set(chosen)]
-    assert half.asked == {"--sample": len(every) - len(chosen)}
+    assert half.filtered == {"--sample": len(every) - len(chosen)}
     quarter = keys_in(run(bucket, tmp_path / "quarter", sample=0.25).manifest)
     assert set(quarter) < set(chosen)
     write_tar(bucket / "0.tar", samples(20, first=7000))
@@ -240,7 +240,7 @@ def test_samples_of_tfrecords_are_chosen_like_those_of_tars(option: dict[str, An
     every = run(tmp_path / "in", tmp_path / "all", types={"cls": "int64"})
     of_records = run(Path(every.manifest or ""), tmp_path / "b", 2, **options)
     assert [*open_records(of_records.manifest or "")] == [*open_records(of_tars.manifest or "")]
-    assert of_records.asked == of_tars.asked != {}
+    assert of_records.filtered == of_tars.filtered != {}
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def test_a_filter_sees_the_entries_that_are_joined(bucket: Path) -> None:
     made, report = both(bucket, **join, ops=["filter:caption"])
     assert keys_of(made) == CAPTIONED
     assert [example["caption"] for example in made] == [f"of {key}".encode() for key in CAPTIONED]
-    assert report.asked == {"filter:caption": SAMPLES - len(CAPTIONED)}
+    assert report.filtered == {"filter:caption": SAMPLES - len(CAPTIONED)}
     made, _ = both(bucket, **join, ops=["filter:!caption"])
     assert keys_of(made) == [key for key in (f"{number:04d}" for number in range(SAMPLES)) if key not in CAPTIONED]
 
@@ -116,7 +116,7 @@ def test_entries_go_with_their_own_sample_where_others_are_skipped(bucket: Path)
     assert keys_of(made) == [f"{number:04d}" for number in numbers]
     assert [example["caption"] for example in made] == [b"of %04d" % number for number in numbers]
     counts = {"--keys": SAMPLES // 2, "--join": SAMPLES // 2 - 67, "filter:cls=0,4": 67 - len(numbers)}
-    assert report.asked == counts
+    assert report.filtered == counts
     assert list(report.to_json()["asked"]) == sorted(counts)
 
 
@@ -129,5 +129,5 @@ def test_digests_go_with_their_own_sample_where_others_are_skipped(bucket: Path,
 def test_a_part_of_the_samples_is_the_same_in_batches(bucket: Path) -> None:
     made, report = both(bucket, sample=0.5, seed=3)
     assert 150 < len(made) < 250
-    assert report.asked == {"--sample": SAMPLES - len(made)}
+    assert report.filtered == {"--sample": SAMPLES - len(made)}
     assert report.samples == len(made)

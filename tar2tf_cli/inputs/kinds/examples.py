@@ -336,7 +336,7 @@ class ExamplesSource(RowsSource):
                 for sample in _parts(example, str(number), self._arguments["split"]):
                     yield {"member": f"row {number}"}, sample
             except IgnoreExample:
-                report.asked["IgnoreExample"] += 1
+                report.filtered["IgnoreExample"] += 1
             except SampleError as error:
                 fault(error.at(key=str(number), member=f"row {number}", hint=_advice(number, row)))
             if report.samples > stored:
