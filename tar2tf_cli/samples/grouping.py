@@ -347,8 +347,8 @@ class Grouper:
         self.entries.required = required
         self.entries.ends_last = ends_last
 
-    def doubt(self, key: str, offset: int) -> None:
-        """Mark a sample as faulty because members before its member at an offset may be missing."""
+    def skip_incomplete(self, key: str, offset: int) -> None:
+        """Skip a sample as faulty, because members before its member at an offset may be missing."""
         if key not in self._faults.keys:
             self._faults.skip(key)
             self._faults.report(_UNREAD, key, None, offset, RECREATE_HINT)

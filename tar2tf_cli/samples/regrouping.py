@@ -51,8 +51,8 @@ class _HeaderDamage:
         self._misnamed = members if misnamed and self._just_passed and key != before else 0
         self._just_passed = False
 
-    def doubt(self, grouper: Grouper, last: str) -> None:
-        """Mark the samples next to damage as faulty, unless members are scattered, so that any sample may be.
+    def skip_neighbours(self, grouper: Grouper, last: str) -> None:
+        """Skip the samples next to damage, unless members are scattered, so that any sample may be incomplete.
 
         Args:
             grouper: receives the faulty samples.
@@ -62,7 +62,7 @@ class _HeaderDamage:
             return
         for before, after, offset in self._around:
             grouper.skip(before)
-            grouper.doubt(after, offset)
+            grouper.skip_incomplete(after, offset)
         if self._just_passed:
             grouper.skip(last)
 
@@ -113,7 +113,7 @@ class Regrouper:
             self._scanned = True
         required = frozenset[str]()
         if self._damage.lost:
-            self._damage.doubt(grouper, self._key)
+            self._damage.skip_neighbours(grouper, self._key)
             required = frozenset(name for name, count in self._entries.items() if 4 * count > self.count)
         grouper.expect(required, ends_last=not self._owners or self._owners[-1] == self.count - 1)
         yield from grouper.samples(self.members(by_offset()))
