@@ -195,7 +195,7 @@ class Plan(NamedTuple):
     def records(self) -> int | None:
         """The number of records if it is certain before inputs are read; otherwise None."""
         spec = self.conversion
-        uncertain = spec.ops or spec.split or spec.on_error == "skip" or spec.chooses or spec.drop_duplicates
+        uncertain = spec.ops or spec.split or spec.on_error == "skip" or spec.filters_by_key or spec.drop_duplicates
         return None if uncertain or spec.group_by else self.source.listing_info().samples
 
     @property

@@ -621,7 +621,7 @@ class Publisher:
         part = shard.part(self.folder)
         return [part, f"{part}.idx"] if self._destination.with_index else [part]
 
-    def whole(self, shard: PlannedShard) -> ShardReport | None:
+    def completed(self, shard: PlannedShard) -> ShardReport | None:
         """Return the report of a shard that an interrupted run completed, published or not; otherwise None."""
         if (entry := self._decision.sealed.get(shard.lane_and_number)) is None:
             return None

@@ -287,8 +287,8 @@ class ConversionSchedule(Schedule):
             self._spools.need(shard.groups)
         for shard in shards:
             self._tally.add_shard(shard)
-            if whole := shard.kept or self._target.whole(shard):
-                self._seal(shard, whole)
+            if completed := shard.kept or self._target.completed(shard):
+                self._seal(shard, completed)
             elif self._rereads and self._rereads.must_wait(shard):
                 continue
             elif not self._filling.complete(shard):

@@ -83,7 +83,7 @@ class Target(Protocol):
         """Record the sizes of the next input's records, in input order."""
         return
 
-    def whole(self, shard: PlannedShard) -> ShardReport | None:
+    def completed(self, shard: PlannedShard) -> ShardReport | None:
         """Return the report of a shard that an interrupted run completed; otherwise None."""
         return None
 

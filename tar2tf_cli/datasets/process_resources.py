@@ -111,12 +111,12 @@ class ProcessResources:
 
         return request
 
-    def whole(self, document: Document, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
-        """Return a manifest's shards like `Document.whole`; for a distant bucket, prefetch first bytes of a few."""
+    def find_checked(self, document: Document, shards: Sequence[ShardEntry]) -> list[ObjectInfo]:
+        """Return shards as `Document.find_checked` does; prefetch the first bytes of a few from a distant bucket."""
         if not self._is_far(document.folder) or len(shards) > _MOST_BEFOREHAND:
-            return document.whole(shards)
+            return document.find_checked(shards)
         self._request_indexes(document.folder, [shard.path for shard in shards])
-        return document.whole(shards, partial(self._look_up, document.folder))
+        return document.find_checked(shards, partial(self._look_up, document.folder))
 
     def _look_up(self, source: Source, names: Sequence[str]) -> dict[str, ObjectInfo]:
         found = self.ranges(source).look_up(names)

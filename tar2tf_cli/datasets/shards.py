@@ -151,7 +151,7 @@ def _of_manifest(
     except SourceError as error:
         raise error.at(shard=document.path) from None
     shards = [shard for shard in document.shards if split in (None, shard.split)]
-    for shard, item in zip(shards, process.whole(document, shards), strict=True):
+    for shard, item in zip(shards, process.find_checked(document, shards), strict=True):
         yield DatasetShard(document.folder, item, decode, shard.records)
 
 

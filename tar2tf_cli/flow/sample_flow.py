@@ -192,7 +192,7 @@ class ReadPlan:
             forms=forms,
         )
         encoder = conversion.output.format.encoder()
-        simple = not conversion.group_by and (conversion.only_chooses or can_express(conversion))
+        simple = not conversion.group_by and (conversion.only_filters_or_joins or can_express(conversion))
         batches = gives == "bytes" and simple and encoder.kernel_form
         native = kernel.native() if batches else None
         features: Callable[[Sample], Features] = feature_map_of(conversion, context).features
@@ -349,7 +349,7 @@ class InputFlow:
     @property
     def seekable(self) -> bool:
         """Whether records can be made from a sample's offset on, without reading earlier samples."""
-        return self.reader.content.seekable and not (self.reader.records and self.plan.conversion.chooses)
+        return self.reader.content.seekable and not (self.reader.records and self.plan.conversion.filters_by_key)
 
     @property
     def regroups(self) -> bool:

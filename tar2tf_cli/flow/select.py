@@ -434,7 +434,7 @@ class _BatchEncoder:
         self.native = native
         self._form = form
         self._needs_keys = needs_keys
-        self._columns = None if conversion.only_chooses else FeatureColumns(conversion)
+        self._columns = None if conversion.only_filters_or_joins else FeatureColumns(conversion)
         self._key_split = conversion.input.key_split
 
     def names(self, batch: Batch) -> set[str]:
@@ -483,7 +483,7 @@ class SampleFilter:
         context: OpContext,
         check_name: Callable[[str, str], None] | None,
     ) -> None:
-        self._keys = KeyFilter(conversion) if conversion.chooses else None
+        self._keys = KeyFilter(conversion) if conversion.filters_by_key else None
         self._template = conversion.input.key_template if conversion.input.key else None
         self._join = Join(joined, conversion.input) if joined else None
         self._digester = SampleDigester(conversion.drop_duplicates) if conversion.drop_duplicates is not None else None
@@ -496,7 +496,9 @@ class SampleFilter:
         self.is_idle = not (self._template or self._keys or self._join or self._digester or self._groups)
         self._takes_batches = not (self._template or self._groups) and (self._join is None or self._join.takes_batches)
         self._filters, self._context = leading_filters(conversion.ops), context
-        self._keeps_batches = self.is_idle and conversion.only_chooses and not (conversion.ops or conversion.split)
+        self._keeps_batches = (
+            self.is_idle and conversion.only_filters_or_joins and not (conversion.ops or conversion.split)
+        )
         self._check_name = check_name
 
     def apply(

@@ -574,7 +574,7 @@ class Document:
         unknown = [name for name in names if name not in objects]
         return objects | look_up(unknown) if unknown else objects
 
-    def whole(self, shards: Sequence[ShardEntry], look_up: LookUp | None = None) -> list[ObjectInfo]:
+    def find_checked(self, shards: Sequence[ShardEntry], look_up: LookUp | None = None) -> list[ObjectInfo]:
         """Return the objects of shards after checking that they have the sizes in the manifest.
 
         Args:

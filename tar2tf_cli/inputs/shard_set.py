@@ -449,7 +449,7 @@ def _by_path(shards: ShardSet) -> dict[str, ObjectInfo]:
 def _shards_of(document: Document, *, tolerant: bool) -> Iterator[LocatedShard]:
     """Yield the shards of a manifest, checking their sizes; if `tolerant`, missing ones fail when they are opened."""
     if not tolerant:
-        yield from (LocatedShard(document.folder, item) for item in document.whole(document.manifest.shards))
+        yield from (LocatedShard(document.folder, item) for item in document.find_checked(document.manifest.shards))
         return
     there = {item.name: item for item in document.there()}
     for shard in document.manifest.shards:

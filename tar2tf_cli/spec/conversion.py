@@ -566,10 +566,10 @@ class Conversion:
     @property
     def keeps_entries(self) -> bool:
         """Whether the features are the samples' entries, unchanged byte for byte."""
-        return self.only_chooses and not (self.ops or self.input.join or self.input.key)
+        return self.only_filters_or_joins and not (self.ops or self.input.join or self.input.key)
 
     @property
-    def only_chooses(self) -> bool:
+    def only_filters_or_joins(self) -> bool:
         """Whether samples are only skipped or joined, so that their own entries become features unchanged."""
         changed = (
             self.types or self.labels or self.preset or self.record_to_example or self.example_ops or self.group_by
@@ -577,14 +577,14 @@ class Conversion:
         return not changed and self.select is None and all(op.filter_entry is not None for op in self.ops)
 
     @property
-    def chooses(self) -> bool:
+    def filters_by_key(self) -> bool:
         """Whether samples are skipped by their keys alone."""
         return self.input.keys is not None or self.sample is not None
 
     @property
     def limits_results(self) -> bool:
         """Whether the limit counts groups or samples that are not skipped, so that it does not limit the listing."""
-        return self.chooses or bool(self.drop_duplicates or self.group_by)
+        return self.filters_by_key or bool(self.drop_duplicates or self.group_by)
 
     @property
     def limit_of_each(self) -> int | None:

@@ -68,7 +68,7 @@ def test_an_unfinished_run_is_opened_with_one_call_for_each_input(tmp_path: Path
 
         def opened() -> None:
             with publisher(plan) as target:
-                assert target.whole(PlannedShard("shard-0000007", 0, records=1))
+                assert target.completed(PlannedShard("shard-0000007", 0, records=1))
 
         return calls(opened)
 
