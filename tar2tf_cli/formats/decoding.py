@@ -25,7 +25,7 @@ class ImageOptions(NamedTuple):
     """Options for decoding an image.
 
     Attributes:
-        channels: 0 for those of the file, 1 for gray, 3 for RGB.
+        channels: 1 for gray, 3 for RGB, 0 for the file's own.
         dtype: uint8, or for a PNG uint16.
         max_pixels: the limit of height x width, of all frames together.
         at_least: height and width that a JPEG keeps when it is decoded at 1/2, 1/4 or 1/8 of its size.
@@ -50,11 +50,11 @@ def decode(data: bytes, wanted: ImageOptions = ImageOptions()) -> Parts:  # noqa
 
     Returns:
         An image: uint8 or uint16 (height, width, channels), or (frames, height, width, channels) for a GIF and an
-        animated WebP. Sound: float32 (samples, channels), and its `sample_rate`. An npy: its array. An npz: each of its
-        arrays under its name, and none without.
+        animated WebP. Sound: float32 (samples, channels), and its `sample_rate`. An npy: its array. An npz: its arrays
+        by name.
 
     Raises:
-        SampleError: another format; damaged, cut short or too large; not an image where `wanted` is for images.
+        SampleError: another format; damaged, cut short or too large; not an image although `wanted` is for images.
         ValueError: a damaged npy or npz file; PickledError for one of Python objects.
         UsageError: a package is missing.
     """
@@ -93,8 +93,7 @@ def _npy(data: bytes) -> Parts:
 
 # --- Sound: WAV by numpy, FLAC, Ogg, MP3 and AIFF by libsndfile ---
 
-# Sounds become float32 (samples, channels), integers scaled to the range from -1 to 1, and `sample_rate` in samples per
-# second.
+# Sounds become float32 (samples, channels), with integers scaled to [-1, 1], and `sample_rate` in samples per second.
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _LAST_PAGE: Final = 4
@@ -105,7 +104,7 @@ _UNKNOWN: Final = 0xFFFFFFFF  # the size in files written to pipes
 def decode_wav(data: bytes) -> Parts:
     """Decode a WAV of 8, 16, 24 or 32 bits, or of floats, as `tf.audio.decode_wav` does for 16 bits.
 
-    A number of n bits is divided by 2^(n-1); 8 bits are without a sign, and 128 is silence
+    Samples of n bits are divided by 2^(n-1); 8-bit samples are unsigned, with silence at 128
     (https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html).
 
     Raises:
@@ -167,8 +166,8 @@ def _widen_24_bit(sound: memoryview) -> NDArray[np.generic]:
 def decode_with_libsndfile(data: bytes) -> Parts:
     """Decode a FLAC, an Ogg (Vorbis, Opus), an MP3 or an AIFF.
 
-    FLAC and AIFF are lossless: a number of n bits is divided by 2^(n-1). What a lossy codec gives depends on its
-    version, and may differ in the last bits between CPUs.
+    FLAC and AIFF are lossless: samples of n bits are divided by 2^(n-1). The output of a lossy codec depends on its
+    version, and its last bits may differ between CPUs.
 
     Raises:
         SampleError: damaged or cut short, or a codec that libsndfile lacks.
@@ -211,7 +210,7 @@ def _read_in_blocks(file: SoundFile) -> NDArray[np.float32]:
 def _check_ogg(data: bytes) -> None:
     """Check every page of an Ogg, and that its last page exists, since libsndfile silently skips damaged pages.
 
-    RFC 3533, 6. Its CRC runs from the highest bit to the lowest, that of zlib the other way round.
+    See RFC 3533, section 6. Its CRC is not bit-reversed, unlike zlib's.
     """
     position = flags = 0
     while position < len(data):
@@ -247,7 +246,7 @@ def _check_aiff(data: bytes) -> None:
 def _check_mp3(data: bytes) -> None:
     """Check that an MP3 is a chain of frames up to its end, since mpg123 silently skips other bytes between frames.
 
-    ISO 11172-3, 2.4.1.3; tags of ID3 and APE may stand before and after the frames.
+    See ISO 11172-3, 2.4.1.3. ID3 and APE tags may precede and follow the frames.
     """
     position, frames = 0, 0
     if data.startswith(b"ID3"):

@@ -1,6 +1,6 @@
 """Encode features as records (a tf.train.Example and its framing), and parse Examples of any writer into features.
 
-All without protobuf, and for SequenceExamples as far as they are read.
+Protobuf is not needed. SequenceExamples can only be read, not written.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def record_length(header: bytes) -> int:
     """Return the length of a record's data, given the record's first 12 bytes.
 
     Raises:
-        DamagedShardError: when it does not match its CRC, or no record can be that long; does not say where.
+        DamagedShardError: when it does not match its CRC, or no record can be that long; has no offset.
     """
     known = known_lengths.get(header)
     if known is not None:
@@ -273,7 +273,7 @@ def unframed(framed: bytes) -> bytes:
     """Return the data of one framed record after checking its CRCs.
 
     Raises:
-        DamagedShardError: when it is damaged, or is not exactly one record; does not say where.
+        DamagedShardError: when it is damaged, or is not exactly one record; has no offset.
     """
     length = known_lengths.get(framed[:12])
     if length is None:
@@ -366,11 +366,11 @@ class ParsedFeature:
 def parse(message: bytes, *, sequence: bool = False) -> dict[str, ParsedFeature]:
     """Return the features of a serialised tf.train.Example by name, in order of first appearance.
 
-    With `sequence`, return those in the context of a tf.train.SequenceExample, too. The kernel parses examples of the
-    form in which they are usually written; `parse_any` is its reference, and parses the others.
+    With `sequence`, also accept a tf.train.SequenceExample, and return the features of its context. The kernel parses
+    examples in the form that most writers give them; `parse_any`, its reference implementation, parses all others.
 
     Raises:
-        ValueError: when the bytes are not an Example; says what is wrong, and at which byte.
+        ValueError: when the bytes are not an Example; names the fault and its byte.
     """
     return _parse_usual(message) or parse_any(message, sequence=sequence)
 
@@ -532,7 +532,7 @@ def _ints(packed: bytes) -> list[int]:
 def fields(data: bytes, position: int, end: int, depth: int, closing: int = -1) -> Iterator[tuple[int, int, int]]:
     """Yield tag, start and end of the content of each field of a message that is nested at a depth.
 
-    With `closing`, yield those of a group that ends with this tag.
+    With `closing`, yield the fields of a group that ends with this tag.
     """
     while position < end:
         tag, start = data[position], position + 1
@@ -628,11 +628,11 @@ _NOT_SEEN: Final = "tf.io.parse_single_example does not see them"
 def strict_parse(message: bytes) -> dict[str, ParsedFeature]:
     """Return the features of a tf.train.Example; raise unless both protobuf and `tf.io.parse_single_example` accept it.
 
-    The latter when it is asked for every feature, as VarLenFeature of the kind that protobuf finds. Like both, it reads
-    a tf.train.SequenceExample as an example of its context.
+    `parse_single_example` is assumed to request every feature as a VarLenFeature of the kind that protobuf finds. Like
+    both of them, this function reads a tf.train.SequenceExample as an example of its context.
 
     Raises:
-        ValueError: when one of them rejects it; says what is wrong, and at which byte.
+        ValueError: when one of them rejects it; names the fault and its byte.
     """
     return _parse_usual(message) or strict_parse_any(message)
 

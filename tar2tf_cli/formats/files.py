@@ -57,11 +57,11 @@ class StoredBytes:
 
     Args:
         file: the file; None for a value that was not stored.
-        offset: where the value begins.
+        offset: offset of the value in the file.
         size: length in bytes.
-        shard: the shard that it is from, for errors.
-        member: its name there.
-        most: the size above which it may not be held in memory as a whole.
+        shard: the shard that contains the value, for errors.
+        member: the name of its tar member.
+        most: the size above which the value may not be held in memory as a whole.
     """
 
     __slots__ = ("_member", "_most", "_offset", "_shard", "_size", "file")
@@ -115,7 +115,7 @@ class StoredBytes:
         """Return all bytes of the value, in memory.
 
         Raises:
-            SampleError: when they are too many.
+            SampleError: when the value is too large.
         """
         if self._size > self._most:
             raise SampleError(
@@ -130,19 +130,19 @@ class LargeEntries:
     """Makes the values of large members of a tar: ranges of the tar itself, or of temporary files.
 
     Args:
-        shard: what to call the tar in errors.
+        shard: name of the tar in errors.
         descriptor: returns a descriptor of the tar, if members are at their offsets there; None to copy members.
         most: the size above which an entry may not be held in memory as a whole.
         heads_only: whether only the first mebibyte of a copied member will be used.
         least: the size from which members are ranges of the tar itself.
-        on_bytes: called with the number of bytes of the tar that need not be read, as others read them.
+        on_bytes: called with the number of bytes of the tar that are skipped because later stages read them.
         begin: returns the offset in the tar of the current sample; the more of it has been read, the smaller members
             are stored.
 
     Attributes:
         least: the size from which members are stored.
         in_place: whether members are ranges of the tar itself.
-        keeps_any: whether members of any size are stored, as no more than their beginning is copied.
+        keeps_any: whether members of any size are stored, because only their first bytes are copied.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class LargeEntries:
         """Copy the data of a member to a temporary file, and return its value.
 
         Raises:
-            SinkError: when there is no room for it.
+            SinkError: when the disk is full.
         """
         if self._file is None or self._owner != self._begin():
             self._file, self._owner = _temporary(), self._begin()
@@ -216,7 +216,7 @@ def whole(value: Any) -> Any:
     """Return a value in memory: the value itself, or the bytes of a stored value.
 
     Raises:
-        SampleError: when they are too many to be held in memory.
+        SampleError: when the value is too large to be held in memory.
     """
     return value.whole() if type(value) is StoredBytes else value
 
@@ -305,7 +305,7 @@ def is_stream(path: str) -> bool:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
         return False
-    if stat.S_ISREG(mode):  # regular files that the shell opened are reached through a folder of descriptors
+    if stat.S_ISREG(mode):  # regular files that the shell opened also have a path in the folder of descriptors
         return _holds_descriptors(os.path.dirname(path))
     return not stat.S_ISDIR(mode)
 
@@ -377,7 +377,7 @@ class RecordFile(_Buffered):
 
     Args:
         path: the file's path; an older file there is replaced. The folder must exist.
-        part: path of the file while it is written, if different.
+        part: path of the file while it is being written, if different.
 
     Attributes:
         size: number of bytes appended so far.
@@ -463,7 +463,7 @@ class RecordFile(_Buffered):
 class WholeFile(RecordFile):
     """A record file that appears at its path only when it is closed, complete and on the disk; `abandon` deletes it.
 
-    Until then it has a hidden name beside that path.
+    Until then it has a hidden name in the same folder.
 
     Args:
         path: the file's path; an existing file is replaced at closing. The folder must exist.
@@ -515,8 +515,8 @@ def shard_file(path: str, size: int) -> RecordFile:
 class DirectFile(RecordFile):
     """A record file that bypasses the page cache, and writes one block while the next one is filled.
 
-    With O_DIRECT (open(2)) memory, offset and length of a write must be aligned, to at most a page on the file systems
-    of Linux; only the remainder at the end is written as usual. If a file system refuses it, everything is.
+    O_DIRECT (open(2)) requires aligned memory, offsets and lengths, to at most a page on Linux file systems, so the
+    remainder at the end is written without it. If a file system refuses O_DIRECT, all writes are ordinary.
     """
 
     BUFFER = 1 << 18  # stays in the CPU cache between checksum and copy
@@ -620,7 +620,7 @@ class RecordStream(_Buffered):
     """Writer that buffers small pieces and writes them to an open binary file, which it flushes but does not close.
 
     Args:
-        out: an object with `write(data)`, which may write less than all of it and then returns how much.
+        out: an object with `write(data)`, which may write only part of the data and then returns the number of bytes.
         name: its name in errors.
 
     Raises:

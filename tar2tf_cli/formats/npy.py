@@ -41,11 +41,11 @@ class PickledError(ValueError):
 def read_array(data: bytes) -> Array:
     """Return the array in the bytes of an npy file, as a copy in C order and native byte order.
 
-    Pickles are never loaded, and nothing is allocated before the header and the length agree.
+    Pickles are never loaded, and memory is allocated only after the length was checked against the header.
 
     Raises:
         PickledError: when it holds Python objects.
-        ValueError: when the bytes are not one whole array; says why.
+        ValueError: when the bytes are not one complete array; gives the reason.
     """
     import numpy as np
 
@@ -102,7 +102,7 @@ def read_arrays(data: bytes) -> dict[str, Array]:
 
     Raises:
         PickledError: when one holds Python objects.
-        ValueError: when the bytes are not a whole npz file, whose arrays have less than 2 GiB; says why.
+        ValueError: when the bytes are not a complete npz file of arrays below 2 GiB; gives the reason.
     """
     from zipfile import BadZipFile, ZipFile
     from zlib import error as ZlibError

@@ -1,6 +1,6 @@
 """Streams of open inputs: detection of their format, decompression, and a cursor with an offset.
 
-gzip, zstd, bzip2, xz and zlib are found by the first bytes.
+gzip, zstd, bzip2, xz and zlib are recognised by their first bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Peekable(ByteStream, Protocol):
         """Return the next bytes without consuming them; fewer only at the end, or before damage."""
 
 
-# --- What a file is by its first bytes ---
+# --- File formats by their first bytes ---
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZLIB_MAGIC: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
@@ -225,10 +225,10 @@ class _Prefetched:
 
     Attributes:
         method: how it is compressed; empty if it is not.
-        damage: why the stream cannot be read further; None as long as it can.
-        wrong: why what was decompressed may be wrong from the first byte on: checksums come at the end. None for one
-            that is only cut short.
-        unusual: what was found so far at which TensorFlow stops, although the bytes are whole; empty for nothing.
+        damage: the reason why the stream cannot be read further; None as long as it can.
+        wrong: the reason why all decompressed bytes may be wrong, as checksums come at the end; None if the stream is
+            only cut short.
+        unusual: a description of valid bytes at which TensorFlow would stop reading; empty if there are none so far.
     """
 
     method = ""
@@ -259,11 +259,11 @@ class _Prefetched:
 
 
 class PlainStream(_Prefetched):
-    """The bytes of an open input as it is stored, not decompressed; its first bytes can be peeked at.
+    """The stored bytes of an open input, not decompressed; the first bytes can be peeked at.
 
     Attributes:
-        name: what to call it in errors.
-        head: bytes from the beginning, up to as many as are read first, and at least 512 unless there are fewer.
+        name: its name in errors.
+        head: its first bytes: the first block read, of at least 512 bytes unless the input is shorter.
         consumed: bytes taken from the input so far.
     """
 
@@ -279,7 +279,7 @@ class PlainStream(_Prefetched):
             while len(self.head) < 512 and (more := self._read(first)):
                 self.head += more
         except BaseException:
-            raw.close()  # no caller could
+            raw.close()  # no caller has it yet
             raise
         self._pending = self.head
 
@@ -333,9 +333,9 @@ class StreamLog:
     """Log of the offsets at which the streams of a compressed input begin, filled while it is decompressed.
 
     Attributes:
-        most: the most bytes that a stream may decompress to.
-        stored: where each begins in the input.
-        plain: where each begins in the decompressed bytes.
+        most: the limit of the decompressed size of one stream.
+        stored: the offset of each stream in the input.
+        plain: the offset of each stream in the decompressed bytes.
         size: decompressed bytes so far.
     """
 
@@ -362,7 +362,7 @@ class CompressedStream(_Prefetched):
     Args:
         stored: the input.
         method: `gzip`, `zstd`, `bzip2`, `xz` or `zlib`.
-        streams: notes where the streams begin; one that is too large is then a UsageError.
+        streams: records the offsets of the streams; if given, a stream that is too large raises a UsageError.
     """
 
     def __init__(self, stored: PlainStream, method: str, streams: StreamLog | None = None) -> None:
@@ -383,7 +383,8 @@ class CompressedStream(_Prefetched):
         """Return at most `size` bytes; b"" only at the end, after the streams' checksums were verified.
 
         Raises:
-            DamagedShardError: when the stream is cut short, or is not of its method all through; from then on, always.
+            DamagedShardError: when the stream is cut short or damaged, or its compression changes; each later call
+                raises it again.
         """
         while not self._pending:
             if self.damage:
@@ -464,10 +465,10 @@ class _Library(NamedTuple):
 
     Attributes:
         begin: returns a decompressor.
-        errors: what it raises.
-        limit: the most bytes that it returns at once, if it takes a limit; of these, what precedes damage is lost.
-        piece: how many compressed bytes it is given at once; without a limit, it decompresses all of them: 128 MB at
-            the very most.
+        errors: the exceptions that it raises.
+        limit: the most bytes that it returns at once, if it takes a limit; of these, the bytes before damage are lost.
+        piece: how many compressed bytes it receives at once; without a limit, it decompresses all of them, at most
+            128 MB.
     """
 
     begin: Callable[[], Any]
@@ -529,10 +530,10 @@ def open_stream(
 
     Args:
         raw: the input as stored.
-        name: what to call it in errors.
+        name: its name in errors.
         on_read: called with the number of stored bytes after each read.
-        first: how many bytes are read at first, to look at them.
-        streams: notes where compressed streams begin.
+        first: the size of the first read, from which the format is detected.
+        streams: records the offsets of compressed streams.
     """
     stored = PlainStream(raw, name, on_read, first)
     method = compression_of(stored.head)
@@ -543,7 +544,7 @@ def decompressed(data: bytes, name: str, method: str) -> bytes:
     """Decompress complete streams, end to end, in memory.
 
     Raises:
-        DamagedShardError: when one is damaged; its offset is that in `data`.
+        DamagedShardError: when one is damaged; with its offset in `data`.
     """
     stream = CompressedStream(PlainStream(BytesIO(data), name, first=len(data)), method)
     return b"".join(iter(partial(stream.read, len(data) + HEAD), b""))
@@ -584,9 +585,9 @@ def iter_resuming(
     """Iterate over the readable samples or records of a shard, resuming after damage.
 
     Args:
-        read: reads from where the reader is.
-        resume: goes on behind damage, and notes in the error what was lost; returns whether there is more to read.
-        damaged: gets each damage.
+        read: reads from the reader's position.
+        resume: moves the reader past the damage, and adds the lost range to the error; returns whether more follows.
+        damaged: receives each error.
     """
     more = True
     while more:
@@ -607,15 +608,15 @@ class Cursor:
     Args:
         stream: the bytes; may return less than requested, and b"" only at the end.
         chunk: how many bytes are read at once; None for `CHUNK`.
-        seeks: whether a long way forward is a seek; the stream must have `seek` then.
+        seeks: whether to seek over long distances; the stream must have `seek` then.
         size: size of the stream in bytes, if it is known.
 
     Attributes:
-        buffer: what was read of the stream and may still be needed.
-        position: where in it the next bytes begin.
+        buffer: the bytes that were read from the stream and may still be needed.
+        position: index of the next byte in the buffer.
         start: offset in the stream of the buffer's first byte.
         chunk: how many bytes are read at once.
-        on_leap: called with the number of bytes that a seek left out.
+        on_leap: called with the number of bytes that a seek skipped.
     """
 
     CHUNK = 1 << 18  # stays in the CPU cache; malloc would return larger blocks to the system each time
@@ -655,7 +656,7 @@ class Cursor:
     def read_into(self, window: memoryview) -> int:
         """Read the bytes after the buffer, which must be empty, into other memory; return their number, 0 at the end.
 
-        An error is raised once the bytes before it were used.
+        An error is raised only after the bytes before it were returned.
         """
         size = 0
         try:

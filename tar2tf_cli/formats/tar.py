@@ -1,7 +1,7 @@
 """Tars: a reader of ustar, GNU and pax archives that detects every truncation and oddity, and headers to write.
 
-A member's offset counts bytes of the tar itself (after decompression). Formats: POSIX.1-1988 ustar, POSIX.1-2001
-pax, and GNU tar's extensions (tar(5)). What no training shard needs, such as a sparse file, is refused by its name.
+A member's offset counts bytes of the tar itself (after decompression). Formats: POSIX.1-1988 ustar, POSIX.1-2001 pax,
+and GNU tar's extensions (tar(5)). Members that no training shard needs, such as sparse files, are refused by name.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class MemberPolicy:
     """Policy for links and unreadable members of a tar; this base class follows no link and ignores errors.
 
     Args:
-        wants: whether a member of a name matters, as it would be an entry; others are skipped.
+        wants: whether a member with a name would be an entry; others are skipped.
     """
 
     def __init__(self, wants: Callable[[str], bool]) -> None:
@@ -147,7 +147,7 @@ class MemberPolicy:
         Args:
             name: the link's own name.
             target: name of the member that a hard link stands for; None for a symbolic link.
-            offset: where the link's first header lies.
+            offset: offset of the link's first header.
         """
         return None
 
@@ -184,20 +184,20 @@ class TarReader:
     Args:
         stream: the tar's bytes, already decompressed. With `headers_only`, a stream with `seek` is skipped
             through instead of read.
-        name: what to call the shard in errors.
+        name: the shard's name in errors.
         headers_only: do not return the members' data.
-        every_byte: read it all the same instead of seeking.
+        every_byte: read the data nevertheless, instead of seeking.
         large: stores large members; None to hold all of them in memory.
-        need_end: whether the two zero blocks that end an archive must be there, with no more than 1 MiB of zeros.
+        need_end: whether an archive must end with two zero blocks, and at most 1 MiB of zeros.
         entries: decides about members that are not plain files.
-        on_zeros: called between two members, where zeros may be what is left of others, or the end of an archive.
+        on_zeros: called for zeros between two members, which may be overwritten members or the end of an archive.
 
     Attributes:
-        cursor: where in the tar the reader is.
-        skipped: how many members were skipped, by reason.
+        cursor: the position in the tar.
+        skipped: number of members skipped, by reason.
 
     Raises:
-        DamagedShardError: when the stream is not a whole tar; names shard, member and offset.
+        DamagedShardError: when the stream is not a complete tar; names shard, member and offset.
     """
 
     def __init__(
@@ -436,8 +436,8 @@ class TarReader:
     def _read_extension(self, kind: bytes, size: int, offset: int) -> None:
         """Read an extended header, which applies to the next member (kind g: to all later members).
 
-        What a global header could give each member besides its times and owner, one name or size for all, makes no
-        sense, and readers differ on it.
+        A global header with anything but times and an owner, such as one name or size for all members, makes no sense,
+        and readers treat it differently.
         """
         extended = self._extended
         extended.misread = kind != b"g"
@@ -470,7 +470,7 @@ class TarReader:
     def _end_of_archive(self) -> bool:
         """Read the end of an archive: a second zero block, then zeros up to the end or a further archive.
 
-        Whether there is a further archive.
+        Return whether there is a further archive.
         """
         cursor, start, blocks, block = self.cursor, self.offset, 0, ZEROS
         self._check_nothing_pends()
@@ -635,9 +635,9 @@ class _ArchiveEnds:
 
     Attributes:
         begin: offset at which the current archive begins; None if unknown.
-        certain: offset at which the last archive begins that is not doubtful; None if unknown.
-        doubtful: start and end of the zeros after archives since then, which may be all that remains of members.
-        refuted: those zeros that proved to lie within an archive.
+        certain: offset of the last archive whose start is certain; None if unknown.
+        doubtful: start and end of the zeros after each later archive, which may be overwritten members.
+        refuted: zeros that turned out to be within an archive.
         count: number of archives that have ended.
         ended: whether no member has followed the last end.
     """
@@ -655,7 +655,7 @@ class _ArchiveEnds:
     def may_continue(self, offset: int, blocks: int) -> bool:
         """Whether a further archive may begin at an offset after `blocks` blocks of zeros.
 
-        An archive ends with two of them, and is padded to a full record. Other zeros are all that remains of a file.
+        An archive ends with two zero blocks, and is padded to a full record. Other zeros are an overwritten member.
         """
         filled = _is_filled(self.begin, offset) or _is_filled(self.certain, offset)
         return blocks == 2 or (filled and 2 < blocks <= _RECORD // BLOCK + 1)
@@ -663,14 +663,14 @@ class _ArchiveEnds:
     def add(self, start: int, end: int, blocks: int, *, more: bool) -> None:
         """Add the end of an archive, and find earlier ends that turn out to be zeroed members.
 
-        Two blocks of zeros are the end of an archive whose writer pads nothing, or all that remains of a small member
-        that was overwritten with zeros. If the archive is padded at this end, counted from a start before those zeros
-        but not from one after them, they lie within it.
+        Two blocks of zeros are the end of an archive whose writer does not pad, or a small member that was overwritten
+        with zeros. They are within the archive if this end is padded as counted from a start before them, but not as
+        counted from a start after them.
 
         Args:
             start: offset of the zeros that end it.
             end: offset after them.
-            blocks: how many blocks they are.
+            blocks: the number of blocks of zeros.
             more: whether a further archive follows.
         """
         since_certain, since_begin = _is_filled(self.certain, end), _is_filled(self.begin, end)

@@ -1,6 +1,6 @@
 """TFRecords: records read whole, by length only, or only the heads of large ones, resuming after damage; and indexes.
 
-Where `accept` is given, the kernel checks the records of the usual form, and only the others come to Python.
+If `accept` is given, the kernel checks the records of the usual form, and only the others reach Python.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Accept(Protocol):
             native: the kernel.
             data: bytes in which a record begins at `start`; they change after the call.
             start: position of the first record.
-            end: position at which the bytes end, perhaps amid a record.
+            end: position at which the bytes end, perhaps in the middle of a record.
         """
 
 
@@ -58,19 +58,19 @@ class RecordReader:
     Args:
         stream: the stream at its beginning.
         name: name of the stream in errors.
-        want: what `data` is: whole `records`; `heads`, which are records too, but those of 32 MiB or more are
-            `ShortenedExample`; or `lengths`, which give b"", as only lengths and their CRCs are looked at.
-        check_data: whether to check the CRC of the data; that of the length is always checked, before memory
-            is allocated for the record.
-        accept: knows which records the kernel may keep to itself; they are counted, but not returned.
-        keep: gets the bytes of these records, framing included.
-        seeks: whether lengths are hopped to by `stream.seek`.
+        want: the content of `data`: complete `records`; `heads`, which are records, too, but a `ShortenedExample` for
+            32 MiB or more; or `lengths`, which yields b"", since only lengths and their CRCs are read.
+        check_data: whether to check the CRC of the data; the CRC of the length is always checked, before memory is
+            allocated for the record.
+        accept: decides which records the kernel processes; they are counted, but not returned.
+        keep: receives the bytes of these records, including framing.
+        seeks: whether to seek from length to length.
         size: size of the stream in bytes, if it is known.
 
     Attributes:
         offset: bytes consumed so far, always at a record boundary.
         count: records read so far.
-        header: the first bytes, up to 12, of the record that the last error is about.
+        header: the first bytes, at most 12, of the record of the last error.
 
     Raises:
         DamagedShardError: at the record whose length, length CRC or data CRC is wrong, or that is cut short.
@@ -201,7 +201,7 @@ class RecordReader:
     def _blocks(self, accept: Accept, native: ModuleType, *, kept: bool) -> Iterator[bytes | tuple[int, bytes]]:
         """Yield all records, but those that the kernel accepts only if `kept`.
 
-        While there are many others, it is tried less and less often.
+        The more records the kernel rejects, the less often it is tried.
         """
         pause = left = 1
         window = bytearray(self._cursor.chunk)
@@ -225,7 +225,7 @@ class RecordReader:
     def _accepted(self, run: Callable[[bytes | bytearray, int, int], int], window: bytearray) -> Iterator[memoryview]:
         """Yield the records that the kernel accepts: from the buffer, then from memory that is reused.
 
-        New memory takes as long as reading, so that this halves the time of a check.
+        Allocating memory takes as long as reading, so reusing it halves the time of a check.
         """
         cursor = self._cursor
         begin = cursor.position
@@ -263,8 +263,8 @@ class RecordReader:
     def resume(self, error: DamagedShardError) -> bool:
         """After an error, go to the next record, and add the lost range to the error; return whether there may be one.
 
-        That is the one right after damaged data, unless no record begins there; otherwise the first place after it with
-        a length whose CRC is valid. `offset` is then there, or at the end, and `count` is one more.
+        The next record is the one right after damaged data; if no record begins there, the first one whose length has a
+        valid CRC. `offset` is then its offset, or the end of the stream, and `count` is incremented.
 
         Raises:
             SourceError: when the stream cannot be read.
@@ -349,8 +349,9 @@ def _is_whole(data: bytes | bytearray, start: int, end: int, most: int) -> bool:
 def find_length(data: bytes, start: int = 0) -> int | None:
     """Return the first position from `start` of a length below 2 GiB that its CRC follows; None without any.
 
-    A CRC is linear: that of a length is the CRC of zeros XOR what each of its four lower bytes adds to it. So the CRCs
-    of all places whose four upper bytes are zero are computed at once, except amid zeros, as the CRC of zeros is not 0.
+    CRCs are linear: the CRC of a length is the CRC of zeros XOR a term for each of its four lower bytes. So the CRCs at
+    all positions whose four upper bytes are zero are computed at once, except within runs of zeros, as the CRC of zeros
+    is not 0.
     """
     count = len(data) - start - 11
     if count <= 0:
@@ -394,7 +395,7 @@ class ShortenedExample(bytes):
     Attributes:
         length: length of the whole record in bytes.
         lengths: the lengths of the values that are cut, by their positions here.
-        fault: why the record is not a message; None if it may be one.
+        fault: the reason why the record is not a message; None if it may be one.
     """
 
     length: int
@@ -406,8 +407,8 @@ class _RecordData:
     """The data of one record, read piece by piece.
 
     Attributes:
-        left: how many bytes have not been read.
-        crc: CRC-32C of those that have.
+        left: number of bytes not yet read.
+        crc: CRC-32C of the bytes read so far.
     """
 
     def __init__(self, cursor: Cursor, length: int) -> None:
@@ -516,9 +517,9 @@ class StreamPositions(NamedTuple):
     """Positions of the compressed streams of a shard, each of which is decompressed as a whole.
 
     Attributes:
-        method: how they are compressed; or `MEMBERS`.
-        stored: the offset of each in the shard and, last, of the shard's end.
-        plain: the offset of each in the decompressed, or regrouped, bytes and, last, of their end.
+        method: their compression; or `MEMBERS`.
+        stored: the offset of each stream in the shard and, last, the offset of the shard's end.
+        plain: the offset of each stream in the decompressed or regrouped bytes and, last, the offset of their end.
     """
 
     method: str
@@ -531,9 +532,9 @@ class ShardIndex(NamedTuple):
 
     Attributes:
         of: the kind of shard.
-        offsets: its index; in the decompressed bytes if it is compressed.
-        keys: the digests of keys; None as long as they are not known.
-        streams: where the streams of a compressed shard are; None for another.
+        offsets: the offsets of its records or samples, in the decompressed bytes if it is compressed.
+        keys: the digests of keys; None as long as they are unknown.
+        streams: positions of the streams of a compressed shard; None for an uncompressed one.
         digests: digests of the samples as an index file of other tools lists them, to be compared with each sample
             that is read; None if nothing has to be compared. They are not kept.
     """
@@ -560,12 +561,12 @@ def find_records(read: Callable[[int, int], bytes], size: int, name: str) -> Ind
     """Find the records of an uncompressed TFRecord by reading their lengths only, and check the CRC of each length.
 
     Args:
-        read: returns the bytes from an offset on, this many, fewer only at the end of the file.
+        read: returns a number of bytes from an offset on; fewer only at the end of the file.
         size: size of the file in bytes.
         name: name of the file in errors.
 
     Raises:
-        DamagedShardError: at the first record whose length is damaged, or that is cut short.
+        DamagedShardError: for the first record whose length is damaged, or that is cut short.
     """
     reader = RecordReader(RangeStream(read), name, want="lengths", seeks=True, size=size)
     index = offsets_in(reader)
@@ -607,7 +608,7 @@ def index_of_lines(data: bytes, size: int) -> Index | None:
         size: size in bytes of the shard.
 
     Returns:
-        The index; None unless its records follow each other from the first byte of the shard to the last.
+        The index; None unless its records are contiguous and cover the whole shard.
     """
     lines = data.count(b"\n")
     if data.translate(None, _NUMBERS) or len(data) > _LONGEST_LINE * lines:
@@ -632,9 +633,9 @@ def packed_index(index: ShardIndex, shard: str, version: str) -> list[bytes]:
     """Return the content of an index file for a version of a shard: a line of JSON, then 64-bit integers.
 
     Args:
-        index: what it holds.
+        index: the content of the file.
         shard: the path or URL of the shard.
-        version: its version.
+        version: the version of the shard.
     """
     streams = index.streams
     body = index.offsets.astype("<i8").tobytes() + (b"" if index.keys is None else index.keys.astype("<u8").tobytes())

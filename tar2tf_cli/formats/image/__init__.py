@@ -1,8 +1,8 @@
 """Operations on pixels: dtypes and values, resizing by each method of `tf.image.resize`, padding, cropping, turning.
 
-An image is a numpy array (height, width, channels), and what is made of it has TensorFlow's results, which depend only
-on a function's arguments; nothing in this folder knows samples or ops. numpy, OpenCV and libjpeg-turbo are imported by
-the first call that needs them: reading a header, drawing an angle and `tar2tf --help` never do.
+An image is a NumPy array (height, width, channels). Results equal TensorFlow's and depend only on a function's
+arguments; nothing in this folder knows samples or ops. NumPy, OpenCV and libjpeg-turbo are imported by the first call
+that needs them, which reading a header, drawing an angle and `tar2tf --help` never do.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _kernel_taps(size_in: int, size_out: int, kernel: _Kernel, radius: float, *,
 def _normalised(indices: NDArray[np.intp], weights: NDArray[np.float64], size: int) -> Taps:
     """Drop taps outside the image, and scale the weights of each output pixel so that their sum is 1.
 
-    They come in double precision: sines and exponentials differ between CPUs, but not in what is left of them here.
+    They come in double precision: sines and exponentials differ between CPUs, but not after rounding to float32.
     """
     weights = np.where((indices >= 0) & (indices < size), weights, 0.0)
     return indices.clip(0, size - 1), (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
@@ -220,9 +220,10 @@ DTYPES: Final = (
 def convert_dtype(image: Image, dtype: str) -> Image:
     """Scale values from the range of one dtype to that of another: `tf.image.convert_image_dtype`.
 
-    Integers range to their type's maximum, floats to 1. Between integers the scale is a power of two; an
-    integer becomes x * (1 / max), a float trunc(x * (max + 0.5)), in the precision of the float. Beyond the
-    range, and at 1.0 for integers wider than the float's precision, the result is undefined, as in TensorFlow.
+    The range of integers ends at their type's maximum, that of floats at 1. Between integers the scale is a power of
+    two; an integer becomes the float x * (1 / max), a float the integer trunc(x * (max + 0.5)), in the precision of the
+    float. Outside the range, and at 1.0 for integers wider than the float's precision, the result is undefined, as in
+    TensorFlow.
 
     Raises:
         ImageError: an array or dtype outside `DTYPES`; float16 and an integer of a range that float16 cannot
@@ -265,7 +266,7 @@ def _plain_cast(image: Image, dtype: str) -> Image:
 def cast(image: Image, dtype: str) -> Image:
     """Change the dtype, clamping to the new dtype's range: `tf.saturate_cast`.
 
-    TensorFlow's own overflows from int64, and from float32 and float64 to int64; this does not.
+    Unlike TensorFlow's, it does not overflow from int64, nor from float32 and float64 to int64.
 
     Floats are clamped, then truncated towards zero: to uint8, 254.9 -> 254, -0.9 -> 0, 300.0 -> 255.
     Infinities become the largest finite value. NaN stays NaN in floats; as an integer it depends on the
@@ -311,8 +312,8 @@ def _supported(dtype: Any) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-# In pixels: 0.009 of a level where neighbours differ by 255 levels. The rest of the 0.01 that the design
-# allows is for the arithmetic of interpolation.
+# In pixels: 0.009 of a level where neighbours differ by 255 levels. The remainder of the permitted 0.01 is for the
+# arithmetic of interpolation.
 _MOST_ROUNDING_GAP: Final = 0.009 / 255
 
 # OpenCV converts every pixel to float32, NumPy only the pixels that it reads; measured break-even.
@@ -322,8 +323,8 @@ _MOST_SHRINKING: Final = 16
 def resize(image: Image, height: int, width: int) -> NDArray[np.float32]:
     """Resize bilinearly to float32 (height, width, channels): `tf.image.resize(image, [height, width])`.
 
-    Half-pixel centres, no antialiasing, the edge repeated; no value of 255 levels is off by more than 0.01.
-    OpenCV computes it where that is faster and its coordinates round as TensorFlow's do; else numpy, exactly.
+    Half-pixel centres, no antialiasing, the edge repeated; no value of 255 levels is off by more than 0.01. OpenCV
+    computes it where that is faster and its coordinates round as TensorFlow's do; otherwise NumPy, exactly.
 
     Raises:
         ImageError: not a numeric array of three dimensions.
@@ -378,8 +379,8 @@ def opencv(task: str) -> Iterator[None]:
     """Map OpenCV's errors to ours, silence its log, and disable Intel's IPP, whose results depend on the CPU model.
 
     Raises:
-        ImageError: what OpenCV cannot do.
-        MemoryError: when it gets no memory.
+        ImageError: when OpenCV fails.
+        MemoryError: when OpenCV cannot allocate memory.
     """
     cv2.utils.logging.setLogLevel(0)  # our own errors report its findings, once and with their location
     before = cv2.ipp.useIPP()
@@ -427,9 +428,9 @@ def _lerp(first: NDArray[np.float32], second: NDArray[np.float32], weight: NDArr
 def rotate(image: Image, angle: float, method: str = "bilinear") -> Image:
     """Rotate clockwise by `angle` degrees about the centre; the dtype does not change.
 
-    Multiples of 90 move pixels unchanged, and 90 and 270 swap height and width. Any other angle keeps the
-    canvas: pixels that leave it are lost, new ones are 0; by `bilinear`, values are interpolated (32 and 64 bits in
-    float32), and rounded if integers, and by `nearest` they are those of the image.
+    Multiples of 90 move pixels unchanged, and 90 and 270 swap height and width. Any other angle keeps the canvas:
+    pixels that leave it are lost, and new ones are 0. `bilinear` interpolates values (32 and 64 bits in float32), and
+    rounds integers; `nearest` copies the image's values.
 
     Raises:
         ImageError: not a numeric array of three dimensions.
@@ -512,14 +513,14 @@ def pad(
 ) -> Image:
     """Resize with the ratio preserved, then pad all sides: `tf.image.resize_with_pad(image, height, width, method)`.
 
-    Float32, with `nearest` the image's own dtype. Where the margins differ by a pixel, the one below or to the right is
-    larger. A side that would have no pixel has one, where TensorFlow fails.
+    The result is float32, or the image's own dtype with `nearest`. If the margins differ by a pixel, the bottom or
+    right one is larger. A side that would have no pixels gets one; TensorFlow fails there.
 
     Args:
         image: (height, width, channels).
-        height: of the result.
-        width: of the result.
-        fill: the value of new pixels, in every channel; cut to the range of the dtype.
+        height: height of the result.
+        width: width of the result.
+        fill: the value of new pixels, in every channel; clamped to the range of the dtype.
         method: as in `resample`.
         antialias: as in `resample`.
 
@@ -563,11 +564,11 @@ def crop(image: Image, height: int, width: int, at: str = "center", *, seed: int
 
     Args:
         image: (height, width, channels).
-        height: of the result.
-        width: of the result.
-        at: one of `PLACES`; what is padded is always in the middle of its padding.
-        seed: determines, with the key, a random place.
-        key: that of the sample.
+        height: height of the result.
+        width: width of the result.
+        at: one of `PLACES`; a padded image is always centred.
+        seed: determines a random position, together with the key.
+        key: the sample's key.
 
     Raises:
         ImageError: not a numeric array of three dimensions.

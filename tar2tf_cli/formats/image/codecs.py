@@ -31,9 +31,9 @@ def plain_png(data: bytes) -> bytes:
     """Return a PNG of the same pixels that causes no libpng warnings: five kinds of chunks, uncompressed image data.
 
     The image data are inflated with ISA-L, which takes a third of the time that libpng's zlib takes, and stored. In
-    all, decoding takes 0.9x the time for a photo of 500 x 375 pixels, 1.1x for one of 1600 x 1200, 1.2x for an icon.
-    Left out are chunks of which OpenCV makes something and TensorFlow nothing (animation, transparent colours outside
-    a palette), and those that libpng ignores.
+    all, decoding takes 0.9x the time for a photo of 500 x 375 pixels, 1.1x for one of 1600 x 1200, 1.2x for an icon. It
+    lacks the chunks that only OpenCV evaluates and TensorFlow does not (animation, transparent colours outside a
+    palette), and those that libpng ignores.
 
     Raises:
         ImageError: a chunk is cut short, fails its CRC, or is critical and unknown; the header is impossible, or the
@@ -154,10 +154,10 @@ def _passes(width: int, height: int, bits: int, *, interlaced: bool) -> Iterator
 def _inflate(stream: bytes, size: int, band: int) -> Iterator[bytes]:
     """Yield the decompressed image data in bands; surplus data and bytes after the stream are ignored, as by libpng.
 
-    What ISA-L refuses, zlib may accept: it goes on behind the bands that were given.
+    Zlib may accept data that ISA-L refuses, and continues after the bands that ISA-L inflated.
 
     Raises:
-        ImageError: when they are less, or damaged.
+        ImageError: when they are cut short or damaged.
     """
     from isal import isal_zlib
 
@@ -225,9 +225,9 @@ def decode(data: bytes, channels: int = 0, *, dtype: str = "uint8", max_pixels: 
 
     Args:
         data: the encoded image.
-        channels: 0 for those of the file, 1 for gray, 3 for RGB: gray is repeated, and alpha dropped; the gray
-            of colours is TensorFlow's own for the format.
-        dtype: uint8, or for a PNG uint16: its 16 bits, or 257 times its 8.
+        channels: 1 for gray, computed from colours as TensorFlow does for the format; 3 for RGB, with gray repeated and
+            alpha dropped; 0 for the file's own channels.
+        dtype: uint8; or for a PNG uint16, into which 8-bit levels are scaled by 257.
         max_pixels: the limit of height x width.
 
     With 0, gray is 1 channel, gray with alpha 2, RGB 3, RGBA 4; 16 bits as uint8 lose their low 8; a CMYK JPEG becomes
@@ -235,11 +235,11 @@ def decode(data: bytes, channels: int = 0, *, dtype: str = "uint8", max_pixels: 
     has the pixels of `tf.io.decode_webp`, and an animated one is decoded by `decode_frames`.
 
     Raises:
-        ImageError: another format; more than `max_pixels` (height x width, judged by the header); bytes that
-            are cut short or damaged. Where libjpeg only warns, the pixels are TensorFlow's, whatever they are;
-            two kinds are refused that TensorFlow decodes: JPEGs that end too soon before an end marker, with
-            gray for what is lost, and those of uncommon subsampling, CMYK with any among them. Damaged progressive
-            ones may be off by one level, as libjpeg-turbo smooths them in a new way that TensorFlow's lacks.
+        ImageError: another format; more than `max_pixels` (height x width, judged by the header); bytes that are cut
+            short or damaged. Where libjpeg only warns, the pixels are TensorFlow's. Two kinds of JPEGs are refused that
+            TensorFlow decodes: those whose data end before their end marker, which TensorFlow completes with gray, and
+            those of uncommon subsampling, such as any subsampled CMYK. Pixels of damaged progressive JPEGs may be off
+            by one level, because newer versions of libjpeg-turbo smooth them differently than TensorFlow's.
     """
     name = headers.image_format(data)
     if name is None or name not in (*_DECODERS, "jpeg"):
@@ -374,9 +374,9 @@ def _jpeg_error(error: ValueError, components: int) -> Exception:
 def _libjpeg(data: bytes, colorspace: str, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Decode into `pixels` with TensorFlow's settings: the fast integer DCT, smooth upsampling of chroma.
 
-    TensorFlow goes on after libjpeg's warnings, also where damage made some of the pixels gray; simplejpeg makes errors
-    of them. Most are about bytes of the header that pixels do not depend on, so a JPEG with a warning is decoded again
-    without these bytes.
+    TensorFlow ignores libjpeg's warnings, even if damage made some of the pixels gray; simplejpeg turns them into
+    errors. Most concern header bytes that do not affect pixels, so a JPEG with a warning is decoded again without these
+    bytes.
     """
     import simplejpeg
 
@@ -447,8 +447,8 @@ def _png_gray(image: Image, data: bytes) -> Image:
     """Convert a PNG's colours to grayscale as libpng does with TensorFlow's weights.
 
     They are 0.299 of red, 0.587 of green, and the rest, as libpng rounds them to 1/32768 (png.c and pngrtran.c,
-    png_do_rgb_to_gray); 8 bits are truncated, 16 bits rounded. In a PNG with a gamma, it is the light of the colours
-    that is weighed, and a pixel of three equal levels keeps its level.
+    png_do_rgb_to_gray); 8 bits are truncated, 16 bits rounded. In a PNG with a gamma, the weights apply to linear
+    light, and a pixel of three equal levels keeps its level.
 
     Raises:
         ImageError: the PNG has a profile, or 16 bits and a gamma.
@@ -555,8 +555,8 @@ _DECODERS: Final[dict[str, _Decoder]] = {
 def encode(image: Image, format: Literal["jpeg", "png"], quality: int = 95) -> bytes:
     """Encode uint8 (height, width, channels) to JPEG (1 or 3 channels) or lossless PNG (1, 2, 3 or 4).
 
-    Three channels are RGB, two gray and alpha. A JPEG decodes to the pixels that one of `tf.io.encode_jpeg`
-    decodes to: chroma is 4:2:0, the DCT accurate. `quality` (1 to 100) is for JPEG only.
+    Three channels are RGB, two gray and alpha. A JPEG decodes to the same pixels as that of `tf.io.encode_jpeg`: chroma
+    is 4:2:0, the DCT accurate. `quality` (1 to 100) is for JPEG only.
 
     Raises:
         ImageError: another dtype or number of channels, or a size the format cannot hold.
@@ -611,8 +611,9 @@ def to_rgb_jpeg(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> bytes:
 def decode_frames(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.uint8]:
     """Decode a GIF or an animated WebP to uint8 (frames, height, width, channels).
 
-    A GIF has 3 channels and the pixels of `tf.io.decode_gif`: a frame is painted over the one before, whatever its way
-    of disposal, on a canvas of the highest and the widest frame. A WebP has 3 channels, or 4 with alpha.
+    A GIF has 3 channels and the pixels of `tf.io.decode_gif`: each frame is painted over the previous one, regardless
+    of its disposal method, on a canvas of the greatest height and width of any frame. A WebP has 3 channels, or 4 with
+    alpha.
 
     Args:
         data: the encoded frames.
@@ -646,7 +647,7 @@ class _Frame(NamedTuple):
 
     Attributes:
         colors: its colours, each as three bytes.
-        transparent: the index of what is not painted; -1 for none.
+        transparent: the index of transparent pixels; -1 for none.
         codes: its compressed indices: the size of the first code, blocks, and the empty one that ends them.
     """
 

@@ -35,9 +35,9 @@ class Move(NamedTuple):
     """An affine map from the pixels of an image to those of the transformed image.
 
     Attributes:
-        matrix: maps continuous coordinates before to those after.
-        before: height and width of the image before.
-        after: height and width of the image after.
+        matrix: maps continuous coordinates of the original image to those of the transformed image.
+        before: height and width of the original image.
+        after: height and width of the transformed image.
     """
 
     matrix: Matrix
@@ -116,9 +116,9 @@ class FollowedBoxes(NamedTuple):
     """Boxes after the transformations of their image.
 
     Attributes:
-        edges: left, top, right and bottom of each in the image after, clipped to it.
+        edges: left, top, right and bottom of each box in the transformed image, clipped to it.
         visible: the fraction of each box's area that no move cut off.
-        scale: the factor by which areas grew, apart from that.
+        scale: the factor by which areas grew before clipping.
     """
 
     edges: Edges
@@ -151,7 +151,7 @@ def follow_mask(mask: image.Image, moves: Iterable[Move], fill: float = 0) -> im
     """Transform a mask (height, width[, channels]) along with its image: nearest neighbour, padded with a value.
 
     Raises:
-        ValueError: when the mask has another size than the image.
+        ValueError: when the mask and the image differ in size.
     """
     for move in moves:
         if mask.shape[:2] != move.before:

@@ -27,7 +27,7 @@ class TiffPage(NamedTuple):
     """One image of a TIFF.
 
     Attributes:
-        common: whether its kind of pixels is one that every reader knows.
+        common: whether every reader supports its kind of pixels.
     """
 
     height: int
@@ -198,8 +198,8 @@ def _jpeg_marker(data: bytes, offset: int) -> tuple[int, int]:
 def jpeg_essentials(data: bytes) -> bytes | None:
     """Return a JPEG without bytes that make libjpeg warn but do not affect pixels; None if libjpeg finds no end of it.
 
-    Skipped are comments, application data other than JFIF's and Adobe's, and whatever lies between segments; JFIF's
-    version becomes 1.
+    It lacks comments, application data other than JFIF's and Adobe's, and bytes between segments; JFIF's version
+    becomes 1.
     """
     parts = [b"\xff\xd8"]
     try:
@@ -219,7 +219,7 @@ def jpeg_essentials(data: bytes) -> bytes | None:
 def _reaches_end_marker(data: bytes, offset: int) -> bool:
     """Whether libjpeg, from the first scan on, reaches an end marker before it has to give up (jdmarker.c).
 
-    Damage may make a marker of data: its segment, whose length is then any, may hide the end marker.
+    Damaged data may look like a marker, whose segment of arbitrary length may hide the end marker.
     """
     restarts = _JPEG_RESTARTS in (marker for marker, _, _ in jpeg_segments(data))
     try:
@@ -241,7 +241,7 @@ def _reaches_end_marker(data: bytes, offset: int) -> bool:
 def lacks_scans(data: bytes) -> bool:
     """Whether a progressive JPEG lacks some of the scans that refine its coefficients (T.81, G.1.1.1).
 
-    Decoders then smooth what they have, each in its own way.
+    Decoders then smooth the coefficients that they have, each in its own way.
     """
     missing: dict[tuple[int, int], int] = {}  # bits of each coefficient of each component
     try:
@@ -393,7 +393,7 @@ def orientation(data: bytes) -> int:
     """Return the EXIF orientation of an image, 1 to 8 as in tag 274; 1 if the metadata has none or cannot be read.
 
     EXIF is in the first APP1 segment of a JPEG that begins as EXIF, the eXIf chunk or the text of a PNG, or the EXIF
-    chunk of a WebP. Where it has no orientation, that of XMP counts, as for Pillow.
+    chunk of a WebP. If it has no orientation, XMP's is used, as in Pillow.
     """
     name = image_format(data)
     try:

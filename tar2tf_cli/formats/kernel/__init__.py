@@ -1,7 +1,7 @@
 """The kernel, an optional C extension that reads plain tars and TFRecords, many samples at a time.
 
-It stops at what is not plain, and the Python code that reads everything goes on; that code is its reference in tests.
-Python does all of it, more slowly, where the kernel was not built, and where TAR2TF_PURE is neither empty nor 0.
+It stops at anything unusual, and Python code, which can read everything and is its reference in tests, continues.
+Python does all the work, more slowly, if the kernel was not built, or if TAR2TF_PURE is neither empty nor 0.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def compiled(source: Path, target: Path, *flags: str) -> list[str]:
     Args:
         source: the C file.
         target: the extension to make.
-        flags: more arguments for the compiler.
+        flags: additional arguments for the compiler.
     """
     given = [word for name in ("CFLAGS", "ARCHFLAGS", "LDFLAGS") for word in shlex.split(os.environ.get(name, ""))]
     linker = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")
