@@ -37,10 +37,10 @@ class Decoder:
     scalars and arrays; texts and images in lists are arrays of objects. A feature NAME/shape gives the array NAME its
     shape, and is not among the values; a feature that an example lacks is an empty array.
 
-    Without features, values are those stored: a list of one value is that value.
+    Without features, values are as stored, and a list of one value becomes that value.
 
     Args:
-        features: the manifest's features; None for values as they are stored.
+        features: the manifest's features; None to return values as they are stored.
         records: number of records; a feature with a smaller count is optional.
 
     Attributes:
@@ -74,7 +74,7 @@ class Decoder:
         """Yield the values of examples in order; many are parsed at once.
 
         Raises:
-            ValueError: at the first that is not an example, or not one that the manifest describes.
+            ValueError: for the first bytes that are not an example, or not one that the manifest describes.
         """
         done = 0
         while done < len(messages):
@@ -99,7 +99,7 @@ class _ColumnParser:
     """Parses examples with the kernel while they have the usual form and only known features.
 
     Args:
-        known: for each feature, the form in which the kernel returns it (`columns` in examples.h), and its
+        known: for each feature, the form in which the kernel returns it (see `columns` in examples.h), and its
             requirements.
         steps: make values from the kernel's columns.
     """
@@ -134,7 +134,7 @@ class _ColumnParser:
             found, count = native.columns(messages, first, self._names, self._forms)
             columns = dict(zip(self._known, found, strict=True))
             made = {step.name: step.values(columns) for step in self._steps}
-        except ValueError:  # the fault of one example, which is reported when it is parsed alone
+        except ValueError:  # one example is faulty, and is reported when it is parsed alone
             return []
         examples: list[dict[str, Any]] = [{} for _ in range(count)]
         for name, values in made.items():

@@ -206,7 +206,7 @@ class Census:
     the requirements, and leaves all others to Python.
 
     Args:
-        expected: the requirements on each feature, by name; a feature without an entry may be anything.
+        expected: the requirements on each feature, by name; other features may have any values.
     """
 
     def __init__(self, expected: Mapping[str, Expected]) -> None:

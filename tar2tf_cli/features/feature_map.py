@@ -207,9 +207,9 @@ class FeatureMap:
     Args:
         select: a mapping of features to selections; None for every entry and `__key__`.
         preset: makes its own features from those selected.
-        types: types of features, by name; the others follow from their values.
+        types: types of features, by name; types of other features follow from their values.
         context: settings that presets depend on besides the sample.
-        labels: label maps of features whose texts become numbers, by name; `auto` for a map that is not known yet.
+        labels: label maps of features whose texts become numbers, by name; `auto` for a map that is still unknown.
     """
 
     def __init__(
@@ -395,7 +395,7 @@ def _by_value(value: object) -> bytes | Feature:
         return value.encode("utf-8", "surrogateescape")
     if isinstance(value, (bool, int)):
         return _one_integer(int(value))
-    if hasattr(value, "dtype") and hasattr(value, "shape"):  # NumPy's float64 is a float, too, but of twice the width
+    if hasattr(value, "dtype") and hasattr(value, "shape"):  # NumPy's float64 is a float, too, but is twice as wide
         return _array(value)
     if isinstance(value, float):
         return float_list([value], ())

@@ -1,7 +1,7 @@
 """Ops on samples and selections of their entries, with one registry for flags, spec files and Python.
 
-All files of this folder are imported when a name of this module is first used, as most commands use none. A file with
-an op that is added to this folder makes the op available to flags, spec files and Python.
+Most commands use no ops, so the files of this folder are imported only when a name of this module is first used. An op
+in a new file of this folder becomes available to flags, spec files and Python.
 """
 
 from __future__ import annotations

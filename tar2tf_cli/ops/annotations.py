@@ -31,12 +31,13 @@ class Boxes(Declared):
         at: the selection of the values: `ENTRY:PATH` in JSON, an array of (n, 4), a text (`txt`) with the lines of
             YOLO's labels, or the prefix of four features, such as `image/object/bbox` for `image/object/bbox/xmin` and
             so on.
-        format: the meaning of the four numbers; x and y are those of the left upper corner in `xywh`.
+        format: the meaning of the four numbers; in `xywh`, x and y are the upper left corner.
         relative: whether they are fractions of the image's width and height.
         of: the entry of the image; by default the first of `IMAGE_ENTRIES`, or `image/encoded`.
-        min_visible: boxes of which less than this fraction remains visible are dropped; those without any always are.
-        beside: selections of lists with an item for each box, which go with a box that is dropped. An object in JSON
-            that holds a box goes as a whole, and the lists of the Object Detection API go by themselves.
+        min_visible: boxes of which less than this fraction remains visible are dropped; invisible ones always are.
+        beside: selections of lists with an item for each box; the item of a dropped box is removed, too. A JSON object
+            that holds a dropped box is removed as a whole, and items in lists of the Object Detection API are removed
+            automatically.
 
     >>> Boxes.from_value("json:objects.*.bbox,format=xyxy,relative").relative
     True
@@ -89,7 +90,7 @@ class Mask(Declared):
     """Declaration of a mask of an image, which moves with the image by nearest-neighbour sampling.
 
     Args:
-        at: the entry of the mask: a PNG, whose palette indices count, or an array.
+        at: the entry of the mask: a PNG, of which the palette indices are used, or an array.
         of: the entry of the image, as for boxes.
         fill: the value of pixels that the image gains by padding or rotating.
     """

@@ -33,7 +33,7 @@ class Declared:
 
     Attributes:
         checks: the rule for each field; a subclass inherits the rules of the fields that it inherits.
-        exactly_one: names of fields of which exactly one is given.
+        exactly_one: names of fields of which exactly one must be given.
     """
 
     checks: ClassVar[Mapping[str, Rule[object]]] = {}
@@ -90,7 +90,7 @@ class Declared:
 
         Raises:
             ProblemsError: for fields that do not exist.
-            ValueError: when the value is invalid; says why.
+            ValueError: when the value is invalid; gives the reason.
         """
         if isinstance(value, dict):
             return cls._of_fields(value)
@@ -293,13 +293,13 @@ def apply_ops(
         sample: the sample.
         ops: the ops.
         context: settings that the ops may depend on.
-        renamed: whether names in the sample may no longer be those of its members.
+        renamed: whether names in the sample may differ from the names of its members.
         skipped: called with the op that skips the sample, or one of the samples made from it.
 
     Raises:
         SampleError: when an op fails.
         UsageError: when a package is missing.
-        MachineError: when the machine lacks memory or the like.
+        MachineError: when the machine lacks memory or another resource.
     """
     for position, op in enumerate(ops):
         try:

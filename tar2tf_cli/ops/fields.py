@@ -400,7 +400,7 @@ def _single(name: str, value: Any) -> str | float:
         value = value.item()
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
-    if value is None or isinstance(value, bool):  # true, false and null as JSON writes them
+    if value is None or isinstance(value, bool):  # true, false and null as in JSON
         return json.dumps(value)
     if isinstance(value, str):
         return value.strip()

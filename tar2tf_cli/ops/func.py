@@ -189,7 +189,7 @@ def load_object(where: str) -> Any:
 
     Raises:
         ValueError: when there is no such file, module or object.
-        UsageError: when importing it fails; says why.
+        UsageError: when importing it fails; gives the reason.
     """
     place, colon, name = where.rpartition(":")
     if not colon or not place or not name:

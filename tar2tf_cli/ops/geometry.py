@@ -170,7 +170,7 @@ def _count(context: OpContext, visible: NDArray[np.float64], kept: NDArray[np.bo
 
 
 def image_of(sample: Sample, of: str | None) -> str:
-    """Return the image entry of a declaration: as declared, or as presets choose it."""
+    """Return the image entry of a declaration: the declared entry, or the entry that presets choose."""
     return of or next((name for name in (*IMAGE_ENTRIES, ENCODED) if name in sample), "")
 
 

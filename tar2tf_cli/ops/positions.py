@@ -49,10 +49,10 @@ class BoxList(ABC):
         Args:
             numbers: the new numbers.
             scales: the factor by which the area of each box changed.
-            kept: whether to keep each box; the other boxes are removed with all that belongs to them.
+            kept: whether to keep each box; the other boxes are removed with all their values.
 
         Raises:
-            UsageError: when a box is removed and `beside` does not declare what belongs to it.
+            UsageError: when a box is removed, and `beside` does not declare its other values.
         """
 
     @abstractmethod

@@ -95,7 +95,7 @@ def real(value: object) -> float:
 
 
 def seconds(value: object, label: str, unit: str = "seconds") -> float:
-    """Accept a number of seconds, or of another unit, 0 or more."""
+    """Accept a number of seconds or of another unit, at least 0."""
     try:
         number = real(value)
     except OverflowError:

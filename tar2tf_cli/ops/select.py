@@ -89,7 +89,7 @@ class SelectJSON(Select):
         ext_name: the entry.
         nested_path: a key or index, or a list of them from the outside in; `*` takes every item of a list, or every
             value of an object, and so makes a list.
-        default: stands for a value that is missing or null; where a `*` finds nothing, the list is empty.
+        default: replaces a value that is missing or null; if a `*` finds nothing, the list is empty.
 
     >>> SelectJSON("json", ["label", "name"]).select({"json": b'{"label": {"name": "cat"}}'})
     'cat'

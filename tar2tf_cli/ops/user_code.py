@@ -27,7 +27,7 @@ def called(func: Callable[..., T], *values: object) -> T:
 
     Raises:
         SampleError: names the function, and the exception that it raised.
-        Tar2tfError: when the exception is not the sample's fault: see `failure`.
+        Tar2tfError: when the sample is not at fault: see `failure`.
     """
     try:
         return func(*values)
@@ -79,7 +79,7 @@ def is_identified(value: object) -> bool:
     """Whether a value's text, or a function's name and `source_digest`, identifies it uniquely.
 
     A function without a file, or bound to an object of which only the type is known, is not identified. Imported
-    modules are not examined.
+    modules are ignored.
     """
     if not isinstance(value, (FunctionType, partial)):
         return _identity(value, None) is not None

@@ -20,14 +20,14 @@ _MOST_PAUSE: Final = 256
 class KernelBatcher:
     """Reads plain samples of a tar in batches with the kernel.
 
-    The kernel stops at the first member that is not plain, so that every rule is complete in Python only: headers in
+    The kernel stops at the first member that is not plain; the full rules are implemented in Python only: headers in
     formats/tar.py, keys in `Grouper`. While members are not plain, the kernel is retried less and less often.
 
     Args:
         native: the kernel.
         tar: reads the members; a batch begins at its next header.
-        key_split: where a name is split into key and extension.
-        most: the size above which a sample is not read for a batch, as some of its entries may stay in the tar.
+        key_split: the dot at which a name is split into key and extension.
+        most: the size above which a sample is not read into a batch, so that its large entries can stay in the tar.
 
     Attributes:
         pause: how many members to read one by one before the kernel is tried again.
@@ -46,7 +46,7 @@ class KernelBatcher:
 
         Args:
             previous: the name of the last member that was read singly, to whose sample the next members may belong.
-            differs: whether names may be split that the other key rule would split differently.
+            differs: whether a batch may contain names that the other key rule would split differently.
         """
         before = previous.encode("utf-8", "surrogateescape")
         cursor, more = self._cursor, True
@@ -85,7 +85,7 @@ class FaultySamples:
     Args:
         shard: the name of the shard in errors.
         report: called with each error; when it returns, the sample is skipped.
-        strict: whether a key that appears again makes a faulty sample; otherwise it ends the iteration.
+        strict: whether a repeated key makes its sample faulty; otherwise it ends the iteration.
 
     Attributes:
         any: whether any sample was faulty.
@@ -167,7 +167,7 @@ class LostMembers:
         Args:
             key: its key.
             name: its first member.
-            size: how many entries, with the key, the sample before it has.
+            size: number of entries of the previous sample, including the key.
         """
         if self.misnamed:  # if that was its only member, it may belong to this sample
             self.misnamed = False
@@ -190,7 +190,7 @@ class CommonEntries:
         may_lack: whether the last sample may lack entries that all others have, as the tar has a proper end.
 
     Attributes:
-        required: entries without which a sample is faulty, as damage may have hidden members of any sample.
+        required: entries that a sample must have, since damage may have hidden members of any sample.
         ends_last: whether the last member belongs to the last sample; otherwise truncation did not shorten it.
         lacking: a note on a last sample that is not faulty although it lacks entries.
     """
@@ -222,9 +222,7 @@ class CommonEntries:
         return bool(missing)
 
     def is_half(self, sample: Sample, next_one: Sample | Batch | None, offset: int) -> bool:
-        """Whether a sample next to zeros is faulty, as it lacks an entry common to all before it or, if first, to the
-        next.
-        """
+        """Whether a sample next to zeros is faulty: it lacks an entry of all earlier samples or, if first, of the next."""
         common, known = self._common, self._known
         if common is None and next_one is not None:
             common = known = _common(_names_of(next_one), None) or set()
@@ -275,18 +273,18 @@ class Grouper:
     """Groups the members of one shard into samples.
 
     Args:
-        shard: what to call the shard in errors.
-        key_split: where a name is split into key and extension.
-        strict: whether a key that appears again makes a faulty sample; otherwise it ends the iteration.
+        shard: the name of the shard in errors.
+        key_split: the dot at which a name is split into key and extension.
+        strict: whether a repeated key makes its sample faulty; otherwise it ends the iteration.
         sizes_only: entries are sizes in bytes (int) instead of data.
-        trusted: do not compare samples with each other, as an earlier pass did.
+        trusted: do not compare samples with each other, because an earlier pass did.
         may_lack: whether the last sample may lack entries that all others have, as the tar has a proper end.
         report: called with each faulty sample; when it returns, the sample is skipped.
 
     Attributes:
         names: splits the names of members, and counts those that belong to no sample.
         entries: finds entries that the last sample lacks.
-        returned: the error for the key that appeared again and ended the iteration, or None.
+        returned: the error for the repeated key that ended the iteration, or None.
         offset: offset of the header of the current sample's first member.
         begin: offset of the header of the first member of the sample that is being grouped.
         empty: whether all members were read, and none of them made a sample, not even a faulty one.
@@ -341,7 +339,7 @@ class Grouper:
         """Set the facts that an earlier pass found in the headers of a shard that is regrouped.
 
         Args:
-            required: entries without which a sample is faulty, as damage may have hidden members of any sample.
+            required: entries that a sample must have, since damage may have hidden members of any sample.
             ends_last: whether the last member belongs to the last sample; otherwise truncation did not shorten it.
         """
         self.entries.required = required
@@ -354,7 +352,7 @@ class Grouper:
             self._faults.report(_UNREAD, key, None, offset, RECREATE_HINT)
 
     def zeros(self) -> None:
-        """Record that zeros follow the last member, as at the end of an archive; members may have been there."""
+        """Record that zeros follow the last member; they may be the end of an archive, or overwritten members."""
         self.compare(self._current)
         self._lost.after_zeros = True
 
@@ -382,8 +380,8 @@ class Grouper:
             plain: makes batches of the plain samples of the same tar, which are yielded in their order.
 
         Raises:
-            SampleError: through `report`, for a key that appears again, a member that appears twice and a last sample
-                that lacks entries of all others.
+            SampleError: through `report`, for a repeated key, a repeated member, and a last sample that lacks entries
+                of all others.
             DamagedShardError: when the tar is damaged; names the sample that lost members to the damage, if any did.
         """
         groups = self._grouped(iter(members), plain)
@@ -446,7 +444,7 @@ class Grouper:
             key = self.names.key_of(error.member)
             if key not in ("", current) and sample and good and not (broken and current in broken):
                 self.offset = first
-                yield sample  # the sample is complete, as a member of another began
+                yield sample  # the sample is complete, since a member of another one began
             lost.lost = key or current
             error.at(key=lost.lost or None)
             raise

@@ -67,12 +67,12 @@ class NameSplitter:
 
     Attributes:
         rule: the dot at which a name is split.
-        skipped: how many members belong to no sample, by reason.
+        skipped: number of members that belong to no sample, by reason.
         differs: the first member that the other rule would name differently.
-        matters: this member, unless an entry of its sample has a name on which both rules agree: `1.mask.png` is one of
-            the sample of `1.jpg`, but `1.a.jpg` and `1.b.jpg` may be two samples.
-        unsettled: the key of the sample that shows whether it matters, until that sample is complete.
-        extensions: the extensions without dots seen so far, on which both rules agree; each is its own value.
+        matters: this member, unless an entry of its sample has a name on which both rules agree: `1.mask.png` belongs
+            to the sample of `1.jpg`, but `1.a.jpg` and `1.b.jpg` may be two samples.
+        unsettled: the key of the sample that decides whether it matters, until that sample is complete.
+        extensions: the extensions without dots seen so far, on which both rules agree; each is mapped to itself.
     """
 
     def __init__(self, rule: KeySplit) -> None:

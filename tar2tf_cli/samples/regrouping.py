@@ -22,7 +22,7 @@ class _HeaderDamage:
     def __init__(self) -> None:
         self.lost = False
         self._adjacent = True  # whether members were adjacent up to the damage, which may make them look scattered
-        self._just_passed = False  # whether no member of a sample came after the last damage yet
+        self._just_passed = False  # whether no member of a sample has followed the last damage yet
         self._misnamed = 0  # the number of members up to the last one after damage, if that may have lost its name
         self._around: list[tuple[str, str, int]] = []  # keys before and after, and offset after it
 
@@ -40,11 +40,11 @@ class _HeaderDamage:
         """Record the samples next to damage: that of a member, and of the next one if it may have lost its name.
 
         Args:
-            before: the key of the member before it.
-            key: its key.
-            offset: its offset.
-            members: the number of members up to it.
-            misnamed: whether it may have lost its name.
+            before: the key of the previous member.
+            key: the member's key.
+            offset: the member's offset.
+            members: the number of members up to this one.
+            misnamed: whether the member may have lost its name.
         """
         if self._just_passed or self._misnamed == members - 1:
             self._around.append((before, key, offset))
@@ -87,7 +87,7 @@ class Regrouper:
         self._owners = array("I")
         self._starts = array("Q")
         self._ends = array("Q")
-        self._scattered = bytearray()  # one byte a sample
+        self._scattered = bytearray()  # one byte per sample
         self._entries: Counter[str] = Counter()  # how many members have each extension
 
     @property
@@ -164,7 +164,7 @@ class Regrouper:
             self._ends[-1] = tar.offset
 
     def zeros(self) -> None:
-        """Record that zeros follow the last member, as at the end of an archive; members may have been there."""
+        """Record that zeros follow the last member; they may be the end of an archive, or overwritten members."""
         self._grouper.compare(self._key)
         self._after_zeros = True
 

@@ -123,9 +123,9 @@ class Preset(NamedTuple):
         uses: the options that only some presets use.
         decodes: whether the preset decodes or encodes images, with libraries that release the GIL.
         light: whether making the features costs less than copying the sample.
-        geometry: returns the boxes, points and masks of the image, given the selection of each feature that `select`
-            names; None without any.
-        selects: the names that `select` may give to the values that the preset uses; None if it keeps any.
+        geometry: returns the boxes, points and masks of the image, given the selections in `select` by feature name;
+            None if a preset has none.
+        selects: the names in `select` that the preset uses; None if it keeps any feature.
         first_label: the number of the first class for labels `auto`.
     """
 

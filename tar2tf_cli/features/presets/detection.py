@@ -42,8 +42,8 @@ def detection(sample: Sample, context: OpContext) -> dict[str, object]:
     the image's width and height. Objects are COCO's annotations in a JSON entry, or `boxes`, `label`, and perhaps
     `text`, `is_crowd` and `area`, as selected.
 
-    Source of the names: tensorflow/models, research/object_detection/data_decoders/tf_example_decoder.py; of
-    annotations: https://cocodataset.org/#format-data.
+    Sources: for names tensorflow/models, research/object_detection/data_decoders/tf_example_decoder.py; for annotations
+    https://cocodataset.org/#format-data.
     """
     features, header = image_for_reader(sample, "detection")
     selected = "boxes" in sample
@@ -72,8 +72,8 @@ def detection(sample: Sample, context: OpContext) -> dict[str, object]:
 def _source_id(sample: Sample, about: Mapping[str, object]) -> bytes:
     """Return the id of an image: the selected value, or a number in digits from `image_id` or else the key.
 
-    The parsers of tf-models convert it with `tf.strings.to_number(source_id, tf.int64)`. A text that is not such a
-    number becomes one of 53 bits, which JSON and float64 hold exactly, from its SHA-256.
+    The parsers of tf-models convert it with `tf.strings.to_number(source_id, tf.int64)`. Any other text becomes a
+    number of 53 bits of its SHA-256, which JSON and float64 represent exactly.
 
     Source: tensorflow/models, official/vision/dataloaders/utils.py.
     """
