@@ -2,8 +2,8 @@
 
 A store never repeats a request: it raises `Transient` for a failure that a retry may fix, and SourceError for any
 other. Retries, resumed and parallel transfers, read-ahead, checksums, and random access are the same for every store,
-and are done by its callers. A subclass implements `list`, `head`, `fetch` and `locate`, and `put` and `remove` if its
-buckets can be written to.
+and are done by its callers. A subclass implements `list`, `head`, `fetch` and `locate`, and `put`, `copy` and `remove`
+if its buckets can be written to.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.errors import SourceError, UsageError
 from tar2tf_cli.structs import dataclass
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class Transient(Exception):
@@ -91,24 +88,30 @@ class Store(ABC):
     Attributes:
         can_list: whether the store can list its objects.
         lists_versions: whether a listing has the sizes and versions that `head` returns.
+        version_is: kind of checksum that a version probably is, such as `md5`: equal values prove equal bytes, others
+            prove nothing; "" for versions that are no checksums.
         exclusive: whether only one of two uploads of an `absent` object, by any two programs, can succeed.
         may_stall: whether a body's `read` may wait for ever, as long as a byte comes now and then.
-        numbers: whether templates may contain `%d` and `%06d`.
+        aistore_templates: whether templates may also have the syntax of AIStore's tools, such as `%06d` and `@00100`.
         unsigned: whether requests carry no credentials, as for public buckets.
         retry_for: seconds for which callers repeat failed requests without progress.
         round_trip: seconds that the fastest request of its callers took so far.
         cluster: the address of the AIStore cluster that has the bucket; None for other buckets.
+        revision: the commit or snapshot at which the whole bucket is read, known after the first request; None for a
+            bucket that has none.
     """
 
     can_list = True
     lists_versions = True
+    version_is = ""
     exclusive = False
     may_stall = False
-    numbers = False
+    aistore_templates = False
     unsigned = False
     retry_for = 60.0
     round_trip = inf
     cluster: str | None = None
+    revision: str | None = None
 
     def __init__(self, bucket: str, root: str) -> None:
         self.bucket = bucket
@@ -161,7 +164,7 @@ class Store(ABC):
             ObjectExists: when there is such an object, and there must not be.
             UsageError: when the store cannot be written to, as by default.
         """
-        raise self.read_only()
+        raise _not_writable(self)
 
     def copy(self, name: str, target: str) -> None:
         """Copy an object within the bucket, on the server if it can.
@@ -169,7 +172,7 @@ class Store(ABC):
         Raises:
             UsageError: when the store cannot be written to, as by default.
         """
-        raise self.read_only()
+        raise _not_writable(self)
 
     def remove(self, name: str) -> None:
         """Delete an object if it exists.
@@ -177,59 +180,44 @@ class Store(ABC):
         Raises:
             UsageError: when the store cannot be written to, as by default.
         """
-        raise self.read_only()
+        raise _not_writable(self)
 
-    def refuse_existing(self, name: str) -> None:
-        """Raise `ObjectExists` if an object exists, for a `put` to a server without conditional uploads."""
-        if self.head(name):
-            raise ObjectExists("already exists", shard=self.locate(name))
-
-    @classmethod
-    def is_writable(cls) -> bool:
-        """Whether objects can be uploaded."""
-        return cls.put is not Store.put
-
-    def read_only(self) -> UsageError:
-        """Make the error for a store that cannot be written to."""
-        scheme = self.bucket.partition("://")[0]
-        hint = "write to a folder, and copy its files there"
-        return UsageError(f"{scheme}:// buckets cannot be written to", shard=self.bucket, hint=hint)
-
-    def translate(self, template: str) -> str:
-        """Convert a template in the store's own syntax to that of bash."""
-        return template
-
-    def revision(self) -> str | None:
-        """Return the commit or snapshot at which the whole bucket is read; None for a bucket that has none."""
-        return None
-
-    def likely_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
-        """Return kind and value of a probable checksum: equal values prove equal bytes, others prove nothing."""
-        return item.checksum
-
-    def parent(self) -> tuple[Self, str] | None:
+    def parent(self: StoreT) -> tuple[StoreT, str] | None:
         """Return the store at the parent folder, and the root's name in it; None at the top of the bucket."""
         folder, slash, name = self.root.rstrip("/").rpartition("/")
-        return (self.at(folder + slash), name) if name else None
+        return (at_folder(self, folder + slash), name) if name else None
 
-    def at(self, root: str) -> Self:
-        """Return the store at another folder of the bucket."""
-        other = copy.copy(self)
-        other.root = root
-        return other
 
+StoreT = TypeVar("StoreT", bound=Store)
+
+
+def at_folder(store: StoreT, root: str) -> StoreT:
+    """Return a store at another folder of its bucket."""
+    other = copy.copy(store)
+    other.root = root
+    return other
+
+
+def _not_writable(store: Store) -> UsageError:
+    scheme = store.bucket.partition("://")[0]
+    hint = "write to a folder, and copy its files there"
+    return UsageError(f"{scheme}:// buckets cannot be written to", shard=store.bucket, hint=hint)
+
+
+class BulkStore(Store):
+    """A store that can have many requests under way in one thread, which takes less CPU time than a thread for each."""
+
+    @abstractmethod
     def head_each(self, names: Sequence[str]) -> Mapping[str, ObjectInfo | None]:
         """Look up objects with few requests and return the metadata of each; None for an object that does not exist.
 
-        Callers look up the objects that the result lacks one by one; by default, the result is empty.
+        Callers look up the objects that the result lacks one by one.
         """
-        return {}
 
-    def fetch_each(self, items: Sequence[ObjectInfo]) -> Generator[Body | None, None, None] | None:
-        """Yield the whole body of each small object, fetching many concurrently, and None for one to `fetch`
-        separately.
+    @abstractmethod
+    def fetch_each(self, items: Sequence[ObjectInfo]) -> Generator[Body | None, None, None]:
+        """Yield the whole body of each small object, and None for one to `fetch` separately.
 
-        One thread runs all transfers, which takes less CPU time than a thread for each. Returns None, as by default, if
-        the store cannot do so.
+        Callers take the bodies in order, and may close the generator early. How many are fetched at once is the store's
+        own business.
         """
-        return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.store import NoSuchObject, Store
+from tar2tf_cli.api.store import NoSuchObject, Store, at_folder
 from tar2tf_cli.errors import SampleError, UsageError, read_failed
 from tar2tf_cli.inputs.base import CHUNK
 from tar2tf_cli.spec.urls import is_remote
@@ -197,7 +197,7 @@ class RowFiles:
         """Return the source of a whole bucket or server, which all its objects share."""
         from tar2tf_cli.stores.source import ObjectSource
 
-        top = store.at("/" if store.root.startswith("/") else "")
+        top = at_folder(store, "/" if store.root.startswith("/") else "")
         return self._tops.setdefault(f"{top.locate('')}?{query}", ObjectSource(top))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.source import Source
+from tar2tf_cli.api.store import Store, at_folder
 from tar2tf_cli.api.values import Batch
 from tar2tf_cli.errors import NothingFoundError, SampleError, SourceError, UsageError, few, read_failed
 from tar2tf_cli.formats import kernel
@@ -25,8 +26,6 @@ from tar2tf_cli.stores import open_source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from tar2tf_cli.api.store import Store
 
 RowSpan: TypeAlias = tuple[int, int, int]
 """A row: its number from 1 without the header and blank rows, and its offset and size in bytes."""
@@ -396,7 +395,7 @@ class TableFiles:
         """Return the store of a table, at the table's folder; None for a local table."""
         store = self._source.store()
         folder = os.path.dirname(item.name)
-        return store and store.at(f"{store.root}{folder}/" if folder else store.root)
+        return store and at_folder(store, f"{store.root}{folder}/" if folder else store.root)
 
     def open(self, item: ObjectInfo, *, header: bool = True) -> Rows:
         """Open a table.

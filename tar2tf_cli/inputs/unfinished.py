@@ -115,12 +115,14 @@ def _claimed_in(folder: str, store: Store, hidden: Sequence[str] | None) -> Iter
     """
     import json
 
+    from tar2tf_cli.api.store import at_folder
+    from tar2tf_cli.stores import is_writable
     from tar2tf_cli.stores.objects import read_object, retry
 
-    top = store.at("").locate("")
-    if not (store.can_list and store.is_writable() and f"{folder}/".startswith(top)):
+    top = at_folder(store, "").locate("")
+    if not (store.can_list and is_writable(type(store)) and f"{folder}/".startswith(top)):
         return
-    there = store.at(f"{folder}/"[len(top) :])
+    there = at_folder(store, f"{folder}/"[len(top) :])
     with suppress(Tar2tfError, ValueError, LookupError, TypeError):
         names = hidden
         if names is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tar2tf_cli.errors import UsageError, alternatives
 from tar2tf_cli.sinks.directory import DirectorySink, Flusher, Sink
 from tar2tf_cli.spec.urls import check_url, is_remote
-from tar2tf_cli.stores import open_store, schemes, store_class
+from tar2tf_cli.stores import is_writable, open_store, schemes, store_class
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,7 +30,7 @@ def open_sink(path: str, **connection: Unpack[ConnectionOptions]) -> Sink:
     if not is_remote(path):
         return DirectorySink()
     check_url(path)
-    if not store_class(path).is_writable():
+    if not is_writable(store_class(path)):
         hint = f"write to {alternatives(['a folder', *schemes(writable=True)])}"
         raise UsageError(f"{path.partition('://')[0]}:// buckets cannot be written to", hint=hint)
     url = bucket_url(path)

@@ -41,7 +41,15 @@ if TYPE_CHECKING:
 
     OpenStore: TypeAlias = Callable[[str, "str | None"], Store]
 
-__all__ = ["connection_options", "open_source", "open_store", "read_with_folder", "schemes", "store_class"]
+__all__ = [
+    "connection_options",
+    "is_writable",
+    "open_source",
+    "open_store",
+    "read_with_folder",
+    "schemes",
+    "store_class",
+]
 
 
 def open_source(bucket: str, **connection: Unpack[ConnectionOptions]) -> Source:
@@ -144,7 +152,14 @@ _STORES: Final = {
 def schemes(*, writable: bool = False) -> list[str]:
     """Return the URL schemes of buckets, such as `s3://`, of all stores or only of writable ones."""
     names = [*_STORES, *(f"{name}://" for name in plugin_names("stores"))]
-    return [name for name in names if not writable or store_class(name).is_writable()]
+    return [name for name in names if not writable or is_writable(store_class(name))]
+
+
+def is_writable(kind: type[Store]) -> bool:
+    """Whether objects can be uploaded to stores of a class."""
+    from tar2tf_cli.api.store import Store
+
+    return kind.put is not Store.put
 
 
 def store_class(url: str) -> type[Store]:

@@ -14,7 +14,6 @@ from urllib.parse import quote, urlencode
 from tar2tf_cli.api.objects import ObjectInfo
 from tar2tf_cli.api.store import Body, NoSuchObject, Transient
 from tar2tf_cli.errors import SourceError, UsageError, changed
-from tar2tf_cli.spec.templates import from_aistore
 from tar2tf_cli.spec.urls import server_of, without_secrets
 from tar2tf_cli.stores import retries as network
 from tar2tf_cli.stores.control import Answer, ask, parsed
@@ -127,7 +126,7 @@ class AisStore(WebStore):
 
     PAGE: Final = 0  # objects per page of a listing; 0 means the cluster's default
 
-    numbers = True
+    aistore_templates = True
 
     def __init__(self, bucket: str, endpoint: str | None = None) -> None:
         match = _URI.fullmatch(bucket)
@@ -175,10 +174,6 @@ class AisStore(WebStore):
                 break
         if self.cluster_map() != nodes:
             raise Transient("a node left or joined during the listing", self.proxy)
-
-    def translate(self, template: str) -> str:
-        """Convert a template in the syntax of AIStore's own tools to bash syntax."""
-        return from_aistore(template)
 
     def cluster_map(self) -> str | None:
         """Return the version of the cluster's map of nodes; None when the token may not read it."""

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tar2tf_cli.api.store import Store
+from tar2tf_cli.api.store import ObjectExists, Store
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,10 +42,15 @@ class ClientStore(Store):
     def connect(self) -> object:
         """Create a client for the store's methods; it must not retry requests itself."""
 
-    def at(self, root: str) -> Self:
-        """Return the store at another folder of the bucket; both share their clients."""
-        other = super().at(root)
-        other._clients = self._clients
+    def refuse_existing(self, name: str) -> None:
+        """Raise `ObjectExists` if an object exists, for a `put` to a server without conditional uploads."""
+        if self.head(name):
+            raise ObjectExists("already exists", shard=self.locate(name))
+
+    def __copy__(self) -> Self:
+        """Return the store for use at another folder of the bucket; both share their clients."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
         return other
 
     def __getstate__(self) -> dict[str, object]:

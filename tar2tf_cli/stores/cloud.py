@@ -656,6 +656,7 @@ class S3Store(CloudStore):
     endpoints: ClassVar[tuple[str, ...]] = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     one_put = 5 << 30
     follows_redirects: ClassVar[bool] = False
+    version_is = "md5"
 
     def __init__(self, bucket: str, endpoint: str | None = None) -> None:
         super().__init__(bucket, endpoint)
@@ -679,24 +680,21 @@ class S3Store(CloudStore):
         """The bucket's region if it is at Amazon and could be looked up; forked processes inherit it."""
         return {} if self._endpoint else region_of(self._name)
 
-    def likely_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
+    def expected_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
         """Return the ETag, which is the MD5 of all but large and specially encrypted objects.
 
+        It is S3's only checksum; other hashing would cost twice what receiving does.
         https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html
         """
         is_sum = _MD5.fullmatch(item.version or "") and os.environ.get("TAR2TF_CHECK_ETAG") != "0"
         return ("md5", str(item.version)) if is_sum else None
-
-    def expected_checksum(self, item: ObjectInfo) -> tuple[str, str] | None:
-        """Return the ETag if it is an MD5, S3's only checksum; other hashing would cost twice what receiving does."""
-        return self.likely_checksum(item)
 
     def checksum_in(self, headers: Mapping[str, str]) -> str | None:
         """Return the ETag, or None if the user's own encryption key is involved, which makes it something else."""
         plain = headers.get("x-amz-server-side-encryption", "AES256") == "AES256"
         own = headers.get("x-amz-server-side-encryption-customer-algorithm")
         item = ObjectInfo("", None, headers.get("ETag", "").strip('"'))
-        return (self.likely_checksum(item) or (None, None))[1] if plain and not own else None
+        return (self.expected_checksum(item) or (None, None))[1] if plain and not own else None
 
     def abort_uploads(self, name: str) -> None:
         """Abort multipart uploads through boto3, as obstore cannot list them, if it is installed and the user may."""

@@ -104,7 +104,6 @@ class HubStore(WebStore):
         self._revision = unquote(match[2] or "main")
         self._top = bucket[: match.end(2) if match[2] else match.end(1)]
         self._hub = (endpoint or os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
-        self._commit = ""
 
     def connect(self) -> WebClient:
         """Create a client that sends the user's token to the Hub only, not to servers that the Hub redirects to."""
@@ -115,9 +114,9 @@ class HubStore(WebStore):
     @property
     def commit(self) -> str:
         """The commit to which the revision resolved when it was first needed; pickling keeps it."""
-        if not self._commit:
-            self._commit = call_with_retries(self._resolve, self.retry_for, shard=self._top)
-        return self._commit
+        if not self.revision:
+            self.revision = call_with_retries(self._resolve, self.retry_for, shard=self._top)
+        return self.revision
 
     def _resolve(self) -> str:
         document, _ = self._ask(f"{self._hub}/api/datasets/{self._name}/revision/{quote(self._revision, safe='')}")
@@ -205,10 +204,6 @@ class HubStore(WebStore):
     def locate(self, name: str) -> str:
         """Return the `hf://` URL of an object, with the revision as the user gave it."""
         return f"{self._top}/{self.root}{name}"
-
-    def revision(self) -> str:
-        """Return the commit."""
-        return self.commit
 
     def _check(self, response: Response, where: str) -> None:
         """Raise the error of a response that is neither a success nor a redirect."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.store import Body, NoSuchObject, Store
+from tar2tf_cli.api.store import Body, BulkStore, NoSuchObject, Store
 from tar2tf_cli.errors import SourceError
 from tar2tf_cli.formats.streams import read_to_end
 from tar2tf_cli.stores.retries import call_with_retries
@@ -51,8 +51,8 @@ def look_up(store: Store, name: str) -> ObjectInfo | None:
 def look_up_each(store: Store, names: Sequence[str]) -> dict[str, ObjectInfo]:
     """Look up objects with many concurrent requests and retries, and return those that exist by name."""
     began = time.monotonic()
-    known = store.head_each(names)
-    if known:  # stores without concurrent lookups return an empty result
+    known = store.head_each(names) if isinstance(store, BulkStore) else {}
+    if known:
         note_round_trip(store, began)
     rest = [name for name in names if name not in known]
     found = {name: known[name] for name in names if name in known}

@@ -13,10 +13,10 @@ from typing import Final, TypeAlias
 
 from tar2tf_cli.api.objects import ByteStream, ObjectInfo
 from tar2tf_cli.api.source import IN_FLIGHT, Capabilities, ListingInfo, OnFile, Source
-from tar2tf_cli.api.store import Body, Store
+from tar2tf_cli.api.store import Body, BulkStore, Store
 from tar2tf_cli.errors import NothingFoundError, SourceError
 from tar2tf_cli.formats.streams import read_to_end
-from tar2tf_cli.spec.templates import expand, is_glob, is_numbered, resolve
+from tar2tf_cli.spec.templates import expand, from_aistore, is_glob, is_numbered, resolve
 from tar2tf_cli.stores.base import ReadAhead, templates_of
 from tar2tf_cli.stores.objects import look_up, look_up_each, note_round_trip, open_object, retry
 from tar2tf_cli.stores.ranges import ObjectRanges
@@ -49,7 +49,8 @@ class ObjectSource(Source):
         templates = templates_of(self, templates)
         if not templates and (only := self._single_object()):
             return [only]
-        templates = [self._store.translate(template) for template in templates]
+        if self._store.aistore_templates:
+            templates = [from_aistore(template) for template in templates]
         objects = self.find([name for template in templates for name in expand(template) if self._may_be_literal(name)])
 
         def listing(prefix: str) -> Iterator[str]:
@@ -58,7 +59,7 @@ class ObjectSource(Source):
                 yield item.name
 
         try:
-            chosen = resolve(templates, listing, objects.__contains__, numbers=self._store.numbers)
+            chosen = resolve(templates, listing, objects.__contains__, numbers=self._store.aistore_templates)
         except NothingFoundError as error:
             if templates or objects:
                 raise error.at(shard=self.bucket) from None
@@ -95,7 +96,7 @@ class ObjectSource(Source):
         return open_object(self._store, item)
 
     def _fetch_each(self, items: Sequence[ObjectInfo]) -> Bodies:
-        return self._store.fetch_each(items)
+        return self._store.fetch_each(items) if isinstance(self._store, BulkStore) else None
 
     def _begun(self, item: ObjectInfo) -> ResumingStream:
         stream = self._stream(item)
@@ -150,7 +151,7 @@ class ObjectSource(Source):
 
     def listing_info(self) -> ListingInfo:
         """Return the commit of the bucket, if it has commits."""
-        commit = self._store.revision()
+        commit = self._store.revision
         known = ListingInfo()
         if commit is None:
             return known
@@ -170,7 +171,7 @@ class ObjectSource(Source):
 
     def _may_be_literal(self, name: str) -> bool:
         """Whether a name must be looked up literally; a listing finds names whose wildcards are not brackets."""
-        wild = is_glob(name) or (self._store.numbers and is_numbered(name))
+        wild = is_glob(name) or (self._store.aistore_templates and is_numbered(name))
         return not wild or not self._store.can_list or "[" in name
 
     def _single_object(self) -> ObjectInfo | None:

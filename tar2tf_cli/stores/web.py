@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.store import Body, Transient
+from tar2tf_cli.api.store import Body, BulkStore, Transient
 from tar2tf_cli.errors import SourceError, UsageError, changed
 from tar2tf_cli.spec.urls import without_secrets
 from tar2tf_cli.stores.client import ClientStore
@@ -50,7 +50,7 @@ def body_of(raw: Response, start: int, version: str | None, checksum: tuple[str,
     return Body(raw.read, raw.close, begins, size, version, checksum)
 
 
-class WebStore(ClientStore):
+class WebStore(ClientStore, BulkStore):
     """A store whose objects have URLs; its client is a `WebClient`.
 
     Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tar2tf_cli.api.objects import ObjectInfo
-from tar2tf_cli.api.store import Body, NoSuchObject, Store
+from tar2tf_cli.api.store import Body, NoSuchObject, ObjectExists, Store
 from tar2tf_cli.errors import SourceError
 
 
@@ -53,8 +53,8 @@ class ShelfStore(Store):
 
     def put(self, name: str, path: str, *, absent: bool = False) -> None:
         """Store a file."""
-        if absent:
-            self.refuse_existing(name)
+        if absent and self.head(name):
+            raise ObjectExists("already exists", shard=self.locate(name))
         target = self._folder / (self.root + name)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, f"{target}.new")
