@@ -22,7 +22,7 @@ def keep_memory(*, of_threads: bool = False) -> None:
     """Make glibc keep freed memory, by freeing one large block, instead of returning it to the system.
 
     Returning it to the system each time takes a tenth of the time of reading an object (mallopt(3), M_MMAP_THRESHOLD).
-    Once per process is enough: a second block would come from the kept memory, and be zeroed for 10 ms.
+    Once per process is enough: a second block would come from the kept memory, and zeroing it would take 10 ms.
 
     Args:
         of_threads: also keep memory freed by threads with their own arenas, such as TensorFlow's. Requesting the memory
@@ -107,7 +107,7 @@ class Schedule(Protocol):
     """A supplier of tasks that receives their outcomes.
 
     Attributes:
-        pending: amount of other work in progress that has to finish before the end.
+        pending: number of other jobs in progress that must finish before the end.
     """
 
     @property

@@ -33,9 +33,9 @@ class _FeatureNames(NamedTuple):
 
     Attributes:
         names: the names of the features, in order.
-        entries: the number of the entry from which each feature is made, 0 for the key.
-        tags: the tag of the list of each, as `Batch.lists` has it; members of a tar are one bytes value each.
-        encoded: the features in the form that `records` in samples.h takes.
+        entries: the number of the entry of each feature, 0 for the key.
+        tags: the list tag of each feature, as in `Batch.lists`; members of a tar are one bytes value each.
+        encoded: the features in the form that `records` in samples.h accepts.
     """
 
     names: tuple[str, ...]

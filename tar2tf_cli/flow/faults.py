@@ -18,20 +18,21 @@ def _never() -> bool:
 class FaultPolicy:
     """Decides about every fault of an input or dataset, whether of a sample in any stage or of the shard itself.
 
-    A sample without an entry or feature that an option names may be wrong usage rather than a faulty sample: with
-    `first`, such faults are held until a sample of the input has it (`release`), or until the input ends (`finish`).
+    If a sample lacks an entry or feature that an option names, the option may be wrong rather than the sample. With
+    `first`, such faults are therefore held until a sample of the input has the name (`release`), or until the input
+    ends (`finish`).
 
     Args:
         skip: whether faulty samples are recorded and skipped.
         most: the maximum number of skipped samples; None for no limit.
         noted: receives the shard, key, member, offset and message of each skipped sample, and `lost` if a part of the
-            shard could not be read.
+            shard was unreadable.
         option: the option by which users skip faulty samples; None if there is none.
         shard: path or URL of the input, if all faults are of one input.
         first: whether that is the first input, whose samples show which entries and features exist.
 
     Attributes:
-        undecided: whether no sample so far had every entry and feature that options name, so that such faults are held.
+        undecided: whether faults are held, because no sample so far had every entry and feature that options name.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class FaultPolicy:
 
         Args:
             error: the fault.
-            is_half: returns whether a sample that lacks an entry has more members to regroup, and so is not faulty.
+            is_half: returns whether a sample that lacks an entry is not faulty, because it has more members to regroup.
 
         Raises:
             Tar2tfError: the fault itself, or an error about too many faults.

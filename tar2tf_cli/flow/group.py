@@ -28,7 +28,7 @@ class Neighbours(NamedTuple):
     """The neighbours of an input, if a group of samples may continue in the next input.
 
     Attributes:
-        following: the inputs after it, in order.
+        following: the following inputs, in order.
         is_first: whether it is the first input.
     """
 
@@ -85,7 +85,7 @@ class SampleGroups:
         """Iterate over the groups of an input.
 
         Args:
-            inputs: the samples of the input, in order, and those of the following inputs.
+            inputs: the samples of the input and of the following inputs, in order.
             report: receives the keys of the groups.
             on_fault: called with the error of a group that cannot be merged, or of a sample without a group.
             continues: whether the first group began in an earlier input.

@@ -66,7 +66,7 @@ def flow(
 
     Args:
         items: samples or examples; with several threads, a few are read ahead. With `encode_batch`, also batches.
-        transform: called with each item, in any thread; returns its results. Usually a `Transform`.
+        transform: called with each item, in any thread; returns its results. It is usually a `Transform`.
         on_fault: called in input order with the error of each faulty item, which names its key and location. If it
             returns, the item is skipped.
         where: returns the location of the last item read.
@@ -145,7 +145,7 @@ class ReadPlan:
         transform: makes features from the samples of tars and lists.
         transform_records: makes features from the samples of TFRecords.
         encoder: encodes features as units of a shard.
-        native: the kernel, if it encodes plain samples in batches, as their entries are the features.
+        native: the kernel, if it encodes plain samples in batches, because their entries are the features.
     """
 
     conversion: Conversion
@@ -171,11 +171,11 @@ class ReadPlan:
 
         Args:
             conversion: the conversion.
-            source: where the inputs are.
+            source: lists and opens the inputs.
             joined: datasets whose entries are added to the samples.
             described: the features of TFRecords that a manifest describes, by the names of the inputs.
-            stems: prefix of the keys given to records without one, by the names of inputs; by default, the stem of the
-                input's name.
+            stems: prefix of the keys given to records without a key, by the names of inputs; by default, the stem of
+                the input's name.
             forms: the forms of features of TFRecords that no manifest describes; by default, each input decides.
         """
         spec, gives, context = conversion.input, source.capabilities().gives, context_of(conversion)
@@ -252,14 +252,16 @@ class ReadOptions(NamedTuple):
     """Options for reading one input.
 
     Attributes:
-        sizes_only: the value of each entry is its size in bytes; the data is skipped if the stream is seekable.
-        trusted: the input was read before, so keys of neighbouring samples are not checked again.
-        ahead: samples are used at once, so reading cannot restart: decide about `regroup` before the first sample.
-        regroup: regroup samples whose members are not adjacent, whatever the conversion's setting.
+        sizes_only: whether the value of each entry is its size in bytes; the data is skipped if the stream is seekable.
+        trusted: whether the input was read before, so that keys of neighbouring samples are not checked again.
+        ahead: whether samples are used at once, so that reading cannot restart and `regroup` must be decided before the
+            first sample.
+        regroup: whether to regroup samples whose members are not adjacent, regardless of the conversion's setting.
         threads: number of threads that transform samples; results do not depend on it.
-        first: the input is the conversion's first: a typed feature that none of its samples has is a usage error.
-        small: the input is read in one piece, so that samples cannot be read by their offset.
-        divided: records include their written key, which decides their split.
+        first: whether the input is the conversion's first: a typed feature that none of its samples has is a usage
+            error.
+        small: whether the input is read in one piece, so that samples cannot be read by their offset.
+        divided: whether records include their written key, which decides their split.
         neighbours: the neighbouring inputs, if a group of samples may continue in the next input.
     """
 
@@ -291,9 +293,9 @@ class InputFlow:
     """Runs the stages of a conversion on the samples of one input, from front to back.
 
     Args:
-        plan: how samples become records.
+        plan: the stages of the conversion.
         item: the input.
-        options: how the input is read.
+        options: the options for reading the input.
         on_bytes: called with the number of stored bytes after each read.
 
     Attributes:
@@ -464,7 +466,7 @@ class InputFlow:
         return flow(samples, ops, self._fault, where=self.reader.where, threads=self._options.threads)
 
     def _following(self, items: Iterable[ObjectInfo], ops: tuple[Op, ...]) -> Iterator[Iterator[Sample]]:
-        """Iterate over the following inputs' samples after the ops; faults of theirs are left to their own flows.
+        """Iterate over the following inputs' samples after the ops; their faults are handled by their own flows.
 
         Raises:
             SampleError: when members are not adjacent, so that more members of a sample may follow.

@@ -42,8 +42,8 @@ _BLOCK: Final = 1 << 20
 class KeyList:
     """The set of keys in a key list file (`spec/key_lists.py`), in 16 bytes of memory per key.
 
-    The fast hash, for which collisions are easy to make, only finds candidates; a digest decides. The digest depends on
-    the whole file, so that nobody can search for two keys with the same digest.
+    The fast hash, whose collisions are easy to construct, only finds candidates; a digest decides. The digest depends
+    on the whole file, so that nobody can search for two keys with the same digest.
 
     Args:
         path: the file.
@@ -156,7 +156,7 @@ class KeyFilter:
     """Decides by a sample's key whether it is converted.
 
     Args:
-        conversion: has the key list file, and the fraction of samples with its seed.
+        conversion: contains the key list file, and the fraction of samples with its seed.
     """
 
     def __init__(self, conversion: Conversion) -> None:
@@ -193,7 +193,7 @@ class Join:
 
     Args:
         datasets: the joined datasets, in order.
-        spec: has the fields to compare, and the treatment of a sample with no match or several.
+        spec: contains the fields to compare, and the treatment of a sample with no match or several.
     """
 
     def __init__(self, datasets: Sequence[Joined], spec: Input) -> None:
@@ -246,7 +246,7 @@ class Join:
             return []
 
     def join(self, native: ModuleType, batch: Batch, report: InputReport) -> Batch | None:
-        """Return the samples of a batch with the entries that are added, without those that are skipped.
+        """Return the samples of a batch with joined entries, without skipped samples.
 
         Returns:
             None if an error is possible.
@@ -271,7 +271,7 @@ def _as_lists(rows: Sequence[Sample]) -> Sample:
     """Combine the entries of several rows to a list of values for each name.
 
     Raises:
-        SampleError: when a row lacks an entry of another row, as the lists would no longer correspond.
+        SampleError: when a row lacks an entry of another row, since the lists would no longer correspond.
     """
     names = dict.fromkeys(name for row in rows for name in row)
     for name in names:
@@ -322,7 +322,7 @@ class SplitGroups:
     """Attaches the values that decide a sample's split to its key.
 
     Args:
-        conversion: has `--split-by` or `--stratify`; under the latter, the sample's own key is its group.
+        conversion: contains `--split-by` or `--stratify`; with `--stratify`, the sample's own key is its group.
     """
 
     def __init__(self, conversion: Conversion) -> None:
@@ -334,7 +334,7 @@ class SplitGroups:
         """Replace the key of a sample.
 
         Raises:
-            SampleError: when it has no such value.
+            SampleError: when the sample lacks the value of `--split-by` or `--stratify`.
         """
         key = sample[KEY] if isinstance(sample[KEY], SampleKey) else SampleKey(sample[KEY])
         value = text_in(sample, self._selection, self._flag)
@@ -357,7 +357,7 @@ class SampleDigester:
         """Replace the key of a sample.
 
         Raises:
-            SampleError: when it lacks the entry.
+            SampleError: when the sample lacks the entry.
         """
         if self._entry == ANY:
             names = sorted(name for name in sample if name != KEY)
@@ -421,10 +421,10 @@ class _BatchEncoder:
     """Encodes the selected samples of a batch as records, with the kernel.
 
     Args:
-        conversion: says which features the records have.
+        conversion: defines the features of the records.
         native: the kernel.
         form: whether the records are examples or members of a tar.
-        needs_keys: whether the records are given with their keys.
+        needs_keys: whether records are returned with their keys.
 
     Attributes:
         native: the kernel.
@@ -461,10 +461,11 @@ class _BatchEncoder:
 class SampleFilter:
     """Selects samples by their keys before any op, and joins entries to them, singly or in batches.
 
-    A batch with a possible error is left to the functions for single samples, which have all rules.
+    The samples of a batch with a possible error are processed by the functions for single samples, which implement all
+    rules.
 
     Args:
-        conversion: has the rules of selection, and whether duplicates are skipped later.
+        conversion: contains the rules of selection, and whether duplicates are skipped later.
         joined: datasets whose entries are added.
         native: the kernel, if it makes the records; ops then only skip samples by one of their entries
             (`Op.filter_entry`).
@@ -510,7 +511,7 @@ class SampleFilter:
 
         Args:
             samples: the samples of an input.
-            reader: reads them; its report counts the samples that are skipped.
+            reader: reads the input; its report counts skipped samples.
             on_fault: called with the error of each faulty sample.
 
         Raises:
@@ -546,9 +547,9 @@ class SampleFilter:
 
         Args:
             sample: the sample.
-            reader: reads it; its report counts samples that are skipped.
+            reader: reads the input; its report counts skipped samples.
             on_fault: called with the error of a faulty sample.
-            number: the number of the sample in its input, from 0, for keys that are numbers.
+            number: the number of the sample in its input, from 0, for numbered keys.
 
         Raises:
             UsageError: when entries of a dataset have the names of entries that it has already.

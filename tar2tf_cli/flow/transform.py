@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 CHUNK: Final = 8  # items passed to a thread at once; passing one can cost more than processing it
-_WEIGHT: Final = 1 << 16  # a chunk of this many bytes gets no further items; decoded, they may be ten times as large
+_WEIGHT: Final = 1 << 16  # a chunk of this many bytes gets no more items; decoded, they may be ten times as large
 _AHEAD: Final = 1  # chunks beyond one per thread
 
 R = TypeVar("R")

@@ -222,7 +222,7 @@ class CommonEntries:
         return bool(missing)
 
     def is_half(self, sample: Sample, next_one: Sample | Batch | None, offset: int) -> bool:
-        """Whether a sample next to zeros is faulty: it lacks an entry of all earlier samples or, if first, of the next."""
+        """Whether a sample next to zeros lacks an entry of all earlier samples or, if first, of the next one."""
         common, known = self._common, self._known
         if common is None and next_one is not None:
             common = known = _common(_names_of(next_one), None) or set()

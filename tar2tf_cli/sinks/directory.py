@@ -26,8 +26,8 @@ def size_change(now: int | None, written: int) -> str:
 class Sink(Protocol):
     """A destination of finished files.
 
-    Paths are those of the output template: local paths, or names in a bucket. A part is a finished file in the local
-    working folder; it appears in the sink complete or not at all. A sink is used by one thread.
+    Paths have the form of the output template: local paths, or names in a bucket. A part is a finished file in the
+    local working folder; it appears in the sink either complete or not at all. A sink is used by one thread.
 
     Attributes:
         renames: whether publishing is a rename, so that a finished file is not read again.
@@ -51,7 +51,7 @@ class Sink(Protocol):
 
         Args:
             manifest: the manifest's path.
-            begins: common prefix of the paths of all files of the output.
+            begins: the common prefix of the paths of all output files.
         """
 
     def walk(self, root: str, *, nested: bool) -> Iterator[tuple[str, bool]]:
@@ -141,7 +141,7 @@ class Sink(Protocol):
         """Wait until everything published in these folders is durable."""
 
     def close(self) -> None:
-        """Release resources; unpublished parts stay in the working folder."""
+        """Release resources; unpublished parts remain in the working folder."""
         return
 
 

@@ -38,9 +38,9 @@ class _Claim:
 
     Attributes:
         run: the run; empty before it is known.
-        text: the content of the object; empty if the claim is not ours.
-        settled: when no run that saw no claim can replace it any more; 0 once it was checked.
-        alone: whether nobody else can have staged parts.
+        text: the content of the object; empty if the claim is another run's.
+        settled: the time after which no run that saw no claim can replace this one; 0 once it was checked.
+        alone: whether no other run can have staged parts.
     """
 
     def __init__(self, run: str = "", text: bytes = b"") -> None:

@@ -58,29 +58,29 @@ class Input:
 
     Attributes:
         bucket: a directory, a file or a URL, as text or a path.
-        template: names of shards in it, one text or several, with braces or a glob.
+        template: names of shards in the bucket, one text or several, with braces or a glob.
         key_split: whether a member's base name is split into key and extension at its first or last dot.
         regroup: whether to regroup samples whose members are not adjacent from the start, or to make them an error; by
             default, a shard is read again to regroup them when a key appears again.
         ignore_missing_end: accept tars without end-of-archive blocks.
-        ignore_gaps: do without shards that the names of others promise, as `-of-00004` does, or that an unfinished
+        ignore_gaps: accept missing shards whose existence other names imply, as `-of-00004` does, or that an unfinished
             conversion has not written yet.
-        kind: what the bucket holds; `from` on the command line, in spec files and in manifests.
-        key: a template for the keys of samples, such as `<input>/<key>`, `{json:id}` or `<n:09>`; by default, they keep
-            theirs.
+        kind: the kind of input in the bucket; `from` on the command line, in spec files and in manifests.
+        key: a template for the keys of samples, such as `<input>/<key>`, `{json:id}` or `<n:09>`; by default, samples
+            keep their keys.
         keys: path of a list of keys, one per line; only samples with these keys are converted.
         keys_missing: whether a listed key that is in no input is an error, or is skipped and recorded.
         join: tars, TFRecords, or a CSV or JSON Lines file, whose entries are added to the samples with the same key.
         join_key: the column of a joined table that has the keys; by default `__key__` or `key`.
         join_on: `COLUMN=SELECTION`: the column or entry of the joined dataset that has the key, and the value in a
-            sample that has to equal it; or only this selection.
-        join_many: whether several rows with one key are an error, become lists of values, or one sample each.
-        join_missing: whether a sample without a match is faulty, is skipped and counted, or is kept as it is.
+            sample that must equal it; or only this selection.
+        join_many: whether several rows with one key are an error, become lists of values, or become one sample each.
+        join_missing: whether a sample without a match is faulty, is skipped and counted, or is kept unchanged.
         labels: path of the label map of an image folder, or `imagenet`.
         example_class: the subclass of `recorder.Example` that makes examples from rows, or `FILE.py:CLASS`.
         example_args: keyword arguments for its methods.
         columns: the columns of a table by entry, as `COLUMN`, `COLUMN:TYPE` or, for paths of files, `COLUMN:SUFFIX`; by
-            default, every column is an entry of its name.
+            default, every column becomes an entry of its name.
         rows: which rows of a file of examples to convert, counted after shuffling: the first, from 0, and the
             exclusive end.
         key_feature: the feature of TFRecords that holds the key of each sample, such as `key` for img2dataset's.
@@ -172,14 +172,14 @@ class Output:
 
     Attributes:
         path: the shards' path, with `<>` or `<00000>` in place of their numbers; `-` is standard output. An existing
-            device or pipe is written like standard output. `train.tfrecord@64` are 64 shards, with numbers and total.
+            device or pipe is written like standard output. `train.tfrecord@64` means 64 shards, with numbers and total.
         max_shard_size: the maximum size of a shard on disk, in bytes with framing, or as text such as 100MB.
-        num_shards: how many shards to write, of equal count, or how many for each split, such as `train=100,val=4`;
-            cannot be combined with the other limits.
+        num_shards: the number of shards, with equal numbers of records, or the number for each split, such as
+            `train=100,val=4`; cannot be combined with the other limits.
         records_per_shard: the maximum number of records in a shard.
         compression: how to compress each shard; a path such as `train-<>.tar.zst` or `train-<>.record.gz` also sets it.
             zstd is for tars only.
-        index: write `SHARD.idx` beside each shard, with the offset and size of each record; for a tar, DALI's index.
+        index: write `SHARD.idx` next to each shard, with the offset and size of each record; for a tar, DALI's index.
         to: whether shards are TFRecords or tars; the default is tar if the path ends in `.tar`, `.tar.gz`, `.tgz` or
             `.tar.zst`.
 
@@ -322,34 +322,35 @@ class Conversion:
         input: an `Input`, or its bucket.
         output: an `Output`, or its path.
         ops: a list of ops, applied in order: each an op, text as for `--op`, or a mapping as in a spec file.
-        boxes: boxes that lie on an image and follow it: declarations such as `json:objects.*.bbox,format=xyxy`.
-        points: points that lie on an image and follow it, such as `json:keypoints.*`.
-        mask: masks that lie on an image and follow it, such as `seg.png`.
+        boxes: boxes on an image, which move with it: declarations such as `json:objects.*.bbox,format=xyxy`.
+        points: points on an image, which move with it, such as `json:keypoints.*`.
+        mask: masks of an image, which move with it, such as `seg.png`.
         invalid_boxes: whether a box without area, outside its image or with a number that is not finite makes its
-            sample faulty, is dropped, or is kept as it is.
+            sample faulty, is dropped, or is kept unchanged.
         select: a mapping of features to selections, or text as for `--select`; None for every entry.
         preset: a standard set of features.
         image_size: height and width in pixels to which the preset imagenet-tensor crops and scales.
         max_pixels: the largest image to decode (height x width); a sample with a larger one is faulty.
         max_entry_size: the largest entry to load for an op, a preset or a type; a sample with a larger one is faulty.
-        types: types of features, by name; the others follow from their values.
+        types: types of features, by name; types of other features follow from their values.
         labels: label maps of features, by name: a mapping of texts to numbers, a file with one, `imagenet`, or `auto`
             to number all texts of the inputs in sorted order.
         record_to_example: a function from a sample to its example, in Python only.
         shuffle: shuffle all records, across all shards.
-        group_by: make one sample of adjacent samples whose keys are equal up to the last `/`, after the ops: each entry
-            NAME becomes GROUP_BY/NAME, with a value for each of them.
-        group_once: names or globs of entries that are equal in all samples of a group, and that it has once.
+        group_by: merge adjacent samples whose keys are equal up to the last `/` into one, after the ops: each entry
+            NAME becomes GROUP_BY/NAME, with a value for each merged sample.
+        group_once: names or globs of entries that are equal in all samples of a group, and are stored once.
         seed: the random seed for shuffling and random ops.
-        drop_duplicates: skip samples equal to an earlier one: in this entry or, with `*` or true, in all entries.
+        drop_duplicates: skip samples that are equal to an earlier one in this entry or, with `*` or true, in all
+            entries.
         sample: the fraction of the samples to convert, chosen by a hash of seed and key, so the choice does not change
             when data is added.
         limit: convert at most this many samples: the first ones, or with shuffle random ones.
         split: the fraction of the samples in each split, by name.
-        split_by: the value in a sample, such as `json:patient`, by whose hash it is assigned to a split, so that
-            samples with equal values are in one split; by default, the key.
-        stratify: the value in a sample, such as `cls`, of which each split gets its fraction of the samples, to within
-            one sample for each value.
+        split_by: the value in a sample, such as `json:patient`, whose hash assigns it to a split, so that samples with
+            equal values are in one split; by default, the key.
+        stratify: the value in a sample, such as `cls`, for each of which every split gets its fraction of the samples,
+            to within one sample.
         on_error: what to do with a faulty sample.
         max_errors: fail after more than this many faulty samples.
         max_lost: fail after losing more than this many bytes of input.
@@ -358,7 +359,7 @@ class Conversion:
         remote_exec: whether the AIStore cluster that stores the inputs makes the records; by default, it does if it
             runs a transformer for exactly this spec.
         etl: the name of the transformer to use.
-        example_ops: what a `Pipeline` does to examples, after select, preset and types.
+        example_ops: functions that a `Pipeline` applies to examples, after select, preset and types.
 
     Raises:
         UsageError: for an invalid value, or options that contradict each other.

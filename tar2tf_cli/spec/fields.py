@@ -1,4 +1,4 @@
-"""The field rules of a spec: which values flags, YAML and Python may give, and in which form they are stored."""
+"""The field rules of a spec: the values that flags, YAML and Python may give, and their stored form."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Checked(Generic[Given, Kept]):
     """A field of a frozen dataclass: accepts a `Given` value, stores it as `Kept` by a rule.
 
     Args:
-        check: called with a value and its name in errors; returns the value to store, which it accepts too.
+        check: called with a value and its name in errors; returns the value to store, which it must accept, too.
         default: the default value; if it is None, the field accepts None.
-        recorded: whether it can change the output, and so belongs in the manifest.
+        recorded: whether the value can change the output, so that it belongs in the manifest.
     """
 
     def __init__(
@@ -307,7 +307,7 @@ class Column(NamedTuple):
 
     Attributes:
         name: the column's name in the header, or its number from 1 if the table has no header.
-        kind: a type, the suffix of the files whose paths the cells are, or empty for unchanged values.
+        kind: a type; or the suffix of the files, if cells are their paths; or empty for unchanged values.
     """
 
     name: str

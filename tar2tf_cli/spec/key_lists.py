@@ -1,8 +1,8 @@
 r"""Key list files: one key per line, read by `--keys` and written by `inspect --keys`, `verify` and `diff`.
 
 A line that begins with a backslash is escaped, as in the lists of sha256sum: \n is a newline, \r a carriage return, and
-two backslashes are one. Those keys are escaped that no other line could hold: with a newline, or a carriage return at
-the end; with a backslash or a byte order mark at the beginning; and the empty key.
+two backslashes are one. Keys are escaped only if a plain line could not hold them: a newline anywhere, a carriage
+return at the end, a backslash or a byte order mark at the beginning, and the empty key.
 """
 
 from __future__ import annotations

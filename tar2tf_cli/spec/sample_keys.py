@@ -22,7 +22,7 @@ def text_in(sample: Sample, selection: Select, flag: str) -> str:
     """Return the text or whole number that a selection finds in a sample, without surrounding white space.
 
     Raises:
-        SampleError: when there is nothing, or something else.
+        SampleError: when the value is missing, or is neither.
     """
     if selection.ext_name not in sample and getattr(selection, "default", None) is None:
         raise missing_entry(sample, f"{flag}: has no entry {selection.ext_name!r}", selection.ext_name, flag)
@@ -43,7 +43,7 @@ def selection_of(text: str, flag: str) -> Select:
     """Parse a selection of a single value.
 
     Raises:
-        ValueError: when the text is not one.
+        ValueError: when the text is not a selection of a single value.
     """
     selection = to_selection(text)
     if not isinstance(selection, Select) or "*" in text:
@@ -57,7 +57,7 @@ class JoinOn:
 
     Attributes:
         column: the column or entry of the joined dataset; None for its keys.
-        selection: the value in a sample that has to equal it.
+        selection: the value in a sample that must equal it.
 
     >>> JoinOn.parse("id=json:image_id").column
     'id'
@@ -93,7 +93,7 @@ class KeyTemplate:
         fields: the names of the template's fields: "input", "key", "n" and "selection".
 
     Raises:
-        ValueError: when it is not such a text, or has no field that differs from sample to sample.
+        ValueError: when the text is not a valid template, or has no field that differs from sample to sample.
 
     >>> KeyTemplate("<input>/{json:id}").key({"__key__": "a", "json": b'{"id": 7}'}, "train-0", 0)
     'train-0/7'

@@ -138,8 +138,8 @@ def _count_range(text: str) -> int:
 def from_aistore(template: str) -> str:
     """Convert AIStore's template syntax to braces: `p-@00100-s` counts from 0 to 100, with that padding.
 
-    `p-%06d-s` is left for `resolve` to expand with `numbers`. Text with braces is not changed either, as the cluster
-    reads braces first (AIStore, cmn/cos/template.go).
+    `p-%06d-s` is left for `resolve` to expand with `numbers`. Text with braces is not changed either, because AIStore
+    parses braces first (cmn/cos/template.go).
     """
     if "{" in template:
         return template
@@ -183,8 +183,8 @@ def _names_a_set(template: str, path: str) -> bool:
 def number_regex(template: str) -> re.Pattern[str]:
     """Compile a template with one `%d` or `%06d`, the regular expression's only group; the rest is a glob.
 
-    `%06d` is what printf writes for a number: six digits, or more if it does not begin with 0. `%d` is any digits, so
-    that padded names match as well.
+    `%06d` matches a number as printf writes it: six digits, or more if it does not begin with 0. `%d` matches any
+    digits, so that padded names match, too.
 
     Raises:
         UsageError: for a character range in reverse order.
@@ -201,7 +201,7 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
     A wildcard does not match a leading dot.
 
     Raises:
-        UsageError: for a character range in reverse order, and for a class of POSIX.
+        UsageError: for a character range in reverse order, and for a POSIX character class.
     """
 
     def translate(match: re.Match[str]) -> str:
@@ -234,7 +234,7 @@ def resolve(
     """List the objects that match templates: braces expand in bash's order, and the matches of each glob are sorted.
 
     Args:
-        templates: as the user gave them; if empty, all tars by their names or, where there are none, all TFRecords.
+        templates: the templates given by the user; if empty, all files named like tars or, without any, like TFRecords.
         listing: returns the names of the bucket's objects that begin with a prefix.
         exists: returns whether an object exists in the bucket.
         numbers: whether `%d` and `%06d` match numbers; such names are sorted by number.
@@ -321,7 +321,7 @@ class PathTemplate(NamedTuple):
     Attributes:
         text: the template, with a number field added if a limit requires one.
         start: the first shard's number; None when there is no number field.
-        width: number of digits that a number is padded to.
+        width: the number of digits to which numbers are padded.
         fields: the names of the template's fields: "number", "total", "split" and "input".
     """
 
@@ -360,7 +360,8 @@ class PathTemplate(NamedTuple):
         """Check that a path has no number field in the syntax of printf, Python or a shell.
 
         Raises:
-            UsageError: for `%05d`, `{:05d}` or `{0000..0146}`, which would be part of the name; it says what to write.
+            UsageError: for `%05d`, `{:05d}` or `{0000..0146}`, which would be part of the name; suggests the right
+                syntax.
         """
         if ("%" in text or "{" in text) and (match := re.search(_COUNTED, text)):
             number = match[2] or "0".zfill(int(match[1] or match[3] or 1))
@@ -379,8 +380,8 @@ class PathTemplate(NamedTuple):
     def manifest(self) -> str:
         """The manifest's path, such as `out/_train-manifest.json`.
 
-        Spark, Ray and Hadoop skip files whose names begin with `_` or `.`, so that a folder of shards is a dataset to
-        them, too.
+        Spark, Ray and Hadoop skip files whose names begin with `_` or `.`, so that they can read a folder of shards as
+        a dataset.
         """
         folder, slash, base = self.earlier_manifest().rpartition("/")
         return f"{folder}{slash}_{base}"
@@ -388,8 +389,9 @@ class PathTemplate(NamedTuple):
     def earlier_manifest(self) -> str:
         """The manifest's path in outputs of earlier versions, such as `out/train-manifest.json`.
 
-        Everything from the first field to the last becomes `manifest`, and the suffix `.json`. A `.gz` or `.zst` is
-        part of the suffix. Folders with a field in their name are skipped, so that one manifest is above all shards.
+        The text from the first field to the last is replaced by `manifest`, and the suffix, including `.gz` or `.zst`,
+        by `.json`. Folders with a field in their name are left out, so that the folder of the manifest contains all
+        shards.
         """
         folder, slash, base = self.text.rpartition("/")
         while _FIELD.search(folder):

@@ -56,7 +56,7 @@ class SpecFile:
         path: the file; `-` is standard input.
 
     Attributes:
-        data: its content as plain dicts, lists and scalars.
+        data: the content of the file as plain dicts, lists and scalars.
 
     Raises:
         SpecError: when it is not a YAML mapping, or has a duplicate key.
@@ -97,7 +97,8 @@ def _parsed(text: str) -> object:
     """Parse YAML; mappings and lists have the position of each item in `lc`.
 
     Raises:
-        ValueError: when it is not YAML, has a duplicate key or is nested too deep: `LINE:COLUMN: ` and what is wrong.
+        ValueError: when the text is not YAML, has a duplicate key or is nested too deeply; the message is `LINE:COLUMN:
+            FAULT`.
     """
     from ruamel.yaml import YAML  # imported here, as it takes longer than most commands take to start
     from ruamel.yaml.error import MarkedYAMLError
@@ -141,7 +142,7 @@ def _plain(document: object) -> object:
     """Convert a YAML document to plain dicts, lists and scalars; the value of an alias is repeated.
 
     Raises:
-        ValueError: when that makes too many values, or would not end.
+        ValueError: when aliases make too many values, or refer to themselves.
     """
     from ruamel.yaml.comments import TaggedScalar
 
