@@ -94,9 +94,9 @@ class Dataset:
         selections: the parts of each element, usually a value and a label; defaults to jpg and cls. With a mapping,
             elements are dicts, and its keys are the names of the TFRecord features.
         remote_exec: whether the AIStore cluster that stores the shards applies the conversions and, for TFRecord files,
-            makes the records. If it cannot, a warning says why, and this process does it. By default, the cluster
-            applies the conversions of a dataset in memory, or makes records, if it runs a transformer for exactly this
-            spec, and the results are not larger than what is stored. A note says which, and why.
+            makes the records. If it cannot, a warning says why, and this process does it. By default, the cluster does
+            so if it runs a transformer for exactly this spec and the results are not larger than the stored shards. A
+            note says what does the work, and why.
         key_split: whether the name of a member is split into key and extension at its first or last dot. At the first
             dot, extensions are lower-cased, also in conversions and selections such as `Decode("JPEG")`.
 
@@ -172,12 +172,12 @@ class Dataset:
 
         Args:
             template: names of shards, with bash braces or a glob; defaults to every shard.
-            path: where TFRecord is written: a path, a template with `{}` or `<>`, or a generator of paths; None or ""
-                for a dataset in memory. A manifest is written beside the files; for a generator, it is named after the
-                first of them: `_FIRST-manifest.json`.
+            path: the path of the TFRecord files: a path, a template with `{}` or `<>`, or a generator of paths; None or
+                "" for a dataset in memory. A manifest is written next to the files; for a generator, it is named after
+                the first of them: `_FIRST-manifest.json`.
             record_to_example: a function from a sample to a tf.train.Example; with `path` only. Without it, and
                 without conversions and selections, records have the format that `default_record_parser` parses.
-            output_types: dtypes of the elements; by default those of the first sample. Without `path` only.
+            output_types: dtypes of the elements; by default taken from the first sample. Without `path` only.
             output_shapes: shapes of the elements; by default the ranks and channels of the first sample, the height
                 and width that a Resize fixes, and None for other dimensions. Without `path` only.
             max_shard_size: maximum size of a shard, such as "100MB"; with `path` only. By default, or with 0, there is
@@ -332,13 +332,14 @@ class AisDataset(Dataset):
 
         Args:
             template: names of shards, with bash braces or a glob.
-            path: where TFRecord is written; by default nothing is written, and the pairs stay in memory.
+            path: the path of the TFRecord files, as for `load`; by default nothing is written, and the pairs are in
+                memory.
             record_to_example: a function from a sample to a tf.train.Example; with `path` only.
             record_to_pair: a function from a sample to a value and a label; without `path` only. In the sample,
                 `cls` and other entries that hold a number are one; text that is not a number stays bytes.
-            output_types: dtypes of the pair; by default those of the first pair. Without `path` only.
+            output_types: dtypes of the pair; by default taken from the first pair. Without `path` only.
             output_shapes: shapes of the pair; without `path` only.
-            max_shard_size: as for `load`, with `path` only, like `overwrite` and `update`.
+            max_shard_size: as for `load`; like `overwrite` and `update`, with `path` only.
             options: other arguments of `load`.
 
         Returns:
@@ -361,7 +362,7 @@ class AisDataset(Dataset):
         _refuse({**for_files, "record_to_example": record_to_example}, "TFRecord files: also give a path")
         if record_to_pair is None:
             return self.load(template, output_types=output_types, output_shapes=output_shapes, **options)
-        ops = () if self._raw else self._ops  # without conversions, the function gets the sample as it is in the tar
+        ops = () if self._raw else self._ops  # without conversions, the function gets the sample unchanged from the tar
         stream = self._stream(template, partial(_pair, record_to_pair), ops, **options)
         return stream.dataset(output_types, output_shapes)
 
@@ -659,11 +660,12 @@ class _ElementStream:
     """The elements of a dataset in memory; each iteration reads the shards again.
 
     Args:
-        plan: has the inputs and the ops.
+        plan: contains the inputs and the ops.
         make: the selection that makes an element, or a function from a sample to an element.
         workers: number of samples converted at once, and of inputs of a remote bucket fetched at once.
         shuffle: whether the samples of each shard are shuffled, 1,000 at a time.
-        source: lists and opens the inputs; if it is not the plan's, its samples already had the ops applied.
+        source: lists and opens the inputs; if it differs from the plan's source, the ops were already applied to its
+            samples.
     """
 
     def __init__(
@@ -735,7 +737,7 @@ class _ElementStream:
     def _spec(self, types: object) -> Any:
         """Infer the element spec from the first element, with the given dtypes, if any.
 
-        Requests to a remote bucket that are running by then are not repeated: the first iteration continues them.
+        Running requests to a remote bucket are not repeated: the first iteration continues them.
         """
         import tensorflow as tf
 

@@ -48,7 +48,7 @@ class FileObjectSource(Source):
 
     Args:
         file: the open file.
-        number: used to name it when it has no name of its own.
+        number: used to name the file if it has no name of its own.
     """
 
     def __init__(self, file: FileObject, number: int = 1) -> None:
@@ -225,9 +225,9 @@ class TFRecordReader:
 class TFRecordWriter:
     """Writes a TFRecord file, which appears at its path complete and flushed to disk, or not at all.
 
-    Use it in a `with` statement: if the block raises, no file is left at the path. A writer that is never closed leaves
-    no file either, and a RuntimeWarning says so. An open file receives records in blocks, and the last ones at `flush`
-    or at the end; it is left open.
+    Use it in a `with` statement: if the block raises, no file appears at the path. A writer that is never closed
+    creates no file either, and emits a RuntimeWarning. An open file receives records in blocks, and the last ones at
+    `flush` or at the end; it is not closed.
 
     Args:
         out: a path, or a file open for writing bytes.

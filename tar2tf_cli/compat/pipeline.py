@@ -87,7 +87,7 @@ class TarsStage:
 
     Attributes:
         inputs: paths, and open files.
-        conversion: has the rules by which members become samples.
+        conversion: contains the rules by which members become samples.
     """
 
     inputs: list[Readable]
@@ -361,7 +361,7 @@ class PipelineSummary:
         records: number of examples written.
         bytes: size of the output in bytes, framing included; 0 with a custom TFRecordStage.
         shards: paths of the shards; empty if the output is a single file.
-        manifest: path of the manifest beside the shards.
+        manifest: path of the manifest next to the shards.
         up_to_date: whether the shards existed already, so that nothing was done.
         features: dtype, shape, encoding and count of each feature, as in a manifest.
         skipped: number of skipped tar members, by reason.
@@ -498,8 +498,8 @@ class Pipeline:
         max_errors: how many faulty samples may be skipped; None for no limit.
         seed: random seed of ops such as Rotate.
         max_pixels: images with more pixels are not decoded.
-        max_entry_size: the size above which an entry is a faulty sample when a stage needs it in memory, in bytes or as
-            text such as "1GiB".
+        max_entry_size: the size above which an entry makes its sample faulty if a stage needs the entry in memory, in
+            bytes or as text such as "1GiB".
 
     >>> summary = Pipeline().from_tar("shards/photos-0.tar").sample_to_tf_example().to_tf_record("x.record").do()
     >>> summary.records
@@ -615,7 +615,8 @@ class Pipeline:
             preset: image-label, imagenet, imagenet-tensor or webdataset.
 
         Raises:
-            UsageError: for a type, selection or preset that does not exist, or the type of a feature that does not.
+            UsageError: for a type, selection or preset that does not exist, or for the type of a feature that does not
+                exist.
         """
         fields = fields_of(Conversion)
         kinds = fields["types"].check({name: GO_TYPES.get(kind, kind) for name, kind in (types or {}).items()})
@@ -668,8 +669,8 @@ class Pipeline:
         """Write the examples as TFRecord: one file, or shards with a manifest next to them.
 
         Shards are written if the path has a field, such as `train-<>.record`, or if one of the next five arguments is
-        given. They are the same as those of `tar2tf convert`, and an interrupted or repeated run is handled in the
-        same way: see the module's documentation.
+        given. They equal the shards of `tar2tf convert`, which also handles interrupted and repeated runs in the same
+        way: see the module's documentation.
 
         Args:
             out: a path, at which the file appears once it is complete and flushed to disk; a path template or a URL, as
@@ -679,13 +680,13 @@ class Pipeline:
             num_shards: number of shards; their record counts differ by at most one.
             records_per_shard: maximum number of records in a shard.
             compression: "gzip" for compressed shards.
-            index: whether to write a `.idx` with the offset and size of each record beside each shard.
-            num_workers: how many samples or tars are processed at once; the records and their order do not depend
-                on it. For a single file, this is the number of threads that transform, convert and encode samples.
-                Image ops benefit most, as they release the interpreter lock; your own functions are called from
-                several threads but gain little, and your own stages still run in one. For shards, it is the number
-                of processes, each with a tar of its own, in which your functions are called; with custom stages or
-                open files, it is a number of threads.
+            index: whether to write a `.idx` with the offset and size of each record next to each shard.
+            num_workers: the number of samples or tars to process at once; the records and their order do not depend on
+                it. For a single file, this is the number of threads that transform, convert and encode samples. Image
+                ops benefit most, as they release the interpreter lock; your own functions are called from several
+                threads but gain little, and your own stages still run in one. For shards, it is the number of
+                processes, each with a tar of its own, in which your functions are called; with custom stages or open
+                files, it is a number of threads.
             overwrite: whether to replace files that another conversion wrote.
 
         Raises:

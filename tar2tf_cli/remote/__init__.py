@@ -26,7 +26,7 @@ def backend_of(engine: str, address: str | None = None) -> Backend:
         address: address of the Ray cluster.
 
     Raises:
-        UsageError: when there is no such engine, it is not installed, or it cannot be reached by such an address.
+        UsageError: when the engine does not exist, is not installed, or does not accept such an address.
     """
     if engine not in _ENGINES:
         raise UsageError(f"there is no engine {engine!r}", hint=f"engines: {', '.join(_ENGINES)}")
@@ -44,13 +44,14 @@ def cluster_backend(
 ) -> Backend | None:
     """Return the AIStore cluster as a backend if it should make the records of its inputs; otherwise None.
 
-    What is known at once to be impossible is reported at once; a transformer is made when its `maker` is entered.
+    Obvious obstacles are reported immediately; a transformer is created only when the `maker` of the backend is
+    entered.
 
     Args:
-        conversion: what to convert; says whether the cluster should do it.
-        source: the inputs.
-        inputs: their list.
-        events: notified of the choice, and why the cluster cannot do what it was asked to.
+        conversion: the conversion, including whether the cluster should do it.
+        source: lists and opens the inputs.
+        inputs: the listed inputs.
+        events: notified of the choice, and why the cluster cannot make the records although the conversion requires it.
     """
     if not _may_be_remote(conversion, source) or AUTO in conversion.labels.values():
         return None
@@ -67,9 +68,9 @@ def cluster_samples(
     """Open a source of samples to which the AIStore cluster with the inputs has applied the ops.
 
     Args:
-        conversion: as for `cluster_backend`, like the others.
-        source: the inputs, which the context gives where no cluster does so.
-        inputs: their list.
+        conversion: the conversion, including whether the cluster should apply its ops.
+        source: lists and opens the inputs; the context yields it if no cluster can be used.
+        inputs: the listed inputs.
         events: notified of the choice.
     """
     made = None

@@ -66,15 +66,15 @@ class RemoteSource(ObjectSource):
     """The inputs in a bucket whose cluster makes the records; implements RecordMaker.
 
     Args:
-        transformers: those of the bucket's cluster.
-        settings: what the transformer does.
-        made_of: what the transformer was made of.
+        transformers: the transformers of the bucket's cluster.
+        settings: the settings of the transformer.
+        made_of: the specification of the transformer.
         first: the conversion's first input.
-        entries: which entries of samples are wanted, empty for all; None where records are.
+        entries: names of the entries to request of each sample, empty for all; None to request records.
 
     Attributes:
-        transformers: the argument.
-        made_of: the argument.
+        transformers: the transformers of the bucket's cluster.
+        made_of: the specification of the transformer.
     """
 
     does = "makes the records"
@@ -125,15 +125,15 @@ class RemoteSource(ObjectSource):
         Args:
             item: the input.
             target: a bucket of the same cluster.
-            path: the shard's name there.
+            path: the shard's name in that bucket.
             on_bytes: called with the size of the input.
 
         Returns:
-            What the end record says. There is no shard if there are no records.
+            The content of the end record. There is no shard if there are no records.
 
         Raises:
             SinkError: when the cluster stored something else.
-            Tar2tfError: what stopped the making of the records.
+            Tar2tfError: when the transformer fails; its own error.
         """
         where, shard = self.locate(item.name), target.locate(path)
         retry(self._store, lambda: self.store_as(item, target, path), where)
@@ -181,9 +181,9 @@ class RemoteSource(ObjectSource):
 class RemoteSamples(RemoteSource):
     """The inputs in a bucket as samples to which the cluster has applied the ops.
 
-    Samples are used as they come, and nothing is stored here. Of each input that is fetched ahead, half a mebibyte is
-    held. A cluster ends an answer that is read too slowly for its time limit; like one that breaks off, it is made
-    again, and its beginning skipped.
+    Samples are used as they arrive, and nothing is stored. Of each input that is fetched ahead, half a mebibyte is held
+    in memory. A cluster aborts a response that is read too slowly for its time limit; like any interrupted response, it
+    is requested again, and the part already read is skipped.
     """
 
     does = "applies the ops"
@@ -234,7 +234,7 @@ def _has_checksum(store: Store, shard: ObjectInfo, end: AnswerEnd) -> bool:
 
 @dataclass
 class _ShardContext:
-    """The context of tasks that store shards; the arguments are those of `RecordMaker.shard_tasks`."""
+    """The context of tasks that store shards; has the arguments of `RecordMaker.shard_tasks`."""
 
     source: RemoteSource
     store: Store
@@ -246,7 +246,7 @@ class _ShardContext:
 class MakeShard(NamedTuple):
     """Task that makes the cluster store the records of an input as a shard.
 
-    The end record is kept in the working folder, so that a run that continues this one knows the shard.
+    The end record is kept in the working folder, so that a later run of the conversion can use the shard.
 
     Attributes:
         item: the input.
@@ -288,8 +288,10 @@ class RemoteReading(StreamReader):
     """An input whose records the cluster makes; used like an `InputFlow`.
 
     Args:
-        stream: as for `StreamReader`, like `name` and `settings`.
-        finished: called with the size of the input when all was read.
+        stream: the transformer's response.
+        name: the input's path or URL, in errors and in the report.
+        settings: the digest of the settings that the transformer should have.
+        finished: called with the size of the input when it was read completely.
     """
 
     must_regroup = False  # the transformer regroups samples itself
@@ -330,14 +332,14 @@ _UNESCAPED: Final = re.compile("[?#]|%(?![0-9A-Fa-f]{2})")
 def chosen(
     conversion: Conversion, source: Source, inputs: Sequence[ObjectInfo], events: Events, *, samples: bool = False
 ) -> AbstractContextManager[RemoteSource | None] | None:
-    """Return a context manager of the cluster's RecordMaker, as `cluster_backend` and `cluster_samples` need it.
+    """Return a context manager of the cluster's RecordMaker, for `cluster_backend` and `cluster_samples`.
 
-    It gives None, with a note, if the cluster turns out to be unable to make them.
+    It yields None, after a note, if the cluster turns out to be unable to make the records or samples.
 
     Args:
-        conversion: what to convert.
-        source: the inputs.
-        inputs: their list.
+        conversion: the conversion.
+        source: lists and opens the inputs.
+        inputs: the listed inputs.
         events: notified of the choice.
         samples: whether samples are wanted rather than records.
     """
@@ -368,7 +370,7 @@ class ClusterBackend(LocalBackend):
     """An AIStore cluster that makes the records of its objects, while this machine waits for them.
 
     Args:
-        made: the context of what makes the records.
+        made: the context manager of the RecordMaker.
     """
 
     def __init__(self, made: AbstractContextManager[RemoteSource | None]) -> None:
@@ -416,7 +418,7 @@ class _ConversionTransformer:
     Args:
         cluster: the transformers of the cluster.
         conversion: the conversion.
-        inputs: the objects that it will read.
+        inputs: the objects that the transformer will read.
         samples: whether samples are wanted rather than records.
     """
 
@@ -453,7 +455,7 @@ class _ConversionTransformer:
         """Use a transformer that the user names.
 
         Raises:
-            RemoteError: when it is not running, or of another spec.
+            RemoteError: when the transformer is not running, or has another spec.
         """
         self._made_of = self._cluster.ask(lambda: self._cluster.message(name))
         if not self._fits(self._made_of):
@@ -475,7 +477,8 @@ class _ConversionTransformer:
     def _found(self, stages: Mapping[str, str]) -> etl.TransformerMessage:
         """Return the message of a running transformer with these settings under any name; or an empty one.
 
-        One that was made for another run is not used. It is deleted if that run was killed on this machine.
+        A transformer that was created for another run is not used; if that run was killed on this machine, it is
+        deleted.
         """
         running = [name for name, stage in stages.items() if stage == "Running"]
         running.sort(key=lambda name: name != self._settings.name)
@@ -492,8 +495,9 @@ class _ConversionTransformer:
     def look(self) -> None:
         """Find a running transformer that can take all inputs, or the reason why none is used.
 
-        To make one takes longer than the first batch does here, and samples that grow take longer to send than to make.
-        One request finds out, and one more of what it is made, or one for each other transformer there.
+        A transformer is not created, as that takes longer than making the first batch locally, and not used for samples
+        that grow, as sending them takes longer than making them. This takes one request to list the transformers, and
+        one for the specification of each candidate.
 
         Raises:
             RemoteError: when the cluster has no transformers, or does not answer.
@@ -532,10 +536,11 @@ class _ConversionTransformer:
         """Create the transformer unless it exists.
 
         Args:
-            lease: has it deleted at the end of the run; called before it is made, as Ctrl-C may come meanwhile.
+            lease: registers its deletion at the end of the run; called before it is created, since Ctrl-C may come
+                meanwhile.
 
         Raises:
-            RemoteError: when it cannot be made, or cannot be asked for an input.
+            RemoteError: when it cannot be created, or an input cannot be requested from it.
         """
         if self._why_not:
             raise RemoteError(self._why_not)

@@ -29,9 +29,9 @@ class Setup(NamedTuple):
 
     Attributes:
         run: a name that no other run has.
-        context: reference to the pickled environment and context, in a list, as Ray would pass on a copy otherwise.
+        context: reference to the pickled environment and context, in a list, since Ray would pass a copy otherwise.
         folder: the working folder of the driver.
-        working_directory: that of the driver, for relative paths.
+        working_directory: the current directory of the driver, for relative paths.
     """
 
     run: str
@@ -44,11 +44,11 @@ class AttemptResult(NamedTuple):
     """The result of a task attempt.
 
     Attributes:
-        result: what the task returned.
-        error: why it failed.
+        result: the task's result.
+        error: the error of a task that failed.
         size: bytes of input read.
         scratch: the folder of its temporary files.
-        files: the bytes of these by name, if the driver cannot see that folder; otherwise None.
+        files: the bytes of these files by name, if the driver cannot see that folder; otherwise None.
     """
 
     result: Any
@@ -61,11 +61,11 @@ class AttemptResult(NamedTuple):
 def run_attempt(setup: Setup, task: Task, carried: bool) -> AttemptResult:
     """Run one attempt of a task, which writes to a folder of its own.
 
-    The result counts only when the driver has received it, so an attempt that Ray gave up and that ends late changes
-    nothing. To make the folder first also renews what an NFS client remembers of the folder around it.
+    The result counts only when the driver has received it, so an attempt that ends after Ray gave it up changes
+    nothing. Creating the folder first also refreshes an NFS client's cache of the parent folder.
 
     Args:
-        setup: what all attempts share.
+        setup: the values shared by all attempts.
         task: the task.
         carried: whether this node does not share the working folder with the driver.
     """
@@ -142,7 +142,7 @@ class NodeProbe(NamedTuple):
 
     Attributes:
         version: its version of tar2tf.
-        shares: whether it sees the driver's file in the folder; it then leaves one there itself.
+        shares: whether it sees the driver's file in the folder, in which case it writes one itself.
         missing: inputs that it does not see.
     """
 
@@ -178,11 +178,11 @@ class RayBackend(Backend):
         address: `HOST:PORT` or `auto`; by default RAY_ADDRESS, then the cluster of this machine, then a new one here.
 
     Attributes:
-        ray: the module of that name, which is imported only here.
-        connected_here: whether this is what connected, and not the caller's program.
+        ray: the module `ray`, which is imported only here.
+        connected_here: whether this object opened the connection, rather than the caller's program.
 
     Raises:
-        UsageError: when Ray is not installed, or the address is one of a server through which Ray is used from outside.
+        UsageError: when Ray is not installed, or the address is that of a Ray Client server.
     """
 
     shared = True
@@ -343,7 +343,7 @@ def last_line(error: BaseException) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-_RETRIES: Final = 3  # of a task whose process or node was lost
+_RETRIES: Final = 3  # for a task whose process or node was lost
 SHORT_RUN: Final = 3.0  # seconds; a run that is shorter shows no progress within tasks
 _TRAVELS: Final = ("TAR2TF_", "AIS_", "AWS_", "AZURE_", "GOOGLE_", "SSL_CERT_", "REQUESTS_CA_", "CURL_CA_")
 _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -352,18 +352,18 @@ _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 class RayEngine(Engine):
     """Engine that runs tasks on a Ray cluster, with limited concurrency.
 
-    An attempt at a task writes to a folder of its own; when the driver has received the result, it moves the files to
-    the working folder. If the nodes do not share that, Ray carries the files to the driver, and tasks that need
-    files of others run on the driver's node.
+    Each attempt at a task writes to its own folder; when the driver has received the result, it moves the files to the
+    working folder. If the nodes do not share the working folder, Ray transfers the files to the driver, and tasks that
+    need files of other tasks run on the driver's node.
 
-    Contexts have more than those of other engines: `folder`, where tasks find the files of others; `scratch`, where a
-    task leaves its own, set for each attempt; and `threads`, how many a task uses. A task's `needs_folder(context)`
-    says whether it reads files of others.
+    Contexts have more attributes than with other engines: `folder`, which contains the files of other tasks; `scratch`,
+    the folder for the files of an attempt; and `threads`, the number of threads of a task. A task's
+    `needs_folder(context)` returns whether it reads files of other tasks.
 
     Args:
-        cluster: where they run.
-        workers: how many run at once.
-        carries: whether files may be carried to the driver.
+        cluster: the cluster on which tasks run.
+        workers: the number of tasks that run at once.
+        carries: whether files may be transferred to the driver.
         inputs: paths of some inputs, which every node must see.
     """
 
@@ -381,7 +381,7 @@ class RayEngine(Engine):
         """Probe the nodes, and send them the context.
 
         Raises:
-            UsageError: when the working folder is not shared but has to be, or the context cannot be pickled.
+            UsageError: when the working folder must be shared but is not, or the context cannot be pickled.
         """
         context.folder = folder = os.path.abspath(context.folder)
         apart = self._cluster.shares(folder, self._inputs)
@@ -416,7 +416,7 @@ class RayEngine(Engine):
 
     def close(self) -> None:
         """Abandon running tasks, whose later output is ignored."""
-        if not self._cluster.connected_here:  # else tasks end with the connection; Ray may abort when asked for both
+        if not self._cluster.connected_here:  # otherwise tasks end with the connection; Ray may abort when doing both
             for answer in self.running:
                 with contextlib.suppress(self._ray.exceptions.RayError):
                     self._ray.cancel(answer)
@@ -466,7 +466,7 @@ def _written(folder: str, files: Mapping[str, Any]) -> str:
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that configure stores, which processes on nodes do not inherit.
 
-    They go through the object store, since a runtime environment is shown to everybody who sees Ray's dashboard.
+    They go through the object store, since Ray's dashboard shows a runtime environment to everybody.
     """
     return {name: value for name, value in variables.items() if name.startswith(_TRAVELS) or name.upper() in _PROXIES}
 

@@ -1,11 +1,11 @@
 """The transformer as an HTTP server: receives one object, and answers with the framed records of its samples.
 
-AIStore's own server does the routing, health, and life cycle. Here every answer is written to a file. Records are sent
-when the file is complete: an object whose fault shows at its end is then refused with a status and a reason, where the
-cluster would pass on or even store what had been sent before; and what is passed on to a target or to the next
-transformer can be sent again. Samples, which only a dataset asks for, are sent while the file grows, and a fault that
-shows later ends them as an error record; so the first batch need not wait for the last sample, and a slow reader holds
-up no thread.
+AIStore's own server handles routing, health checks and the life cycle. This module writes every response to a file.
+Records are sent only when the file is complete: an object with a fault at its end can then be refused with a status and
+a reason, whereas the cluster would pass on or even store a partial response; and a response to a target or to the next
+transformer can be sent again. Samples, which only datasets request, are sent while the file grows, and an error record
+ends them after a later fault; so the first batch need not wait for the last sample, and a slow reader does not block a
+thread.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def object_file(path: str) -> Path:
     """Return the file of an object after resolving symbolic links and checking that it is in a mount path.
 
     Raises:
-        NotAllowedError: when it is not in a mount path.
-        NothingFoundError: when there is no such file.
+        NotAllowedError: when the file is not in a mount path.
+        NothingFoundError: when the file does not exist.
     """
     file = Path(os.path.realpath(os.path.join("/", path)) if "\0" not in path else "/")
     folders = zip(file.parts[1:], file.parents[::-1], strict=False)
@@ -113,8 +113,8 @@ def object_file(path: str) -> Path:
 def only_a_part(file: Path) -> str | None:
     """Return an object's full name if its file holds only its first part; None if it holds the whole object.
 
-    An object that was uploaded in parts is kept in as many files. The cluster tells only the first of them. A file
-    of the same name in the folder %ut lists them (AIStore, core/ufest.go).
+    AIStore stores an object that was uploaded in parts as one file per part, and passes on only the path of the first
+    one. A file of the same name in the folder %ut lists the parts (AIStore, core/ufest.go).
     """
     layout = _LAYOUT.search(str(file))
     if layout is None or not os.path.exists(f"{str(file)[: layout.start(4)].removesuffix('%ob/')}%ut/{layout[4]}"):
@@ -139,7 +139,7 @@ def checked_path(raw: str) -> str:
     """Return a request's path unchanged, after checking that it stays below the path to which it is appended.
 
     Raises:
-        NotAllowedError: when it could lead out of there.
+        NotAllowedError: when the path could leave that folder.
     """
     once = unquote(raw)
     parts = {part for text in (raw, once, unquote(once)) for part in text.replace("\\", "/").split("/")}
@@ -165,7 +165,7 @@ class AllowedNodes:
         """Check that an address belongs to the cluster: to a node or, without a path, to a pod on a node's host.
 
         Raises:
-            NotAllowedError: when it is not.
+            NotAllowedError: when the address does not belong to the cluster.
         """
         if not self._has(url):
             self._known |= await self._map()
@@ -211,9 +211,9 @@ class _Object(Source):
 
     Args:
         path: the file.
-        name: what errors call it.
-        seekable: whether it is read by offset. A limit decides by the first bytes of an input that is not, whether its
-            members are adjacent, as for any bucket of objects.
+        name: its name in errors.
+        seekable: whether it is read by offset. If not, and there is a limit, the first bytes decide whether members are
+            adjacent, as for any object in a bucket.
     """
 
     def __init__(self, path: str, name: str, *, seekable: bool) -> None:
@@ -260,7 +260,7 @@ class AnswerWriter:
     """Writes the answers of a transformer.
 
     Args:
-        settings: those of the transformer.
+        settings: the settings of the transformer.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -274,13 +274,13 @@ class AnswerWriter:
         Args:
             path: the file that holds the object.
             name: the object's name, for errors.
-            asked: what the request asks for.
-            answer: the path of the file to write. One with samples may be sent as soon as it is not empty.
-            check: called after each read and before each record; raises to end the work.
+            asked: the options of the request.
+            answer: the path of the file to write. A file of samples may be sent as soon as it is not empty.
+            check: called after each read and before each record; raises an error to end the work.
 
         Raises:
-            Tar2tfError: as in a conversion; the file is of no use then. If samples were sent, the file ends with the
-                error instead.
+            Tar2tfError: as in a conversion; the file is then useless. For samples, the file ends with the error
+                instead.
         """
         end_file = _end_file(name, self._settings.digest)
         if asked.part == "end":
@@ -395,8 +395,8 @@ class _Job:
     """A job that makes an answer in a thread, and stops when the client has disconnected.
 
     Args:
-        threads: one of these does it.
-        make: makes the answer; called with a function that raises to end the work.
+        threads: the threads, one of which runs the job.
+        make: makes the answer; called with a function that raises an error to end the work.
 
     Attributes:
         done: the end of the work.
@@ -422,7 +422,7 @@ class _Job:
         """Wait until the answer has its first bytes; return whether more will follow.
 
         Raises:
-            Tar2tfError: what ended the work before.
+            Tar2tfError: when the work failed before that.
         """
         try:
             while not await self.wait(_GROWN_SECONDS):
@@ -439,7 +439,7 @@ class _Job:
         """Wait for the job to end.
 
         Raises:
-            Tar2tfError: what ended the work.
+            Tar2tfError: when the work failed.
         """
         try:
             while not await self.wait(LOOK_SECONDS):
@@ -546,7 +546,7 @@ class TransformerServer(FastAPIServer):  # type: ignore[misc]
     async def _pass_on(self, answer: Path, returned: Path, name: str, request: Request, nodes: str) -> Response:
         """Send an answer to the target that stores it, or to the next transformer, and return their response.
 
-        The server's own holds what the next transformer returns in memory.
+        AIStore's own method holds the next transformer's response in memory.
         """
         first, others = parse_etl_pipeline(nodes)
         await AllowedNodes(self.host_target, self.client).check(first)

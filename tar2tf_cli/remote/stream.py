@@ -1,9 +1,9 @@
 """The protocol between a conversion and a transformer: settings, and framed records that an end record completes.
 
-The settings are all that determines the records of one input. The end record proves that none is missing.
+The settings alone determine the records of an input. The end record proves that none is missing.
 
-The stream back is in TFRecord's framing throughout. Records whose data begins with a NUL byte are not examples, as no
-serialised message can begin with one (it would be a tag of field 0):
+The whole response has TFRecord framing. Records whose data begins with a NUL byte are not examples, as no serialised
+message can begin with one (it would be a tag of field 0):
 
 | data | meaning |
 |---|---|
@@ -12,14 +12,14 @@ serialised message can begin with one (it would be a tag of field 0):
 | `\0err ` and the text of an error | the end of an answer that was being sent when its input proved faulty |
 | `\0done` | follows the end: an answer without these bytes broke off, whatever a cluster appended to it |
 
-The end record has `records` and `bytes`, the number of examples and of all bytes before the end record; `crc32c`, of
-the same bytes; `size`, that of the input as stored; `settings`, the digest of the transformer's settings; and `report`,
-an `InputReport`, which is equal to that of a conversion that reads the input itself. Where the cluster stores the
-records as a shard, the end record is asked for alone, and has their `xxh64`, too.
+The end record has `records` and `bytes`, the number of examples and of all bytes before the end record; `crc32c`, the
+CRC of these bytes; `size`, the stored size of the input; `settings`, the digest of the transformer's settings; and
+`report`, an `InputReport` equal to that of a conversion that reads the input itself. If the cluster stores the records
+as a shard, the end record is requested separately, and also has the records' `xxh64`.
 
-Where samples are sent rather than records, each is an example, in which entries are bytes and arrays are npy files.
-An array whose values can be made of bytes, such as an image that was only converted to float32, is sent as uint8: a
-quarter of the bytes, and the same values. The name of its feature says of which dtype it was:
+If samples are sent instead of records, each is an example, in which entries are bytes and arrays are npy files. An
+array whose values can be derived from uint8, such as an image that was only converted to float32, is sent as uint8,
+with a quarter of the bytes. The name of its feature says which dtype it had:
 
 | name of the feature | its npy file |
 |---|---|
@@ -84,9 +84,9 @@ class Settings:
     """The settings of a transformer.
 
     Attributes:
-        spec: the canonical spec without what does not concern a single input.
-        keys: whether the key of each sample is sent, which decides about its split.
-        sources: the files of functions of the user, by the paths in the spec.
+        spec: the canonical spec without options that do not concern a single input.
+        keys: whether the key of each sample, which decides its split, is sent.
+        sources: the files of the user's functions, by the paths in the spec.
     """
 
     spec: Mapping[str, Any]
@@ -98,7 +98,8 @@ class Settings:
         """Return a conversion's settings.
 
         Raises:
-            RemoteError: when it calls a function of the user that no file holds, or has options that do not work there.
+            RemoteError: when the conversion calls a user's function that is not in a file, or has options that do not
+                work in a cluster.
         """
         sources = _sources_of(conversion)
         if conversion.input.kind != "tar":
@@ -131,11 +132,12 @@ class Settings:
         """Parse settings from JSON.
 
         Args:
-            text: the text.
-            sources: the files of functions that may run here; None for all, as in a pod.
+            text: the JSON.
+            sources: the files of functions that may run in this process; None for all, as in a pod.
 
         Raises:
-            UsageError: when they are not valid, of another version, or call functions that may not run here.
+            UsageError: when the settings are invalid or of another version, or call functions that may not run in this
+                process.
         """
         try:
             whole = json.loads(text)
@@ -164,7 +166,7 @@ class Settings:
 
         Raises:
             UsageError: when the file has problems.
-            RemoteError: when what it describes cannot be done in a cluster.
+            RemoteError: when a cluster cannot run such a conversion.
         """
         spec.check()
         output = {"path": _OUTPUT if spec.data.get("split") else "-"}
@@ -205,7 +207,7 @@ class AnswerEnd(TypedDict):
         records: number of records.
         bytes: size of the framed records in bytes.
         crc32c: CRC-32C of these bytes.
-        xxh64: their XXH64 in hexadecimal digits, where only the end was asked for.
+        xxh64: their XXH64 in hexadecimal digits, if only the end record was requested.
         size: size of the input in bytes, as stored; None if that is not known.
         settings: digest of the settings of the transformer.
         report: the report of the input.
@@ -228,10 +230,11 @@ class AnswerRequest:
     """The options of one request to a transformer, sent as its `etl_args`.
 
     Attributes:
-        first: the object is the conversion's first input: a typed feature that none of its samples has is wrong usage.
-        part: "records" for a file of records, which the cluster stores, and "end" for the end record that they would
-            have had; by default both, one after the other.
-        entries: send samples as the ops leave them, with these entries or, for an empty list, all; None for records.
+        first: whether the object is the conversion's first input: a typed feature that none of its samples has is a
+            usage error.
+        part: "records" for a file of records, which the cluster stores; "end" for the end record of such a file; by
+            default both, one after the other.
+        entries: names of the entries to send of each sample after the ops, empty for all; None to send records.
     """
 
     first: bool = False
@@ -267,7 +270,7 @@ def _sources_of(conversion: Conversion) -> dict[str, str]:
     """Return the source files of the functions in a conversion's ops, by the paths that the user wrote.
 
     Raises:
-        RemoteError: when it calls other functions.
+        RemoteError: when the conversion calls other functions.
     """
     sources: dict[str, str] = {}
     for op in filter(runs_own_code, conversion.ops):
@@ -348,7 +351,7 @@ class StreamWriter:
         """Append the end record, and return its content.
 
         Args:
-            report: what was read.
+            report: the report of the input.
             size: the size of the input in bytes, as stored.
         """
         self._file.flush()
@@ -379,7 +382,7 @@ def end_record(end: AnswerEnd) -> bytes:
 class StreamReader:
     """Reads a transformer's answer, and refuses one that is truncated, damaged or made with other settings.
 
-    Records go on as they are framed, and are not taken apart as by `RecordReader`: the CRC of the whole proves them.
+    Records are passed on framed, and not parsed as by `RecordReader`: the CRC of the whole stream verifies them.
 
     Args:
         stream: the transformer's answer.
@@ -387,8 +390,8 @@ class StreamReader:
         settings: the digest of the settings that the transformer should have.
 
     Attributes:
-        report: what the transformer read; complete once all records were read.
-        size: the size of the input in bytes, as the transformer found it; None before all records were read.
+        report: the transformer's report on the input; complete once all records were read.
+        size: the size of the input in bytes, according to the transformer; None before all records were read.
     """
 
     def __init__(self, stream: Readable, name: str, settings: str) -> None:
@@ -402,11 +405,11 @@ class StreamReader:
     def records(self) -> Iterator[Record]:
         """Iterate over the framed record of each example; keys are empty unless they are sent.
 
-        Large records are not held in memory. Nothing that was read counts before the last record was.
+        Large records are not held in memory. No record may be used before the last one was read.
 
         Raises:
-            DamagedShardError: when the stream is not whole.
-            SourceError: when it comes from a transformer with other settings, or reading fails.
+            DamagedShardError: when the stream is incomplete or damaged.
+            SourceError: when the stream comes from a transformer with other settings, or reading fails.
             Tar2tfError: the error of the input that ends the stream.
         """
         key, count, cursor = "", 0, self._cursor
@@ -431,9 +434,9 @@ class StreamReader:
         """Iterate over the message of each example after checking its CRC, as it is used before the stream ends.
 
         Raises:
-            DamagedShardError: when the stream is not whole.
+            DamagedShardError: when the stream is incomplete or damaged.
             SourceError: as from `records`.
-            Tar2tfError: the error of the input that the transformer found after it had begun to answer.
+            Tar2tfError: an error in the input that the transformer found after it had begun to respond.
         """
         for _, parts, *_ in self.records():
             yield self._checked(b"".join(parts))
@@ -442,7 +445,7 @@ class StreamReader:
         """Read the end record of an answer that contains nothing else, and return its content.
 
         Raises:
-            DamagedShardError: when there is something else.
+            DamagedShardError: when the answer contains something else.
             SourceError: as from `records`.
         """
         control = self._checked(self._whole(self._length() + FRAMING))
@@ -535,7 +538,7 @@ def error_of(text: str, name: str) -> Tar2tfError | None:
     """Parse the error in a transformer's answer, which a cluster may have wrapped; None if it has none.
 
     Args:
-        text: the body of the answer, or the message that the cluster made of it.
+        text: the body of the answer, or the cluster's error message that contains it.
         name: the input's path or URL.
     """
     shown, mark, rest = text.partition(_MARK)
@@ -606,7 +609,7 @@ def from_example(message: bytes) -> Sample:
     """Restore the sample from which `to_features` made an example.
 
     Raises:
-        ValueError: when no transformer made it.
+        ValueError: when the example was not made by a transformer.
     """
     sample: Sample = {}
     for feature_name, feature in parse(message).items():

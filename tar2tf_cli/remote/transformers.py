@@ -1,7 +1,7 @@
 """Client for the transformers (ETLs) of an AIStore cluster: pods on its targets' nodes that transform objects.
 
-Methods without a word about retries send one request, as those of a store do.
-The API is described at https://aistore.nvidia.com/docs/etl; it needs a cluster on Kubernetes.
+Like the methods of a store, methods send one request without retries unless documented otherwise. The API is described
+at https://aistore.nvidia.com/docs/etl; it needs a cluster on Kubernetes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Transformers:
     """Client for the transformers of a cluster.
 
     Args:
-        store: a bucket of the cluster; only such a one has an address as its `cluster`.
+        store: a bucket of the cluster.
     """
 
     def __init__(self, store: Store) -> None:
@@ -111,7 +111,7 @@ class Transformers:
         """Return the specification of a transformer.
 
         Raises:
-            RemoteError: when it is not running.
+            RemoteError: when the transformer is not running.
         """
         return cast("TransformerMessage", self._get(f"/{name}").get("init_msg") or {})
 
@@ -128,7 +128,7 @@ class Transformers:
             message: as from the function `message`.
 
         Raises:
-            RemoteError: when it cannot be made; with the last lines of a pod that ended.
+            RemoteError: when the transformer cannot be created; with the last lines of the log of a pod that ended.
         """
         self._ask("PUT", "", message, wait=seconds_of(message["init_timeout"]) + _SLACK)
 
@@ -143,11 +143,11 @@ class Transformers:
     def delete(self, name: str) -> None:
         """Delete a transformer and its pods.
 
-        A proxy refuses to delete one that only targets know. When it is asked to make one of that name, which the
-        targets refuse, it knows the name from then on.
+        A proxy refuses to delete a transformer that only targets know. A request to create one of that name, which the
+        targets refuse, makes the name known to the proxy.
 
         Raises:
-            RemoteError: when there is none of that name.
+            RemoteError: when no transformer has that name.
         """
         try:
             self._delete(name)
@@ -189,13 +189,13 @@ class Transformers:
         """Create a transformer with given settings, like `make_anew`.
 
         Args:
-            settings: what it does.
+            settings: the settings of the transformer.
             inputs: objects that it will read.
-            seconds: how long it may take for one object; by default, that depends on the size of the largest input.
+            seconds: the time limit for one object; by default, it depends on the size of the largest input.
             options: as for the function `message`.
 
         Returns:
-            What it was made of.
+            The specification from which it was created.
         """
         made_of = self.message_for(settings, inputs, seconds=seconds, **options)
         self.make_anew(made_of)
@@ -211,13 +211,13 @@ class Transformers:
     def make_anew(self, message: TransformerMessage) -> None:
         """Create a transformer, with retries, after deleting one of the same name that has ended.
 
-        One that Ctrl-C interrupts is deleted, too.
+        A transformer whose creation is interrupted by Ctrl-C is deleted, too.
 
         Args:
             message: as for `make`.
 
         Raises:
-            RemoteError: when it cannot be made, or one of that name is there.
+            RemoteError: when the transformer cannot be created, or another one of that name exists.
             SourceError: when the cluster does not answer.
         """
         name, asked = message["name"], False
@@ -247,7 +247,7 @@ class Transformers:
 
         Args:
             name: its name.
-            stage: its stage; None when there is none of that name.
+            stage: its stage; None if it does not exist.
         """
         deadline = time.monotonic() + INIT_SECONDS
         while stage == "Initializing" and time.monotonic() < deadline:
@@ -259,7 +259,7 @@ class Transformers:
         """Restart a transformer with an ended pod; other processes may do so concurrently.
 
         Args:
-            message: what it was made of.
+            message: its specification.
 
         Raises:
             Transient: when it cannot be started now.
@@ -283,13 +283,13 @@ class Transformers:
         """Request the transformed object; as transformations are deterministic, a broken transfer may resume.
 
         Args:
-            made_of: what the transformer was made of.
+            made_of: the specification of the transformer.
             item: the object.
-            query: more parameters of the request.
+            query: additional parameters of the request.
 
         Raises:
-            Transient: also while the transformer is not running; it is started again.
-            Tar2tfError: the transformer's own.
+            Transient: also when the transformer is not running, after starting it again.
+            Tar2tfError: an error sent by the transformer.
         """
         response = self._request("GET", made_of, item, query)
         length = response.headers.get("Content-Length")
@@ -302,11 +302,11 @@ class Transformers:
         """Make the cluster store the transformed object.
 
         Args:
-            made_of: as for `fetch`, which raises the same errors.
+            made_of: the specification of the transformer; errors are those of `fetch`.
             item: the object.
             target: a bucket of the same cluster.
-            path: the name there.
-            query: more parameters of the request.
+            path: the name of the new object.
+            query: additional parameters of the request.
         """
         self._request("PUT", made_of, item, {"object_to": target.uname(path), **query}).drain()
 
@@ -416,9 +416,9 @@ def withhold_end(response: Response, size: int | None, end: bytes) -> Callable[[
     """Return a function that reads a response, but returns its end only if the response was complete.
 
     Args:
-        response: a cluster ends it in the same way when the pod that answered was lost on the way.
-        size: the size of the whole, if that is known.
-        end: what a whole one ends with.
+        response: the response, whose end looks regular even if the cluster lost the pod that was sending it.
+        size: the size of the complete response, if it is known.
+        end: the last bytes of a complete response.
     """
     held, received, ended = b"", 0, False
 
@@ -485,12 +485,12 @@ def message(
     """Return the specification from which a cluster creates a transformer.
 
     Args:
-        settings: what the transformer does.
-        name: its name; by default it follows from the settings and the version.
-        image: the image of its pods; by default, that of the environment.
-        comm: whether targets send requests to its pods (hpush), or refer clients to them (hpull).
-        init_seconds: how long the pods may take to be ready; INIT_SECONDS when None.
-        seconds: how long it may take for one object.
+        settings: the settings of the transformer.
+        name: its name; by default derived from the settings and the version.
+        image: the image of its pods; by default from the environment.
+        comm: whether targets send requests to its pods (hpush), or redirect clients to them (hpull).
+        init_seconds: the time limit for the pods to become ready; INIT_SECONDS when None.
+        seconds: the time limit for one object.
         nodes: addresses of nodes of the cluster, as from `Transformers.nodes`.
         for_a_run: whether it belongs to this run alone, which deletes it at its end; it then has a name of its own.
 
@@ -526,7 +526,7 @@ def message(
 def this_process() -> str:
     """Return a unique identifier of this process: host, boot, process namespace and process number.
 
-    Where the system does not tell these, no other process takes this one for ended.
+    If the system does not reveal all of these, other processes never treat this process as ended.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -570,7 +570,7 @@ def of_cluster(endpoint: str | None, retry_for: float | None = None) -> Transfor
     """Return the transformers of the cluster at an endpoint.
 
     Args:
-        endpoint: the address of its proxy; AIS_ENDPOINT when None.
+        endpoint: the address of the cluster's proxy; AIS_ENDPOINT when None.
         retry_for: seconds for which failed requests are repeated; None for TAR2TF_RETRY_FOR or 60.
     """
     return Transformers(open_store(_ANY_BUCKET, endpoint=endpoint, retry_for=retry_for))
@@ -592,7 +592,7 @@ def init_for_spec(
 
     Raises:
         UsageError: when the spec has problems.
-        RemoteError: when the cluster cannot make it, or has a running one of that name.
+        RemoteError: when the cluster cannot create the transformer, or has a running one of that name.
         SourceError: when the cluster does not answer.
     """
     transformers, file = of_cluster(endpoint, retry_for), SpecFile(spec)
