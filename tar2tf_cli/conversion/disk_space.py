@@ -9,12 +9,12 @@ from collections.abc import Hashable
 class DiskSpace:
     """Decides whether a task that writes to the working folder may begin now or must wait for uploads.
 
-    While the disk has free space, no task waits. Space for one input's records and one shard for each worker is enough:
+    While the disk has free space, no task waits. Space for one input's records and one shard for each worker suffices:
     reading then waits until shards are uploaded and the spools that only they need are removed.
 
     Args:
         folder: the working folder.
-        shard: bytes that are kept free for a shard, which may need records of all inputs that were read.
+        shard: number of bytes to keep free for a shard, which may need records of all inputs read so far.
     """
 
     def __init__(self, folder: str, shard: int) -> None:

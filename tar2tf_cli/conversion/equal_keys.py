@@ -22,7 +22,7 @@ class EqualKeys(NamedTuple):
     """Count of the samples with a key that an earlier input also has.
 
     Attributes:
-        samples: their number; samples of one input with equal keys count once.
+        samples: the number of these samples; samples of one input with equal keys count once.
         first: the number of the input with the first such sample.
         earlier: the number of the first input that has its key.
     """
@@ -44,7 +44,7 @@ class KeyIndex:
         """Add the key hashes of the next samples, in input order.
 
         Args:
-            source: the number of their input.
+            source: the number of the input of these samples.
             hashes: the hash of each key.
         """
         if not hashes:

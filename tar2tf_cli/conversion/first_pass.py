@@ -1,6 +1,6 @@
 """Passes over all inputs before the conversion's own pass: for forms of features, texts of labels, and strata.
 
-Each input is one task of a pass. The results stay in the working folder for a run that continues, except for the forms.
+Each input is one task of a pass. The results, except for the forms, are kept in the working folder for a continued run.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def with_labels(plan: Plan, folder: str, first_pass: FirstPass) -> Plan:
 
     Args:
         plan: the plan.
-        folder: the working folder, in which the texts stay for a run that continues.
+        folder: the working folder, in which the texts are kept for a continued run.
         first_pass: reads all inputs.
     """
     names = [name for name, labels in plan.conversion.labels.items() if labels == AUTO]
@@ -116,7 +116,7 @@ def find_strata(plan: Plan, folder: str, first_pass: FirstPass) -> Strata:
 
     Args:
         plan: the plan.
-        folder: the working folder, in which these hashes stay for a run that continues.
+        folder: the working folder, in which these hashes are kept for a continued run.
         first_pass: reads all inputs.
     """
     if not plan.conversion.stratify:

@@ -25,9 +25,9 @@ class InputQueue:
 
     Args:
         inputs: all inputs of the conversion.
-        spools: has the groups of inputs that an interrupted run read.
-        readers: how many tasks may read inputs at once.
-        due: numbers of the inputs that have to be read, in ascending order.
+        spools: contains the groups of inputs that an interrupted run read.
+        readers: the number of tasks that may read inputs at once.
+        due: numbers of the inputs that must be read, in ascending order.
         remote: whether each input costs a request, so that reading several at once is faster.
         all_at_once: whether all inputs are needed before the first shard, so that read-ahead is not limited.
     """
@@ -51,7 +51,7 @@ class InputQueue:
         self._position = 0  # of the next due input
         self._asked: list[int] = []  # requested inputs, in ascending order
         self._ahead = 0  # inputs that are being read, or wait for earlier ones
-        self._urgent = -1  # the input that everything waits for; read even if it is far ahead
+        self._urgent = -1  # the input that blocks progress; read even if it is far ahead
 
     def next(self) -> tuple[int, ...]:
         """Take the inputs of the next task: one, or several small ones; none while too many are ahead."""
@@ -68,7 +68,7 @@ class InputQueue:
         return 0 if first is None else max(self._inputs[first].size or 0, self._most(first) > 1 and _GROUP_BYTES)
 
     def prioritize(self, number: int) -> None:
-        """Read an input and the earlier ones next, as everything waits for it."""
+        """Read an input and all earlier ones next, as it blocks progress."""
         self._urgent = number
 
     def request(self, number: int) -> None:
@@ -126,8 +126,8 @@ class InputsInOrder:
     """Hands out inputs to read, and returns their results in input order, in whatever order they are read.
 
     Args:
-        queue: the inputs that have to be read.
-        readers: how many tasks may read inputs at once.
+        queue: the inputs that must be read.
+        readers: the number of tasks that may read inputs at once.
 
     Attributes:
         frontier: number of the first input whose records have not been divided among shards.
@@ -186,14 +186,14 @@ class InputsInOrder:
         self._queue.mark_divided()
 
     def prioritize_frontier(self) -> None:
-        """Read the input at the frontier next, as everything waits for it."""
+        """Read the input at the frontier next, as it blocks progress."""
         self._queue.prioritize(self.frontier)
 
     def check(self, *, waits: bool) -> None:
         """Raise the first error, unless a task is still reading an earlier input.
 
         Args:
-            waits: whether shards still wait for inputs although all records are divided.
+            waits: whether shards still wait for inputs although all records have been divided.
         """
         if self._errors and not (self._reading or (self.finished and not waits)):
             raise next(iter(self._errors.values()))

@@ -53,7 +53,7 @@ class Destination:
     Attributes:
         template: the path template of the shards, relative to the sink.
         manifest: the manifest's path.
-        documents: paths of the files to be written beside the manifest.
+        documents: paths of the files to be written next to the manifest.
     """
 
     def __init__(
@@ -152,11 +152,10 @@ class Destination:
         return self.path(shard).removeprefix(self.prefix)
 
     def own(self, paths: Iterable[str]) -> set[str]:
-        """Return the normalised paths of those files, listed in a manifest or journal, that match this output's
-        template.
+        """Return the normalised paths of the files, listed in a manifest or journal, that match this output's template.
 
-        No other listed file is ever removed or replaced: none outside the output's folder, none that is hidden or
-        reached by a link, and none with another name.
+        No other listed file is ever removed or replaced: none outside the output's folder, no hidden file, no file
+        behind a symbolic link, and none with another name.
         """
         regex, documents = self._listed_regex, {*self.documents, *map(self.template.document_path, _DOCUMENTS)}
         names, is_real = set(), lru_cache(maxsize=None)(self._is_real)
@@ -232,8 +231,8 @@ def destination(plan: Plan, *, endpoint: str | None, apart: bool = False, **how:
     Args:
         plan: the conversion.
         endpoint: URL of the store that holds the output.
-        apart: whether the manifest gets a name of its own if its usual one is taken by other files' manifest: that of
-            `train.record` and of `train-<>.record` is `_train-manifest.json`.
+        apart: whether the manifest gets another name if a manifest of other files has its usual name, as `train.record`
+            and `train-<>.record` both have `_train-manifest.json`.
         **how: `overwrite`, `update` and `remove_many`, as for a `Destination`.
 
     Raises:
@@ -281,19 +280,19 @@ class Decision:
     Attributes:
         run: an identifier of this run and of the runs that continue it.
         error: the reason to refuse the output, or None.
-        finished: the manifest of the same conversion, if that is finished and nothing has to be done.
+        finished: the manifest of the same conversion, if it is finished and nothing is to be done.
         continues: whether an interrupted run of the same conversion is continued.
         interrupted: whether such a run exists; it cannot be continued if its inputs can be read only once.
         replaceable: normalised paths of existing files that may be replaced.
         published: normalised paths of files that a killed run of the same conversion must have written, as only its
-            claim is left; a file stays if its bytes are those to be written.
+            claim remains; a file is kept if it has the bytes to be written.
         stale: normalised paths of files that are removed once the output is complete, unless replaced.
-        others: paths of files that the existing manifest lists and that stay, as they do not match the template.
-        sealed: the journal entries of an interrupted run's finished shards, which may be gone, by lane and number.
-        earlier: the conversion of which an update keeps shards; None to convert everything.
+        others: paths of files in the existing manifest that are kept because they do not match the template.
+        sealed: the journal entries of an interrupted run's finished shards, which may be missing, by lane and number.
+        earlier: the conversion whose shards an update may keep; None to convert everything.
         previous: the manifest of that conversion.
-        changes: a text about the difference between its inputs and today's.
-        everything: the reason for which an update converts everything again, or empty.
+        changes: a description of the difference between its inputs and the current ones.
+        everything: the reason why an update converts everything again; empty otherwise.
     """
 
     run: str = field(default_factory=lambda: os.urandom(8).hex())
@@ -368,7 +367,7 @@ def _unfinished(there: Destination, folder: WorkingFolder) -> Decision:
     """Decide about an output that is new, unfinished, of another conversion, or of other inputs.
 
     Raises:
-        OutputExistsError: when a file that this conversion does not claim is in the way.
+        OutputExistsError: when a file exists that this conversion may not replace.
     """
     folder.check()
     head, entries = folder.read_journal()

@@ -43,14 +43,14 @@ def find_inputs(
     Shards that an earlier run of the conversion wrote into the folder of the inputs are excluded.
 
     Args:
-        conversion: what is converted.
+        conversion: the conversion.
         endpoint: URL of the store that holds the bucket.
         source: lists and opens the inputs; by default, the source of the conversion's bucket.
         paths: whether bucket and templates are files and folders of their own, if all of them exist.
 
     Raises:
         SourceError: when the bucket or an input does not exist.
-        DamagedShardError: when a shard has another size than in the manifest that was named.
+        DamagedShardError: when the size of a shard differs from the named manifest.
         UsageError: when a template or a URL is not valid.
     """
     spec = conversion.input
@@ -134,7 +134,7 @@ def _real(folder: str) -> str:
 
 
 _QUICK_INPUTS: Final = 8
-_QUICK_BYTES: Final = 1 << 20  # converted in 10 ms, which starting two processes takes
+_QUICK_BYTES: Final = 1 << 20  # converted in 10 ms, the time that it takes to start two processes
 _MOST_THREADS: Final = 8  # per process; each holds the interpreter lock for about a tenth of its time
 
 
@@ -142,10 +142,10 @@ class Plan(NamedTuple):
     """A conversion and the list of its inputs.
 
     Attributes:
-        conversion: what is converted, and how.
+        conversion: the conversion.
         shards: the inputs.
         stems: the lane of each input: its stem if the output path has `<input>`, its split, or an empty text.
-        labels: the label maps of features whose labels are `auto`, by name, once a first pass found them.
+        labels: the label maps of features whose labels are `auto`, by name, once a first pass has found them.
         joins: datasets whose entries are added to the samples.
         forms: the forms of features of TFRecords that no manifest describes; None if each input decides for itself.
     """
@@ -317,7 +317,7 @@ def make_plan(
     """Find a conversion's inputs.
 
     Args:
-        conversion: what to convert.
+        conversion: the conversion.
         endpoint: URL of the store that holds the bucket.
         source: lists and opens the inputs; by default, the source of the conversion's bucket.
         paths: whether bucket and templates are files and folders of their own, if all of them exist.

@@ -39,8 +39,8 @@ class Estimate(NamedTuple):
         shards: number of shards.
         shapes: notes on features with several shapes in the converted samples.
         palettes: names of entries that are PNGs with a palette.
-        local: maximum bytes on the local disk: all shards, and the records that wait for a shard.
-        seconds: time that one worker takes, extrapolated from the converted samples.
+        local: maximum bytes on the local disk: all shards, and the records not yet in a shard.
+        seconds: time for one worker, extrapolated from the converted samples.
     """
 
     records: int
@@ -125,7 +125,7 @@ def _convert_first_samples(plan: Plan, item: ObjectInfo, seen: _SampleTotals) ->
         consumed, blocks, records, written = whole, 0, 0, 0.0
         for _, parts, size, _ in reading.records():
             late = records and time.monotonic() > deadline
-            known = reading.seekable or len(fetched) > blocks  # in a new block, earlier ones are used up
+            known = reading.seekable or len(fetched) > blocks  # in a new block, all earlier blocks have been used
             if late or (known and records >= _SAMPLES):
                 consumed = reading.offset if reading.seekable else sum(fetched[: blocks or None])
                 if count := reading.reader.content.count:

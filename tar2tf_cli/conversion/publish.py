@@ -73,10 +73,10 @@ class Summary:
         skipped: number of skipped members, by reason.
         skipped_samples: number of faulty samples that were skipped, also if up to date.
         filtered: number of samples that each option or op filtered out, also if up to date.
-        boxes: boxes that were clipped at the edge of their image, dropped as they left it, or invalid.
+        boxes: numbers of boxes that were clipped at the edge of their image, dropped because they left it, or invalid.
         keys_missing: keys of `--keys` that are in no input, also if up to date.
-        joined: for each dataset that is joined, its `bucket`, how many samples are `matched` and `unmatched`, and how
-            many of its rows are `unused`; also if up to date.
+        joined: for each joined dataset, its `bucket`, the numbers of `matched` and `unmatched` samples, and of `unused`
+            rows; also if up to date.
         gaps: notes on missing shards that `--ignore-gaps` accepts, also if up to date.
         lost: the parts of inputs that could not be read, each with its `input`, the offsets `from` and `to`, and the
             number of `bytes`, also if up to date.
@@ -152,7 +152,7 @@ class Tally:
     Args:
         plan: the conversion.
         events: notified of notes.
-        again: whether an earlier run made this output, and already gave the note on how names are split.
+        again: whether an earlier run made this output, and has already given the note on how names are split.
 
     Attributes:
         summary: the totals so far.
@@ -279,8 +279,8 @@ class Tally:
         """Fill in the manifest's features, joins, and the counts of skipped members and samples.
 
         Raises:
-            SourceError: when no input has one of the keys of `--keys`, and `--keys-missing` does not say to skip those,
-                or when every sample was faulty.
+            SourceError: when no input has one of the keys of `--keys`, unless `--keys-missing` says to skip it, or when
+                every sample was faulty.
         """
         if self._wanted:
             self._check_keys(self._wanted)
@@ -294,7 +294,7 @@ class Tally:
         manifest.skipped.update(self.summary.left_out())
 
     def _describe_features(self, manifest: Manifest) -> None:
-        """Fill in what the features of all records are, and how many records cannot be described.
+        """Fill in the description of the features, and the number of records that cannot be described.
 
         With `--limit`, more samples may have been read than written. The count of a feature that only some of them
         have is then unknown, and omitted, as is the count of records that are not examples.
@@ -336,11 +336,11 @@ class _WantedKeys:
     """The keys of `--keys`, each marked once an input has it.
 
     Args:
-        path: the file that lists them.
+        path: the key list file.
 
     Attributes:
         keys: the keys.
-        found: one byte for each, which is 1 if an input has it.
+        found: one byte for each key, which is 1 if an input has the key.
     """
 
     def __init__(self, path: str) -> None:
@@ -468,7 +468,7 @@ class Publisher:
         done: bytes of the complete shards of an interrupted run.
 
     Raises:
-        OutputExistsError: on entering, when a file that this conversion does not claim is in the way.
+        OutputExistsError: on entering, when a file exists that this conversion may not replace.
         SinkError: when the folder cannot be created, another run holds its lock, or a file cannot be published.
     """
 
@@ -640,7 +640,7 @@ class Publisher:
     def _left(self, part: str, crc: int) -> int | None:
         """Return the size of an interrupted run's part on this disk; None if the part is missing or damaged.
 
-        Its index is made again, as the journal has no checksum of it.
+        Its index is rewritten, as the journal has no checksum of it.
         """
         if crc32c_of_file(part) != crc:
             return None
@@ -653,7 +653,7 @@ class Publisher:
         """Record that a shard is complete, and publish it once all earlier shards have been published."""
         by_total = self._destination.by_total
         if self._decision.sealed.pop(shard.lane_and_number, None) is None:
-            path = None if by_total else self._destination.listed_path(shard)  # the path is known only at the end
+            path = None if by_total else self._destination.listed_path(shard)  # by total: known only at the end
             self._working_folder.note([*shard.lane_and_number, *report, path])
         self._entries.setdefault(shard.lane, {})[shard.number] = report
         self._uploading = self.reads_shards

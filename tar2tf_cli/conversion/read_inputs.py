@@ -31,7 +31,7 @@ class ReadInputs(NamedTuple):
     fetched concurrently.
 
     Attributes:
-        numbers: the inputs' numbers in the plan; the first one is that of the group.
+        numbers: the inputs' numbers in the plan; the first one is also the number of the group.
     """
 
     numbers: tuple[int, ...]
@@ -91,8 +91,8 @@ def measure_inputs(worker: Worker, numbers: tuple[int, ...]) -> InputGroup | Non
 def _measure(worker: Worker, number: int, group: InputGroup) -> bool:
     """Add an input to a group without a spool, if it can be read by offset and its records are not small.
 
-    If entries are stored unchanged, the headers alone give the sizes. Records of a TFRecord may be small, as none is
-    made: they are checked here, and copied later.
+    If entries are stored unchanged, the headers alone give the sizes. Records of a TFRecord may be small if they are
+    copied: they are checked here, and copied later.
     """
     limit = worker.conversion.limit
     options = ReadOptions(sizes_only=worker.conversion.keeps_entries, ahead=limit is not None)

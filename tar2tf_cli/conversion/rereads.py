@@ -20,7 +20,7 @@ class Rereads:
 
     Args:
         earlier: the earlier conversion.
-        queue: reads the inputs that are asked for.
+        queue: reads the requested inputs.
     """
 
     def __init__(self, earlier: EarlierConversion, queue: InputQueue) -> None:

@@ -54,21 +54,21 @@ def convert(
     """Convert shards to TFRecord; the output does not depend on the engine or the number of workers.
 
     Args:
-        conversion: what to convert, and how.
-        workers: number of worker processes, or of tasks at once; defaults to the number of CPUs.
+        conversion: the conversion.
+        workers: number of worker processes, or of concurrent tasks; defaults to the number of CPUs.
         overwrite: overwrite existing output.
         update: convert only what changed since the last run, and keep shards whose inputs have not changed.
         remove_many: whether an update may remove more than half of the inputs.
-        apart: choose another name for the manifest if its usual one is taken by a manifest of other files, such as
-            that of `train.record` for `train-<>.record`; by default, the output is then refused.
+        apart: choose another name for the manifest if a manifest of other files has its usual name, as `train.record`
+            and `train-<>.record` have the same one; by default, the output is then refused.
         endpoint: URL of the store that holds the bucket; also used for the output if it is in the same kind of store.
         events: notified of progress.
-        source: an object that lists and opens the inputs, a `tar2tf_cli.stores.Source`; by default, that of the
+        source: a `tar2tf_cli.stores.Source`, which lists and opens the inputs; by default, the source of the
             conversion's bucket.
         paths: whether bucket and templates of the input are files and folders of their own, if all of them exist.
-        target: an object that receives the finished shards, a `tar2tf_cli.conversion.targets.Target`; by default, they
-            go to the output path, with a manifest beside them.
-        engine: where to convert: `local`, or `ray` for a Ray cluster.
+        target: a `tar2tf_cli.conversion.targets.Target`, which receives the finished shards; by default, they are
+            written to the output path, with a manifest next to them.
+        engine: `local` to convert on this machine, or `ray` for a Ray cluster.
         address: address of the Ray cluster; defaults to RAY_ADDRESS, then to the cluster of this machine.
 
     Returns:
@@ -112,7 +112,7 @@ def _run(
             joined.prepare()
         cpus = workers or backend.cpus
         readers = plan.readers(cpus)
-        writers = int(readers > 1 and plan.source.capabilities().remote)  # so that no reader has to wait for a shard
+        writers = int(readers > 1 and plan.source.capabilities().remote)  # so that no reader must wait for a shard
         inputs = [path for path in plan.source.paths([*plan.inputs[:1], *plan.inputs[-1:]]) if not is_remote(path)]
         engine = partial(backend.engine, carries=target.reads_shards, inputs=inputs)
         find = partial(run_first_pass, engine=partial(engine, readers), events=events)

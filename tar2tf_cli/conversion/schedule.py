@@ -38,7 +38,7 @@ class ReadProgress:
     Args:
         plan: the conversion and its inputs.
         events: notified of progress.
-        size: how many bytes will be read; None if that is not known.
+        size: number of bytes to be read; None if unknown.
     """
 
     def __init__(self, plan: Plan, events: Events, size: int | None) -> None:
@@ -65,7 +65,7 @@ class ConversionSchedule(Schedule):
     Args:
         plan: the conversion and its inputs.
         worker: the context passed to each task.
-        readers: how many tasks may read inputs at once.
+        readers: the number of tasks that may read inputs at once.
         target: receives the shards.
         tally: adds up the totals of inputs and shards.
         events: notified of progress.
@@ -135,7 +135,7 @@ class ConversionSchedule(Schedule):
     def _wait_for_room(self, has_room: Callable[[DiskSpace], bool]) -> bool:
         """Whether a task that writes to the disk may begin; wait for uploads only if no running task can free space.
 
-        Once there is nothing to wait for, it may begin: either space is free now, or the disk is too small.
+        Once there are no more uploads to wait for, it may begin: either space is free now, or the disk is too small.
         """
         space = self._space
         while space and not has_room(space):
@@ -192,7 +192,8 @@ class ConversionSchedule(Schedule):
     def _read_before(self) -> int:
         """Estimate the input bytes that an interrupted run read: those spooled, and those copied into finished shards.
 
-        Bytes copied from a tar are about the size of the shard; spooled bytes are at most that.
+        The size of a finished shard is about the number of bytes copied from a tar, and at least the number of spooled
+        bytes.
         """
         groups = [(group.numbers, group.spool_crc is not None) for group in self._spools.saved_groups()]
         spooled = sum(self._stored_size(numbers) for numbers, is_spooled in groups if is_spooled)
@@ -238,7 +239,7 @@ class ConversionSchedule(Schedule):
         inputs.finished = True
 
     def _keep_for_update(self, number: int, units: InputUnits) -> None:
-        """In an update, keep the units of an input that was read; otherwise leave its spool to the shards."""
+        """In an update, keep the units of an input that was read; otherwise release its spool to the shards."""
         if self._rereads:
             self._rereads.add(number, units)
         else:

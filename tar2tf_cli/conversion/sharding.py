@@ -165,8 +165,7 @@ class PlannedShard:
         overhead: bytes of the size that belong to no unit.
         keys: for a tar, the number of each input with samples in it, and the hashes of their keys.
         origins: its records by input; empty if origins are not tracked.
-        kept: the report of the earlier conversion's shard if that is kept, in which case `pieces` is empty; otherwise
-            None.
+        kept: the report of an earlier conversion's shard that is kept, in which case `pieces` is empty; otherwise None.
     """
 
     lane: str
@@ -198,8 +197,8 @@ class PlannedShard:
 
         Args:
             part: the units of an input.
-            unit: the first one to append.
-            stop: the exclusive end of those to append.
+            unit: number of the first unit to append.
+            stop: exclusive end of the units to append.
         """
         index, count = part.spool, stop - unit
         records, size = index.count(unit, stop), index.size(unit, stop)
@@ -272,7 +271,7 @@ class DuplicateIndex:
     """Index of sample digests that finds duplicates; 16 bytes of memory for each distinct sample.
 
     Attributes:
-        repeated: numbers of the samples of the last input, from 0, that were not the first.
+        repeated: numbers, from 0, of the samples of the last input that are duplicates of earlier samples.
     """
 
     def __init__(self) -> None:
@@ -321,16 +320,16 @@ class ShardPlanner:
     """Divides the units of inputs, added in input order, among shards, and yields each shard when it is full.
 
     Args:
-        conversion: gives the limits, split, shuffle and number of shards.
+        conversion: contains the limits, split, shuffle and number of shards.
         stems: the lane of each input: its stem for a path with `<input>`, its split if inputs belong to splits, or an
             empty text.
         records: total number of records in all inputs, if that is certain; otherwise `--num-shards` needs all
             indexes before the first shard can be planned.
-        tracked: whether each shard's origins are noted.
+        tracked: whether the origins of each shard's records are recorded.
         tables: sorts records into tables, if they are shuffled: `sorted_tables`.
 
     Attributes:
-        full: whether `--limit` is reached, so that further inputs add nothing.
+        full: whether `--limit` has been reached, so that further inputs add nothing.
         totals: number of shards per lane so far.
         seen: the samples so far, if duplicates are skipped.
         keys: the known keys of the samples so far.
@@ -461,7 +460,7 @@ class _Lanes:
     """The lanes of a conversion, and the lane of each unit.
 
     Args:
-        conversion: says by which rule lanes are made.
+        conversion: determines the rule by which lanes are made.
         stems: the lane of each input, for `by_stem`.
 
     Attributes:
@@ -491,7 +490,7 @@ class _ShardLimits:
     """Limits the units of a shard by bytes, records, or number of shards.
 
     Args:
-        output: gives the limits on bytes and records, and the number of shards.
+        output: contains the limits on bytes and records, and the number of shards.
         records: total number of records in the only lane, if that is certain.
 
     Attributes:

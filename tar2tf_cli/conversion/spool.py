@@ -1,6 +1,6 @@
 """Spools: files that hold the units of a group of inputs until they are copied into shards, each with its index.
 
-A unit is never divided between shards. These are the units of each kind of shard, and the bytes around them:
+A unit is never divided between shards. The units of each kind of shard are:
 
 | shards | compressed before records are divided among them, as a limit counts bytes | compressed as a whole |
 |---|---|---|
@@ -8,8 +8,8 @@ A unit is never divided between shards. These are the units of each kind of shar
 | tar, gzip | each unit is a part of one member, as many readers of tars stop after the first | one gzip member |
 | tar, zstd | each unit is a zstd frame | a frame for each MiB |
 
-Members and frames are decompressed one by one, so that `open_records` reads such shards in any order. Units can be put
-together in any order. A tar has its end blocks after them, which count as part of its size.
+Members and frames are decompressed one by one, so that `open_records` reads such shards in any order. Units can be
+concatenated in any order. The end blocks of a tar follow its units, and count towards its size.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class SpoolIndex:
         lanes: number of the split that each unit belongs to; empty without `--split`.
         order: sort key of each unit for shuffling; empty without `--shuffle`.
         offsets: byte offset of each sample in the input; empty if there is a spool.
-        keys: hash of the key of each record: the written key for tars, in which keys must be unique, else the key of
-            the sample in the input; empty if keys are not known, as records are copied.
+        keys: hash of the key of each record: the written key for tars, in which keys must be unique, otherwise the key
+            of the sample in the input; empty if keys are unknown because records are copied.
         high: first half of the digest that identifies duplicates of the unit's sample.
-        low: second half of the digest. Both are 0 if the unit is of the same sample as the one before it, and empty
+        low: second half of the digest. Both are 0 if the unit is of the same sample as the previous unit, and empty
             without `--drop-duplicates`.
-        copied: whether `offsets` are those of records that are copied unchanged.
+        copied: whether `offsets` are offsets of records that are copied unchanged.
     """
 
     __slots__ = (*COLUMNS, "_ends", "_record_ends", "copied")
@@ -200,8 +200,8 @@ class _Splits:
     """Assigns samples to splits, by a hash of their group.
 
     Args:
-        conversion: gives the shares of the splits.
-        strata: under `--stratify`, the hashes at which splits end for each value.
+        conversion: contains the shares of the splits.
+        strata: with `--stratify`, the hashes at which splits end for each value.
     """
 
     def __init__(self, conversion: Conversion, strata: Strata) -> None:
@@ -224,10 +224,10 @@ class Spool:
     """Appends records to a spool and its index, compressing them if shards are limited by size on disk.
 
     Args:
-        conversion: has the split, shuffle and compression.
+        conversion: contains the split, shuffle and compression.
         file: the spool.
-        index: filled in unit by unit.
-        strata: under `--stratify`, the hashes at which splits end for each value.
+        index: receives the size and other values of each unit.
+        strata: with `--stratify`, the hashes at which splits end for each value.
 
     Attributes:
         sample_keys: the key of each sample of the input so far, if duplicates are skipped later.

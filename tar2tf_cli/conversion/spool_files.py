@@ -17,7 +17,7 @@ class SpoolFiles:
     """Loads the saved indexes of groups, and removes a spool once no input and no shard needs it.
 
     Args:
-        worker: has the paths of the files.
+        worker: provides the paths of the files.
 
     Attributes:
         saved: numbers of the groups that an interrupted run read.

@@ -33,7 +33,7 @@ class Target(Protocol):
     """Receives the shards of a conversion; a context manager. The defaults suit a target that writes no manifest.
 
     Attributes:
-        up_to_date: the manifest, if the conversion was finished by an earlier run and there is nothing to do.
+        up_to_date: the manifest, if an earlier run finished the conversion and there is nothing to do.
         earlier: the earlier conversion that is brought up to date; None to convert everything.
         done: bytes of the complete shards of an interrupted run.
     """
@@ -218,7 +218,7 @@ class FilesTarget(_WithoutManifest):
     Args:
         names: the files' paths in order, one for each shard.
         overwrite: whether existing files are replaced.
-        again: whether an existing file with exactly the bytes of its shard is kept, as when a run is repeated.
+        again: whether an existing file with exactly the bytes of its shard is kept, for example when a run is repeated.
         listed: whether a manifest is written, named after the first file, in the common folder of all files.
 
     Raises:

@@ -51,12 +51,12 @@ class InputGroup:
 
     Attributes:
         numbers: the inputs' numbers in the plan, in the order in which they were read.
-        index: the units of all inputs; empty if it stays in its file.
+        index: the units of all inputs; empty if they are only in the index file.
         counts: the number of units of each input.
         reports: the report of each input.
         spool_crc: CRC-32C of the spool; None when there is no spool and the inputs are read again.
-        error: the error at which reading stopped; the group then has the inputs before it.
-        stored: the index if it stays in its file.
+        error: the error at which reading stopped; the group then contains the inputs before it.
+        stored: the index if it is only in its file.
     """
 
     numbers: tuple[int, ...]
@@ -133,8 +133,8 @@ class TaskInputs:
         joined: datasets whose entries are added to the samples.
         described: the features of TFRecords that a manifest describes, by the names of the inputs.
         maker: makes the records in a cluster; None if tasks make them from the inputs.
-        stems: prefix of the keys given to records without one, by the names of inputs whose stem is not unique.
-        strata: under `--stratify`, the hashes at which splits end for each value.
+        stems: prefix of the keys given to records without a key, by the names of inputs whose stem is not unique.
+        strata: with `--stratify`, the hashes at which splits end for each value.
         forms: the forms of features of TFRecords that no manifest describes; None if each input decides for itself.
         group_lanes: the lane of each input, if a group of samples may continue in the next input of its lane.
     """
@@ -156,7 +156,7 @@ class TaskInputs:
 
         Args:
             number: the input's number in the plan.
-            options: how it is read.
+            options: the options for reading it.
             on_bytes: called with the number of stored bytes after each read.
         """
         item = self.items[number]
@@ -199,10 +199,11 @@ class Worker:
     Attributes:
         inputs: the inputs of the conversion.
         folder: the working folder, which holds indexes, spools and unfinished shards.
-        threads: how many threads work on one input.
-        direct: whether shards are written without the page cache, as nothing reads them soon afterwards.
+        threads: the number of threads that work on one input.
+        direct: whether shards bypass the page cache, as nothing reads them soon afterwards.
         writes_early: whether a shard is written while it fills up.
-        stores_indexes: whether indexes are read from their files, as all are needed before the first shard is planned.
+        stores_indexes: whether indexes are read from their files, because all are needed before the first shard is
+            planned.
         on_bytes: called with the number of stored bytes after each read of an input.
         scratch: the folder for files that a task writes; empty for the working folder itself.
     """

@@ -48,7 +48,7 @@ class WorkingFolder:
         """Check that nothing but the files of an unfinished run would be removed.
 
         Raises:
-            OutputExistsError: when the folder is a link, or has a file that no run makes.
+            OutputExistsError: when the folder is a link, or contains a file that no run makes.
         """
         hint = "move it away: tar2tf keeps unfinished work under this name, and removes it when it is done"
         if os.path.islink(self.path) or (os.path.lexists(self.path) and not os.path.isdir(self.path)):
@@ -122,12 +122,12 @@ class WorkingFolder:
     def begin_journal(self, head: object, *, keep: bool) -> None:
         """Start a new journal, and write the name of this run to the lock file.
 
-        A first journal is not flushed to the disk at once: the files in `unsynced` must be before any shard is
-        published, or a crash could leave strays.
+        A first journal is not flushed to the disk immediately: the files in `unsynced` must be flushed before any shard
+        is published, or a crash could leave stray files.
 
         Args:
             head: the first entry.
-            keep: whether the entries that were read are kept.
+            keep: whether to keep the entries read so far.
         """
         os.ftruncate(self._lock, 0)
         os.write(self._lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode())

@@ -28,7 +28,7 @@ MOST_OPEN: Final = 64
 class WriteShard(NamedTuple):
     """Writes one shard to a temporary path; the flusher flushes it to disk later.
 
-    The bytes come in one of these ways, each of which saves time in its case:
+    The bytes are written in one of these ways, each the fastest in its case:
 
     - copied from spools, which every conversion can do;
     - straight from the tars, if no op changes a sample: half of the bytes written, 0.6 of the time for JPEG;
@@ -192,7 +192,7 @@ def _from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
 
 
 def _copied_from_input(worker: Worker, piece: Piece) -> Iterator[Chunk]:
-    """Iterate over bytes copied from an input; records were checked when the input was measured, and are not again."""
+    """Iterate over bytes copied from an input; records were checked when the input was measured."""
     left = piece.size
     with closing(worker.inputs.open_stored(piece.group, worker.on_bytes)) as stream:
         stream.seek(piece.start)
@@ -234,7 +234,7 @@ class EagerShardWriter:
 
     Args:
         shard: the shard; pieces may be added to it.
-        worker: has the paths of the spools and of the shard.
+        worker: provides the paths of the spools and of the shard.
         flusher: receives the shard once it is complete, or an error.
     """
 
@@ -310,7 +310,7 @@ class FillingShard:
     """Writes one shard at a time while it is being filled, if that is worthwhile.
 
     Args:
-        worker: has the paths of the spools and of the shard.
+        worker: provides the paths of the spools and of the shard.
         flusher: receives the shard once it is complete.
         wanted: whether to write shards early.
     """
